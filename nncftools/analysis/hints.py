@@ -1,0 +1,92 @@
+"""What a reader should know before trusting a figure, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nncftools.analysis.summary import largest_process, own_peak
+from nncftools.metrics import COUNTERS
+from nncftools.session.peaks import HIGH_WATER_MARK
+from nncftools.units import seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nncftools.session.model import Process, Session
+    from nncftools.units import MemoryUnit
+
+_MANY_MISSED = 0.05
+_NAMED = 3
+
+
+def hints(session: Session, unit: MemoryUnit) -> list[str]:
+    """Return the session's own warnings and what its figures give reason to say."""
+    return [
+        *session.warnings,
+        *_shared_pages(session, unit),
+        *_between_samples(session, unit),
+        *_survivors(session),
+        *_missed(session),
+        *_unknown_counters(session),
+    ]
+
+
+def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
+    """Forked copies share pages with their parent, and summed RSS counts them once for each."""
+    peak = session.peaks.get("rss")
+    largest = largest_process(session)
+    if peak is None or peak.sampled is None or peak.at_s is None or largest is None:
+        return
+    copies = sum(process.forked_copy and _lived_at(process, peak.at_s) for process in session.processes)
+    if copies and peak.sampled > own_peak(largest):
+        yield (
+            f"forked copies share pages: {copies} of the processes at the RSS peak {_is_are(copies)} of their parent, "
+            f"and the sum counts shared pages once for each; the largest single process held "
+            f"{unit.label(own_peak(largest))}"
+        )
+
+
+def _lived_at(process: Process, at_s: float) -> bool:
+    return (process.start_s or 0) <= at_s and (process.end_s is None or process.end_s > at_s)
+
+
+def _is_are(count: int) -> str:
+    return "is a forked copy" if count == 1 else "are forked copies"
+
+
+def _between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:
+    peak = session.peaks.get("rss")
+    if peak is not None and peak.low_from == HIGH_WATER_MARK and peak.sampled is not None:
+        yield (
+            f"the RSS peak came and went between two samples: the kernel's high-water mark says "
+            f"{unit.label(peak.low)}, the largest sample is {unit.label(peak.sampled)} at {seconds_text(peak.at_s)}"
+        )
+
+
+def _survivors(session: Session) -> Iterator[str]:
+    if not session.finished or session.attached_to is not None:
+        return
+    left = [process for process in session.processes if process.end_s is None]
+    if left and left[0].id != 0:
+        named = ", ".join(f"{process.name} (pid {process.pid})" for process in left[:_NAMED])
+        more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        yield f"still running when the command ended, and not recorded further: {named}{more}"
+
+
+def _missed(session: Session) -> Iterator[str]:
+    missed = session.sampler.missed or 0
+    due = missed + len(session.samples)
+    if missed > due * _MANY_MISSED:
+        yield (
+            f"{missed:,} of {due:,} samples were missed, the longest gap is "
+            f"{seconds_text(session.sampler.longest_gap_s)}: use a longer --interval or leave a core free"
+        )
+
+
+def _unknown_counters(session: Session) -> Iterator[str]:
+    unknown = [name for name in COUNTERS if session.totals.get(name, 0) is None]
+    if unknown:
+        yield (
+            f"unknown: {', '.join(unknown)}; a process of the tree did not let its figures be read "
+            f"(another user's, or not supported by the system)"
+        )

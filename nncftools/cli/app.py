@@ -1,0 +1,72 @@
+"""The command line: its subcommands, and the boundary where an error becomes one line and an exit status."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nncftools import __version__
+from nncftools.cli import monitor, report, schema
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.render.view import printable
+
+PROGRAM = "nncf-tools"
+
+app = typer.Typer(
+    name=PROGRAM,
+    rich_markup_mode=None,  # Rich help costs 100 ms of CPU more at every --help and wrong option
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+monitor.register(app)
+report.register(app)
+schema.register(app)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 — the signature of an option's callback
+    if wanted:
+        typer.echo(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 — acted on by its callback
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Record what compressing, quantizing or exporting a network really cost in memory, CPU and disk I/O."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(UsageError.exit_code)
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    sys.exit(run())
+
+
+def run() -> int:
+    """Run the command line; return its exit status."""
+    try:
+        status = app(prog_name=PROGRAM, standalone_mode=False)
+    except NncfToolsError as error:
+        _complain(PROGRAM, str(error))
+        return error.exit_code
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context is not None else PROGRAM
+        message = error.format_message()
+        if message:
+            _complain(where, f"{message.rstrip('.')}; see `{where} --help`")
+        return error.exit_code
+    return status if isinstance(status, int) else 0
+
+
+def _complain(where: str, message: str) -> None:
+    text = " ".join(message.split())
+    print(f"{where}: error: {printable(text)}", file=sys.stderr)

@@ -1,0 +1,50 @@
+"""The command to measure: from the words on the command line to an argument list that can be executed."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shlex
+import shutil
+from typing import TYPE_CHECKING
+
+from nncftools.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHELL = "/bin/sh"
+
+
+def arguments(words: Sequence[str], *, shell: bool) -> list[str]:
+    """Return the argument list to execute.
+
+    Words are taken as they are. A single word with spaces is split as a shell would (nothing is expanded), unless a
+    program of that name exists. With ``shell`` the single word is a shell's script. Raises UsageError.
+    """
+    if shell:
+        if len(words) != 1:
+            raise UsageError("option --shell: one quoted string expected, as in --shell 'make | tee log'")
+        return [SHELL, "-c", words[0]]
+    if len(words) == 1 and len(words[0].split()) > 1 and not pathlib.Path(words[0]).is_file():
+        try:
+            return shlex.split(words[0])
+        except ValueError as error:
+            raise UsageError(f"argument COMMAND: {words[0]!r} cannot be split into words: {error}") from error
+    return list(words)
+
+
+def check_executable(program: str) -> None:
+    """Raise CommandNotFoundError or CommandNotExecutableError when ``program`` cannot be started."""
+    path = pathlib.Path(program)
+    has_folder = os.sep in program or (os.altsep is not None and os.altsep in program)
+    if has_folder and path.exists():
+        if path.is_dir() or not os.access(path, os.X_OK):
+            raise CommandNotExecutableError(f"cannot run {program!r}: {_why_not(path)}")
+    elif has_folder or shutil.which(program) is None:
+        place = "no such file" if has_folder else "no program of that name on PATH"
+        raise CommandNotFoundError(f"cannot run {program!r}: {place}")
+
+
+def _why_not(path: pathlib.Path) -> str:
+    return "it is a folder" if path.is_dir() else "it is not executable (chmod +x, or name its interpreter first)"

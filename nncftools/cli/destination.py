@@ -1,0 +1,133 @@
+"""Which files a recording leaves, and that they can be written, checked before the command is started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.render.memory_log import stem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SESSION = "session.json"
+JOURNAL_ENDING = ".journal.jsonl"
+LATEST = "latest"
+_LONGEST_NAME = 60
+
+
+@dataclass(frozen=True)
+class Log:
+    """One memory metric's text log and picture."""
+
+    metric: str
+    from_zero: bool
+    text: pathlib.Path | None
+    picture: pathlib.Path | None
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The files of one recording."""
+
+    session: pathlib.Path
+    journal: pathlib.Path
+    logs: Sequence[Log]
+    folder: pathlib.Path | None
+    """The folder made for this run alone, if one was."""
+
+    def abandon(self) -> None:
+        """Leave nothing of a run that never began."""
+        self.journal.unlink(missing_ok=True)
+        if self.folder is not None:
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
+                self.folder.parent.rmdir()  # only if this run made it: it holds nothing else then
+
+    def point_latest(self) -> None:
+        """Make ``latest`` in the log folder lead to this run; where links cannot be made, there is none."""
+        if self.folder is None:
+            return
+        link = self.folder.parent / LATEST
+        beside = link.with_name(f".{os.getpid()}.{LATEST}")
+        with contextlib.suppress(OSError, NotImplementedError):
+            beside.symlink_to(self.folder.name, target_is_directory=True)
+            beside.replace(link)
+
+
+def new_folder(
+    log_dir: pathlib.Path, name: str, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool
+) -> Destination:
+    """Make a new folder for this run under ``log_dir``. Raises UsageError when that cannot be."""
+    plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
+    wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}"
+    try:
+        log_dir.mkdir(parents=True, exist_ok=True)
+        folder = next(_made(log_dir, wanted))
+    except OSError as error:
+        raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
+    logs = [
+        Log(
+            metric,
+            from_zero,
+            folder / f"{stem(metric, from_zero=from_zero)}.txt",
+            folder / f"{stem(metric, from_zero=from_zero)}.png" if plot else None,
+        )
+        for metric in metrics
+        for from_zero in zeros
+    ]
+    return Destination(folder / SESSION, folder / f"session{JOURNAL_ENDING}", logs, folder)
+
+
+def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
+    """Yield the first folder that could be made of ``name``, ``name-2`` …"""
+    number = 1
+    while True:
+        folder = log_dir / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            yield folder
+
+
+def at_file(
+    output: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, force: bool
+) -> Destination:
+    """Write the session to ``output`` and, if asked for, pictures beside it. Raises UsageError when that cannot be."""
+    name = re.sub(r"(\.json)?(\.gz)?$", "", output.name) or output.name
+    journal = output.with_name(f"{name}{JOURNAL_ENDING}")
+    logs = [
+        Log(metric, from_zero, None, output.with_name(f"{name}_{stem(metric, from_zero=from_zero)}.png"))
+        for metric in metrics
+        for from_zero in zeros
+        if plot
+    ]
+    if output.is_dir():
+        raise UsageError(f"option --output: {str(output)!r} is a folder; a file name expected (or use --log-dir)")
+    for path in (output, journal, *(log.picture for log in logs if log.picture is not None)):
+        if path.exists() and not force:
+            raise UsageError(f"option --output: {str(path)!r} exists; choose another name or give --force")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        journal.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"option --output: cannot write to {str(output.parent)!r}: {error.strerror}") from error
+    return Destination(output, journal, logs, None)
+
+
+def newest_session(log_dir: pathlib.Path) -> pathlib.Path:
+    """Return the session or journal under ``log_dir`` that was written last. Raises NncfToolsError if there is none."""
+    patterns = (SESSION, f"*{JOURNAL_ENDING}", f"*/{SESSION}", f"*/*{JOURNAL_ENDING}")
+    found = [path for pattern in patterns for path in log_dir.glob(pattern) if LATEST not in path.parts[:-1]]
+    if not found:
+        message = f"no session under {str(log_dir)!r}; record one with `nncf-tools monitor COMMAND`, or name a file"
+        raise NncfToolsError(message)
+    return max(found, key=lambda path: path.stat().st_mtime_ns)

@@ -1,0 +1,210 @@
+"""``nncf-tools monitor``: record a command, or a running process."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nncftools import __version__
+from nncftools.cli import command, destination, options
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.metrics import COUNTERS
+from nncftools.render import memory_log
+from nncftools.render.view import View
+from nncftools.sampler import client
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from nncftools.cli.destination import Destination
+    from nncftools.sampler.plan import Plan
+    from nncftools.session.model import Session
+
+EXAMPLES = """\b
+Examples:
+  nncf-tools monitor python quantize.py --subset 300
+  nncf-tools monitor -t rss -- optimum-cli export openvino --model DIR OUT
+  nncf-tools monitor --output run.json --plot --unit GiB ./compress.sh
+  nncf-tools monitor --shell 'python a.py | tee log.txt'
+  nncf-tools monitor --pid 4711 --duration 60
+
+\b
+The exit status is the command's: 128 + N when signal N killed it, 127 when it
+was not found, 126 when it could not be executed."""
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="COMMAND [ARGUMENT]",
+        show_default=False,
+        help="The command, argument for argument; it keeps terminal, folder and environment.",
+    ),
+]
+Interval = Annotated[float, typer.Option("--interval", "-i", metavar="SECONDS", help="From one sample to the next.")]
+Output = Annotated[
+    pathlib.Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write only the session, to this file (.json or .json.gz)."),
+]
+LogDir = Annotated[
+    pathlib.Path,
+    typer.Option("--log-dir", metavar="DIR", help="Where a new folder with session, logs and pictures is made."),
+]
+Plot = Annotated[
+    bool | None,
+    typer.Option("--plot/--no-plot", help="Draw pictures. Default: yes in --log-dir, no with --output."),
+]
+Pid = Annotated[int | None, typer.Option("--pid", min=1, metavar="PID", help="Attach to a running process instead.")]
+Duration = Annotated[
+    float | None,
+    typer.Option("--duration", metavar="SECONDS", help="Stop recording after this time; the command goes on."),
+]
+Source = Annotated[
+    str,
+    typer.Option(
+        "--source",
+        metavar="|".join(client.SOURCES),
+        help="Where figures come from: /proc (Linux), or psutil (macOS, Windows).",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand; options after the command's first word are the command's own."""
+    app.command(
+        name="monitor",
+        short_help="Record a command and all its descendants.",
+        epilog=EXAMPLES,
+        context_settings={"allow_interspersed_args": False},
+    )(monitor)
+
+
+def monitor(  # noqa: PLR0913 — one parameter per option
+    words: Words = None,
+    *,
+    types: options.Types = None,
+    interval: Interval = 0.1,
+    unit: options.Unit = MemoryUnit.MiB,
+    output: Output = None,
+    log_dir: LogDir = pathlib.Path("memory_logs"),
+    from_zero: options.FromZero = False,
+    plot: Plot = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")] = False,
+    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="A name for the run.")] = "",
+    pid: Pid = None,
+    duration: Duration = None,
+    no_children: Annotated[bool, typer.Option("--no-children", help="Leave out descendants.")] = False,
+    shell: Annotated[bool, typer.Option("--shell", help="Run one quoted string through the shell.")] = False,
+    force: options.Force = False,
+    source: Source = client.DEFAULT_SOURCE,
+) -> int:
+    """Record memory, CPU and disk I/O of a command and all its descendants."""
+    metrics = options.memory_types(types)
+    options.checked_seconds("--interval", interval, options.SHORTEST_INTERVAL_S)
+    if duration is not None:
+        options.checked_seconds("--duration", duration, 0)
+    if source not in client.SOURCES:
+        raise UsageError(f"option --source: {source!r} is not one of {', '.join(client.SOURCES)}")
+    argv = _target(words or [], pid, shell=shell)
+    zeros = (True,) if from_zero else (False, True)
+    run_name = name or (pathlib.Path(argv[0]).name if argv else f"pid-{pid}")
+    plan: Plan = {
+        "argv": argv,
+        "pid": pid,
+        "interval_s": interval,
+        "duration_s": duration,
+        "children": not no_children,
+        "columns": [*metrics, *COUNTERS],
+        "source": source,
+        "signal_mask": client.blocked_signals(),
+    }
+    if output is not None:
+        place = destination.at_file(output, metrics, zeros, plot=bool(plot), force=force)
+    else:
+        place = destination.new_folder(log_dir, run_name, metrics, zeros, plot=plot is not False)
+    session, status = _record(plan, place, name)
+    try:
+        _write(session, place, unit)
+    except NncfToolsError as error:
+        error.exit_code = status or error.exit_code
+        raise
+    if not quiet:
+        _show(session, place, View(metrics=metrics, unit=unit, from_zero=from_zero))
+    return status
+
+
+def _target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:
+    if pid is None:
+        argv = command.arguments(words, shell=shell)
+        if not argv:
+            raise UsageError("argument COMMAND: missing; give a command to run, or --pid to attach to a process")
+        command.check_executable(argv[0])
+        return argv
+    if words:
+        raise UsageError("option --pid: either a command or --pid, not both")
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        raise NncfToolsError(f"option --pid: there is no process {pid}") from None
+    except PermissionError:
+        pass
+    return []
+
+
+def _record(plan: Plan, place: Destination, name: str) -> tuple[Session, int]:
+    """Run the recording; return the session and the exit status to end with."""
+    from nncftools.session import journal
+    from nncftools.session.model import Exit, Session
+
+    header = journal.header(
+        name=name, command=plan["argv"], cwd=str(pathlib.Path.cwd()), host=client.host(), tool_version=__version__
+    )
+    try:
+        sampler = client.Sampler(header, plan, place.journal)
+    except OSError as error:
+        option = "--output" if place.folder is None else "--log-dir"
+        raise UsageError(f"option {option}: cannot write {str(place.journal)!r}: {error.strerror}") from error
+    with sampler:
+        ending = sampler.wait()
+    try:
+        session = Session.load(place.journal)
+    except NncfToolsError as error:
+        place.abandon()
+        error.exit_code = ending.exit_code or error.exit_code
+        raise
+    if ending.sampler_killed:
+        session.warnings = ["the sampler was killed: the recording ended early, the command went on undisturbed"]
+        session.exit = None if ending.status is None else Exit(**ending.status)
+    return session, ending.exit_code or 0
+
+
+def _write(session: Session, place: Destination, unit: MemoryUnit) -> None:
+    """Write the session and what was asked for beside it; the journal stays until the session is there."""
+    try:
+        session.save(place.session)
+    except OSError as error:
+        message = f"the session could not be written ({error}); `nncf-tools report {place.journal}` shows its journal"
+        raise NncfToolsError(message) from error
+    place.journal.unlink()
+    place.point_latest()
+    for log in place.logs:
+        view = View(metrics=[log.metric], unit=unit, from_zero=log.from_zero)
+        try:
+            if log.text is not None:
+                memory_log.write(session, view, log.metric, log.text)
+            if log.picture is not None:
+                from nncftools.render import plot
+
+                plot.draw(session, view, log.picture)
+        except OSError as error:
+            raise NncfToolsError(f"the session is written to {place.session}, but not its logs: {error}") from error
+
+
+def _show(session: Session, place: Destination, view: View) -> None:
+    from nncftools.cli import screen
+    from nncftools.render import text
+
+    screen.show(text.report(session, view), sys.stderr)
+    print(f"\nWritten to {place.folder or place.session}", file=sys.stderr)

@@ -1,0 +1,80 @@
+"""The picture of a session: memory over time, with its peak."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from matplotlib.ticker import StrMethodFormatter
+
+from nncftools.analysis.series import drawn
+from nncftools.analysis.summary import level
+from nncftools.files import replacing
+from nncftools.render.style import PALETTE, figure, time_axis
+from nncftools.render.view import View, command_text, label, printable, shortened
+from nncftools.session.samples import known
+from nncftools.units import seconds_text
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from matplotlib.axes import Axes
+
+    from nncftools.session.model import Session
+
+FORMATS = (".png", ".svg", ".pdf")
+_TITLE = 180
+_TITLE_LINE = 95
+_FEW = 40
+"""Samples up to this number are drawn as points as well."""
+_ROOM_ABOVE = 1.14
+
+
+def draw(session: Session, view: View, path: pathlib.Path) -> None:
+    """Write the picture; the format is the path's ending. Raises OSError."""
+    drawing, axes = figure()
+    for place, name in enumerate(view.metrics):
+        _draw_metric(axes, session, view, name, PALETTE[place % len(PALETTE)])
+    time_axis(axes, session.duration_s)
+    zero = " above the first sample" if view.from_zero else ""
+    axes.set_ylabel(f"Memory{zero} ({view.unit})")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(min(0, bottom), top * _ROOM_ABOVE if top > 0 else top)
+    title = printable(view.title) or shortened(command_text(session), _TITLE)
+    axes.set_title("\n".join(textwrap.wrap(title, _TITLE_LINE)), loc="left", fontsize=10, parse_math=False)
+    if not any(len(known(session.samples[name])) for name in view.metrics):
+        axes.text(0.5, 0.5, "no samples were recorded", transform=axes.transAxes, ha="center", va="center")
+    elif len(view.metrics) > 1:
+        drawing.legend(loc="outside lower center", ncols=len(view.metrics), frameon=False)
+    with replacing(path) as beside:
+        drawing.savefig(beside, format=path.suffix[1:].lower())
+
+
+def _draw_metric(axes: Axes, session: Session, view: View, name: str, colour: str) -> None:
+    values = session.samples[name]
+    if not known(values):
+        return
+    interval_s = session.sampler.achieved_interval_s or session.sampler.interval_s
+    time, value = drawn(session.samples.time_s, values, interval_s)
+    zero = known(values)[0] if view.from_zero else 0.0
+    marker = "." if len(values) <= _FEW else ""
+    axes.plot(time, (value - zero) / view.unit.factor, color=colour, linewidth=1.6, marker=marker, label=label(name))
+    peak = level(session.samples, name, session.peaks)
+    sampled = max(known(values)) - zero
+    at_s = session.samples.time_s[values.index(sampled + zero)]
+    axes.plot(at_s, sampled / view.unit.factor, marker="o", color=colour, markersize=6, markeredgecolor="white")
+    size = f"{label(name)} peak {view.unit.label(sampled)} at {seconds_text(at_s)}"
+    if peak.at_s is None and peak.peak is not None:
+        size += f" (kernel: {view.unit.label(peak.peak - zero)})"
+    left = at_s < session.duration_s / 2
+    axes.annotate(
+        size,
+        (at_s, sampled / view.unit.factor),
+        xytext=(8 if left else -8, 7),
+        textcoords="offset points",
+        ha="left" if left else "right",
+        fontsize=9,
+        color=colour,
+        fontweight="bold",
+    )

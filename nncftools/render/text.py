@@ -1,0 +1,152 @@
+"""The report for a terminal, readable at 80 columns and without colour."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from nncftools.analysis.hints import hints
+from nncftools.analysis.summary import Level, cpu_s, largest_process, level, own_peak
+from nncftools.render.view import View, command_text, label, printable, shortened
+from nncftools.units import MemoryUnit, seconds_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from nncftools.session.model import Exit, Session
+
+_TITLE = 200
+_NAME = 24
+_FIRST_COLUMN = 12
+
+
+def report(session: Session, view: View) -> RenderableType:
+    """Return the report as something that a Rich console prints."""
+    return Group(
+        Text(printable(view.title) or shortened(command_text(session), _TITLE), style="bold"),
+        Text(_run(session), style="dim"),
+        Text(),
+        _memory(session, view),
+        Text(),
+        _facts(session, view.unit),
+        *_warnings(session, view.unit),
+    )
+
+
+def _run(session: Session) -> str:
+    when = session.start.utc.replace("T", " ")[:19] + " UTC"
+    machine = printable(session.host.name) or "unknown host"
+    return f"{when} on {machine}, {seconds_text(session.duration_s)}, {_ending(session)}"
+
+
+def _ending(session: Session) -> str:
+    if session.exit is None:
+        return f"attached to pid {session.attached_to}" if session.attached_to is not None else "exit status unknown"
+    return exit_text(session.exit)
+
+
+def exit_text(exit_: Exit) -> str:
+    """Return how a process ended: ``"exit status 0"``, ``"killed by SIGKILL"``."""
+    if exit_.signal is None:
+        return f"exit status {exit_.code}"
+    try:
+        return f"killed by {signal.Signals(exit_.signal).name}"
+    except ValueError:
+        return f"killed by signal {exit_.signal}"
+
+
+def _memory(session: Session, view: View) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column(f"Memory, {view.unit}", min_width=_FIRST_COLUMN, no_wrap=True)
+    for heading in ("Peak", "at", "Final", "Delta", "Average", "Min"):
+        table.add_column(heading, justify="right", min_width=7, no_wrap=True)
+    for name in view.metrics:
+        absolute = level(session.samples, name, session.peaks)
+        if not view.from_zero:
+            table.add_row(label(name), *_cells(absolute, view.unit))
+        table.add_row(
+            f"{label(name)} from zero" if view.from_zero else "  from zero",
+            *_cells(absolute.from_zero(), view.unit),
+            style="" if view.from_zero else "dim",
+        )
+    return table
+
+
+def _cells(of: Level, unit: MemoryUnit) -> Iterator[Text]:
+    yield Text(unit.text(of.peak), style="bold")
+    yield Text(seconds_text(of.at_s))
+    yield Text(unit.text(of.final))
+    yield Text(_signed(of.delta, unit))
+    yield Text(unit.text(of.average))
+    yield Text(unit.text(of.lowest))
+
+
+def _signed(size: float | None, unit: MemoryUnit) -> str:
+    text = unit.text(size)
+    return f"+{text}" if size is not None and size > 0 else text
+
+
+def _facts(session: Session, unit: MemoryUnit) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(min_width=_FIRST_COLUMN, no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in (
+        ("CPU", _cpu(session)),
+        ("Storage", _bytes(session, "read_bytes", "write_bytes")),
+        ("System calls", _bytes(session, "read_chars", "write_chars")),
+        ("Processes", _processes(session, unit)),
+        ("Sampler", _sampler(session)),
+    ):
+        table.add_row(name, Text(text))
+    return table
+
+
+def _cpu(session: Session) -> str:
+    total = cpu_s(session)
+    if total is None:
+        return "unknown"
+    share = f", {total / session.duration_s:.0%} of one core on average" if session.duration_s > 0 else ""
+    user, system = session.totals["cpu_user"], session.totals["cpu_system"]
+    return f"{seconds_text(total)} (user {seconds_text(user)}, system {seconds_text(system)}){share}"
+
+
+def _bytes(session: Session, read: str, written: str) -> str:
+    read_bytes, written_bytes = session.totals.get(read), session.totals.get(written)
+    if read_bytes is None and written_bytes is None:
+        return "unknown"
+    return f"{size_text(read_bytes)} read, {size_text(written_bytes)} written"
+
+
+def _processes(session: Session, unit: MemoryUnit) -> str:
+    largest = largest_process(session)
+    if largest is None:
+        return f"{len(session.processes):,}"
+    name = shortened(printable(largest.name), _NAME)
+    kind = "kernel's high-water mark" if largest.high_water_mark == own_peak(largest) else "largest sample"
+    return f"{len(session.processes):,}, the largest: {name}, {unit.label(own_peak(largest))} ({kind})"
+
+
+def _sampler(session: Session) -> str:
+    facts = session.sampler
+    achieved = f"{facts.achieved_interval_s:.4g} s" if facts.achieved_interval_s is not None else "–"
+    asked = f"{facts.interval_s:g} s" if facts.interval_s is not None else "–"
+    return (
+        f"{len(session.samples):,} samples, interval {achieved} (asked {asked}), "
+        f"longest gap {seconds_text(facts.longest_gap_s)}, {facts.missed or 0:,} missed; "
+        f"its own cost: {seconds_text(facts.cpu_s)} CPU, {size_text(facts.peak_rss)}"
+    )
+
+
+def _warnings(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
+    found = hints(session, unit)
+    if found:
+        yield Text()
+    for text in found:
+        yield Padding(Text(f"! {printable(text)}", style="yellow"), 0)

@@ -1,0 +1,53 @@
+"""What every renderer is told: which metrics, in which unit, how."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nncftools.metrics import METRICS
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.session.model import Session
+
+
+@dataclass(frozen=True)
+class View:
+    """The choices of someone who looks at a session."""
+
+    metrics: Sequence[str]
+    """Memory metrics, in the order to show them."""
+    unit: MemoryUnit = MemoryUnit.MiB
+    from_zero: bool = False
+    """Show memory minus its first sample."""
+    title: str = ""
+
+
+def label(metric: str) -> str:
+    """Return the name of a metric as a reader sees it."""
+    return METRICS[metric].label if metric in METRICS else printable(metric)
+
+
+def command_text(session: Session) -> str:
+    """Return the command as one could type it, without anything that a terminal would act on."""
+    return printable(shlex.join(session.command)) or printable(session.name) or "unknown command"
+
+
+def shortened(text: str, length: int) -> str:
+    """Return ``text`` cut in the middle to ``length`` characters: its beginning and its end say most."""
+    if len(text) <= length:
+        return text
+    head = (length - 1) * 2 // 3
+    return f"{text[:head]}…{text[len(text) - (length - 1 - head) :]}"
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control characters, and whatever else does not show, written out as escapes."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
+        for character in text
+    )

@@ -1,0 +1,128 @@
+"""Start a sampler from another process and wait for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import platform
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from nncftools.sampler import target
+from nncftools.sampler.signals import CAUGHT
+
+if TYPE_CHECKING:
+    from nncftools.sampler.plan import Plan
+
+SOURCES = ("proc", "psutil")
+DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
+_MAIN = pathlib.Path(__file__).parent / "__main__.py"
+
+
+def host() -> dict[str, Any]:
+    """Return the facts of this machine that a session keeps; memory in bytes."""
+    memory = None
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "name": platform.node(),
+        "system": platform.system(),
+        "release": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "memory": memory,
+        "python": platform.python_version(),
+    }
+
+
+class Sampler:
+    """A sampler process, started and waited for; signals are left to the command while it lives.
+
+    Use it as a context manager around the whole recording. The shared process group brings Ctrl-C and hang-ups to the
+    command by itself; SIGTERM is handed on to the sampler, which passes it to the command.
+    """
+
+    def __init__(self, header: dict[str, Any], plan: Plan, journal: pathlib.Path) -> None:
+        """Create the journal with ``header`` and ``plan`` as its first line.
+
+        Raises FileExistsError when the journal exists, OSError when it cannot be written.
+        """
+        self.journal = journal
+        self._plan = plan
+        self._process: subprocess.Popen[bytes] | None = None
+        self._handlers: dict[int, Any] = {}
+        descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            json.dump({**header, "plan": plan}, file, separators=(",", ":"))
+            file.write("\n")
+
+    def __enter__(self) -> Self:
+        target.adopt_orphans()  # should the sampler be killed, the command becomes our child and can be waited for
+        for number in CAUGHT:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # ignored (nohup): stays so for the command, too
+                self._handlers[number] = signal.signal(number, self._heed)
+        isolated = ["-I", "-S"] if self._plan["source"] == "proc" else ["-I"]
+        # Blocked signals are inherited: the sampler takes them when its handlers are in place.
+        signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, *isolated, str(_MAIN), str(self.journal.absolute())],
+                close_fds=False,  # descriptors that the command is to inherit (a make jobserver's) pass through
+                env=target.environment(),
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._plan["signal_mask"])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _heed(self, number: int, _frame: object) -> None:
+        if number == signal.SIGTERM and self._process is not None:
+            self._process.send_signal(number)
+
+    def wait(self) -> Ending:
+        """Wait for the end of the recording.
+
+        When the sampler is killed, wait for the command, which the kernel has then made a child of this process.
+        """
+        assert self._process is not None
+        code = self._process.wait()
+        if code >= 0:
+            return Ending(code, sampler_killed=False)
+        status = _wait_for_orphan(self.journal)
+        return Ending(None if status is None else target.exit_code(status), sampler_killed=True, status=status)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a recording ended."""
+
+    exit_code: int | None
+    """The command's, 128 + N when signal N killed it; None when it cannot be known."""
+    sampler_killed: bool
+    status: dict[str, int | None] | None = None
+    """The command's ``code`` or ``signal``, which a killed sampler could not write down."""
+
+
+def blocked_signals() -> list[int]:
+    """Return the signals that are blocked in this thread, for ``Plan.signal_mask``."""
+    return sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())) if sys.platform != "win32" else []
+
+
+def _wait_for_orphan(journal: pathlib.Path) -> dict[str, int | None] | None:
+    """Wait for the command of a killed sampler; return its exit status, or None when it cannot be known."""
+    with journal.open("rb") as lines:
+        starts = [line for line in lines if line.startswith(b'{"start"')]
+    if not starts or sys.platform == "win32":
+        return None
+    try:
+        _, status = os.waitpid(json.loads(starts[0])["start"]["pid"], 0)
+    except ChildProcessError:
+        return None
+    return target.exit_status(status)

@@ -1,0 +1,86 @@
+"""The only loop: absolute deadlines, ticks, and what is known of their punctuality."""
+
+from __future__ import annotations
+
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NANOSECONDS = 1_000_000_000
+
+
+class Loop:
+    """Call ``tick`` on every deadline until ``step`` says that the run is over.
+
+    Deadlines are multiples of the interval from the start. One that has passed already is missed: counted, and never
+    back-filled.
+    """
+
+    def __init__(self, interval_s: float, duration_s: float | None) -> None:
+        """Plan deadlines from now on (CLOCK_MONOTONIC); no tick comes after ``duration_s``."""
+        self.start_ns = time.monotonic_ns()
+        self._interval_ns = max(1, round(interval_s * NANOSECONDS))
+        self._last_deadline = None if duration_s is None else int(duration_s * NANOSECONDS) // self._interval_ns
+        self._stopped = False
+        self._next = 0
+        self._ticks = 0
+        self._missed = 0
+        self._longest_gap_ns = 0
+        self._first_ns = 0
+        self._latest_ns = 0
+
+    def elapsed_s(self) -> float:
+        """Return the seconds since the start."""
+        return (time.monotonic_ns() - self.start_ns) / NANOSECONDS
+
+    @property
+    def sampling(self) -> bool:
+        """Whether a deadline is still to come."""
+        return not self._stopped and (self._last_deadline is None or self._next <= self._last_deadline)
+
+    def stop(self) -> None:
+        """Tick no more."""
+        self._stopped = True
+
+    def punctuality(self) -> dict[str, float | None]:
+        """Return how the ticks kept to their deadlines."""
+        several = self._ticks > 1
+        between_ns = (self._latest_ns - self._first_ns) / (self._ticks - 1) if several else 0
+        return {
+            "achieved_interval_s": round(between_ns / NANOSECONDS, 9) if several else None,
+            "missed": self._missed,
+            "longest_gap_s": self._longest_gap_ns / NANOSECONDS if several else None,
+        }
+
+    def run(
+        self,
+        tick: Callable[[float], None],
+        sleep: Callable[[float | None], None],
+        step: Callable[[], bool],
+    ) -> None:
+        """Tick, sleep and step: ``step`` runs after every sleep and returns whether to go on."""
+        while step():
+            now_ns = time.monotonic_ns()
+            passed = (now_ns - self.start_ns) // self._interval_ns
+            if self.sampling and passed >= self._next:
+                self._note(now_ns, passed)
+                tick((now_ns - self.start_ns) / NANOSECONDS)
+            if self.sampling:
+                wait_ns = self.start_ns + self._next * self._interval_ns - time.monotonic_ns()
+                sleep(max(0, wait_ns) / NANOSECONDS)
+            elif not step():
+                return
+            else:
+                sleep(None)
+
+    def _note(self, now_ns: int, passed: int) -> None:
+        self._missed += passed - self._next
+        self._next = passed + 1
+        self._ticks += 1
+        if self._ticks == 1:
+            self._first_ns = now_ns
+        else:
+            self._longest_gap_ns = max(self._longest_gap_ns, now_ns - self._latest_ns)
+        self._latest_ns = now_ns

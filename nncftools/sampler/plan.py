@@ -1,0 +1,27 @@
+"""What the sampler is asked to do: the ``plan`` in the first line of a journal."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class Plan(TypedDict):
+        """What to run or to attach to, and what to read of it how often."""
+
+        argv: list[str]
+        """The command and its arguments; empty when attaching."""
+        pid: int | None
+        """The process to attach to, or None when a command is started."""
+        interval_s: float
+        """Seconds from one sample to the next, on absolute deadlines."""
+        duration_s: float | None
+        """Stop sampling after this many seconds; the command goes on."""
+        children: bool
+        """Whether the descendants belong to the run."""
+        columns: list[str]
+        """The metrics to record, in the order of the values of a sample line."""
+        source: str
+        """Where figures come from: a name in ``probes.SOURCES``."""
+        signal_mask: list[int]
+        """Signals that were blocked in the starter, to be restored for the command."""

@@ -1,0 +1,58 @@
+"""``/proc/PID/io``: bytes read and written, a process's own and its reaped children's (proc(5)).
+
+``read_bytes`` and ``write_bytes`` are what storage did; ``rchar`` and ``wchar`` what passed through system calls, page
+cache and pipes included.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.sampler.tree import Process
+
+    Bytes = tuple[int, int, int, int]
+    Unknown = tuple[None, None, None, None]
+
+_UNKNOWN = (None, None, None, None)
+
+
+class Io:
+    """Bytes read and written, by storage and by system calls."""
+
+    metrics = ("read_bytes", "write_bytes", "read_chars", "write_chars")
+    file = "io"
+
+    def __init__(self, slot: int) -> None:
+        self._slot = slot
+        self._retired: Bytes = (0, 0, 0, 0)
+
+    def read(self, processes: Sequence[Process]) -> Bytes | Unknown:
+        """Return the sums in bytes; None while any process of the tree does not let us read its figures."""
+        slot = self._slot
+        pread = os.pread
+        read_bytes, write_bytes, read_chars, write_chars = self._retired
+        for process in processes:
+            if not process.alive:
+                continue
+            try:
+                words = pread(process.files[slot], 512, 0).split()
+            except ProcessLookupError:
+                process.alive = False
+                continue
+            except OSError:
+                return _UNKNOWN
+            read_chars += int(words[1])
+            write_chars += int(words[3])
+            read_bytes += int(words[9])
+            write_bytes += int(words[11])
+        return read_bytes, write_bytes, read_chars, write_chars
+
+    def retire(self, process: Process) -> None:
+        """Keep the bytes of a child of ours that has ended: its file is readable until it is reaped."""
+        last = self.read([process])
+        if last[0] is not None:
+            self._retired = last

@@ -1,0 +1,21 @@
+"""``/proc/meminfo``: memory in use on the whole machine (proc(5), in kB of 1,024 bytes)."""
+
+from __future__ import annotations
+
+import os
+
+
+class Meminfo:
+    """SYSTEM: MemTotal − MemAvailable, with every other process in it."""
+
+    metrics = ("system",)
+
+    def __init__(self, root: str) -> None:
+        self._file = os.open(f"{root}/meminfo", os.O_RDONLY)
+
+    def read(self) -> tuple[float | None, ...]:
+        """Return the bytes in use; None on a kernel without MemAvailable (before 3.14)."""
+        words = os.pread(self._file, 256, 0).split(None, 8)
+        if words[6] != b"MemAvailable:":
+            return (None,)
+        return ((int(words[1]) - int(words[7])) * 1024,)

@@ -1,0 +1,202 @@
+"""macOS and Windows (and Linux, when asked for): the figures of a process tree through psutil.
+
+Every sample walks the process table anew, and a process that ends between two samples takes its last CPU time and I/O
+with it; the largest totals seen of each process are kept.
+"""
+
+from __future__ import annotations
+
+import psutil
+
+from nncftools.metrics import COUNTERS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
+
+
+class _Seen:
+    """A process and the last that was read of it."""
+
+    __slots__ = ("counters", "number", "peak_rss", "process", "samples")
+
+    def __init__(self, process: psutil.Process, number: int) -> None:
+        self.process = process
+        self.number = number
+        self.samples = 0
+        self.peak_rss = 0
+        self.counters: dict[str, float | None] = {}
+
+
+class PsutilSource:
+    """Reads one row of figures per sample and tells what it learns of single processes."""
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        tell: Callable[[dict[str, object]], None],
+        *,
+        children: bool,
+        reaper: int | None,  # noqa: ARG002 — one signature for all sources; psutil follows parents, not reapers
+    ) -> None:
+        """Read ``columns``; ``tell`` takes facts of one process at a time."""
+        self._columns = columns
+        self._tell = tell
+        self._children = children
+        self._root: psutil.Process | None = None
+        self._alive: dict[psutil.Process, _Seen] = {}
+        self._count = 0
+        self._retired: dict[str, float] = dict.fromkeys(COUNTERS, 0)
+        self._unknown: set[str] = set()
+
+    def start(self, pid: int) -> bool:
+        """Make ``pid`` the root of the tree; return whether it is there."""
+        try:
+            self._root = psutil.Process(pid)
+        except psutil.Error:
+            return False
+        self._look(self._root, 0.0)
+        return True
+
+    def sample(self, now_s: float) -> Sequence[float | None]:
+        """Return one value per column; ``now_s`` is the time since the session's start."""
+        for process in self._find():
+            self._look(process, now_s)
+        gauges = {"rss": 0, "vms": 0}
+        for seen in list(self._alive.values()):
+            try:
+                memory = seen.process.memory_info()
+                seen.counters = _counters(seen.process)
+            except _GONE:
+                self._forget(seen, now_s)
+                continue
+            except psutil.AccessDenied:
+                self._unknown |= {"rss", "vms", *COUNTERS}
+                continue
+            seen.samples += 1
+            seen.peak_rss = max(seen.peak_rss, memory.rss)
+            gauges["rss"] += memory.rss
+            gauges["vms"] += memory.vms
+        return [self._value(name, gauges) for name in self._columns]
+
+    def retire(self, pid: int) -> None:
+        """Do nothing: psutil reads nothing of a process that has ended."""
+
+    def ended(self, pid: int, now_s: float, status: dict[str, int | None], high_water_mark: int | None) -> None:
+        """Take a child of ours that was reaped out of the tree."""
+        for seen in [seen for seen in self._alive.values() if seen.process.pid == pid]:
+            self._forget(seen, now_s, status, high_water_mark)
+
+    def totals(self) -> Sequence[float | None]:
+        """Return one value per column: the counters' totals as far as they were seen; None for gauges."""
+        return [self._value(name, {}) if name in COUNTERS else None for name in self._columns]
+
+    def survivors(self, now_s: float) -> list[int]:
+        """Return the PIDs of the tree that still run, and tell the last figures of all."""
+        for seen in list(self._alive.values()):
+            if _is_alive(seen.process):
+                self._tell(_figures(seen))
+            else:
+                self._forget(seen, now_s)
+        return [process.pid for process in self._alive]
+
+    def _find(self) -> Sequence[psutil.Process]:
+        """Return the descendants; a process once seen stays in the tree when it is re-parented."""
+        if not self._children:
+            return ()
+        pids = {process.pid for process in self._alive}
+        found: list[psutil.Process] = []
+        for process in list(self._alive):
+            try:
+                if process == self._root or process.ppid() not in pids:
+                    found += process.children(recursive=True)
+            except psutil.Error:
+                continue
+        return found
+
+    def _look(self, process: psutil.Process, now_s: float) -> None:
+        if process in self._alive:
+            return
+        try:
+            with process.oneshot():
+                parent = self._alive.get(process.parent()) if process != self._root else None
+                facts = {
+                    "name": process.name(),
+                    "command": process.cmdline(),
+                    "start_s": round(now_s, 6),
+                }
+        except psutil.Error:
+            return
+        self._alive[process] = _Seen(process, self._count)
+        self._tell(
+            {
+                "id": self._count,
+                "pid": process.pid,
+                "parent": parent.number if parent is not None else None,
+                "forked_copy": parent is not None and parent.process.cmdline() == facts["command"],
+                **facts,
+            }
+        )
+        self._count += 1
+
+    def _forget(
+        self,
+        seen: _Seen,
+        now_s: float,
+        status: dict[str, int | None] | None = None,
+        high_water_mark: int | None = None,
+    ) -> None:
+        del self._alive[seen.process]
+        for name, value in seen.counters.items():
+            self._retired[name] += value or 0
+        figures = {**_figures(seen), "end_s": round(now_s, 6), "exit": status}
+        self._tell({**figures, "high_water_mark": high_water_mark})
+
+    def _value(self, name: str, gauges: dict[str, int]) -> float | None:
+        if name == "system":
+            memory = psutil.virtual_memory()
+            return memory.total - memory.available
+        if name in gauges:
+            return gauges[name]
+        parts = [seen.counters.get(name) for seen in self._alive.values()]
+        self._unknown |= {name} if None in parts else set()
+        if name in self._unknown:
+            return None
+        return self._retired[name] + sum(part for part in parts if part is not None)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _counters(process: psutil.Process) -> dict[str, float | None]:
+    """Return a process's own totals; None for what the system does not tell (I/O on macOS)."""
+    cpu = process.cpu_times()
+    try:
+        io = process.io_counters()
+    except (AttributeError, psutil.AccessDenied):
+        io = None
+    return {
+        "cpu_user": cpu.user,
+        "cpu_system": cpu.system,
+        "read_bytes": getattr(io, "read_bytes", None),
+        "write_bytes": getattr(io, "write_bytes", None),
+        "read_chars": getattr(io, "read_chars", None),
+        "write_chars": getattr(io, "write_chars", None),
+    }
+
+
+def _figures(seen: _Seen) -> dict[str, object]:
+    cpu = [seen.counters.get("cpu_user"), seen.counters.get("cpu_system")]
+    return {
+        "id": seen.number,
+        "samples": seen.samples,
+        "peak_rss": seen.peak_rss if seen.samples else None,
+        "high_water_mark": None,
+        "cpu_s": None if None in cpu else sum(part for part in cpu if part is not None),
+    }

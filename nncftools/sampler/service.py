@@ -1,0 +1,242 @@
+"""One recording, from the plan in the journal's first line to its last line."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+import select
+import signal
+import sys
+import time
+
+from nncftools.metrics import COUNTERS
+from nncftools.sampler import target
+from nncftools.sampler.journal import Journal
+from nncftools.sampler.loop import NANOSECONDS, Loop
+from nncftools.sampler.signals import CAUGHT, Signals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    from nncftools.sampler.plan import Plan
+
+    class Source(Protocol):
+        """Where the figures of a process tree come from; see ``ProcSource``."""
+
+        def __init__(
+            self,
+            columns: Sequence[str],
+            tell: Callable[[dict[str, object]], None],
+            *,
+            children: bool,
+            reaper: int | None,
+        ) -> None:
+            """Read ``columns``; ``tell`` takes facts of one process at a time."""
+
+        def start(self, pid: int) -> bool:
+            """Make ``pid`` the root of the tree; return whether it is there."""
+
+        def sample(self, now_s: float) -> Sequence[float | None]:
+            """Return one value per column."""
+
+        def retire(self, pid: int) -> None:
+            """Read an ended child for the last time."""
+
+        def ended(self, pid: int, now_s: float, status: dict[str, int | None], high_water_mark: int | None) -> None:
+            """Take a reaped child out of the tree."""
+
+        def totals(self) -> Sequence[float | None]:
+            """Return the counters' totals, None for gauges."""
+
+        def survivors(self, now_s: float) -> list[int]:
+            """Return the PIDs of the tree that still run."""
+
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+_LOOK_EVERY_S = 0.5
+_SAME_SIGNAL_S = 0.5
+"""A SIGTERM that arrives twice within this time (for the process group, and passed on by the CLI) counts once."""
+
+
+def main(path: str) -> int:
+    """Record as the journal at ``path`` plans; return the exit status of the command, or 0 when attached."""
+    signals = Signals()
+    journal = Journal(path)
+    plan = journal.plan()
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_SETMASK, plan["signal_mask"])
+    interrupted = [number for number in signals.take() if number in CAUGHT]
+    if interrupted:
+        journal.event("end", {"error": "interrupted before it began"})
+        return 128 + interrupted[0]
+    return Recording(plan, journal, signals).run()
+
+
+class Recording:
+    """A running recording: the target, the source of its figures and the journal."""
+
+    def __init__(self, plan: Plan, journal: Journal, signals: Signals) -> None:
+        self._plan = plan
+        self._journal = journal
+        self._signals = signals
+        self._attached = plan["pid"] is not None
+        self._pid = plan["pid"] or 0
+        self._exit_watch: list[int] = []
+        self._status: dict[str, int | None] | None = None
+        self._figures: dict[str, object] | None = None
+        self._over = False
+        self._failed = False
+        self._floor = 0
+        self._passed_on_s = -_SAME_SIGNAL_S
+        reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
+        self._source = _source(plan, lambda facts: journal.event("process", facts), reaper)
+        self._loop = Loop(plan["interval_s"], plan["duration_s"])
+
+    def run(self) -> int:
+        """Record until the target ends; return its exit status, or 0 when attached."""
+        if self._attached:
+            self._watch_exit()
+        else:
+            try:
+                self._pid = target.spawn(self._plan["argv"])
+            except OSError as error:
+                self._journal.event("end", {"error": os.strerror(error.errno or 0)})
+                return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
+        self._floor = _own_high_water_mark()
+        _raise_descriptor_limit()
+        start = {"utc": _utc_now(), "monotonic_ns": self._loop.start_ns, "pid": self._pid, "sampler_pid": os.getpid()}
+        self._protect(self._journal.event, "start", start)
+        self._protect(self._source.start, self._pid)
+        gc.disable()  # nothing here makes cycles, and a collection delays a tick
+        self._loop.run(self._tick, self._sleep, self._step)
+        self._finish()
+        return 0 if self._status is None else target.exit_code(self._status)
+
+    def _watch_exit(self) -> None:
+        """Have the kernel wake us at the end of a process that is not our child."""
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                self._exit_watch = [os.pidfd_open(self._pid)]
+
+    def _tick(self, now_s: float) -> None:
+        self._protect(lambda: self._journal.sample(now_s, self._source.sample(now_s)))
+
+    def _sleep(self, timeout_s: float | None) -> None:
+        if self._attached and not self._exit_watch:
+            timeout_s = _LOOK_EVERY_S if timeout_s is None else min(timeout_s, _LOOK_EVERY_S)
+        self._signals.sleep(timeout_s, self._exit_watch)
+
+    def _step(self) -> bool:
+        """Do what is to be done between two ticks; return whether the run goes on."""
+        for ended in target.reap_ended(before=lambda pid: self._protect(self._source.retire, pid)):
+            mark = ended.high_water_mark
+            if mark is not None and mark <= self._floor:  # inherited from this process over fork and exec
+                mark = None
+            self._protect(self._source.ended, ended.pid, self._loop.elapsed_s(), ended.status, mark)
+            if ended.pid == self._pid:
+                self._status = ended.status
+                self._over = True
+        for number in self._signals.take():
+            self._heed(number)
+        if self._attached and (self._has_left() or not self._loop.sampling):
+            self._over = True
+        if self._figures is None and (self._over or not self._loop.sampling):
+            self._protect(self._close)
+        return not self._over
+
+    def _heed(self, number: int) -> None:
+        """Pass SIGTERM on to the command; end the recording of a process that is not ours."""
+        if number not in CAUGHT:
+            return
+        if self._attached:
+            self._over = True
+        elif number == signal.SIGTERM and not self._over:
+            now_s = time.monotonic()
+            if now_s - self._passed_on_s >= _SAME_SIGNAL_S:
+                self._passed_on_s = now_s
+                os.kill(self._pid, signal.SIGTERM)
+
+    def _has_left(self) -> bool:
+        """Return whether the process that we are attached to has ended."""
+        if self._exit_watch:
+            return bool(select.select(self._exit_watch, [], [], 0)[0])
+        return not target.is_running(self._pid)
+
+    def _close(self) -> None:
+        """Take the figures that belong to the whole of the recording, at its end."""
+        duration_s = self._loop.elapsed_s()
+        totals = dict(zip(self._plan["columns"], self._source.totals(), strict=True))
+        self._figures = {
+            "duration_s": round(duration_s, 6),
+            "totals": {name: value for name, value in totals.items() if name in COUNTERS},
+            "survivors": self._source.survivors(duration_s),
+        }
+
+    def _finish(self) -> None:
+        """Write the last line."""
+        sampler = {
+            "cpu_s": round(time.process_time(), 6),
+            "peak_rss": _own_high_water_mark() or None,
+            "interval_s": self._plan["interval_s"],
+            **self._loop.punctuality(),
+        }
+        end = {**(self._figures or {}), "exit": self._status, "sampler": sampler}
+        with contextlib.suppress(OSError):
+            self._journal.event("end", end)
+
+    def _protect(self, work: Callable[..., object], *arguments: object) -> None:
+        """Do a part of the recording; when it fails, the recording stops and the command goes on."""
+        if self._failed:
+            return
+        try:
+            work(*arguments)
+        except Exception as error:  # noqa: BLE001 — whatever fails here must not harm the measured command
+            self._failed = True
+            self._loop.stop()
+            text = f"the recording stopped early: {error}"
+            os.write(2, f"nncf-tools: {text}; the command goes on\n".encode())
+            with contextlib.suppress(OSError):
+                self._journal.event("warning", text)
+
+
+def _source(plan: Plan, tell: Callable[[dict[str, object]], None], reaper: int | None) -> Source:
+    chosen: type[Source]
+    if plan["source"] == "proc":
+        from nncftools.sampler.proc_source import ProcSource as chosen
+    else:
+        from nncftools.sampler.psutil_source import PsutilSource as chosen
+    return chosen(plan["columns"], tell, children=plan["children"], reaper=reaper)
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many kept files as the system does; after the command was started, which inherits limits."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _own_high_water_mark() -> int:
+    """Return this process's own VmHWM in bytes, or 0 where there is no /proc.
+
+    Not ``ru_maxrss``, which holds what the starter had when it forked (getrusage(2) keeps it over exec).
+    """
+    try:
+        with open("/proc/self/status", "rb") as file:
+            return int(file.read().partition(b"\nVmHWM:")[2].split(None, 1)[0]) * 1024
+    except OSError:
+        return 0
+
+
+def _utc_now() -> str:
+    now_ns = time.time_ns()
+    seconds, rest = divmod(now_ns, NANOSECONDS)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06d}Z"

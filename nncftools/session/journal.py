@@ -1,0 +1,186 @@
+"""A session from a journal: of a finished recording, one that goes on, or one that was killed.
+
+The sampler writes the lines; ``nncftools.sampler.journal`` says what they are.
+"""
+
+from __future__ import annotations
+
+from array import array
+from math import isnan, nan
+from typing import Any
+
+import msgspec
+
+from nncftools.errors import SessionFileError
+from nncftools.metrics import COUNTERS
+from nncftools.session.model import Exit, Host, Process, SamplerFacts, Session, Start
+from nncftools.session.peaks import peaks
+from nncftools.session.samples import TIME, Samples
+
+FORMAT = "nncf-tools-journal"
+VERSION = 1
+_CHUNK = 10_000
+
+
+class _Header(msgspec.Struct, kw_only=True):
+    format: str
+    version: int
+    tool_version: str = ""
+    name: str = ""
+    command: list[str] = []
+    cwd: str = ""
+    host: Host
+    plan: dict[str, Any]
+
+
+class _Begin(msgspec.Struct, kw_only=True):
+    utc: str
+    monotonic_ns: int
+    pid: int
+
+
+class _End(msgspec.Struct, kw_only=True):
+    error: str | None = None
+    duration_s: float | None = None
+    totals: dict[str, int | float | None] = {}
+    exit: Exit | None = None
+    sampler: SamplerFacts = SamplerFacts()
+
+
+class _Event(msgspec.Struct, kw_only=True):
+    start: _Begin | None = None
+    process: dict[str, Any] | None = None
+    warning: str | None = None
+    end: _End | None = None
+
+
+def header(*, name: str, command: list[str], cwd: str, host: dict[str, Any], tool_version: str) -> dict[str, Any]:
+    """Return the facts that a journal's first line holds besides the plan."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "tool_version": tool_version,
+        "name": name,
+        "command": command,
+        "cwd": cwd,
+        "host": host,
+    }
+
+
+def session_from(data: bytes, origin: str) -> Session:
+    """Return what the journal ``data`` recorded; ``origin`` names it in messages.
+
+    A last line that was cut by a kill is left out, other lines that cannot be read are left out and counted. Without an
+    ``end`` line the session is unfinished. Raises SessionFileError when nothing was recorded.
+    """
+    return _Reader(data, origin).session()
+
+
+class _Reader:
+    def __init__(self, data: bytes, origin: str) -> None:
+        self._origin = origin
+        first, *self._lines = data.split(b"\n")[:-1]
+        try:
+            self._header = msgspec.json.decode(first, type=_Header)
+            columns: list[str] = self._header.plan["columns"]
+            self._columns = {name: array("d") for name in (TIME, *columns)}
+            self._interval_s = float(self._header.plan["interval_s"])
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+            raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
+        if self._header.version > VERSION:
+            message = (
+                f"{origin}: journal version {self._header.version}, this nncf-tools reads up to {VERSION}: upgrade"
+            )
+            raise SessionFileError(message)
+        self._start: _Begin | None = None
+        self._end: _End | None = None
+        self._processes: dict[int, dict[str, Any]] = {}
+        self._warnings: list[str] = []
+        self._bad_lines: list[int] = []
+
+    def session(self) -> Session:
+        self._read()
+        if self._end is not None and self._end.error is not None:
+            raise SessionFileError(f"{self._origin}: nothing was recorded: {self._end.error}")
+        if self._start is None:
+            raise SessionFileError(f"{self._origin}: nothing was recorded: the recorder ended before the command began")
+        if self._bad_lines:
+            text = f"{len(self._bad_lines)} lines of the journal could not be read, the first is line"
+            self._warnings.append(f"{text} {self._bad_lines[0]}")
+        samples = Samples(self._columns, self._origin)
+        processes = [msgspec.convert(fields, Process, strict=True) for fields in self._processes.values()]
+        end = self._end or _End()
+        facts = msgspec.structs.replace(end.sampler, interval_s=self._interval_s, source=self._header.plan["source"])
+        last_s = samples.time_s[-1] if len(samples) else 0.0
+        attached = self._header.plan.get("pid") is not None
+        return Session(
+            tool_version=self._header.tool_version,
+            name=self._header.name,
+            command=processes[0].command if attached and processes else self._header.command,
+            cwd=self._header.cwd,
+            attached_to=self._header.plan.get("pid"),
+            start=Start(utc=self._start.utc, monotonic_ns=self._start.monotonic_ns),
+            duration_s=last_s if end.duration_s is None else end.duration_s,
+            finished=self._end is not None,
+            exit=end.exit,
+            host=self._header.host,
+            sampler=facts,
+            samples=samples,
+            totals=end.totals or _last_counters(samples),
+            peaks=peaks(samples, processes),
+            processes=processes,
+            warnings=self._warnings,
+        )
+
+    def _read(self) -> None:
+        rows: list[bytes] = []
+        numbers: list[int] = []
+        for number, line in enumerate(self._lines, start=2):
+            if line.startswith(b"["):
+                rows.append(line)
+                numbers.append(number)
+                if len(rows) == _CHUNK:
+                    self._take_rows(rows, numbers)
+                    rows, numbers = [], []
+            else:
+                self._take_event(line, number)
+        self._take_rows(rows, numbers)
+
+    def _take_rows(self, rows: list[bytes], numbers: list[int]) -> None:
+        if not rows:
+            return
+        try:
+            decoded = msgspec.json.decode(b"[" + b",".join(rows) + b"]", type=list[list[float | None]])
+            columns = list(zip(*decoded, strict=True))
+            if len(columns) != len(self._columns):
+                message = "a value for each column expected"
+                raise ValueError(message)
+        except (msgspec.MsgspecError, ValueError):
+            if len(rows) == 1:
+                self._bad_lines.append(numbers[0])
+                return
+            middle = len(rows) // 2
+            self._take_rows(rows[:middle], numbers[:middle])
+            self._take_rows(rows[middle:], numbers[middle:])
+            return
+        for column, values in zip(self._columns.values(), columns, strict=True):
+            column.extend(nan if value is None else value for value in values)
+
+    def _take_event(self, line: bytes, number: int) -> None:
+        try:
+            event = msgspec.json.decode(line, type=_Event)
+            if event.process is not None:
+                self._processes.setdefault(event.process["id"], {}).update(event.process)
+        except (msgspec.MsgspecError, KeyError):
+            self._bad_lines.append(number)
+            return
+        self._start = event.start or self._start
+        self._end = event.end or self._end
+        if event.warning is not None:
+            self._warnings.append(event.warning)
+
+
+def _last_counters(samples: Samples) -> dict[str, int | float | None]:
+    """Return the counters of the last sample: the best that an unfinished recording knows."""
+    last = {name: samples[name][-1] for name in samples.metrics if name in COUNTERS and len(samples)}
+    return {name: None if isnan(value) else value for name, value in last.items()}

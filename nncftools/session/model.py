@@ -1,0 +1,192 @@
+"""The session: one recorded run, as an object and as the JSON document that everything reads and writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nncftools.session.samples import Samples
+
+if TYPE_CHECKING:
+    import os
+    import pathlib
+
+FORMAT = "nncf-tools-session"
+VERSION = 1
+"""1: first version (2026-11)."""
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """The moment that ``time_s`` counts from."""
+
+    utc: str
+    """ISO 8601 with zone."""
+    monotonic_ns: int | None = None
+    """The same moment on CLOCK_MONOTONIC; lines up marks of any process on the machine."""
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process ended: by itself with ``code``, or killed by ``signal``."""
+
+    code: int | None = None
+    signal: int | None = None
+
+
+class Peak(msgspec.Struct, frozen=True, kw_only=True):
+    """The peak of one metric in bytes, as a bracket."""
+
+    sampled: int | None
+    """The largest sample: what the processes held together at one moment."""
+    at_s: float | None
+    """When that was, in seconds since the start."""
+    low: int | None
+    """The real peak is at least this: ``sampled``, or the largest high-water mark of a single process."""
+    high: int | None = None
+    """The real peak is at most this; null when unknown."""
+    low_from: str | None = None
+    """Where ``low`` comes from: ``"sampled"`` or ``"high_water_mark"``."""
+
+
+class Process(msgspec.Struct, kw_only=True):
+    """One process of the tree; bytes and seconds, null for unknown."""
+
+    id: int
+    """Its number in this session (a PID may come twice)."""
+    pid: int | None = None
+    parent: int | None = None
+    """The ``id`` of its parent; null for the first process and for adopted orphans."""
+    name: str = ""
+    command: list[str] = []
+    forked_copy: bool = False
+    """Whether it runs its parent's command: forked without exec, it shares its parent's pages."""
+    start_s: float | None = None
+    end_s: float | None = None
+    """Null when it outlived the recording."""
+    exit: Exit | None = None
+    """Null unless the sampler reaped it."""
+    samples: int = 0
+    peak_rss: int | None = None
+    """Its largest sample."""
+    high_water_mark: int | None = None
+    """The largest that the kernel told of it (VmHWM once a second; ``ru_maxrss`` at its end, reaped children included)."""
+    cpu_s: float | None = None
+
+
+class Mark(msgspec.Struct, kw_only=True):
+    """An operation: from ``start_s`` to ``end_s``, or to the next mark on its level when that is null."""
+
+    name: str
+    start_s: float
+    end_s: float | None = None
+    depth: int = 0
+    pid: int | None = None
+    source: str = ""
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine; ``memory`` in bytes."""
+
+    name: str = ""
+    system: str = ""
+    release: str = ""
+    machine: str = ""
+    cpus: int | None = None
+    memory: int | None = None
+    python: str = ""
+
+
+class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the measuring itself cost, and how punctual it was; bytes and seconds."""
+
+    cpu_s: float | None = None
+    peak_rss: int | None = None
+    interval_s: float | None = None
+    """As asked for."""
+    achieved_interval_s: float | None = None
+    """The mean distance of two samples."""
+    missed: int | None = None
+    """Deadlines that passed without a sample."""
+    longest_gap_s: float | None = None
+    """The longest distance of two samples."""
+    source: str = ""
+    """``proc`` or ``psutil``."""
+
+
+class Session(msgspec.Struct, kw_only=True, dict=True):
+    """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
+
+    Load with ``Session.load(path)``, write with ``session.save(path)``.
+    """
+
+    format: str = FORMAT
+    version: int = VERSION
+    tool_version: str = ""
+    name: str = ""
+    command: list[str] = []
+    """The command and its arguments, also of a process that was attached to."""
+    cwd: str = ""
+    attached_to: int | None = None
+    """The PID, when the recording was attached to a running process."""
+    start: Start
+    duration_s: float
+    finished: bool = True
+    """False when the recorder was killed, or is still running; ``warnings`` says which."""
+    exit: Exit | None = None
+    """How the command ended; null when unknown."""
+    host: Host
+    sampler: SamplerFacts
+    samples: Samples
+    totals: dict[str, int | float | None] = {}
+    """Counters at the end of the recording, by metric."""
+    peaks: dict[str, Peak] = {}
+    processes: list[Process] = []
+    marks: list[Mark] = []
+    warnings: list[str] = []
+    """What a reader of the figures should know; every report repeats them."""
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Session:
+        """Read a session or a journal, either also gzipped.
+
+        Raises SessionFileError, which names the file, the place and what was expected.
+        """
+        from nncftools.session.store import load
+
+        return load(path)
+
+    def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
+        """Write the session, gzipped when the name ends in ``.gz``, and return the path.
+
+        The file appears whole or not at all. What was in the loaded file and is unknown to this version is kept.
+        Raises OSError.
+        """
+        from nncftools.session.store import save
+
+        return save(self, path)
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a session file."""
+
+    def of_samples(kind: type) -> dict[str, Any]:
+        assert kind is Samples
+        values = {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "null"}]}}
+        return {
+            "type": "object",
+            "description": "Columns of equal length: time_s (seconds since the start, rising) and one per metric.",
+            "properties": {"time_s": {"type": "array", "items": {"type": "number", "minimum": 0}}},
+            "required": ["time_s"],
+            "additionalProperties": values,
+        }
+
+    described = msgspec.json.schema(Session, schema_hook=of_samples)
+    session = described["$defs"]["Session"]
+    session["properties"]["format"]["const"] = FORMAT
+    session["properties"]["version"]["const"] = VERSION
+    session["required"] = ["format", "version", *session["required"]]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A recorded run of nncf-tools",
+        **described,
+    }

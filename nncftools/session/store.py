@@ -1,0 +1,140 @@
+"""Sessions to and from files."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pathlib
+import zlib
+from typing import Any
+
+import msgspec
+
+from nncftools.errors import SessionFileError
+from nncftools.files import replacing
+from nncftools.session import journal
+from nncftools.session.model import FORMAT, VERSION, Session
+from nncftools.session.samples import Samples
+
+_GZIP = b"\x1f\x8b"
+_LARGEST_FILE = 8 << 30
+"""More than 100 days at 1 kHz; what a small hostile archive unpacks to is bounded by it."""
+_AS_LOADED = "as_loaded"
+
+
+def load(path: str | os.PathLike[str]) -> Session:
+    """Read a session or a journal, either also gzipped.
+
+    Raises SessionFileError, which names the file, the place and what was expected.
+    """
+    path = pathlib.Path(path)
+    data = _read(path)
+    origin = str(path)
+    if not data.strip():
+        raise SessionFileError(f"{origin}: the file is empty; a session of `nncf-tools monitor` was expected")
+    first = data[: data.find(b"\n") + 1] or data
+    if f'"{journal.FORMAT}"'.encode() in first[:200]:
+        session = journal.session_from(data, origin)
+        if not session.finished:
+            session.warnings.append(_why_unfinished(path))
+        return session
+    return _session_from(data, origin)
+
+
+def save(session: Session, path: str | os.PathLike[str]) -> pathlib.Path:
+    """Write the session, gzipped when the name ends in ``.gz``, and return the path.
+
+    The file appears whole or not at all. What was in the loaded file and is unknown to this version is kept.
+    Raises OSError.
+    """
+    path = pathlib.Path(path)
+    loaded: dict[str, msgspec.Raw] = session.__dict__.get(_AS_LOADED, {})
+    document: dict[str, bytes] = {}
+    for field in msgspec.structs.fields(Session):
+        value = getattr(session, field.name)
+        if isinstance(value, Samples):
+            document[field.name] = msgspec.json.encode(value.raw())
+        elif field.name in loaded and msgspec.json.decode(loaded[field.name], type=field.type) == value:
+            document[field.name] = bytes(loaded[field.name])
+        else:
+            document[field.name] = msgspec.json.encode(value)
+    document.update({key: bytes(raw) for key, raw in loaded.items() if key not in document})
+    lines = b",\n".join(msgspec.json.encode(key) + b": " + value for key, value in document.items())
+    data = b"{\n" + lines + b"\n}\n"
+    with replacing(path) as beside:
+        beside.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    return path
+
+
+def _read(path: pathlib.Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_GZIP))
+            file.seek(0)
+            data = gzip.GzipFile(fileobj=file).read(_LARGEST_FILE) if head == _GZIP else file.read(_LARGEST_FILE)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise SessionFileError(f"{path}: the gzip archive is damaged or cut off: {error}") from error
+    except OSError as error:
+        raise SessionFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(data) == _LARGEST_FILE:
+        raise SessionFileError(f"{path}: larger than {_LARGEST_FILE >> 30} GiB, which no session is")
+    return data
+
+
+def _session_from(data: bytes, origin: str) -> Session:
+    try:
+        document = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        kind = msgspec.json.decode(document.get("format", b"null"))
+        version = msgspec.json.decode(document.get("version", b"null"))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise SessionFileError(f"{origin}: not a session: {error}") from error
+    if kind != FORMAT:
+        message = f'not a session of nncf-tools: `"format": "{FORMAT}"` expected'
+        raise SessionFileError(f"{origin}: {message}")
+    if not isinstance(version, int) or version > VERSION:
+        message = f"session format version {version}, this nncf-tools reads up to {VERSION}: upgrade nncf-tools"
+        raise SessionFileError(f"{origin}: {message}")
+    fields: dict[str, Any] = {}
+    for field in msgspec.structs.fields(Session):
+        raw = document.get(field.name)
+        if raw is None:
+            if field.required:
+                raise SessionFileError(f"{origin}: at `$`: the key {field.name!r} is missing")
+            continue
+        kind = dict[str, msgspec.Raw] if field.type is Samples else field.type
+        value = _decode(raw, kind, f"$.{field.name}", origin)
+        fields[field.name] = Samples(value, origin) if field.type is Samples else value
+    session = Session(**fields)
+    session.__dict__[_AS_LOADED] = document
+    return session
+
+
+def _decode(raw: msgspec.Raw, kind: Any, place: str, origin: str) -> Any:  # noqa: ANN401 — whatever the field's type is
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        text = str(error)
+        where = text.replace("`$", f"`{place}", 1) if "`$" in text else f"{text} - at `{place}`"
+        raise SessionFileError(f"{origin}: {where}") from error
+
+
+def _why_unfinished(path: pathlib.Path) -> str:
+    if _is_being_recorded(path):
+        return "unfinished: the recording goes on; these are the figures up to now"
+    return "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
+
+
+def _is_being_recorded(path: pathlib.Path) -> bool:
+    """Return whether a sampler holds the journal's lock."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return False
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return False

@@ -1,0 +1,87 @@
+"""Bytes, seconds and rates to text. Everything inside the package is in bytes and seconds."""
+
+from enum import StrEnum
+
+
+class MemoryUnit(StrEnum):
+    """A unit of memory; ``factor`` is its size in bytes."""
+
+    B = "B"
+    KiB = "KiB"
+    MiB = "MiB"
+    GiB = "GiB"
+    KB = "KB"
+    MB = "MB"
+    GB = "GB"
+
+    @property
+    def factor(self) -> int:
+        """Bytes in one unit."""
+        return _FACTORS[self]
+
+    def of(self, size: float) -> float:
+        """Return ``size`` bytes in this unit."""
+        return size / self.factor
+
+    def text(self, size: float | None) -> str:
+        """Return ``size`` bytes as text without the unit's name: ``"1,234.5"``, or a dash for unknown.
+
+        One decimal up to 10,000 and none beyond; GiB and GB carry three, bytes none.
+        """
+        if size is None:
+            return UNKNOWN
+        decimals = _DECIMALS[self]
+        value = self.of(size)
+        return f"{value:,.{0 if decimals == 1 and abs(value) >= _NO_DECIMALS_FROM else decimals}f}"
+
+    def label(self, size: float | None) -> str:
+        """Return ``size`` bytes as text with the unit's name: ``"633.2 MiB"``, or a dash for unknown."""
+        return UNKNOWN if size is None else f"{self.text(size)} {self}"
+
+
+UNKNOWN = "–"
+_NO_DECIMALS_FROM = 10_000
+_MINUTE = 60
+_HOUR = 3600
+_FACTORS = {
+    MemoryUnit.B: 1,
+    MemoryUnit.KiB: 2**10,
+    MemoryUnit.MiB: 2**20,
+    MemoryUnit.GiB: 2**30,
+    MemoryUnit.KB: 10**3,
+    MemoryUnit.MB: 10**6,
+    MemoryUnit.GB: 10**9,
+}
+_DECIMALS = {
+    MemoryUnit.B: 0,
+    MemoryUnit.KiB: 0,
+    MemoryUnit.MiB: 1,
+    MemoryUnit.GiB: 3,
+    MemoryUnit.KB: 0,
+    MemoryUnit.MB: 1,
+    MemoryUnit.GB: 3,
+}
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Return a duration as text: ``"0.103 s"``, ``"12.31 s"``, ``"3 min 25.0 s"``, ``"2 h 03 min"``."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 1:
+        return f"{seconds:.3f} s"
+    if seconds < _MINUTE:
+        return f"{seconds:.2f} s"
+    if seconds < _HOUR:
+        minutes, tenths = divmod(round(seconds * 10), _MINUTE * 10)
+        return f"{minutes} min {tenths / 10:04.1f} s"
+    hours, minutes = divmod(round(seconds / _MINUTE), _MINUTE)
+    return f"{hours} h {minutes:02d} min"
+
+
+def size_text(size: float | None) -> str:
+    """Return bytes as text in the binary unit that fits: ``"52.0 KiB"``, ``"1.5 GiB"``."""
+    if size is None:
+        return UNKNOWN
+    units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
+    unit = next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
+    return f"{unit.of(size):,.1f} {unit}" if unit != MemoryUnit.B else f"{size:.0f} B"
