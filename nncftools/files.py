@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Iterator
 
 

@@ -35,6 +35,7 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 — the signature of a
 @app.callback()
 def _root(
     context: typer.Context,
+    *,
     version: Annotated[  # noqa: ARG001 — acted on by its callback
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,

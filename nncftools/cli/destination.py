@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import re
 import time
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.memory_log import stem
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Iterator, Sequence
 
 SESSION = "session.json"
@@ -86,7 +86,7 @@ def new_folder(
 
 
 def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
-    """Yield the first folder that could be made of ``name``, ``name-2`` …"""
+    """Yield the first folder that could be made, named ``name``, ``name-2`` or so on."""
     number = 1
     while True:
         folder = log_dir / (name if number == 1 else f"{name}-{number}")

@@ -10,6 +10,7 @@ import typer
 
 from nncftools.cli import destination, options
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.metrics import MEMORY_METRICS
 from nncftools.units import MemoryUnit
 
 EXAMPLES = """\b
@@ -38,7 +39,7 @@ def register(app: typer.Typer) -> None:
     app.command(name="report", short_help="Show and draw a recorded run.", epilog=EXAMPLES)(report)
 
 
-def report(
+def report(  # noqa: PLR0913 — one parameter per option
     path: Source = None,
     *,
     plot: Picture = None,
@@ -58,7 +59,7 @@ def report(
         _check_picture(plot, force=force)
     source = path or pathlib.Path("memory_logs")
     session = Session.load(destination.newest_session(source) if path is None or source.is_dir() else source)
-    available = [name for name in session.samples.metrics if name in options.MEMORY_METRICS]
+    available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title)
     screen.show(text.report(session, view), sys.stdout)
     if plot is not None:

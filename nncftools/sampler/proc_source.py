@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from nncftools.metrics import COUNTERS
-from nncftools.sampler.probes import PROCESS_PROBES, SYSTEM_PROBES, resolve
+from nncftools.sampler.probes import process_probes, system_probes
 from nncftools.sampler.probes.stat import TICKS_PER_S
 from nncftools.sampler.probes.statm import PAGE
 from nncftools.sampler.tree import Tree
@@ -14,7 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nncftools.sampler.probes import ProcessProbe, SystemProbe
     from nncftools.sampler.tree import Process
 
 DETAILS_EVERY_S = 1.0
@@ -35,16 +34,15 @@ class ProcSource:
     ) -> None:
         """Read ``columns`` under the proc directory ``root``; ``tell`` takes facts of one process at a time."""
         self._tell = tell
-        probes = [(file, resolve(name)) for file, name in PROCESS_PROBES.items()]
-        wanted = [(file, probe) for file, probe in probes if set(probe.metrics) & set(columns)]
-        self._probes: list[ProcessProbe] = [probe(slot) for slot, (_, probe) in enumerate(wanted)]
-        system = [resolve(name) for name in SYSTEM_PROBES.values()]
-        self._system: list[SystemProbe] = [probe(root) for probe in system if set(probe.metrics) & set(columns)]
-        given = [name for probe in (*self._probes, *self._system) for name in probe.metrics]
+        wanted = [probe for probe in process_probes() if set(probe.metrics) & set(columns)]
+        self._probes = [probe(slot) for slot, probe in enumerate(wanted)]
+        self._system = [probe(root) for probe in system_probes() if set(probe.metrics) & set(columns)]
+        given = [name for probe in self._probes for name in probe.metrics]
+        given += [name for probe in self._system for name in probe.metrics]
         self._order = [given.index(name) for name in columns]
         self._counters = [place for place, name in enumerate(columns) if name in COUNTERS]
         self._last: list[float | None] = [None] * len(columns)
-        self._tree = Tree(root, [file for file, _ in wanted], reaper=reaper, children=children)
+        self._tree = Tree(root, [probe.file for probe in wanted], reaper=reaper, children=children)
         self._boot_at_start_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._young: list[Process] = []
         self._details_at_s = 0.0

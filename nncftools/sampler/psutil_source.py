@@ -39,7 +39,6 @@ class PsutilSource:
         tell: Callable[[dict[str, object]], None],
         *,
         children: bool,
-        reaper: int | None,  # noqa: ARG002 — one signature for all sources; psutil follows parents, not reapers
     ) -> None:
         """Read ``columns``; ``tell`` takes facts of one process at a time."""
         self._columns = columns
@@ -121,7 +120,7 @@ class PsutilSource:
             return
         try:
             with process.oneshot():
-                parent = self._alive.get(process.parent()) if process != self._root else None
+                parent = self._parent_of(process)
                 facts = {
                     "name": process.name(),
                     "command": process.cmdline(),
@@ -140,6 +139,10 @@ class PsutilSource:
             }
         )
         self._count += 1
+
+    def _parent_of(self, process: psutil.Process) -> _Seen | None:
+        parent = process.parent()
+        return self._alive.get(parent) if parent is not None and process != self._root else None
 
     def _forget(
         self,

@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     class Source(Protocol):
         """Where the figures of a process tree come from; see ``ProcSource``."""
 
-        def __init__(
-            self,
-            columns: Sequence[str],
-            tell: Callable[[dict[str, object]], None],
-            *,
-            children: bool,
-            reaper: int | None,
-        ) -> None:
-            """Read ``columns``; ``tell`` takes facts of one process at a time."""
-
         def start(self, pid: int) -> bool:
             """Make ``pid`` the root of the tree; return whether it is there."""
 
@@ -205,12 +195,13 @@ class Recording:
 
 
 def _source(plan: Plan, tell: Callable[[dict[str, object]], None], reaper: int | None) -> Source:
-    chosen: type[Source]
     if plan["source"] == "proc":
-        from nncftools.sampler.proc_source import ProcSource as chosen
-    else:
-        from nncftools.sampler.psutil_source import PsutilSource as chosen
-    return chosen(plan["columns"], tell, children=plan["children"], reaper=reaper)
+        from nncftools.sampler.proc_source import ProcSource
+
+        return ProcSource(plan["columns"], tell, children=plan["children"], reaper=reaper)
+    from nncftools.sampler.psutil_source import PsutilSource
+
+    return PsutilSource(plan["columns"], tell, children=plan["children"])
 
 
 def _raise_descriptor_limit() -> None:

@@ -46,13 +46,13 @@ def spawn(argv: list[str]) -> int:
 
     Raises OSError when it cannot be executed.
     """
-    if sys.platform != "win32":
-        return os.posix_spawnp(argv[0], argv, environment(), setsigdef=_RESET)
-    import subprocess
+    if sys.platform == "win32":
+        import subprocess
 
-    child = subprocess.Popen(argv)
-    _windows_children[child.pid] = child
-    return child.pid
+        child = subprocess.Popen(argv)
+        _windows_children[child.pid] = child
+        return child.pid
+    return os.posix_spawnp(argv[0], argv, environment(), setsigdef=_RESET)
 
 
 def reap_ended(before: Callable[[int], None]) -> Iterator[Ended]:

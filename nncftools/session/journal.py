@@ -151,10 +151,7 @@ class _Reader:
             return
         try:
             decoded = msgspec.json.decode(b"[" + b",".join(rows) + b"]", type=list[list[float | None]])
-            columns = list(zip(*decoded, strict=True))
-            if len(columns) != len(self._columns):
-                message = "a value for each column expected"
-                raise ValueError(message)
+            new = list(zip(self._columns.values(), zip(*decoded, strict=True), strict=True))
         except (msgspec.MsgspecError, ValueError):
             if len(rows) == 1:
                 self._bad_lines.append(numbers[0])
@@ -163,7 +160,7 @@ class _Reader:
             self._take_rows(rows[:middle], numbers[:middle])
             self._take_rows(rows[middle:], numbers[middle:])
             return
-        for column, values in zip(self._columns.values(), columns, strict=True):
+        for column, values in new:
             column.extend(nan if value is None else value for value in values)
 
     def _take_event(self, line: bytes, number: int) -> None:

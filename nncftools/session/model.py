@@ -69,7 +69,7 @@ class Process(msgspec.Struct, kw_only=True):
     peak_rss: int | None = None
     """Its largest sample."""
     high_water_mark: int | None = None
-    """The largest that the kernel told of it (VmHWM once a second; ``ru_maxrss`` at its end, reaped children included)."""
+    """The largest that the kernel told: VmHWM once a second, ``ru_maxrss`` at its end with its reaped children's."""
     cpu_s: float | None = None
 
 

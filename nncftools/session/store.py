@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import os
 import pathlib
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,6 +14,9 @@ from nncftools.files import replacing
 from nncftools.session import journal
 from nncftools.session.model import FORMAT, VERSION, Session
 from nncftools.session.samples import Samples
+
+if TYPE_CHECKING:
+    import os
 
 _GZIP = b"\x1f\x8b"
 _LARGEST_FILE = 8 << 30

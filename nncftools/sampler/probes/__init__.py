@@ -10,7 +10,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from nncftools.sampler.tree import Process
 
@@ -41,18 +41,24 @@ if TYPE_CHECKING:
             """Return one value per metric."""
 
 
-PROCESS_PROBES = {
-    "statm": "nncftools.sampler.probes.statm:Statm",
-    "stat": "nncftools.sampler.probes.stat:Stat",
-    "io": "nncftools.sampler.probes.io:Io",
-}
-SYSTEM_PROBES = {
-    "meminfo": "nncftools.sampler.probes.meminfo:Meminfo",
-}
+_PROCESS_PROBES = (
+    "nncftools.sampler.probes.statm:Statm",
+    "nncftools.sampler.probes.stat:Stat",
+    "nncftools.sampler.probes.io:Io",
+)
+_SYSTEM_PROBES = ("nncftools.sampler.probes.meminfo:Meminfo",)
 
 
-def resolve(reference: str) -> type:
-    """Return the class that ``package.module:Class`` names."""
+def process_probes() -> list[type[ProcessProbe]]:
+    """Return the sources that are read once per process."""
+    return [_resolve(reference) for reference in _PROCESS_PROBES]
+
+
+def system_probes() -> list[type[SystemProbe]]:
+    """Return the sources that are read once per sample."""
+    return [_resolve(reference) for reference in _SYSTEM_PROBES]
+
+
+def _resolve(reference: str) -> Any:  # noqa: ANN401 — a class that the registry names
     module, _, name = reference.partition(":")
-    found: type = getattr(__import__(module, fromlist=[name]), name)
-    return found
+    return getattr(__import__(module, fromlist=[name]), name)

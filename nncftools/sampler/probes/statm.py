@@ -37,7 +37,7 @@ class Statm:
             rss += size
             vms += int(virtual)
             process.samples += 1
-            if size > process.peak_rss:
+            if size > process.peak_rss:  # noqa: PLR1730 — max() costs 60 ns more, for every process at every sample
                 process.peak_rss = size
         return rss * PAGE, vms * PAGE
 
