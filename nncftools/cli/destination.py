@@ -102,6 +102,8 @@ def at_file(
     output: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, force: bool
 ) -> Destination:
     """Write the session to ``output`` and, if asked for, pictures beside it. Raises UsageError when that cannot be."""
+    if output.is_dir():
+        raise UsageError(f"option --output: {str(output)!r} is a folder; a file name expected (or use --log-dir)")
     name = re.sub(r"(\.json)?(\.gz)?$", "", output.name) or output.name
     journal = output.with_name(f"{name}{JOURNAL_ENDING}")
     logs = [
@@ -110,8 +112,6 @@ def at_file(
         for from_zero in zeros
         if plot
     ]
-    if output.is_dir():
-        raise UsageError(f"option --output: {str(output)!r} is a folder; a file name expected (or use --log-dir)")
     for path in (output, journal, *(log.picture for log in logs if log.picture is not None)):
         if path.exists() and not force:
             raise UsageError(f"option --output: {str(path)!r} exists; choose another name or give --force")

@@ -16,12 +16,13 @@ from nncftools.metrics import COUNTERS
 from nncftools.render import memory_log
 from nncftools.render.view import View
 from nncftools.sampler import client
+from nncftools.session import journal
+from nncftools.session.model import Exit, Session
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from nncftools.cli.destination import Destination
     from nncftools.sampler.plan import Plan
-    from nncftools.session.model import Session
 
 EXAMPLES = """\b
 Examples:
@@ -111,7 +112,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     zeros = (True,) if from_zero else (False, True)
     run_name = name or (pathlib.Path(argv[0]).name if argv else f"pid-{pid}")
     plan: Plan = {
-        "argv": argv,
+        "argv": [os.fsencode(word).decode("latin-1") for word in argv],
         "pid": pid,
         "interval_s": interval,
         "duration_s": duration,
@@ -124,7 +125,14 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         place = destination.at_file(output, metrics, zeros, plot=bool(plot), force=force)
     else:
         place = destination.new_folder(log_dir, run_name, metrics, zeros, plot=plot is not False)
-    session, status = _record(plan, place, name)
+    header = journal.header(
+        name=_as_text(name),
+        command=[_as_text(word) for word in argv],
+        cwd=_as_text(os.getcwd()),  # noqa: PTH109 — a text
+        host=client.host(),
+        tool_version=__version__,
+    )
+    session, status = _record(plan, header, place)
     try:
         _write(session, place, unit)
     except NncfToolsError as error:
@@ -153,14 +161,13 @@ def _target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:
     return []
 
 
-def _record(plan: Plan, place: Destination, name: str) -> tuple[Session, int]:
-    """Run the recording; return the session and the exit status to end with."""
-    from nncftools.session import journal
-    from nncftools.session.model import Exit, Session
+def _as_text(word: str) -> str:
+    """Return a word of the command line, or a path, with bytes that are not UTF-8 written out."""
+    return os.fsencode(word).decode(errors="backslashreplace")
 
-    header = journal.header(
-        name=name, command=plan["argv"], cwd=str(pathlib.Path.cwd()), host=client.host(), tool_version=__version__
-    )
+
+def _record(plan: Plan, header: dict[str, object], place: Destination) -> tuple[Session, int]:
+    """Run the recording; return the session and the exit status to end with."""
     try:
         sampler = client.Sampler(header, plan, place.journal)
     except OSError as error:

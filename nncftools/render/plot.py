@@ -39,8 +39,9 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
     zero = " above the first sample" if view.from_zero else ""
     axes.set_ylabel(f"Memory{zero} ({view.unit})")
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-    bottom, top = axes.get_ylim()
-    axes.set_ylim(min(0, bottom), top * _ROOM_ABOVE if top > 0 else top)
+    lowest, highest = axes.dataLim.intervaly
+    if highest > lowest:
+        axes.set_ylim(min(0, lowest), highest * _ROOM_ABOVE)
     title = printable(view.title) or shortened(command_text(session), _TITLE)
     axes.set_title("\n".join(textwrap.wrap(title, _TITLE_LINE)), loc="left", fontsize=10, parse_math=False)
     if not any(len(known(session.samples[name])) for name in view.metrics):

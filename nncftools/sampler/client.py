@@ -66,8 +66,8 @@ class Sampler:
             if signal.getsignal(number) is not signal.SIG_IGN:  # ignored (nohup): stays so for the command, too
                 self._handlers[number] = signal.signal(number, self._heed)
         isolated = ["-I", "-S"] if self._plan["source"] == "proc" else ["-I"]
-        # Blocked signals are inherited: the sampler takes them when its handlers are in place.
-        signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
+        if sys.platform != "win32":  # inherited by the sampler, which takes them when its handlers are in place
+            signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, *isolated, str(_MAIN), str(self.journal.absolute())],
@@ -75,7 +75,8 @@ class Sampler:
                 env=target.environment(),
             )
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._plan["signal_mask"])
+            if sys.platform != "win32":
+                signal.pthread_sigmask(signal.SIG_SETMASK, self._plan["signal_mask"])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,7 +113,9 @@ class Ending:
 
 def blocked_signals() -> list[int]:
     """Return the signals that are blocked in this thread, for ``Plan.signal_mask``."""
-    return sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())) if sys.platform != "win32" else []
+    if sys.platform == "win32":
+        return []
+    return sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
 
 def _wait_for_orphan(journal: pathlib.Path) -> dict[str, int | None] | None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
         """What to run or to attach to, and what to read of it how often."""
 
         argv: list[str]
-        """The command and its arguments; empty when attaching."""
+        """The command and its arguments, each byte a character (latin-1): arguments need not be text. Empty: attach."""
         pid: int | None
         """The process to attach to, or None when a command is started."""
         interval_s: float

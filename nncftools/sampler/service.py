@@ -93,7 +93,7 @@ class Recording:
             self._watch_exit()
         else:
             try:
-                self._pid = target.spawn(self._plan["argv"])
+                self._pid = target.spawn([word.encode("latin-1") for word in self._plan["argv"]])
             except OSError as error:
                 self._journal.event("end", {"error": os.strerror(error.errno or 0)})
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE

@@ -41,7 +41,7 @@ def environment() -> dict[bytes, bytes] | dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def spawn(argv: list[str]) -> int:
+def spawn(argv: list[bytes]) -> int:
     """Start a command with this process's own files, folder, environment and process group; return its PID.
 
     Raises OSError when it cannot be executed.
@@ -49,7 +49,7 @@ def spawn(argv: list[str]) -> int:
     if sys.platform == "win32":
         import subprocess
 
-        child = subprocess.Popen(argv)
+        child = subprocess.Popen([os.fsdecode(word) for word in argv])
         _windows_children[child.pid] = child
         return child.pid
     return os.posix_spawnp(argv[0], argv, environment(), setsigdef=_RESET)

@@ -50,7 +50,7 @@ class Process:
         self.peak_rss = 0
         self.high_water_mark: int | None = None
         self.cpu_ticks = 0
-        self.thread_count = 0
+        self.thread_count = 1
         self.threads: dict[str, int] = {}
         self.name = ""
         self.command: list[str] = []
@@ -82,8 +82,8 @@ class Process:
         """Read name and command line again; return whether they changed (an exec)."""
         before = self.name, self.command
         try:
-            self.name = self.read("comm").decode(errors="surrogateescape").rstrip("\n")
-            text = self.read("cmdline").decode(errors="surrogateescape")
+            self.name = self.read("comm").decode(errors="backslashreplace").rstrip("\n")
+            text = self.read("cmdline").decode(errors="backslashreplace")
         except OSError:
             return False
         if text:

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+
+from nncftools import __version__
+from nncftools.sampler.client import host
+from tests.conftest import Run
+
+HEAVY = {"matplotlib", "pandas", "plotext", "numpy"}
+
+
+class TestStart:
+    @pytest.mark.parametrize("words", [["--help"], ["monitor", "--help"], ["report", "--help"]])
+    def test_help_fits_and_shows_examples(self, nncf_tools: Run, words: list[str]) -> None:
+        """Help texts fit in 80 columns, and those of subcommands show examples."""
+        result = nncf_tools(*words)
+
+        assert result.returncode == 0
+        assert max(map(len, result.stdout.splitlines())) <= 80
+        assert len(words) == 1 or "Examples:\n    nncf-tools " in result.stdout
+
+    @pytest.mark.parametrize("words", ["'--help'", "'monitor', '-q', '--no-plot', 'true'"])
+    def test_nothing_heavy_is_loaded(self, tmp_path: pathlib.Path, words: str) -> None:
+        """Neither help nor a quiet recording loads matplotlib, pandas, plotext or numpy."""
+        script = f"import sys; sys.argv[1:] = [{words}]\nfrom nncftools.cli.app import run\nrun()\nprint(list(sys.modules))"
+        shown = subprocess.run(
+            [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+        loaded = set(re.findall(r"'([a-z0-9_]+)'", shown.splitlines()[-1]))
+
+        assert "typer" in loaded
+        assert loaded & HEAVY == set()
+
+    def test_version(self, nncf_tools: Run) -> None:
+        """--version prints name and version."""
+        assert nncf_tools("--version").stdout == f"nncf-tools {__version__}\n"
+
+    def test_no_command(self, nncf_tools: Run) -> None:
+        """Without a subcommand, the help goes to standard error with status 2."""
+        result = nncf_tools()
+
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "Commands:" in result.stderr
+
+    def test_unknown_command(self, nncf_tools: Run) -> None:
+        """An unknown subcommand is one line with status 2."""
+        result = nncf_tools("record\x1b[31m")
+
+        assert result.returncode == 2
+        assert result.stderr.startswith("nncf-tools: error: No such command")
+        assert "\x1b" not in result.stderr
+
+
+def test_schema_describes_a_recorded_session(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """What `schema` prints is a valid JSON Schema, and a recorded session follows it."""
+    schema = json.loads(nncf_tools("schema").stdout)
+    nncf_tools("monitor", "-q", "-o", "run.json", "true")
+    session = json.loads((tmp_path / "run.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(session, schema)
+
+    assert session["host"]["memory"] == host()["memory"]
+
+
+def test_broken_pipe_is_quiet(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """A reader that closes the pipe early causes no traceback."""
+    nncf_tools("monitor", "-q", "-o", "run.json", "true")
+    script = f"{sys.executable} -m nncftools schema | head -n 1"
+    result = subprocess.run(script, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S602 — a pipe
+
+    assert result.stdout == "{\n"
+    assert result.stderr == ""

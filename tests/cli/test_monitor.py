@@ -1,0 +1,432 @@
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from nncftools import Session
+from tests.conftest import HANGING_S, Run, burner, command_line
+
+MIB = 2**20
+INTERNAL = 0b11 << 31
+"""Signals 32 and 33 belong to glibc, whose posix_spawn leaves them ignored; no program can use them."""
+
+
+def recorded(run: Run, *words: object, **options: Any) -> Session:  # noqa: ANN401 — passed on to subprocess
+    """Record quietly to a file and load it."""
+    result = run("monitor", "-q", "-o", "run.json", *words, **options)
+    assert result.returncode == 0, result.stderr
+    return Session.load(run_folder(run) / "run.json")
+
+
+def run_folder(run: Run) -> pathlib.Path:
+    """Return the folder in which ``run`` works."""
+    closure = run.__closure__  # type: ignore[attr-defined]
+    return next(cell.cell_contents for cell in closure if isinstance(cell.cell_contents, pathlib.Path))
+
+
+def in_background(folder: pathlib.Path, *words: object, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 — passed on to subprocess
+    """Start nncf-tools in a process group of its own."""
+    return subprocess.Popen(command_line(*words), cwd=folder, start_new_session=True, **options)
+
+
+def wait_for(path: pathlib.Path, text: str) -> None:
+    """Wait until ``text`` stands in the file."""
+    deadline = time.monotonic() + HANGING_S
+    while not (path.exists() and text in path.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def start_of(journal: pathlib.Path) -> dict[str, Any]:
+    """Wait for the journal's start line and return it."""
+    wait_for(journal, '"start":')
+    wait_for(journal, "\n[")
+    found: dict[str, Any] = next(
+        json.loads(line)["start"] for line in journal.read_text().splitlines() if line.startswith('{"start"')
+    )
+    return found
+
+
+class TestFigures:
+    def test_peak_of_touched_memory(self, nncf_tools: Run) -> None:
+        """200 MiB touched for a second are seen within 2 %, beside an interpreter that is measured in the same way."""
+        empty = recorded(nncf_tools, "--", *burner("touch", 0, 0.5))
+        full = recorded(nncf_tools, "--force", "--", *burner("touch", 200, 1))
+        touched = (full.peaks["rss"].sampled or 0) - (empty.peaks["rss"].sampled or 0)
+
+        assert touched == pytest.approx(200 * MIB, rel=0.02)
+
+    def test_tree_of_two_levels(self, nncf_tools: Run) -> None:
+        """Parent and grandchild count together: the sum is larger than the largest single process can be."""
+        empty = recorded(nncf_tools, "--", *burner("levels", 2, 0, 0.5))
+        full = recorded(nncf_tools, "--force", "--", *burner("levels", 2, 60, 1))
+        touched = (full.peaks["rss"].sampled or 0) - (empty.peaks["rss"].sampled or 0)
+
+        assert touched == pytest.approx(120 * MIB, rel=0.02)
+
+    def test_only_the_process_itself_without_children(self, nncf_tools: Run) -> None:
+        """With --no-children, descendants are left out."""
+        session = recorded(nncf_tools, "--no-children", "--", *burner("levels", 3, 30, 0.5))
+
+        assert len(session.processes) == 1
+        assert (session.peaks["rss"].sampled or 0) < 60 * MIB
+
+    def test_orphan_stays_in_the_tree(self, nncf_tools: Run) -> None:
+        """A daemon that forked twice and has a session of its own is counted."""
+        session = recorded(nncf_tools, "--", *burner("daemon", 100, 1))
+
+        assert (session.peaks["rss"].sampled or 0) > 100 * MIB
+
+    def test_spike_between_samples(self, nncf_tools: Run) -> None:
+        """A peak that no sample saw is known from the kernel's high-water mark."""
+        session = recorded(nncf_tools, "-i", 5, "--", *burner("touch", 100, 0))
+
+        assert session.peaks["rss"].low_from == "high_water_mark"
+        assert session.peaks["rss"].low == pytest.approx(108 * MIB, rel=0.06)
+
+    def test_cpu_of_a_burning_child(self, nncf_tools: Run) -> None:
+        """CPU time agrees with what the kernel says of all children, within two ticks."""
+        script = "import time\nwhile time.process_time() < 0.5: pass"
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(["sh", "-c", f"{sys.executable} -S -E -c '{script}'; true"], check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        alone_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        session = recorded(nncf_tools, "--", "sh", "-c", f"{sys.executable} -S -E -c '{script}'; true")
+        cpu_s = (session.totals["cpu_user"] or 0) + (session.totals["cpu_system"] or 0)
+
+        assert cpu_s == pytest.approx(alone_s, abs=0.04)
+
+    def test_bytes_read_by_a_child(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """What a child read through system calls is in the total, and the counters never fall."""
+        session = recorded(nncf_tools, "-i", 0.01, "--", *burner("read", tmp_path / "data", 100))
+        column = session.samples["read_chars"]
+
+        assert session.totals["read_chars"] == pytest.approx(100 * MIB, rel=0.01)
+        assert list(column) == sorted(column)
+
+    def test_forked_copies_are_explained(self, nncf_tools: Run) -> None:
+        """Copies of a 300 MiB process make the sum read several times too much; the report says so beside it."""
+        result = nncf_tools("monitor", "--no-plot", "--", *burner("copies", 300, 4, 1))
+        words = " ".join(result.stderr.split())
+
+        assert "forked copies share pages: 4 of the processes at the RSS peak are forked copies" in words
+        assert "the largest single process held 30" in words
+
+    def test_psutil_gives_the_same(self, nncf_tools: Run) -> None:
+        """The source for macOS and Windows finds the same memory, processes and exit status."""
+        session = recorded(nncf_tools, "--source", "psutil", "--", *burner("levels", 2, 60, 0.6))
+
+        assert session.peaks["rss"].sampled == pytest.approx(136 * MIB, rel=0.06)
+        assert len(session.processes) == 2
+        assert session.exit is not None
+        assert session.exit.code == 0
+
+
+class TestCommand:
+    def test_arguments_arrive_unchanged(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Spaces, dollars, stars, quotes, empty words, options and bytes that are no text reach the command as given."""
+        words = ["a b", "$HOME", "*", "'\"", "", "-i", "--", "--quiet", "\udcff"]
+        result = nncf_tools("monitor", "-q", "--no-plot", *burner("tell", "told.json", *words))
+        told = json.loads((tmp_path / "told.json").read_text())
+
+        assert result.returncode == 0
+        assert told["arguments"] == [os.fsencode(word).decode("latin-1") for word in words]
+
+    def test_folder_input_and_environment_are_the_commands(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Folder, standard input and environment are those that nncf-tools was given, in the C locale too."""
+        environment = {"PATH": os.environ["PATH"], "A": "b"}
+        words = command_line("monitor", "-q", "-o", "r.json", *burner("tell", "told.json"))
+        subprocess.run(
+            words, cwd=tmp_path, env={**environment, "PYTHONPATH": os.getcwd()}, input=b"hello", check=True, timeout=99  # noqa: PTH109 — a text
+        )
+        told = json.loads((tmp_path / "told.json").read_text())
+
+        assert told["folder"] == str(tmp_path)
+        assert told["input"] == "hello"
+        assert told["environment"] == sorted(["", "A=b", f"PATH={os.environ['PATH']}", f"PYTHONPATH={os.getcwd()}"])  # noqa: PTH109 — a text
+
+    def test_output_passes_through(self, nncf_tools: Run) -> None:
+        """Standard output holds the command's words and none of ours."""
+        result = nncf_tools("monitor", "--no-plot", "echo", "its own words")
+
+        assert result.stdout == "its own words\n"
+
+    def test_one_quoted_string_is_split_without_a_shell(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A single word with spaces is split, and nothing in it is expanded."""
+        line = " ".join(burner("tell", "told.json", "$HOME", "'a b'"))
+        nncf_tools("monitor", "-q", "--no-plot", line)
+        told = json.loads((tmp_path / "told.json").read_text())
+
+        assert told["arguments"] == ["$HOME", "a b"]
+
+    def test_shell_only_when_asked_for(self, nncf_tools: Run) -> None:
+        """With --shell, one quoted string is a script."""
+        result = nncf_tools("monitor", "-q", "--no-plot", "--shell", "echo one | tr a-z A-Z; exit 5")
+
+        assert result.stdout == "ONE\n"
+        assert result.returncode == 5
+
+
+class TestExitStatus:
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            (["sh", "-c", "exit 7"], 7),
+            (["sh", "-c", "kill -TERM $$"], 128 + signal.SIGTERM),
+            (["sh", "-c", "kill -KILL $$"], 128 + signal.SIGKILL),
+            (["no-such-program"], 127),
+            (["./no-such-file"], 127),
+            (["./plain.txt"], 126),
+            (["/"], 126),
+        ],
+    )
+    def test_is_the_commands(
+        self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], expected: int
+    ) -> None:
+        """The status is the command's, or what a shell gives when it cannot be run or was killed."""
+        (tmp_path / "plain.txt").write_text("not a program")
+        result = nncf_tools("monitor", "-q", "--no-plot", *words)
+
+        assert result.returncode == expected
+
+    def test_nothing_is_left_when_nothing_ran(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A command that cannot be started leaves one line and no file, also when only exec finds out."""
+        program = tmp_path / "broken"
+        program.write_text("#!/no/such/interpreter\n")
+        program.chmod(0o755)
+        result = nncf_tools("monitor", "./broken")
+
+        assert result.returncode == 127
+        assert len(result.stderr.splitlines()) == 1
+        assert [path.name for path in tmp_path.iterdir()] == ["broken"]
+
+    def test_is_kept_in_the_session(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """The session of a failing command is written and knows how it ended."""
+        nncf_tools("monitor", "-q", "-o", "run.json", "sh", "-c", "exit 3")
+        session = Session.load(tmp_path / "run.json")
+
+        assert session.exit is not None
+        assert (session.exit.code, session.exit.signal) == (3, None)
+
+
+class TestSignals:
+    def test_terminate_reaches_the_command_once(self, tmp_path: pathlib.Path) -> None:
+        """SIGTERM to the command line is passed on, once, and the session is still written."""
+        signals = tmp_path / "signals"
+        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("signalled", signals))
+        wait_for(signals, "ready")
+        process.terminate()
+        status = process.wait(HANGING_S)
+
+        assert status == 9
+        assert signals.read_text() == "ready\nSIGTERM\n"
+        assert (tmp_path / "run.json").exists()
+
+    def test_interrupt_of_the_group_reaches_the_command_once(self, tmp_path: pathlib.Path) -> None:
+        """Ctrl-C, which the terminal sends to the process group, arrives once, and the session is still written."""
+        signals = tmp_path / "signals"
+        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("signalled", signals))
+        wait_for(signals, "ready")
+        os.killpg(process.pid, signal.SIGINT)
+        status = process.wait(HANGING_S)
+
+        assert status == 9
+        assert signals.read_text() == "ready\nSIGINT\n"
+        assert (tmp_path / "run.json").exists()
+
+    def test_ignored_hang_up_stays_ignored(self, tmp_path: pathlib.Path) -> None:
+        """Under nohup, the command ignores hang-ups as it would alone."""
+        words = command_line("monitor", "-q", "-o", "run.json", "grep", "SigIgn", "/proc/self/status")
+        result = subprocess.run(
+            ["nohup", *words], cwd=tmp_path, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+        )
+        ignored = int(result.stdout.split()[1], 16) & ~INTERNAL
+
+        assert ignored == 1 << (signal.SIGHUP - 1)
+
+    def test_no_signal_is_ignored_or_blocked_otherwise(self, nncf_tools: Run) -> None:
+        """The command starts with the signal dispositions that it would have had alone."""
+        result = nncf_tools("monitor", "-q", "--no-plot", "grep", "-E", "SigIgn|SigBlk", "/proc/self/status")
+
+        assert [int(line.split()[1], 16) & ~INTERNAL for line in result.stdout.splitlines()] == [0, 0]
+
+
+class TestKills:
+    def test_killed_sampler(self, tmp_path: pathlib.Path) -> None:
+        """Without its sampler, the command goes on, its status is returned and the session made of the journal."""
+        process = in_background(
+            tmp_path, "monitor", "-o", "run.json", *burner("touch", 20, 2, 6), stderr=subprocess.PIPE
+        )
+        start = start_of(tmp_path / "run.journal.jsonl")
+        os.kill(start["sampler_pid"], signal.SIGKILL)
+        _, errors = process.communicate(timeout=HANGING_S)
+        session = Session.load(tmp_path / "run.json")
+
+        assert process.returncode == 6
+        assert "the sampler was killed" in errors.decode()
+        assert not session.finished
+        assert session.exit is not None
+        assert session.exit.code == 6
+
+    def test_killed_command_line(self, tmp_path: pathlib.Path) -> None:
+        """Without the command line, sampler and command go on to the end, and the journal is complete."""
+        journal = tmp_path / "run.journal.jsonl"
+        process = in_background(tmp_path, "monitor", "-o", "run.json", *burner("touch", 20, 1, 6))
+        start_of(journal)
+        process.kill()
+        process.wait(HANGING_S)
+        wait_for(journal, '"end":')
+        session = Session.load(journal)
+
+        assert session.finished
+        assert session.exit is not None
+        assert session.exit.code == 6
+        assert session.duration_s > 1
+
+    def test_journal_of_a_running_recording(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """While a recording runs, its journal is reported as going on."""
+        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
+        start_of(tmp_path / "run.journal.jsonl")
+        result = nncf_tools("report", "run.journal.jsonl")
+        process.terminate()
+        process.wait(HANGING_S)
+
+        assert "unfinished: the recording goes on" in result.stdout
+
+    def test_no_process_stays(self, nncf_tools: Run) -> None:
+        """When the command has ended, so has the sampler."""
+        nncf_tools("monitor", "-q", "--no-plot", "true")
+        listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+
+        assert str(run_folder(nncf_tools)) not in listing
+
+
+class TestAttach:
+    def test_process_is_recorded_until_it_ends(self, nncf_tools: Run) -> None:
+        """--pid records a running process, names its command and ends with it."""
+        process = subprocess.Popen(burner("touch", 50, 1.5))
+        session = recorded(nncf_tools, "--pid", process.pid)
+        status = process.wait(HANGING_S)
+
+        assert status == 0
+        assert session.attached_to == process.pid
+        assert session.command == burner("touch", 50, 1.5)
+        assert (session.peaks["rss"].sampled or 0) > 50 * MIB
+
+    def test_terminate_ends_the_recording_only(self, tmp_path: pathlib.Path) -> None:
+        """SIGTERM ends the recording of a process that is not ours and leaves it alone."""
+        sleeper = subprocess.Popen(["sleep", "60"])
+        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "--pid", sleeper.pid)
+        start_of(tmp_path / "run.journal.jsonl")
+        process.terminate()
+        status = process.wait(HANGING_S)
+        still_runs = sleeper.poll() is None
+        sleeper.kill()
+        sleeper.wait()
+
+        assert (status, still_runs) == (0, True)
+
+    def test_duration_ends_the_recording(self, nncf_tools: Run) -> None:
+        """--duration ends the recording after that time; a command goes on and its status is returned."""
+        session = recorded(nncf_tools, "--duration", 0.5, "--", *burner("touch", 5, 1.5))
+
+        assert session.duration_s == pytest.approx(0.5, abs=0.1)
+        assert len(session.samples) <= 6
+        assert session.exit is not None
+
+
+class TestFiles:
+    def test_new_folder_for_each_run(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Session, logs and pictures, absolute and from zero, lie in a new folder that ``latest`` leads to."""
+        nncf_tools("monitor", "-q", "--type", "rss", "true")
+        nncf_tools("monitor", "-q", "--type", "rss", "true")
+        folders = sorted((tmp_path / "memory_logs").iterdir())
+        expected = [f"rss_memory_usage{zero}.{kind}" for zero in ("", "_from-zero") for kind in ("png", "txt")]
+
+        assert len(folders) == 3
+        assert sorted(path.name for path in (tmp_path / "memory_logs/latest").iterdir()) == sorted(
+            [*expected, "session.json"]
+        )
+
+    def test_output_alone(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """With --output, only the session is written, gzipped by its name."""
+        nncf_tools("monitor", "-q", "-o", "new folder/run.json.gz", "true")
+
+        assert [path.name for path in (tmp_path / "new folder").iterdir()] == ["run.json.gz"]
+        assert (tmp_path / "new folder/run.json.gz").read_bytes().startswith(b"\x1f\x8b")
+
+    def test_existing_output_is_kept(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """What exists is not overwritten without --force, and the command is not started."""
+        (tmp_path / "run.json").write_text("precious")
+        result = nncf_tools("monitor", "-o", "run.json", "touch", "started")
+
+        assert result.returncode == 2
+        assert result.stderr.splitlines() == [
+            "nncf-tools: error: option --output: 'run.json' exists; choose another name or give --force"
+        ]
+        assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+    @pytest.mark.skipif(os.getuid() != 0, reason="changes to an ordinary user, which only root may")
+    @pytest.mark.parametrize("option", ["--output=locked/run.json", "--log-dir=locked"])
+    def test_unwritable_place(self, nncf_tools: Run, tmp_path: pathlib.Path, option: str) -> None:
+        """Where nothing can be written, the command is not started."""
+        tmp_path.chmod(0o777)
+        (tmp_path / "locked").mkdir(mode=0o755)
+        for parent in tmp_path.parents[:-1]:
+            parent.chmod(parent.stat().st_mode | 0o055)
+        words = ["setpriv", "--reuid=65534", "--clear-groups", *command_line("monitor", option, "touch", "started")]
+        result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S)
+
+        assert result.returncode == 2
+        assert f"option {option.partition('=')[0]}: cannot write" in result.stderr
+        assert not (tmp_path / "started").exists()
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["--interval", "0", "true"], "option --interval: a number of seconds from 0.001 to a year expected, found 0"),
+            (["--interval", "-1", "true"], "option --interval: a number"),
+            (["--interval", "nan", "true"], "option --interval: a number"),
+            (["--interval", "soon", "true"], "'--interval'"),
+            (["--duration", "-1", "true"], "option --duration: a number"),
+            (["--type", "gpu", "true"], "option --type: 'gpu' is not one of rss, vms, system"),
+            (["--unit", "stone", "true"], "'--unit'"),
+            (["--source", "tea", "true"], "option --source: 'tea' is not one of proc, psutil"),
+            (["--pid", "1", "true"], "option --pid: either a command or --pid, not both"),
+            (["--shell", "echo", "one"], "option --shell: one quoted string expected"),
+            (["echo 'open"], "argument COMMAND:"),
+            ([], "argument COMMAND: missing"),
+            (["--tpye", "rss"], "No such option: --tpye"),
+            (["-o", ".", "true"], "option --output: '.' is a folder"),
+        ],
+    )
+    def test_is_one_line_that_names_the_option(
+        self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], message: str
+    ) -> None:
+        """A wrong option is one line naming it, status 2, and leaves nothing."""
+        result = nncf_tools("monitor", *words)
+
+        assert result.returncode == 2
+        assert len(result.stderr.splitlines()) == 1
+        assert message in result.stderr
+        assert list(tmp_path.iterdir()) == []
+
+    def test_no_such_process(self, nncf_tools: Run) -> None:
+        """Attaching to a process that is not there is status 1."""
+        result = nncf_tools("monitor", "--pid", 2**22 - 1)
+
+        assert (result.returncode, result.stderr) == (
+            1,
+            f"nncf-tools: error: option --pid: there is no process {2**22 - 1}\n",
+        )

@@ -1,0 +1,39 @@
+"""Run the command line as a user does: a real process, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+BURNERS = pathlib.Path(__file__).parent / "burners"
+HANGING_S = 120
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def command_line(*words: object) -> list[str]:
+    """Return the argument list that runs nncf-tools with ``words``."""
+    return [sys.executable, "-m", "nncftools", *map(str, words)]
+
+
+def burner(name: str, *words: object) -> list[str]:
+    """Return the argument list that runs a burner without the site packages, so that it stays small."""
+    return [sys.executable, "-S", "-E", str(BURNERS / f"{name}.py"), *map(str, words)]
+
+
+@pytest.fixture
+def nncf_tools(tmp_path: pathlib.Path) -> Run:
+    """Run nncf-tools in ``tmp_path``, 80 columns wide and without colour."""
+
+    def run(*words: object, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401 — passed on to subprocess
+        environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", **(env or {})}
+        options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": HANGING_S, **options}
+        return subprocess.run(command_line(*words), env=environment, check=False, **options)
+
+    return run
