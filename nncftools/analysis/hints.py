@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.summary import largest_process, own_peak
+from nncftools.analysis.summary import is_between_samples, largest_process, own_peak
 from nncftools.metrics import COUNTERS
-from nncftools.session.peaks import HIGH_WATER_MARK
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def _is_are(count: int) -> str:
 
 def _between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:
     peak = session.peaks.get("rss")
-    if peak is not None and peak.low_from == HIGH_WATER_MARK and peak.sampled is not None:
+    if peak is not None and peak.sampled is not None and is_between_samples(peak):
         yield (
             f"the RSS peak came and went between two samples: the kernel's high-water mark says "
             f"{unit.label(peak.low)}, the largest sample is {unit.label(peak.sampled)} at {seconds_text(peak.at_s)}"

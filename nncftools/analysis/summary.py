@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from nncftools.session.samples import Samples
 
 
+_NEAR = 1.02
+
+
 @dataclass(frozen=True)
 class Level:
     """One memory metric over the whole session, in bytes; None for unknown."""
@@ -54,15 +57,19 @@ def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> Level:
     """Return the level of the memory metric ``name``."""
     values = known(samples[name])
     peak = peaks.get(name)
-    between_samples = peak is not None and peak.low != peak.sampled
     return Level(
         peak=None if peak is None else peak.low,
-        at_s=None if peak is None or between_samples else peak.at_s,
+        at_s=None if peak is None or is_between_samples(peak) else peak.at_s,
         final=values[-1] if values else None,
         average=sum(values) / len(values) if values else None,
         lowest=min(values, default=None),
         first=values[0] if values else None,
     )
+
+
+def is_between_samples(peak: Peak) -> bool:
+    """Return whether the kernel knows of a peak that no sample came near to."""
+    return (peak.low or 0) > (peak.sampled or 0) * _NEAR
 
 
 def largest_process(session: Session) -> Process | None:

@@ -58,13 +58,13 @@ def run() -> int:
     except NncfToolsError as error:
         _complain(PROGRAM, str(error))
         return error.exit_code
-    except typer.TyperException as error:
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # Click's or Typer's own, which moved between their versions
+            raise
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else PROGRAM
-        message = error.format_message()
-        if message:
-            _complain(where, f"{message.rstrip('.')}; see `{where} --help`")
-        return error.exit_code
+        _complain(where, f"{error.format_message().rstrip('.')}; see `{where} --help`")
+        return int(getattr(error, "exit_code", UsageError.exit_code))
     return status if isinstance(status, int) else 0
 
 

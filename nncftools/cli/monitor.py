@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import os
 import pathlib
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools import __version__
-from nncftools.cli import command, destination, options
+from nncftools.cli import command, options
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.metrics import COUNTERS
-from nncftools.render import memory_log
 from nncftools.render.view import View
-from nncftools.sampler import client
-from nncftools.session import journal
-from nncftools.session.model import Exit, Session
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from nncftools.cli.destination import Destination
     from nncftools.sampler.plan import Plan
 
 EXAMPLES = """\b
@@ -66,7 +59,7 @@ Source = Annotated[
     str,
     typer.Option(
         "--source",
-        metavar="|".join(client.SOURCES),
+        metavar="|".join(options.SOURCES),
         help="Where figures come from: /proc (Linux), or psutil (macOS, Windows).",
     ),
 ]
@@ -99,16 +92,19 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     no_children: Annotated[bool, typer.Option("--no-children", help="Leave out descendants.")] = False,
     shell: Annotated[bool, typer.Option("--shell", help="Run one quoted string through the shell.")] = False,
     force: options.Force = False,
-    source: Source = client.DEFAULT_SOURCE,
+    source: Source = options.DEFAULT_SOURCE,
 ) -> int:
     """Record memory, CPU and disk I/O of a command and all its descendants."""
     metrics = options.memory_types(types)
     options.checked_seconds("--interval", interval, options.SHORTEST_INTERVAL_S)
     if duration is not None:
         options.checked_seconds("--duration", duration, 0)
-    if source not in client.SOURCES:
-        raise UsageError(f"option --source: {source!r} is not one of {', '.join(client.SOURCES)}")
+    if source not in options.SOURCES:
+        raise UsageError(f"option --source: {source!r} is not one of {', '.join(options.SOURCES)}")
     argv = _target(words or [], pid, shell=shell)
+    from nncftools.cli import destination, recording
+    from nncftools.sampler import client
+
     zeros = (True,) if from_zero else (False, True)
     run_name = name or (pathlib.Path(argv[0]).name if argv else f"pid-{pid}")
     plan: Plan = {
@@ -125,22 +121,8 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         place = destination.at_file(output, metrics, zeros, plot=bool(plot), force=force)
     else:
         place = destination.new_folder(log_dir, run_name, metrics, zeros, plot=plot is not False)
-    header = journal.header(
-        name=_as_text(name),
-        command=[_as_text(word) for word in argv],
-        cwd=_as_text(os.getcwd()),  # noqa: PTH109 — a text
-        host=client.host(),
-        tool_version=__version__,
-    )
-    session, status = _record(plan, header, place)
-    try:
-        _write(session, place, unit)
-    except NncfToolsError as error:
-        error.exit_code = status or error.exit_code
-        raise
-    if not quiet:
-        _show(session, place, View(metrics=metrics, unit=unit, from_zero=from_zero))
-    return status
+    view = View(metrics=metrics, unit=unit, from_zero=from_zero)
+    return recording.record(plan, recording.header(name, argv), place, view, quiet=quiet)
 
 
 def _target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:
@@ -159,59 +141,3 @@ def _target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:
     except PermissionError:
         pass
     return []
-
-
-def _as_text(word: str) -> str:
-    """Return a word of the command line, or a path, with bytes that are not UTF-8 written out."""
-    return os.fsencode(word).decode(errors="backslashreplace")
-
-
-def _record(plan: Plan, header: dict[str, object], place: Destination) -> tuple[Session, int]:
-    """Run the recording; return the session and the exit status to end with."""
-    try:
-        sampler = client.Sampler(header, plan, place.journal)
-    except OSError as error:
-        option = "--output" if place.folder is None else "--log-dir"
-        raise UsageError(f"option {option}: cannot write {str(place.journal)!r}: {error.strerror}") from error
-    with sampler:
-        ending = sampler.wait()
-    try:
-        session = Session.load(place.journal)
-    except NncfToolsError as error:
-        place.abandon()
-        error.exit_code = ending.exit_code or error.exit_code
-        raise
-    if ending.sampler_killed:
-        session.warnings = ["the sampler was killed: the recording ended early, the command went on undisturbed"]
-        session.exit = None if ending.status is None else Exit(**ending.status)
-    return session, ending.exit_code or 0
-
-
-def _write(session: Session, place: Destination, unit: MemoryUnit) -> None:
-    """Write the session and what was asked for beside it; the journal stays until the session is there."""
-    try:
-        session.save(place.session)
-    except OSError as error:
-        message = f"the session could not be written ({error}); `nncf-tools report {place.journal}` shows its journal"
-        raise NncfToolsError(message) from error
-    place.journal.unlink()
-    place.point_latest()
-    for log in place.logs:
-        view = View(metrics=[log.metric], unit=unit, from_zero=log.from_zero)
-        try:
-            if log.text is not None:
-                memory_log.write(session, view, log.metric, log.text)
-            if log.picture is not None:
-                from nncftools.render import plot
-
-                plot.draw(session, view, log.picture)
-        except OSError as error:
-            raise NncfToolsError(f"the session is written to {place.session}, but not its logs: {error}") from error
-
-
-def _show(session: Session, place: Destination, view: View) -> None:
-    from nncftools.cli import screen
-    from nncftools.render import text
-
-    screen.show(text.report(session, view), sys.stderr)
-    print(f"\nWritten to {place.folder or place.session}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,8 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+SOURCES = ("proc", "psutil")
+DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
 DEFAULT_TYPES = ("rss", "system")
 SHORTEST_INTERVAL_S = 0.001
 LONGEST_S = 366 * 24 * 3600.0

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from nncftools.cli import destination, options
+from nncftools.cli import options
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.metrics import MEMORY_METRICS
 from nncftools.units import MemoryUnit
@@ -50,7 +50,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     force: options.Force = False,
 ) -> int:
     """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
-    from nncftools.cli import screen
+    from nncftools.cli import destination, screen
     from nncftools.render import text
     from nncftools.render.view import View
     from nncftools.session.model import Session

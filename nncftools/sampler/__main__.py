@@ -4,16 +4,12 @@ The isolated interpreter (``-I -S``) starts in half the time, takes 1 MiB less a
 environment of the measured command, which this process passes on untouched.
 """
 
-import pathlib
+import os
 import sys
 
-
-def _find_package() -> None:
-    sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent.parent))
-
-
 if __name__ == "__main__":
-    _find_package()
+    here = os.path.abspath(__file__)  # pathlib would cost 16 ms of start and 1.5 MiB
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(here))))
     from nncftools.sampler.service import main
 
     sys.exit(main(sys.argv[1]))

@@ -18,8 +18,6 @@ from nncftools.sampler.signals import CAUGHT
 if TYPE_CHECKING:
     from nncftools.sampler.plan import Plan
 
-SOURCES = ("proc", "psutil")
-DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"
 
 

@@ -1,0 +1,1 @@
+"""What measuring costs, measured: each module is a command, ``python -m benchmarks.NAME``."""
