@@ -1,4 +1,4 @@
-"""Start a daemon (double fork, setsid) that touches MIB mebibytes for SECONDS, and live longer: daemon.py MIB SECONDS"""
+"""Start a daemon (double fork, setsid) that touches MIB mebibytes for SECONDS, and outlive it: daemon.py MIB SECONDS"""
 
 import os
 import sys

@@ -29,7 +29,9 @@ class TestStart:
     @pytest.mark.parametrize("words", ["'--help'", "'monitor', '-q', '--no-plot', 'true'"])
     def test_nothing_heavy_is_loaded(self, tmp_path: pathlib.Path, words: str) -> None:
         """Neither help nor a quiet recording loads matplotlib, pandas, plotext or numpy."""
-        script = f"import sys; sys.argv[1:] = [{words}]\nfrom nncftools.cli.app import run\nrun()\nprint(list(sys.modules))"
+        script = (
+            f"import sys; sys.argv[1:] = [{words}]\nfrom nncftools.cli.app import run\nrun()\nprint(list(sys.modules))"
+        )
         shown = subprocess.run(
             [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
         ).stdout

@@ -133,7 +133,7 @@ class TestFigures:
 
 class TestCommand:
     def test_arguments_arrive_unchanged(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Spaces, dollars, stars, quotes, empty words, options and bytes that are no text reach the command as given."""
+        """Spaces, dollars, stars, quotes, empty words, options and bytes that are no text arrive as given."""
         words = ["a b", "$HOME", "*", "'\"", "", "-i", "--", "--quiet", "\udcff"]
         result = nncf_tools("monitor", "-q", "--no-plot", *burner("tell", "told.json", *words))
         told = json.loads((tmp_path / "told.json").read_text())
@@ -141,18 +141,25 @@ class TestCommand:
         assert result.returncode == 0
         assert told["arguments"] == [os.fsencode(word).decode("latin-1") for word in words]
 
-    def test_folder_input_and_environment_are_the_commands(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_folder_input_and_environment_are_the_commands(self, tmp_path: pathlib.Path) -> None:
         """Folder, standard input and environment are those that nncf-tools was given, in the C locale too."""
         environment = {"PATH": os.environ["PATH"], "A": "b"}
         words = command_line("monitor", "-q", "-o", "r.json", *burner("tell", "told.json"))
         subprocess.run(
-            words, cwd=tmp_path, env={**environment, "PYTHONPATH": os.getcwd()}, input=b"hello", check=True, timeout=99  # noqa: PTH109 — a text
+            words,
+            cwd=tmp_path,
+            env={**environment, "PYTHONPATH": str(pathlib.Path.cwd())},
+            input=b"hello",
+            check=True,
+            timeout=99,
         )
         told = json.loads((tmp_path / "told.json").read_text())
 
         assert told["folder"] == str(tmp_path)
         assert told["input"] == "hello"
-        assert told["environment"] == sorted(["", "A=b", f"PATH={os.environ['PATH']}", f"PYTHONPATH={os.getcwd()}"])  # noqa: PTH109 — a text
+        assert told["environment"] == sorted(
+            ["", "A=b", f"PATH={os.environ['PATH']}", f"PYTHONPATH={pathlib.Path.cwd()}"]
+        )
 
     def test_output_passes_through(self, nncf_tools: Run) -> None:
         """Standard output holds the command's words and none of ours."""
@@ -189,9 +196,7 @@ class TestExitStatus:
             (["/"], 126),
         ],
     )
-    def test_is_the_commands(
-        self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], expected: int
-    ) -> None:
+    def test_is_the_commands(self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], expected: int) -> None:
         """The status is the command's, or what a shell gives when it cannot be run or was killed."""
         (tmp_path / "plain.txt").write_text("not a program")
         result = nncf_tools("monitor", "-q", "--no-plot", *words)
@@ -377,7 +382,7 @@ class TestFiles:
 
     @pytest.mark.skipif(os.getuid() != 0, reason="changes to an ordinary user, which only root may")
     @pytest.mark.parametrize("option", ["--output=locked/run.json", "--log-dir=locked"])
-    def test_unwritable_place(self, nncf_tools: Run, tmp_path: pathlib.Path, option: str) -> None:
+    def test_unwritable_place(self, tmp_path: pathlib.Path, option: str) -> None:
         """Where nothing can be written, the command is not started."""
         tmp_path.chmod(0o777)
         (tmp_path / "locked").mkdir(mode=0o755)
@@ -395,7 +400,10 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            (["--interval", "0", "true"], "option --interval: a number of seconds from 0.001 to a year expected, found 0"),
+            (
+                ["--interval", "0", "true"],
+                "option --interval: a number of seconds from 0.001 to a year expected, found 0",
+            ),
             (["--interval", "-1", "true"], "option --interval: a number"),
             (["--interval", "nan", "true"], "option --interval: a number"),
             (["--interval", "soon", "true"], "'--interval'"),

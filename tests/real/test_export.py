@@ -17,7 +17,9 @@ TASKS = {
 }
 
 
-def export(folder: pathlib.Path, model: pathlib.Path, options: list[str], environment: dict[str, str]) -> tuple[int, int]:
+def export(
+    folder: pathlib.Path, model: pathlib.Path, options: list[str], environment: dict[str, str]
+) -> tuple[int, int]:
     """Record an export; return its exit status and the largest high-water mark that the kernel knows below us."""
     target = ["optimum-cli", "export", "openvino", "--model", str(model), *options, "out"]
     words = command_line("monitor", "--type", "rss", "-o", "session.json", "--", *target)
@@ -34,7 +36,11 @@ def test_export_is_recorded_and_reported(
     status, high_water_mark = export(tmp_path, model, TASKS[model.name], real_environment)
     session = Session.load(tmp_path / "session.json")
     report = subprocess.run(
-        command_line("report", "session.json", "--plot", "peak.png"), cwd=tmp_path, capture_output=True, text=True, check=True
+        command_line("report", "session.json", "--plot", "peak.png"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
     assert status == 0

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import pytest
+
+from nncftools.analysis.hints import hints
+from nncftools.session.model import Process, SamplerFacts, Session
+from nncftools.units import MemoryUnit
+from tests.made_up import MIB, mib, process, session
+
+
+def said(of: Session) -> list[str]:
+    """Return the hints, in MiB."""
+    return hints(of, MemoryUnit.MiB)
+
+
+def copies(*lives: tuple[float, float | None], largest_mib: int = 200) -> list[Process]:
+    """Return a process and one forked copy of it for each life."""
+    parent = process(0, peak_rss=largest_mib * MIB)
+    return [parent, *(process(1, forked_copy=True, start_s=start, end_s=end) for start, end in lives)]
+
+
+def test_clean_session() -> None:
+    """A session without anything to say has no hints."""
+    assert said(session(processes=[process(peak_rss=300 * MIB, high_water_mark=301 * MIB)])) == []
+
+
+def test_empty_session() -> None:
+    """A session in which nothing was sampled has no hints either."""
+    assert said(session({"rss": []}, processes=[])) == []
+
+
+def test_own_warnings_come_first() -> None:
+    """What the session itself warns of is repeated, before the rest."""
+    found = said(session(warnings=["look"], totals={"cpu_user": None}))
+
+    assert found[0] == "look"
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("lives", "words"),
+    [
+        ([(0.1, 0.9)], "1 of the processes at the RSS peak is a forked copy of their parent"),
+        ([(0.1, 0.9), (0.5, None)], "2 of the processes at the RSS peak are forked copies of their parent"),
+    ],
+)
+def test_forked_copies(lives: list[tuple[float, float | None]], words: str) -> None:
+    """Copies that live at the peak, here at 0.5 s, share pages that the sum counts once for each."""
+    (found,) = [hint for hint in said(session(processes=copies(*lives))) if "forked" in hint]
+
+    assert words in found
+    assert found.endswith("the largest single process held 200.0 MiB")
+
+
+@pytest.mark.parametrize(
+    "processes",
+    [
+        pytest.param(copies((0.0, 0.4)), id="gone before the peak"),
+        pytest.param(copies((0.6, 0.9)), id="born after the peak"),
+        pytest.param(copies((0.1, 0.9), largest_mib=300), id="the sum is one process's"),
+        pytest.param([process(0, peak_rss=MIB), process(1, peak_rss=MIB)], id="no copies"),
+    ],
+)
+def test_no_forked_copies(processes: list[Process]) -> None:
+    """Copies that have no part in the peak are not mentioned."""
+    assert said(session(processes=processes)) == []
+
+
+def test_peak_between_samples() -> None:
+    """A high-water mark well above the largest sample is told with both figures and the sample's moment."""
+    (found,) = said(session(processes=[process(high_water_mark=400 * MIB)]))
+
+    assert found == (
+        "the RSS peak came and went between two samples: the kernel's high-water mark says 400.0 MiB, "
+        "the largest sample is 300.0 MiB at 0.500 s"
+    )
+
+
+def survivors(number: int) -> list[Process]:
+    """Return a process that ended and ``number`` that did not."""
+    return [process(0), *(process(place, name=f"p{place}", end_s=None) for place in range(1, number + 1))]
+
+
+@pytest.mark.parametrize(
+    ("number", "names"),
+    [
+        (1, "p1 (pid 101)"),
+        (3, "p1 (pid 101), p2 (pid 102), p3 (pid 103)"),
+        (5, "p1 (pid 101), p2 (pid 102), p3 (pid 103) and 2 more"),
+    ],
+)
+def test_survivors(number: int, names: str) -> None:
+    """Processes that outlived the command are named, three at most."""
+    assert said(session(processes=survivors(number))) == [
+        f"still running when the command ended, and not recorded further: {names}"
+    ]
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param(session(processes=survivors(1), finished=False), id="unfinished"),
+        pytest.param(session(processes=survivors(1), attached_to=100), id="attached"),
+        pytest.param(session(processes=[process(0, end_s=None)]), id="the command itself"),
+    ],
+)
+def test_no_survivors(of: Session) -> None:
+    """While the command itself may go on, nothing has outlived it."""
+    assert said(of) == []
+
+
+def missing(missed: int | None, taken: int) -> Session:
+    """Return a session that missed some of its samples."""
+    facts = SamplerFacts(interval_s=0.5, missed=missed, longest_gap_s=2.5)
+    return session({"rss": mib(*[1] * taken)}, sampler=facts)
+
+
+def test_missed() -> None:
+    """More than 5 % of missed samples are told with number, longest gap and remedy."""
+    assert said(missing(200, 1_800)) == [
+        "200 of 2,000 samples were missed, the longest gap is 2.50 s: use a longer --interval or leave a core free"
+    ]
+
+
+@pytest.mark.parametrize(("missed", "taken"), [(5, 95), (0, 3), (None, 3), (0, 0)])
+def test_few_missed(missed: int | None, taken: int) -> None:
+    """Up to 5 % of missed samples are not worth a word."""
+    assert said(missing(missed, taken)) == []
+
+
+def test_unknown_counters() -> None:
+    """Counters that are unknown at the end are named; those never recorded are not."""
+    (found,) = said(session(totals={"cpu_user": 1, "write_bytes": None, "read_bytes": None}))
+
+    assert found.startswith("unknown: read_bytes, write_bytes; a process of the tree did not let its figures be read")

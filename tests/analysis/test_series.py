@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from nncftools.analysis.series import decimated, drawn
+
+
+def test_short_series_is_left_alone() -> None:
+    """Up to the number of points, nothing changes."""
+    time, value = drawn([0, 1, 2], [5, 7, 6], 1.0, points=3)
+
+    assert (time.tolist(), value.tolist()) == ([0, 1, 2], [5, 7, 6])
+
+
+def test_gap_breaks_the_line() -> None:
+    """Where samples are missing, one NaN stands before the first sample after the gap."""
+    time, value = drawn([0, 1, 2, 6, 7], [5, 6, 7, 8, 9], 1.0)
+
+    assert_array_equal(time, [0, 1, 2, 6, 6, 7])
+    assert_array_equal(value, [5, 6, 7, np.nan, 8, 9])
+
+
+@pytest.mark.parametrize(("interval_s", "gaps"), [(1.0, 1), (2.0, 0), (None, 0), (0.0, 0)])
+def test_gap_is_measured_in_intervals(interval_s: float | None, gaps: int) -> None:
+    """A distance of more than 2.5 intervals is a gap; without an interval there is none."""
+    _, value = drawn([0, 1, 4], [5, 6, 7], interval_s)
+
+    assert np.isnan(value).sum() == gaps
+
+
+@pytest.mark.parametrize("values", [[], [5.0]], ids=len)
+def test_next_to_nothing(values: list[float]) -> None:
+    """No sample and one sample are drawn as they are."""
+    time, value = drawn([0.0] * len(values), values, 1.0)
+
+    assert (time.tolist(), value.tolist()) == ([0.0] * len(values), values)
+
+
+@pytest.mark.parametrize("length", [101, 1_000, 12_345])
+@pytest.mark.parametrize("seed", range(3))
+def test_decimation_keeps_what_matters(length: int, seed: int) -> None:
+    """Few points stay: the smallest and the largest and every NaN among them, in time order and unchanged."""
+    random = np.random.default_rng(seed)
+    value = random.random(length)
+    value[random.integers(0, length, 5)] = np.nan
+    few_time, few = decimated(np.arange(length, dtype=np.float64), value, 100)
+
+    assert len(few) <= 105
+    assert np.nanmin(few) == np.nanmin(value)
+    assert np.nanmax(few) == np.nanmax(value)
+    assert_array_equal(few_time[np.isnan(few)], np.flatnonzero(np.isnan(value)))
+    assert np.all(np.diff(few_time) > 0)
+    assert_array_equal(few, value[few_time.astype(int)])
+
+
+@pytest.mark.parametrize("place", [0, 499, 999])
+def test_decimation_keeps_a_lone_spike(place: int) -> None:
+    """A peak of one sample stays, also at the very ends."""
+    value = np.zeros(1_000)
+    value[place] = 1.0
+    time, few = decimated(np.arange(1_000.0), value, 10)
+
+    assert time[few == 1.0].tolist() == [place]
+
+
+def test_decimation_of_nothing_known() -> None:
+    """A column of unknown values stays one, however long."""
+    _, few = decimated(np.arange(1_000.0), np.full(1_000, np.nan), 10)
+
+    assert np.isnan(few).all()
+
+
+def test_gap_survives_decimation() -> None:
+    """A long series with one gap is drawn with that gap."""
+    times = [place + (500 if place >= 5_000 else 0) for place in range(10_000)]
+    time, value = drawn(times, [1.0] * 10_000, 1.0, points=100)
+
+    assert time[np.isnan(value)].tolist() == [5_500]
+    assert len(value) <= 101

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+
+from nncftools.analysis.summary import Level, cpu_s, is_between_samples, largest_process, level, own_peak
+from nncftools.session.model import Peak
+from tests.made_up import process, session
+
+
+def level_of(rss: list[float | None], mark: int | None = None) -> Level:
+    """Return the RSS level of a session."""
+    of = session({"rss": rss}, processes=[process(high_water_mark=mark)])
+    return level(of.samples, "rss", of.peaks)
+
+
+def test_level() -> None:
+    """Every figure of a column, from the known samples."""
+    assert level_of([100, None, 300, 200, None]) == Level(
+        peak=300, at_s=1.0, final=200, average=200, lowest=100, first=100
+    )
+
+
+@pytest.mark.parametrize("rss", [[], [None, None]], ids=str)
+def test_level_of_nothing(rss: list[float | None]) -> None:
+    """Without a known sample everything is unknown, not 0."""
+    nothing = Level(peak=None, at_s=None, final=None, average=None, lowest=None, first=None)
+
+    assert level_of(rss) == nothing
+    assert level_of(rss).from_zero() == nothing
+    assert level_of(rss).delta is None
+
+
+@pytest.mark.parametrize(("mark", "at_s"), [(306, 0.5), (307, None)], ids=["near", "above"])
+def test_moment_of_the_peak(mark: int, at_s: float | None) -> None:
+    """A peak that no sample came near to, within 2 %, has no known moment."""
+    of = level_of([100, 300, 200], mark)
+
+    assert (of.peak, of.at_s) == (mark, at_s)
+
+
+@pytest.mark.parametrize(("rss", "expected"), [([1, 5, 3], 2), ([3, 5, 1], -2), ([4], 0)], ids=str)
+def test_delta(rss: list[float | None], expected: float) -> None:
+    """The delta is from the first sample to the last, and may be negative."""
+    assert level_of(rss).delta == expected
+
+
+def test_from_zero() -> None:
+    """From zero, every level is above the first sample; moments stay."""
+    assert level_of([100, 50, 300, 200]).from_zero() == Level(
+        peak=200, at_s=1.0, final=100, average=62.5, lowest=-50, first=0
+    )
+
+
+def test_from_zero_keeps_delta() -> None:
+    """The delta does not depend on where zero is."""
+    of = level_of([100, 300, 200])
+
+    assert of.from_zero().delta == of.delta
+
+
+def test_level_without_peak() -> None:
+    """A metric whose peak nobody told has samples but no peak."""
+    of = session({"rss": [1, 2]})
+
+    assert level(of.samples, "rss", {}).peak is None
+
+
+@pytest.mark.parametrize(
+    ("sampled", "low", "expected"),
+    [(100, 100, False), (100, 102, False), (100, 103, True), (None, 5, True), (None, None, False)],
+)
+def test_is_between_samples(sampled: int | None, low: int | None, *, expected: bool) -> None:
+    """A peak is between the samples when its lower bound is more than 2 % above the largest."""
+    assert is_between_samples(Peak(sampled=sampled, at_s=None, low=low)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sampled", "mark", "expected"), [(5, 7, 7), (7, 5, 7), (None, 7, 7), (5, None, 5), (None, None, 0)]
+)
+def test_own_peak(sampled: int | None, mark: int | None, expected: int) -> None:
+    """What a process held at most is the larger of sample and high-water mark, as far as known."""
+    assert own_peak(process(peak_rss=sampled, high_water_mark=mark)) == expected
+
+
+def test_largest_process() -> None:
+    """The largest process is found by what each held by itself."""
+    of = session(processes=[process(0, peak_rss=5), process(1, high_water_mark=9), process(2)])
+    found = largest_process(of)
+
+    assert found is not None
+    assert found.id == 1
+
+
+@pytest.mark.parametrize("sizes", [[], [None, None]], ids=str)
+def test_largest_process_unknown(sizes: list[None]) -> None:
+    """Without any size there is no largest process."""
+    assert largest_process(session(processes=[process(peak_rss=size) for size in sizes])) is None
+
+
+@pytest.mark.parametrize(
+    ("totals", "expected"),
+    [
+        ({"cpu_user": 0.5, "cpu_system": 0.25}, 0.75),
+        ({"cpu_user": 0.0, "cpu_system": 0.0}, 0.0),
+        ({"cpu_user": 0.5, "cpu_system": None}, None),
+        ({"cpu_user": 0.5}, None),
+    ],
+)
+def test_cpu_s(totals: dict[str, float | None], expected: float | None) -> None:
+    """CPU time is user and system together, unknown unless both are known."""
+    assert cpu_s(session(totals=totals)) == expected

@@ -1,0 +1,100 @@
+"""Small sessions and journals for tests, with figures that are easy to follow."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+from array import array
+from math import nan
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nncftools.session.model import Exit, Host, Process, SamplerFacts, Session, Start
+from nncftools.session.peaks import peaks
+from nncftools.session.samples import TIME, Samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Column = Sequence[float | None]
+
+MIB = 2**20
+UTC = "2026-11-21T07:00:00.000000+00:00"
+RSS_MIB: Column = (100, 300, 200)
+
+
+def mib(*sizes: float | None) -> list[int | None]:
+    """Return sizes in MiB as bytes."""
+    return [None if size is None else int(size * MIB) for size in sizes]
+
+
+def samples(time_s: Sequence[float], **columns: Column) -> Samples:
+    """Return columns as a recording has them: None becomes NaN."""
+    given: dict[str, Column] = {TIME: time_s, **columns}
+    return Samples(
+        {name: array("d", (nan if value is None else value for value in column)) for name, column in given.items()}
+    )
+
+
+def process(number: int = 0, **fields: Any) -> Process:  # noqa: ANN401 — any field of a process
+    """Return a process that lived through the whole recording of ``session``."""
+    given = {"pid": 100 + number, "name": "work", "command": ["work"], "start_s": 0.0, "end_s": 1.0}
+    return Process(id=number, **{**given, **fields})
+
+
+def session(columns: Mapping[str, Column] | None = None, **fields: Any) -> Session:  # noqa: ANN401 — any field of a session
+    """Return a clean run with one sample each half second: by default RSS of 100, 300 and 200 MiB."""
+    of = dict(columns) if columns is not None else {"rss": mib(*RSS_MIB)}
+    number = len(next(iter(of.values()), ()))
+    time_s = of.pop(TIME, [place / 2 for place in range(number)])
+    taken = samples([value for value in time_s if value is not None], **of)
+    processes = fields.get("processes", [process()])
+    given: dict[str, Any] = {
+        "tool_version": "0.1.0",
+        "name": "run",
+        "command": ["work", "--fast"],
+        "start": Start(utc=UTC, monotonic_ns=5),
+        "duration_s": taken.time_s[-1] if len(taken) else 0.0,
+        "exit": Exit(code=0),
+        "host": Host(name="box"),
+        "sampler": SamplerFacts(interval_s=0.5, achieved_interval_s=0.5, missed=0, longest_gap_s=0.5),
+        "samples": taken,
+        "totals": {"cpu_user": 0.5, "cpu_system": 0.25, "read_bytes": 4096, "write_bytes": 0},
+        "peaks": peaks(taken, processes),
+        "processes": processes,
+    }
+    return Session(**{**given, **fields})
+
+
+def header(columns: Sequence[str] = ("rss",), **fields: Any) -> dict[str, Any]:  # noqa: ANN401 — any key of the header
+    """Return the first line of a journal."""
+    plan = {"argv": ["work"], "pid": None, "interval_s": 0.5, "columns": list(columns), "source": "proc"}
+    facts = {"format": "nncf-tools-journal", "version": 1, "name": "run", "command": ["work"], "cwd": "/", "host": {}}
+    return {**facts, "plan": plan, **fields}
+
+
+START = {"start": {"utc": UTC, "monotonic_ns": 5, "pid": 100}}
+FIRST_PROCESS = {"process": {"id": 0, "pid": 100, "name": "work", "command": ["work"], "start_s": 0.0}}
+END = {"end": {"duration_s": 1.25, "totals": {"cpu_user": 0.5}, "exit": {"code": 3, "signal": None}, "sampler": {}}}
+
+
+def journal(*lines: object, first: object = None) -> bytes:
+    """Return a journal: header, start, one process, then ``lines``; those of bytes are taken as they are."""
+    of = (header() if first is None else first, START, FIRST_PROCESS, *lines)
+    return b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in of)
+
+
+@contextlib.contextmanager
+def full_disk(free: int = 100) -> Iterator[None]:
+    """Have every write beyond ``free`` bytes of a file fail as on a full disk."""
+    resource = pytest.importorskip("resource", reason="no file size limit on this system")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)

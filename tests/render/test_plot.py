@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import html
+import pathlib
+import re
+from typing import Any
+
+import pytest
+from matplotlib import rc_context  # noqa: TID253 — drawing is what is tested
+
+from nncftools.render.plot import draw
+from nncftools.render.view import View
+from nncftools.session.model import Session
+from nncftools.units import MemoryUnit
+from tests.made_up import MIB, mib, process, session
+
+NOTE = "no samples were recorded"
+BOTH = {"rss": mib(100, 300, 200), "system": mib(1000, 1300, 1100)}
+
+
+def words(of: Session, folder: pathlib.Path, *, metrics: tuple[str, ...] = ("rss",), **view: Any) -> list[str]:  # noqa: ANN401 — any choice
+    """Return the texts in the picture of a session."""
+    with rc_context({"svg.fonttype": "none"}):
+        draw(of, View(metrics=metrics, **view), folder / "run.svg")
+    drawn = (folder / "run.svg").read_text(encoding="utf-8")
+    return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", drawn)]
+
+
+@pytest.mark.parametrize(
+    ("name", "magic"),
+    [("run.png", b"\x89PNG\r\n\x1a\n"), ("run.svg", b"<?xml"), ("run.pdf", b"%PDF-"), ("RUN.PNG", b"\x89PNG")],
+)
+def test_format_of_the_ending(tmp_path: pathlib.Path, name: str, magic: bytes) -> None:
+    """The picture is in the format that its name ends in, and the only file."""
+    draw(session(BOTH), View(metrics=("rss", "system")), tmp_path / name)
+
+    assert (tmp_path / name).read_bytes().startswith(magic)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("expected", ["work --fast", "Memory (MiB)", "Time (s)", "RSS peak 300.0 MiB at 0.500 s"])
+def test_says_what_it_shows(tmp_path: pathlib.Path, expected: str) -> None:
+    """The picture names the command, its axes with their units, and the peak with its time."""
+    assert expected in words(session(), tmp_path)
+
+
+@pytest.mark.parametrize(("metrics", "legends"), [(("rss",), 0), (("rss", "system"), 1)])
+def test_legend(tmp_path: pathlib.Path, metrics: tuple[str, ...], legends: int) -> None:
+    """Two metrics are told apart by a legend, a single one needs none."""
+    assert words(session(BOTH), tmp_path, metrics=metrics).count("RSS") == legends
+
+
+def test_unit(tmp_path: pathlib.Path) -> None:
+    """Axis and peak are in the unit that was asked for."""
+    texts = words(session(), tmp_path, unit=MemoryUnit.KiB)
+
+    assert "Memory (KiB)" in texts
+    assert "RSS peak 307,200 KiB at 0.500 s" in texts
+
+
+def test_from_zero(tmp_path: pathlib.Path) -> None:
+    """From zero, the axis says so, and the peak is above the first sample."""
+    texts = words(session(), tmp_path, from_zero=True)
+
+    assert "Memory above the first sample (MiB)" in texts
+    assert "RSS peak 200.0 MiB at 0.500 s" in texts
+
+
+def test_a_peak_between_samples(tmp_path: pathlib.Path) -> None:
+    """The largest sample is marked, and the kernel's figure is named beside it."""
+    texts = words(session(processes=[process(high_water_mark=400 * MIB)]), tmp_path)
+
+    assert "RSS peak 300.0 MiB at 0.500 s (kernel: 400.0 MiB)" in texts
+
+
+@pytest.mark.parametrize(("duration_s", "unit"), [(1.5, "s"), (179, "s"), (180, "min"), (10_800, "h")])
+def test_time_is_in_the_unit_that_fits(tmp_path: pathlib.Path, duration_s: float, unit: str) -> None:
+    """A long run has its time axis in minutes or hours."""
+    assert f"Time ({unit})" in words(session(duration_s=duration_s), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [session({"rss": []}, duration_s=1.5), session({"rss": []}), session({"rss": [None, None]})],
+    ids=["no samples", "no time", "unknown"],
+)
+def test_no_samples(tmp_path: pathlib.Path, nothing: Session) -> None:
+    """A session of nothing is drawn, with a note that says so."""
+    assert NOTE in words(nothing, tmp_path)
+
+
+@pytest.mark.parametrize("columns", [{"rss": [5 * MIB]}, {"rss": [None, 5 * MIB]}, {"rss": [0]}, {"rss": [7, 7]}])
+@pytest.mark.parametrize("from_zero", [False, True])
+def test_few_samples(tmp_path: pathlib.Path, columns: dict[str, list[float | None]], *, from_zero: bool) -> None:
+    """One sample, or a line without height, is drawn with its peak and without a note."""
+    texts = words(session(columns), tmp_path, from_zero=from_zero)
+
+    assert NOTE not in texts
+    assert any(text.startswith("RSS peak") for text in texts)
+
+
+def test_one_metric_unknown(tmp_path: pathlib.Path) -> None:
+    """A metric of which nothing is known does not keep the other from being drawn."""
+    texts = words(session({"rss": [None, None], "system": mib(1, 1)}), tmp_path, metrics=("rss", "system"))
+
+    assert NOTE not in texts
+    assert "System peak 1.0 MiB at 0.000 s" in texts
+
+
+@pytest.mark.parametrize("title", ["$a_b$ costs 5$", "$\\frac{$", "a_b^c & <d> 100%", "\\alpha", "$$"])
+def test_a_title_is_text(tmp_path: pathlib.Path, title: str) -> None:
+    """Dollars and underscores in a title are no mathematics."""
+    assert title in words(session(), tmp_path, title=title)
+
+
+def test_a_command_of_any_language(tmp_path: pathlib.Path) -> None:
+    """Characters that the font lacks are drawn as boxes and not complained of."""
+    draw(session(command=["python", "模型.py", "🎉"]), View(metrics=("rss",)), tmp_path / "run.png")
+
+    assert (tmp_path / "run.png").exists()
+
+
+def test_a_long_command_is_shortened(tmp_path: pathlib.Path) -> None:
+    """Of a long command the beginning and the end stand in the title."""
+    texts = words(session(command=["python", *("word" for _ in range(500)), "--last"]), tmp_path)
+    title = [text for text in texts if "word" in text]
+
+    assert title[0].startswith("python word")
+    assert title[-1].endswith("--last")
+    assert sum(map(len, title)) < 200
+
+
+@pytest.mark.parametrize("place", ["run.png", "run.svg"])
+def test_a_failing_write_leaves_no_file(tmp_path: pathlib.Path, place: str) -> None:
+    """When the picture cannot take its place, nothing is left behind."""
+    (tmp_path / place).mkdir()
+
+    with pytest.raises(OSError, match=place):
+        draw(session(), View(metrics=("rss",)), tmp_path / place)
+    assert [path.name for path in tmp_path.iterdir()] == [place]
+
+
+def test_an_old_picture_survives_a_failure(tmp_path: pathlib.Path) -> None:
+    """When drawing fails half-way, the old picture is as it was and no other is left."""
+    (tmp_path / "run.xyz").write_bytes(b"old")
+
+    with pytest.raises(ValueError, match="xyz"):
+        draw(session(), View(metrics=("rss",)), tmp_path / "run.xyz")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("run.xyz", b"old")]

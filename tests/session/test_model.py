@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from nncftools.session.model import Exit, Host, Mark, SamplerFacts, Session, Start, schema
+from tests.made_up import process, session
+
+if TYPE_CHECKING:
+    import pathlib
+
+
+def saved(of: Session, folder: pathlib.Path) -> dict[str, Any]:
+    """Return the document that a session is saved as."""
+    document: dict[str, Any] = json.loads(of.save(folder / "run.json").read_text(encoding="utf-8"))
+    return document
+
+
+def test_schema_is_a_schema() -> None:
+    """The schema itself is right by the rules of its dialect."""
+    found = schema()
+
+    assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    jsonschema.Draft202012Validator.check_schema(found)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param(session(), id="clean"),
+        pytest.param(session({"rss": []}), id="empty"),
+        pytest.param(
+            session(
+                {"rss": [None, None], "cpu_user": [None, 0.5], "made_up": [1, None]},
+                start=Start(utc="2026-11-21T07:00:00+00:00"),
+                exit=None,
+                host=Host(),
+                sampler=SamplerFacts(),
+                totals={"cpu_user": None},
+                processes=[process(pid=None, start_s=None, end_s=None)],
+            ),
+            id="nulls",
+        ),
+        pytest.param(
+            session(
+                finished=False,
+                attached_to=7,
+                exit=Exit(signal=9),
+                processes=[process(high_water_mark=2**40, exit=Exit(code=1), cpu_s=0.5)],
+                marks=[Mark(name="export", start_s=0.1, end_s=None, pid=7)],
+                warnings=["look"],
+            ),
+            id="all",
+        ),
+    ],
+)
+def test_saved_session_follows_the_schema(of: Session, tmp_path: pathlib.Path) -> None:
+    """What is saved validates, also with nulls."""
+    jsonschema.validate(saved(of, tmp_path), schema())
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (["format"], "other"),
+        (["version"], 2),
+        (["duration_s"], None),
+        (["samples", "rss", 0], "much"),
+        (["samples", "time_s", 0], None),
+        (["processes", 0, "pid"], "x"),
+        (["peaks", "rss", "low"], []),
+    ],
+    ids=str,
+)
+def test_schema_refuses(place: list[str | int], value: object, tmp_path: pathlib.Path) -> None:
+    """A value that this version cannot read does not validate."""
+    document = saved(session(), tmp_path)
+    inner = document
+    for step in place[:-1]:
+        inner = inner[step]  # type: ignore[index]
+    inner[place[-1]] = value  # type: ignore[index]
+
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema())
+
+
+@pytest.mark.parametrize("key", ["format", "version", "start", "duration_s", "host", "sampler", "samples"])
+def test_schema_requires(key: str, tmp_path: pathlib.Path) -> None:
+    """A session without one of the keys that make it one does not validate."""
+    document = saved(session(), tmp_path)
+    del document[key]
+
+    with pytest.raises(jsonschema.ValidationError, match=f"'{key}' is a required property"):
+        jsonschema.validate(document, schema())
+
+
+def test_schema_allows_later_keys(tmp_path: pathlib.Path) -> None:
+    """Keys and metrics of a later version of the tool validate."""
+    document = saved(session(), tmp_path)
+    later = copy.deepcopy(document)
+    later["later"] = {"a": 1}
+    later["host"]["later"] = True
+    later["samples"]["later"] = [1, None, 3]
+
+    jsonschema.validate(later, schema())

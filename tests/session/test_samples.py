@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from math import isnan, nan
+
+import msgspec
+import pytest
+
+from nncftools.errors import SessionFileError
+from nncftools.session.samples import Samples, known
+from tests.made_up import samples
+
+
+def loaded(**columns: str) -> Samples:
+    """Return columns as a file has them: JSON that is parsed on use."""
+    texts = {"time_s": "[0, 0.5]", **columns}
+    return Samples({name: msgspec.Raw(text.encode()) for name, text in texts.items()}, "run.json")
+
+
+def written(of: Samples) -> dict[str, str]:
+    """Return the JSON of every column."""
+    return {name: bytes(raw).decode() for name, raw in of.raw().items()}
+
+
+def test_column_is_not_parsed_before_it_is_asked_for() -> None:
+    """A column that cannot be read does no harm to a reader of another one."""
+    of = loaded(rss="[1, 2]", system='["damaged"]')
+
+    assert list(of["rss"]) == [1, 2]
+
+
+def test_column_never_asked_for_is_written_as_it_was() -> None:
+    """A column that was not parsed keeps its very text."""
+    of = loaded(rss="[1,   2.50]")
+
+    assert written(of)["rss"] == "[1,   2.50]"
+
+
+def test_null_is_nan() -> None:
+    """An unknown value is NaN, not 0."""
+    first, second = loaded(rss="[null, 2]")["rss"]
+
+    assert isnan(first)
+    assert second == 2
+
+
+@pytest.mark.parametrize("name", ["rss", "cpu_user", "made_up"])
+def test_nan_is_written_as_null(name: str) -> None:
+    """An unknown value is null again in the file, whatever the metric."""
+    of = loaded(**{name: "[null, 2]"})
+    _ = of[name]
+
+    assert json.loads(written(of)[name]) == [None, 2]
+
+
+@pytest.mark.parametrize("text", ["[1048576,2]", "[9007199254740991,null]"])
+def test_bytes_are_written_as_integers(text: str) -> None:
+    """Sizes in bytes stay integers, also beside an unknown one."""
+    of = loaded(rss=text)
+    _ = of["rss"]
+
+    assert written(of)["rss"] == text
+
+
+def test_length_is_the_number_of_samples() -> None:
+    """The length is the number of samples, not of columns."""
+    assert len(samples([0, 0.5, 1], rss=[1, 2, 3])) == 3
+
+
+def test_iterates_over_column_names() -> None:
+    """As a mapping, samples hold the time and one column per metric."""
+    assert list(samples([0], rss=[1])) == ["time_s", "rss"]
+
+
+def test_metrics_come_in_the_order_of_their_declaration() -> None:
+    """Known metrics come first, whatever the file's order; the time is none of them."""
+    assert samples([0], made_up=[1], system=[2], rss=[3]).metrics == ["rss", "system", "made_up"]
+
+
+def test_unknown_metric_may_be_negative() -> None:
+    """What a later version records is not judged by this one."""
+    assert list(loaded(made_up="[-1, 2]")["made_up"]) == [-1, 2]
+
+
+def test_missing_time() -> None:
+    """Without times there are no samples."""
+    with pytest.raises(SessionFileError, match=r"^session: at `\$\.samples`: the column 'time_s' is missing$"):
+        Samples({})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("rss", "[1]", "at `$.samples.rss`: 2 values expected, one for each of 'time_s', found 1"),
+        ("rss", "[1, -2]", "at `$.samples.rss[1]`: a value from 0 to 2^63 expected, found -2"),
+        ("rss", "[1e30, 2]", "at `$.samples.rss[0]`: a value from 0 to 2^63 expected, found 1e+30"),
+        ("rss", "[1e999, 2]", "at `$.samples.rss`: Number out of range - at `$[0]`"),
+        ("rss", '[1, "2"]', "at `$.samples.rss`: Expected `float | null`, got `str` - at `$[1]`"),
+        ("rss", "5", "at `$.samples.rss`: Expected `array`, got `int`"),
+        ("rss", "null", "at `$.samples.rss`: Expected `array`, got `null`"),
+        ("time_s", "[0.5, 0.25]", "at `$.samples.time_s[1]`: time goes back from 0.5 to 0.25"),
+        ("time_s", "[-1, 0]", "at `$.samples.time_s[0]`: a value from 0 to 2^63 expected, found -1"),
+        ("time_s", "[0, null]", "at `$.samples.time_s`: a number for every sample expected, found null"),
+    ],
+)
+def test_impossible_column_names_its_place(name: str, text: str, message: str) -> None:
+    """A column that cannot be right is one line with file, place and what was expected."""
+    of = loaded(**{name: text})
+    with pytest.raises(SessionFileError) as caught:
+        _ = of[name]
+
+    assert str(caught.value) == f"run.json: {message}"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"), [([1, 2], [1, 2]), ([None, 2], [2]), ([None, None], []), ([], [])], ids=str
+)
+def test_known(values: list[float | None], expected: list[float]) -> None:
+    """Only the values that are not NaN are known."""
+    assert list(known(samples([0.0] * len(values), rss=values)["rss"])) == expected
+
+
+def test_unknown_does_not_equal_zero() -> None:
+    """A column of unknown values has no sum: nothing downstream can take it for 0."""
+    assert isnan(sum(samples([0], rss=[nan])["rss"]))

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import gzip
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from nncftools.errors import SessionFileError
+from nncftools.session.model import Mark, Session
+from tests.made_up import END, full_disk, header, journal, process, session
+
+
+@pytest.fixture
+def document(tmp_path: pathlib.Path) -> dict[str, Any]:
+    """Return the document of a saved session, to be changed and written by ``write``."""
+    path = session(processes=[process()], marks=[Mark(name="export", start_s=0.1)]).save(tmp_path / "made.json")
+    made: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink()
+    return made
+
+
+def write(document: object, folder: pathlib.Path) -> pathlib.Path:
+    """Write a document as ``run.json``."""
+    path = folder / "run.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def resaved(path: pathlib.Path, **changes: object) -> Any:  # noqa: ANN401 — JSON
+    """Return the document after loading, changing fields and saving."""
+    of = Session.load(path)
+    for name, value in changes.items():
+        setattr(of, name, value)
+    return json.loads(of.save(path.with_name("again.json")).read_text(encoding="utf-8"))
+
+
+def plain(of: Session) -> tuple[dict[str, object], dict[str, list[float]]]:
+    """Return fields and columns, to be compared."""
+    fields = {name: getattr(of, name) for name in of.__struct_fields__ if name != "samples"}
+    return fields, {name: list(column) for name, column in of.samples.items()}
+
+
+def failure(path: pathlib.Path) -> str:
+    """Return the message of the error that loading the session and all its columns raises."""
+    with pytest.raises(SessionFileError) as caught:
+        dict(Session.load(path).samples)
+    return str(caught.value)
+
+
+class TestSave:
+    @pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
+    def test_load_gives_what_was_saved(self, tmp_path: pathlib.Path, name: str) -> None:
+        """A session comes back as it was, gzipped or not."""
+        of = session({"rss": [1, 2], "cpu_user": [0.1, 0.30000000000000004]}, marks=[Mark(name="é\n", start_s=0.1)])
+        path = of.save(tmp_path / name)
+
+        assert plain(Session.load(path)) == plain(of)
+
+    def test_gz_is_gzipped(self, tmp_path: pathlib.Path) -> None:
+        """A name that ends in .gz gives the gzipped form of the plain file."""
+        of = session()
+
+        assert gzip.decompress(of.save(tmp_path / "a.gz").read_bytes()) == of.save(tmp_path / "a.json").read_bytes()
+
+    def test_gzip_is_known_by_its_content(self, tmp_path: pathlib.Path) -> None:
+        """A gzipped session is opened whatever its name is."""
+        path = session().save(tmp_path / "run.gz").rename(tmp_path / "run.json")
+
+        assert Session.load(path).name == "run"
+
+    def test_unknown_keys_are_kept(self, tmp_path: pathlib.Path, document: dict[str, Any]) -> None:
+        """What a later version wrote survives being saved by this one, at every depth and in order."""
+        document["later"] = {"a": [1, 2.5, None]}
+        document["host"]["later"] = 1
+        document["processes"][0]["later"] = "x"
+        document["samples"]["later"] = [0.5, None, 1.5]
+        path = write(document, tmp_path)
+
+        assert resaved(path) == document
+
+    def test_unknown_keys_are_kept_beside_a_change(self, tmp_path: pathlib.Path, document: dict[str, Any]) -> None:
+        """A change in one field leaves alone what is unknown in the others."""
+        document["later"] = 1
+        document["host"]["later"] = 1
+        path = write(document, tmp_path)
+
+        assert resaved(path, name="other") == {**document, "name": "other"}
+
+    def test_change_beats_what_was_loaded(self, tmp_path: pathlib.Path, document: dict[str, Any]) -> None:
+        """What a caller changed is saved, also inside a list."""
+        of = Session.load(write(document, tmp_path))
+        of.marks[0].end_s = 0.75
+        of.save(tmp_path / "again.json")
+
+        assert Session.load(tmp_path / "again.json").marks[0].end_s == 0.75
+
+    def test_failing_save_leaves_the_old_file(self, tmp_path: pathlib.Path) -> None:
+        """On a full disk the old file stays, and no part of the new one does."""
+        path = tmp_path / "run.json"
+        path.write_text("old", encoding="utf-8")
+        with full_disk(), pytest.raises(OSError, match="File too large"):
+            session().save(path)
+
+        assert {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()} == {"run.json": "old"}
+
+    def test_success_leaves_no_temporary(self, tmp_path: pathlib.Path) -> None:
+        """Beside the session nothing stays."""
+        path = session().save(tmp_path / "run.json")
+
+        assert list(tmp_path.iterdir()) == [path]
+
+
+class TestLoadRefuses:
+    def test_missing_file(self, tmp_path: pathlib.Path) -> None:
+        """A file that is not there is named."""
+        path = tmp_path / "no.json"
+
+        assert failure(path) == f"{path}: cannot be read: No such file or directory"
+
+    def test_folder(self, tmp_path: pathlib.Path) -> None:
+        """A folder is no session."""
+        assert failure(tmp_path).startswith(f"{tmp_path}: cannot be read: ")
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            pytest.param(b"", "the file is empty; a session of `nncf-tools monitor` was expected", id="empty"),
+            pytest.param(b" \n\t\n", "the file is empty; a session of `nncf-tools monitor` was expected", id="blank"),
+            pytest.param(b'{"format": "nncf-tools-ses', "not a session: Input data was truncated", id="truncated"),
+            pytest.param(b"\x00\xff\x89PNG\r\n", "not a session: ", id="binary"),
+            pytest.param(b'{"\xff": 1}', "not a session: ", id="key that is not UTF-8"),
+            pytest.param(b"[1, 2]", "not a session: Expected `object`, got `array`", id="list"),
+            pytest.param(b"[" * 100_000, "not a session: ", id="deep"),
+            pytest.param(b'{"a": 1}', 'not a session of nncf-tools: `"format": "nncf-tools-session"`', id="foreign"),
+            pytest.param(b'{"format": ["nncf-tools-session"]}', "not a session of nncf-tools: ", id="odd format"),
+            pytest.param(gzip.compress(b"some text" * 99)[:-9], "the gzip archive is damaged or cut", id="cut gz"),
+            pytest.param(b"\x1f\x8bnonsense", "the gzip archive is damaged or cut off: ", id="damaged gz"),
+            pytest.param(gzip.compress(b""), "the file is empty", id="empty gz"),
+        ],
+    )
+    def test_file_that_is_no_session(self, tmp_path: pathlib.Path, content: bytes, message: str) -> None:
+        """Whatever else a file holds is one line that names the file and what is wrong."""
+        path = tmp_path / "run.json"
+        path.write_bytes(content)
+        found = failure(path)
+
+        assert found.startswith(f"{path}: {message}")
+        assert len(found.splitlines()) == 1
+
+    def test_newer_version(self, tmp_path: pathlib.Path, document: dict[str, Any]) -> None:
+        """A version from the future says what to do."""
+        path = write({**document, "version": 2}, tmp_path)
+
+        assert failure(path) == (f"{path}: session format version 2, this nncf-tools reads up to 1: upgrade nncf-tools")
+
+    @pytest.mark.parametrize("key", ["start", "duration_s", "host", "sampler", "samples"])
+    def test_missing_key(self, tmp_path: pathlib.Path, document: dict[str, Any], key: str) -> None:
+        """A key that makes a session one is missed by name."""
+        del document[key]
+        path = write(document, tmp_path)
+
+        assert failure(path) == f"{path}: at `$`: the key {key!r} is missing"
+
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [
+            ("duration_s", "long", "Expected `float`, got `str` - at `$.duration_s`"),
+            ("start", {}, "Object missing required field `utc` - at `$.start`"),
+            ("host", {"memory": "much"}, "Expected `int | null`, got `str` - at `$.host.memory`"),
+            ("peaks", {"rss": {"sampled": 1}}, "Object missing required field `at_s` - at `$.peaks[...]`"),
+            ("processes", [{"id": 0}, {"id": "1"}], "Expected `int`, got `str` - at `$.processes[1].id`"),
+            ("command", ["a", 5], "Expected `str`, got `int` - at `$.command[1]`"),
+            ("samples", [1], "Expected `object`, got `array` - at `$.samples`"),
+            ("samples", {"rss": []}, "at `$.samples`: the column 'time_s' is missing"),
+            (
+                "samples",
+                {"time_s": [0], "rss": ["x"]},
+                "at `$.samples.rss`: Expected `float | null`, got `str` - at `$[0]`",
+            ),
+            (
+                "samples",
+                {"time_s": [0], "rss": []},
+                "at `$.samples.rss`: 1 values expected, one for each of 'time_s', found 0",
+            ),
+            ("samples", {"time_s": [-1]}, "at `$.samples.time_s[0]`: a value from 0 to 2^63 expected, found -1"),
+            ("samples", {"time_s": [2, 1]}, "at `$.samples.time_s[1]`: time goes back from 2.0 to 1.0"),
+        ],
+    )
+    def test_wrong_value_names_its_place(
+        self, tmp_path: pathlib.Path, document: dict[str, Any], key: str, value: object, message: str
+    ) -> None:
+        """A value that cannot be right is one line with file, place and what was expected."""
+        path = write({**document, key: value}, tmp_path)
+
+        assert failure(path) == f"{path}: {message}"
+
+    def test_text_that_is_not_utf_8(self, tmp_path: pathlib.Path, document: dict[str, Any]) -> None:
+        """Text in a wrong encoding is refused like any other wrong value."""
+        path = write({**document, "name": "caf-"}, tmp_path)
+        path.write_bytes(path.read_bytes().replace(b"caf-", b"caf\xe9"))
+        found = failure(path)
+
+        assert found.startswith(f"{path}: ")
+        assert "`$.name`" in found
+
+    def test_damage_is_found_however_the_file_is_compressed(self, tmp_path: pathlib.Path) -> None:
+        """A session whose gzip archive was cut off says so instead of showing half a run."""
+        path = session().save(tmp_path / "run.json.gz")
+        path.write_bytes(path.read_bytes()[:-20])
+
+        assert failure(path).startswith(f"{path}: the gzip archive is damaged or cut off: ")
+
+
+class TestJournal:
+    def test_is_opened_like_a_session(self, tmp_path: pathlib.Path) -> None:
+        """A journal is known by its first line, whatever its name."""
+        path = tmp_path / "run.json"
+        path.write_bytes(journal([0, 5], [0.5, 6]))
+
+        assert list(Session.load(path).samples["rss"]) == [5, 6]
+
+    def test_of_a_dead_recorder(self, tmp_path: pathlib.Path) -> None:
+        """A journal without an end that nobody holds was left by a recorder that was killed."""
+        path = tmp_path / "run.journal.jsonl"
+        path.write_bytes(journal([0, 5]))
+
+        assert Session.load(path).warnings == [
+            "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
+        ]
+
+    def test_of_a_living_recorder(self, tmp_path: pathlib.Path) -> None:
+        """A journal that another process holds is still being written."""
+        pytest.importorskip("fcntl", reason="no file locks on this system")
+        path = tmp_path / "run.journal.jsonl"
+        path.write_bytes(journal([0, 5]))
+        program = (
+            "import fcntl, sys\n"
+            "journal = open(sys.argv[1], 'ab')\n"
+            "fcntl.flock(journal, fcntl.LOCK_EX)\n"
+            "print('locked', flush=True)\n"
+            "sys.stdin.read()\n"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-S", "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as recorder:
+            assert recorder.stdout is not None
+            assert recorder.stdout.readline() == b"locked\n"
+            found = Session.load(path).warnings
+
+        assert found == ["unfinished: the recording goes on; these are the figures up to now"]
+
+    @pytest.mark.parametrize("cut", [1, 60], ids=["only the line's end missing", "in the middle"])
+    def test_cut_header_is_an_error(self, tmp_path: pathlib.Path, cut: int) -> None:
+        """A first line that never was written whole is one clear line, not a traceback."""
+        path = tmp_path / "run.journal.jsonl"
+        path.write_bytes((json.dumps(header()).encode() + b"\n")[:-cut])
+
+        assert failure(path).startswith(f"{path}: ")
+
+    def test_becomes_a_session(self, tmp_path: pathlib.Path) -> None:
+        """What was read from a journal is saved as a session and comes back the same."""
+        path = tmp_path / "run.journal.jsonl"
+        path.write_bytes(journal([0, 5], [0.5, 6], END))
+        of = Session.load(path)
+
+        assert plain(Session.load(of.save(tmp_path / "run.json"))) == plain(of)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from nncftools.files import replacing
+
+
+def contents(folder: pathlib.Path) -> dict[str, str]:
+    """Return what the files of a folder hold, by name."""
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+def test_the_file_takes_its_place(tmp_path: pathlib.Path, before: str | None) -> None:
+    """What was written is there at the end under the name, and nothing else is."""
+    path = tmp_path / "a.txt"
+    if before is not None:
+        path.write_text(before)
+    with replacing(path) as beside:
+        beside.write_text("new")
+
+    assert contents(tmp_path) == {"a.txt": "new"}
+
+
+def test_until_the_end_the_old_file_stays(tmp_path: pathlib.Path) -> None:
+    """While the new file is written, the name shows the old one."""
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with replacing(path) as beside:
+        beside.write_text("new")
+        during = path.read_text()
+
+    assert during == "old"
+
+
+@pytest.mark.parametrize("error", [ValueError, OSError, KeyboardInterrupt])
+def test_on_an_error_the_old_file_stays(tmp_path: pathlib.Path, error: type[BaseException]) -> None:
+    """Whatever interrupts the writing, the old file is as it was and no other is left."""
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    with pytest.raises(error), replacing(path) as beside:  # noqa: PT012 — the error comes from inside
+        beside.write_text("half")
+        raise error
+    assert contents(tmp_path) == {"a.txt": "old"}
+
+
+def test_the_ending_is_kept(tmp_path: pathlib.Path) -> None:
+    """The new file ends like the name, from which some writers tell the format."""
+    with replacing(tmp_path / "a.svg") as beside:
+        suffix, folder = beside.suffix, beside.parent
+
+    assert (suffix, folder) == (".svg", tmp_path)
+
+
+def test_the_new_file_is_empty_at_first(tmp_path: pathlib.Path) -> None:
+    """Writing nothing makes an empty file."""
+    with replacing(tmp_path / "a.txt"):
+        pass
+
+    assert contents(tmp_path) == {"a.txt": ""}
+
+
+def test_the_file_has_the_usual_permissions(tmp_path: pathlib.Path) -> None:
+    """The file is as readable as one that was simply written."""
+    (tmp_path / "plain").write_text("")
+    with replacing(tmp_path / "a.txt"):
+        pass
+
+    assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_without_the_folder_it_fails_at_once(tmp_path: pathlib.Path) -> None:
+    """When the folder is missing, the error comes before anything is written."""
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "missing" / "a.txt"):
+        pytest.fail("the block was entered")
+    assert contents(tmp_path) == {}

@@ -1,0 +1,143 @@
+"""Who may import whom: the folders of the package are layers."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import nncftools
+
+ROOT = pathlib.Path(nncftools.__file__).parent
+HERE = {path.stem for path in ROOT.iterdir()}
+EVERYBODY = {"errors", "units", "metrics", "files"}
+MAY_IMPORT = {
+    "session": set[str](),
+    "sampler": set[str](),
+    "analysis": {"session"},
+    "render": {"session"},
+    "importers": {"session"},
+    "marks": {"session"},
+    "compression": {"session"},
+    "compression.sweep": {"session", "sampler.client"},
+    "live": {"analysis", "session", "render"},
+    "api": {"sampler.client", "analysis", "session", "marks", "render"},
+    "cli": {
+        "api",
+        "live",
+        "render",
+        "importers",
+        "compression",
+        "marks",
+        "analysis",
+        "sampler.client",
+        "session",
+    },
+}
+ONLY_INSIDE_FUNCTIONS = {"api": {"render"}}
+SAMPLER_MAY_NAME = {"errors", "metrics"}
+NOT_ONLY_STANDARD = {"client.py", "psutil_source.py"}
+
+
+def name_of(path: pathlib.Path) -> str:
+    """Return the dotted name of a module inside the package."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def nodes(tree: ast.AST, *, into_functions: bool = True) -> Iterator[ast.AST]:
+    """Return every node of a module, in its functions as well."""
+    for node in ast.iter_child_nodes(tree):
+        if into_functions or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield node
+            yield from nodes(node, into_functions=into_functions)
+
+
+def imported(path: pathlib.Path, *, into_functions: bool = True) -> set[str]:
+    """Return the full names of the modules and objects that a module imports, for types as well."""
+    found: set[str] = set()
+    package = path.relative_to(ROOT.parent).parent.parts
+    for node in nodes(ast.parse(path.read_bytes()), into_functions=into_functions):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def ours(path: pathlib.Path, *, into_functions: bool = True) -> set[str]:
+    """Return what a module imports of the package's folders and modules, by names inside it."""
+    names = (name.partition(".") for name in imported(path, into_functions=into_functions))
+    inside = {name for root, _, name in names if root == "nncftools"}
+    return {name for name in inside if name.partition(".")[0] in HERE}
+
+
+def is_within(name: str, packages: set[str]) -> bool:
+    """Return whether ``name`` is one of the packages or modules, or is inside one of them."""
+    return any(f"{name}.".startswith(f"{package}.") for package in packages)
+
+
+def modules(package: str) -> list[pathlib.Path]:
+    """Return the files of a subpackage."""
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_only_what_its_layer_may(package: str) -> None:
+    """No module imports a layer that the table does not name, not even inside a function or for types."""
+    forbidden: list[str] = []
+    for path in modules(package):
+        module = name_of(path)
+        allowed = EVERYBODY | {package} | MAY_IMPORT.get(module, MAY_IMPORT[package])
+        forbidden += [f"{module} -> {name}" for name in sorted(ours(path)) if not is_within(name, allowed)]
+
+    assert forbidden == []
+
+
+@pytest.mark.parametrize("package", sorted(ONLY_INSIDE_FUNCTIONS.keys() & set(PACKAGES)))
+def test_imports_only_on_use(package: str) -> None:
+    """Some layers are imported only inside the function that needs them."""
+    later = ONLY_INSIDE_FUNCTIONS[package]
+    at_once = {path.name: ours(path, into_functions=False) for path in modules(package)}
+
+    assert [name for names in at_once.values() for name in names if is_within(name, later)] == []
+
+
+@pytest.mark.parametrize("module", sorted(EVERYBODY))
+def test_what_everybody_imports_imports_no_layer(module: str) -> None:
+    """The modules that all layers share import none of them."""
+    assert [name for name in ours(ROOT / f"{module}.py") if not is_within(name, EVERYBODY)] == []
+
+
+@pytest.mark.parametrize("path", modules("sampler"), ids=name_of)
+def test_the_sampler_knows_nothing_of_the_others(path: pathlib.Path) -> None:
+    """The sampler imports nothing of ours but itself, the metrics and the errors."""
+    assert [name for name in ours(path) if not is_within(name, SAMPLER_MAY_NAME | {"sampler"})] == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in modules("sampler") if path.name not in NOT_ONLY_STANDARD], ids=name_of
+)
+def test_the_sampler_needs_only_the_standard_library(path: pathlib.Path) -> None:
+    """On Linux the sampler's process loads the standard library and itself."""
+    known = sys.stdlib_module_names | {"nncftools"}
+
+    assert [name for name in imported(path) if name.partition(".")[0] not in known] == []
+
+
+@pytest.mark.parametrize("module", ["nncftools", "nncftools.metrics", "nncftools.sampler.service"])
+def test_importing_loads_no_third_party_module(module: str) -> None:
+    """Importing the package, or the sampler, loads the standard library and itself, and nothing else."""
+    program = f"import sys; before = set(sys.modules); import {module}; print(*sorted(set(sys.modules) - before))"
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    foreign = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names
+
+    assert foreign == {"nncftools"}

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+
+from nncftools.units import MemoryUnit, seconds_text, size_text
+from tests.made_up import MIB
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"),
+    [("B", 1), ("KiB", 1024), ("MiB", 1024**2), ("GiB", 1024**3), ("KB", 1000), ("MB", 1000**2), ("GB", 1000**3)],
+)
+def test_factor(unit: str, factor: int) -> None:
+    """A unit is its size in bytes."""
+    assert MemoryUnit(unit).factor == factor
+
+
+def test_of() -> None:
+    """Bytes in a unit are a quotient, unrounded."""
+    assert MemoryUnit.KiB.of(1536) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("unit", "size", "text"),
+    [
+        ("B", 0, "0"),
+        ("B", 50 * GB, "50,000,000,000"),
+        ("KiB", 1536, "2"),
+        ("KB", 1_234_567, "1,235"),
+        ("MiB", 0, "0.0"),
+        ("MiB", 633.24 * MIB, "633.2"),
+        ("MiB", 1234.5 * MIB, "1,234.5"),
+        ("MiB", 9_999.9 * MIB, "9,999.9"),
+        ("MiB", 9_999.96 * MIB, "10,000"),
+        ("MiB", 10_000 * MIB, "10,000"),
+        ("MB", 12_345.6e6, "12,346"),
+        ("MiB", -3 * MIB, "-3.0"),
+        ("MiB", -12_345 * MIB, "-12,345"),
+        ("MiB", -1, "0.0"),
+        ("KiB", -100, "0"),
+        ("GiB", 1.5 * 2**30, "1.500"),
+        ("GB", 12_345 * GB, "12,345.000"),
+        ("MiB", None, "–"),
+    ],
+)
+def test_text(unit: str, size: float | None, text: str) -> None:
+    """Sizes have thousands' commas and as many decimals as say something, and nothing is a negative zero."""
+    assert MemoryUnit(unit).text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("unit", "size", "label"),
+    [("MiB", 633.2 * MIB, "633.2 MiB"), ("B", 1000, "1,000 B"), ("GB", 0, "0.000 GB"), ("MiB", None, "–")],
+)
+def test_label(unit: str, size: float | None, label: str) -> None:
+    """A label is the text with the unit's name, and a dash alone for unknown."""
+    assert MemoryUnit(unit).label(size) == label
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–"),
+        (0, "0.000 s"),
+        (0.1034, "0.103 s"),
+        (0.9994, "0.999 s"),
+        (0.9996, "1.00 s"),
+        (1, "1.00 s"),
+        (12.314, "12.31 s"),
+        (59.99, "59.99 s"),
+        (59.999, "1 min 00.0 s"),
+        (60, "1 min 00.0 s"),
+        (119.96, "2 min 00.0 s"),
+        (205, "3 min 25.0 s"),
+        (3599.94, "59 min 59.9 s"),
+        (3599.99, "1 h 00 min"),
+        (3600, "1 h 00 min"),
+        (7199.9, "2 h 00 min"),
+        (7380, "2 h 03 min"),
+        (360_000, "100 h 00 min"),
+    ],
+)
+def test_seconds_text(seconds: float | None, text: str) -> None:
+    """A duration is in the unit that fits what it is rounded to."""
+    assert seconds_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (52 * 1024, "52.0 KiB"),
+        (MIB - 1, "1.0 MiB"),
+        (MIB, "1.0 MiB"),
+        (2**30 - 1, "1.0 GiB"),
+        (1.5 * 2**30, "1.5 GiB"),
+        (5000 * 2**30, "5,000.0 GiB"),
+    ],
+)
+def test_size_text(size: float | None, text: str) -> None:
+    """A size is in the binary unit that fits what it is rounded to."""
+    assert size_text(size) == text
