@@ -17,7 +17,7 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
     It keeps the file's ending, from which writers of pictures tell the format. Raises OSError.
     """
-    beside = path.with_name(f".{os.getpid()}.{path.name}")
+    beside = path.with_name(f".{os.urandom(4).hex()}.{path.name}")
     os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
         yield beside

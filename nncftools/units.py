@@ -32,7 +32,9 @@ class MemoryUnit(StrEnum):
             return UNKNOWN
         decimals = _DECIMALS[self]
         value = self.of(size)
-        return f"{value:,.{0 if decimals == 1 and abs(value) >= _NO_DECIMALS_FROM else decimals}f}"
+        if decimals == 1 and round(abs(value), 1) >= _NO_DECIMALS_FROM:
+            decimals = 0
+        return f"{value:z,.{decimals}f}"
 
     def label(self, size: float | None) -> str:
         """Return ``size`` bytes as text with the unit's name: ``"633.2 MiB"``, or a dash for unknown."""
@@ -67,11 +69,11 @@ def seconds_text(seconds: float | None) -> str:
     """Return a duration as text: ``"0.103 s"``, ``"12.31 s"``, ``"3 min 25.0 s"``, ``"2 h 03 min"``."""
     if seconds is None:
         return UNKNOWN
-    if seconds < 1:
+    if round(seconds, 3) < 1:
         return f"{seconds:.3f} s"
-    if seconds < _MINUTE:
+    if round(seconds, 2) < _MINUTE:
         return f"{seconds:.2f} s"
-    if seconds < _HOUR:
+    if round(seconds, 1) < _HOUR:
         minutes, tenths = divmod(round(seconds * 10), _MINUTE * 10)
         return f"{minutes} min {tenths / 10:04.1f} s"
     hours, minutes = divmod(round(seconds / _MINUTE), _MINUTE)
@@ -82,6 +84,8 @@ def size_text(size: float | None) -> str:
     """Return bytes as text in the binary unit that fits: ``"52.0 KiB"``, ``"1.5 GiB"``."""
     if size is None:
         return UNKNOWN
-    units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
-    unit = next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
-    return f"{unit.of(size):,.1f} {unit}" if unit != MemoryUnit.B else f"{size:.0f} B"
+    if round(size) < MemoryUnit.KiB.factor:
+        return f"{size:.0f} B"
+    smaller = (MemoryUnit.KiB, MemoryUnit.MiB)
+    unit = next((unit for unit in smaller if round(unit.of(size), 1) < MemoryUnit.KiB.factor), MemoryUnit.GiB)
+    return f"{unit.of(size):,.1f} {unit}"

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "session": set[str](),
     "sampler": set[str](),
     "analysis": {"session"},
-    "render": {"session"},
+    "render": {"analysis", "session"},
     "importers": {"session"},
     "marks": {"session"},
     "compression": {"session"},
@@ -35,6 +35,7 @@ MAY_IMPORT = {
         "marks",
         "analysis",
         "sampler.client",
+        "sampler.plan",
         "session",
     },
 }

@@ -73,13 +73,17 @@ def _survivors(session: Session) -> Iterator[str]:
 
 
 def _missed(session: Session) -> Iterator[str]:
-    missed = session.sampler.missed or 0
+    facts = session.sampler
+    missed = facts.missed or 0
     due = missed + len(session.samples)
-    if missed > due * _MANY_MISSED:
-        yield (
-            f"{missed:,} of {due:,} samples were missed, the longest gap is "
-            f"{seconds_text(session.sampler.longest_gap_s)}: use a longer --interval or leave a core free"
-        )
+    if missed <= due * _MANY_MISSED:
+        return
+    gap_s = facts.longest_gap_s or 0.0
+    told = f"{missed:,} of {due:,} samples were missed"
+    if facts.interval_s and missed - gap_s / facts.interval_s <= due * _MANY_MISSED:
+        yield f"{told}, in one gap of {seconds_text(gap_s)}: the run was suspended, or the machine slept or was busy"
+    else:
+        yield f"{told}, the longest gap is {seconds_text(gap_s)}: use a longer --interval or leave a core free"
 
 
 def _unknown_counters(session: Session) -> Iterator[str]:

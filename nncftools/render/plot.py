@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import warnings
 from typing import TYPE_CHECKING
 
 from matplotlib.ticker import StrMethodFormatter
@@ -47,8 +48,11 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
     if not any(len(known(session.samples[name])) for name in view.metrics):
         axes.text(0.5, 0.5, "no samples were recorded", transform=axes.transAxes, ha="center", va="center")
     elif len(view.metrics) > 1:
-        drawing.legend(loc="outside lower center", ncols=len(view.metrics), frameon=False)
-    with replacing(path) as beside:
+        legend = drawing.legend(loc="outside lower center", ncols=len(view.metrics), frameon=False)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+    with replacing(path) as beside, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # drawn as boxes
         drawing.savefig(beside, format=path.suffix[1:].lower())
 
 
@@ -78,4 +82,5 @@ def _draw_metric(axes: Axes, session: Session, view: View, name: str, colour: st
         fontsize=9,
         color=colour,
         fontweight="bold",
+        parse_math=False,
     )

@@ -18,13 +18,15 @@ from nncftools.units import MemoryUnit, seconds_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from nncftools.session.model import Exit, Session
 
 _TITLE = 200
 _NAME = 24
 _FIRST_COLUMN = 12
+_UNBOUNDED = 10_000
+_HEADINGS = ("Peak", "at", "Final", "Delta", "Average", "Min")
 
 
 def report(session: Session, view: View) -> RenderableType:
@@ -33,7 +35,7 @@ def report(session: Session, view: View) -> RenderableType:
         Text(printable(view.title) or shortened(command_text(session), _TITLE), style="bold"),
         Text(_run(session), style="dim"),
         Text(),
-        _memory(session, view),
+        _Memory(session, view),
         Text(),
         _facts(session, view.unit),
         *_warnings(session, view.unit),
@@ -41,7 +43,7 @@ def report(session: Session, view: View) -> RenderableType:
 
 
 def _run(session: Session) -> str:
-    when = session.start.utc.replace("T", " ")[:19] + " UTC"
+    when = printable(session.start.utc.replace("T", " ")[:19]) + " UTC"
     machine = printable(session.host.name) or "unknown host"
     return f"{when} on {machine}, {seconds_text(session.duration_s)}, {_ending(session)}"
 
@@ -55,27 +57,57 @@ def _ending(session: Session) -> str:
 def exit_text(exit_: Exit) -> str:
     """Return how a process ended: ``"exit status 0"``, ``"killed by SIGKILL"``."""
     if exit_.signal is None:
-        return f"exit status {exit_.code}"
+        return f"exit status {'unknown' if exit_.code is None else exit_.code}"
     try:
         return f"killed by {signal.Signals(exit_.signal).name}"
     except ValueError:
         return f"killed by signal {exit_.signal}"
 
 
-def _memory(session: Session, view: View) -> Table:
+class _Memory:
+    """The table of memory: a row for each metric where that fits, else a block for each."""
+
+    def __init__(self, session: Session, view: View) -> None:
+        self._view = view
+        self._levels = [(label(name), level(session.samples, name, session.peaks)) for name in view.metrics]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = self._rows()
+        unbounded = options.update(max_width=_UNBOUNDED)
+        yield rows if console.measure(rows, options=unbounded).maximum <= options.max_width else self._blocks()
+
+    def _rows(self) -> Table:
+        view = self._view
+        table = _table(view)
+        for heading in _HEADINGS:
+            table.add_column(heading, justify="right", min_width=7, no_wrap=True)
+        for name, absolute in self._levels:
+            if not view.from_zero:
+                table.add_row(name, *_cells(absolute, view.unit))
+            table.add_row(
+                f"{name} from zero" if view.from_zero else "  from zero",
+                *_cells(absolute.from_zero(), view.unit),
+                style="" if view.from_zero else "dim",
+            )
+        return table
+
+    def _blocks(self) -> Table:
+        view = self._view
+        table = _table(view)
+        if not view.from_zero:
+            table.add_column("absolute", justify="right", no_wrap=True)
+        table.add_column("from zero", justify="right", no_wrap=True)
+        for name, absolute in self._levels:
+            shown = [absolute.from_zero()] if view.from_zero else [absolute, absolute.from_zero()]
+            table.add_row(name)
+            for heading, *cells in zip(_HEADINGS, *(_cells(of, view.unit) for of in shown), strict=True):
+                table.add_row(f"  {heading}", *cells)
+        return table
+
+
+def _table(view: View) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column(f"Memory, {view.unit}", min_width=_FIRST_COLUMN, no_wrap=True)
-    for heading in ("Peak", "at", "Final", "Delta", "Average", "Min"):
-        table.add_column(heading, justify="right", min_width=7, no_wrap=True)
-    for name in view.metrics:
-        absolute = level(session.samples, name, session.peaks)
-        if not view.from_zero:
-            table.add_row(label(name), *_cells(absolute, view.unit))
-        table.add_row(
-            f"{label(name)} from zero" if view.from_zero else "  from zero",
-            *_cells(absolute.from_zero(), view.unit),
-            style="" if view.from_zero else "dim",
-        )
     return table
 
 

@@ -79,13 +79,14 @@ def session_from(data: bytes, origin: str) -> Session:
 class _Reader:
     def __init__(self, data: bytes, origin: str) -> None:
         self._origin = origin
-        first, *self._lines = data.split(b"\n")[:-1]
+        first, *self._lines = data.split(b"\n")[:-1] or [b""]
         try:
             self._header = msgspec.json.decode(first, type=_Header)
             columns: list[str] = self._header.plan["columns"]
             self._columns = {name: array("d") for name in (TIME, *columns)}
             self._interval_s = float(self._header.plan["interval_s"])
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+            self._source = str(self._header.plan["source"])
+        except (msgspec.MsgspecError, RecursionError, KeyError, TypeError, ValueError) as error:
             raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
         if self._header.version > VERSION:
             message = (
@@ -105,12 +106,11 @@ class _Reader:
         if self._start is None:
             raise SessionFileError(f"{self._origin}: nothing was recorded: the recorder ended before the command began")
         if self._bad_lines:
-            text = f"{len(self._bad_lines)} lines of the journal could not be read, the first is line"
-            self._warnings.append(f"{text} {self._bad_lines[0]}")
+            self._warnings.append(_damage(self._bad_lines))
         samples = Samples(self._columns, self._origin)
         processes = [msgspec.convert(fields, Process, strict=True) for fields in self._processes.values()]
         end = self._end or _End()
-        facts = msgspec.structs.replace(end.sampler, interval_s=self._interval_s, source=self._header.plan["source"])
+        facts = msgspec.structs.replace(end.sampler, interval_s=self._interval_s, source=self._source)
         last_s = samples.time_s[-1] if len(samples) else 0.0
         attached = self._header.plan.get("pid") is not None
         return Session(
@@ -151,7 +151,10 @@ class _Reader:
             return
         try:
             decoded = msgspec.json.decode(b"[" + b",".join(rows) + b"]", type=list[list[float | None]])
-            new = list(zip(self._columns.values(), zip(*decoded, strict=True), strict=True))
+            values = list(zip(*decoded, strict=True))
+            if None in values[0]:
+                raise ValueError("a sample without its time")
+            new = list(zip(self._columns.values(), values, strict=True))
         except (msgspec.MsgspecError, ValueError):
             if len(rows) == 1:
                 self._bad_lines.append(numbers[0])
@@ -167,14 +170,27 @@ class _Reader:
         try:
             event = msgspec.json.decode(line, type=_Event)
             if event.process is not None:
-                self._processes.setdefault(event.process["id"], {}).update(event.process)
-        except (msgspec.MsgspecError, KeyError):
+                known = self._processes.get(event.process["id"], {})
+                self._processes[event.process["id"]] = _checked({**known, **event.process})
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
             self._bad_lines.append(number)
             return
         self._start = event.start or self._start
         self._end = event.end or self._end
         if event.warning is not None:
             self._warnings.append(event.warning)
+
+
+def _checked(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a process; raise ValidationError when one of them cannot be right."""
+    msgspec.convert(fields, Process, strict=True)
+    return fields
+
+
+def _damage(lines: list[int]) -> str:
+    if len(lines) == 1:
+        return f"1 line of the journal could not be read: line {lines[0]}"
+    return f"{len(lines)} lines of the journal could not be read, the first is line {min(lines)}"
 
 
 def _last_counters(samples: Samples) -> dict[str, int | float | None]:

@@ -32,8 +32,9 @@ def _peak(name: str, samples: Samples, processes: Sequence[Process]) -> Peak:
     mark = max((process.high_water_mark or 0 for process in processes), default=0) if name == "rss" else 0
     if not values:
         return Peak(sampled=None, at_s=None, low=mark or None, low_from=HIGH_WATER_MARK if mark else None)
-    sampled = int(max(values))
-    at_s = samples.time_s[samples[name].index(sampled)]
+    highest = max(values)
+    sampled = int(highest)
+    at_s = samples.time_s[samples[name].index(highest)]
     if mark > sampled:
         return Peak(sampled=sampled, at_s=at_s, low=mark, low_from=HIGH_WATER_MARK)
     return Peak(sampled=sampled, at_s=at_s, low=sampled, low_from=SAMPLED)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import pathlib
+import stat
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
     import os
 
 _GZIP = b"\x1f\x8b"
-_LARGEST_FILE = 8 << 30
-"""More than 100 days at 1 kHz; what a small hostile archive unpacks to is bounded by it."""
+_LARGEST_FILE = 2 << 30
+"""Twenty times a recording of a million samples; what a small hostile archive unpacks to is bounded by it."""
+_LONGEST_S = 1e10
 _AS_LOADED = "as_loaded"
 
 
@@ -69,17 +72,23 @@ def save(session: Session, path: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def _read(path: pathlib.Path) -> bytes:
+    too_large = SessionFileError(f"{path}: larger than {_LARGEST_FILE >> 30} GiB, which no session is")
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            raise SessionFileError(f"{path}: cannot be read: a file expected, with a session of `nncf-tools monitor`")
         with path.open("rb") as file:
-            head = file.read(len(_GZIP))
-            file.seek(0)
-            data = gzip.GzipFile(fileobj=file).read(_LARGEST_FILE) if head == _GZIP else file.read(_LARGEST_FILE)
+            data = file.read(_LARGEST_FILE)
+        if data.startswith(_GZIP):
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_LARGEST_FILE)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise SessionFileError(f"{path}: the gzip archive is damaged or cut off: {error}") from error
     except OSError as error:
         raise SessionFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except MemoryError as error:
+        raise too_large from error
     if len(data) == _LARGEST_FILE:
-        raise SessionFileError(f"{path}: larger than {_LARGEST_FILE >> 30} GiB, which no session is")
+        raise too_large
     return data
 
 
@@ -93,7 +102,9 @@ def _session_from(data: bytes, origin: str) -> Session:
     if kind != FORMAT:
         message = f'not a session of nncf-tools: `"format": "{FORMAT}"` expected'
         raise SessionFileError(f"{origin}: {message}")
-    if not isinstance(version, int) or version > VERSION:
+    if not isinstance(version, int):
+        raise SessionFileError(f"{origin}: at `$.version`: a whole number expected")
+    if version > VERSION:
         message = f"session format version {version}, this nncf-tools reads up to {VERSION}: upgrade nncf-tools"
         raise SessionFileError(f"{origin}: {message}")
     fields: dict[str, Any] = {}
@@ -107,6 +118,8 @@ def _session_from(data: bytes, origin: str) -> Session:
         value = _decode(raw, kind, f"$.{field.name}", origin)
         fields[field.name] = Samples(value, origin) if field.type is Samples else value
     session = Session(**fields)
+    if not 0 <= session.duration_s <= _LONGEST_S:
+        raise SessionFileError(f"{origin}: at `$.duration_s`: seconds expected, found {session.duration_s:g}")
     session.__dict__[_AS_LOADED] = document
     return session
 
@@ -114,23 +127,25 @@ def _session_from(data: bytes, origin: str) -> Session:
 def _decode(raw: msgspec.Raw, kind: Any, place: str, origin: str) -> Any:  # noqa: ANN401 — whatever the field's type is
     try:
         return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         text = str(error)
         where = text.replace("`$", f"`{place}", 1) if "`$" in text else f"{text} - at `{place}`"
         raise SessionFileError(f"{origin}: {where}") from error
 
 
 def _why_unfinished(path: pathlib.Path) -> str:
-    if _is_being_recorded(path):
+    if is_being_recorded(path):
         return "unfinished: the recording goes on; these are the figures up to now"
     return "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
 
 
-def _is_being_recorded(path: pathlib.Path) -> bool:
-    """Return whether a sampler holds the journal's lock."""
+def is_being_recorded(path: pathlib.Path) -> bool:
+    """Return whether a sampler holds the lock of the journal at ``path``. Raises OSError."""
     try:
         import fcntl
     except ImportError:  # Windows
+        return False
+    if not path.is_file():
         return False
     with path.open("rb") as file:
         try:

@@ -121,9 +121,10 @@ class TestLoadRefuses:
 
         assert failure(path) == f"{path}: cannot be read: No such file or directory"
 
-    def test_folder(self, tmp_path: pathlib.Path) -> None:
-        """A folder is no session."""
-        assert failure(tmp_path).startswith(f"{tmp_path}: cannot be read: ")
+    @pytest.mark.parametrize("path", ["/", "/dev/zero"])
+    def test_no_file(self, path: str) -> None:
+        """A folder is no session, and a device is not read without end."""
+        assert failure(pathlib.Path(path)).startswith(f"{path}: cannot be read: a file expected")
 
     @pytest.mark.parametrize(
         ("content", "message"),
