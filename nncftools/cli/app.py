@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from nncftools import __version__
-from nncftools.cli import monitor, report, schema
+from nncftools.cli import monitor, report, schema, screen
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.view import printable
 
@@ -46,13 +45,9 @@ def _root(
         raise typer.Exit(UsageError.exit_code)
 
 
-def main() -> None:
-    """Run the command line and exit."""
-    sys.exit(run())
-
-
 def run() -> int:
     """Run the command line; return its exit status."""
+    screen.prepare()
     try:
         status = app(prog_name=PROGRAM, standalone_mode=False)
     except NncfToolsError as error:
@@ -70,4 +65,4 @@ def run() -> int:
 
 def _complain(where: str, message: str) -> None:
     text = " ".join(message.split())
-    print(f"{where}: error: {printable(text)}", file=sys.stderr)
+    screen.tell(f"{where}: error: {printable(text)}\n")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.memory_log import stem
+from nncftools.session.store import is_being_recorded
 
 if TYPE_CHECKING:
     import pathlib
@@ -102,8 +103,7 @@ def at_file(
     output: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, force: bool
 ) -> Destination:
     """Write the session to ``output`` and, if asked for, pictures beside it. Raises UsageError when that cannot be."""
-    if output.is_dir():
-        raise UsageError(f"option --output: {str(output)!r} is a folder; a file name expected (or use --log-dir)")
+    output = replaceable("--output", output, force=force)
     name = re.sub(r"(\.json)?(\.gz)?$", "", output.name) or output.name
     journal = output.with_name(f"{name}{JOURNAL_ENDING}")
     logs = [
@@ -112,15 +112,35 @@ def at_file(
         for from_zero in zeros
         if plot
     ]
-    for path in (output, journal, *(log.picture for log in logs if log.picture is not None)):
-        if path.exists() and not force:
-            raise UsageError(f"option --output: {str(path)!r} exists; choose another name or give --force")
+    for beside in (journal, *(log.picture for log in logs if log.picture is not None)):
+        replaceable("--output", beside, force=force)
+    if is_being_recorded(journal):
+        raise UsageError(f"option --output: another recording that still runs writes to {str(journal)!r}")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         journal.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"option --output: cannot write to {str(output.parent)!r}: {error.strerror}") from error
     return Destination(output, journal, logs, None)
+
+
+def replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
+    """Return the file that a write to ``path`` would make or replace, links followed.
+
+    Raises UsageError, which names ``option``, for anything but a file, and without ``force`` for a file that exists.
+    """
+    try:
+        if path.is_symlink():
+            path = path.resolve()
+        exists, is_file = path.exists(), path.is_file()
+    except OSError as error:
+        raise UsageError(f"option {option}: cannot write {str(path)!r}: {error.strerror}") from error
+    if exists and not is_file:
+        kind = "a folder" if path.is_dir() else "a device or pipe"
+        raise UsageError(f"option {option}: {str(path)!r} is {kind}; a file name expected")
+    if exists and not force:
+        raise UsageError(f"option {option}: {str(path)!r} exists; choose another name or give --force")
+    return path
 
 
 def newest_session(log_dir: pathlib.Path) -> pathlib.Path:

@@ -7,18 +7,20 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nncftools import __version__
+from nncftools.cli import screen
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render import memory_log
-from nncftools.render.view import View
+from nncftools.render.view import View, printable
 from nncftools.sampler import client
 from nncftools.session import journal
-from nncftools.session.model import Exit, Session
+from nncftools.session.model import Exit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.cli.destination import Destination
     from nncftools.sampler.plan import Plan
+    from nncftools.session.model import Session
     from nncftools.units import MemoryUnit
 
 
@@ -27,7 +29,7 @@ def header(name: str, argv: Sequence[str]) -> dict[str, Any]:
     return journal.header(
         name=_as_text(name),
         command=[_as_text(word) for word in argv],
-        cwd=_as_text(os.getcwd()),  # noqa: PTH109 — a text
+        cwd=_folder(),
         host=client.host(),
         tool_version=__version__,
     )
@@ -40,18 +42,30 @@ def record(plan: Plan, facts: dict[str, Any], place: Destination, view: View, *,
     """
     session, status = _session(plan, facts, place)
     try:
-        _write(session, place, view.unit)
+        _save(session, place)
+        if not quiet:
+            from nncftools.render import text
+
+            screen.tell(f"{screen.rendered(text.report(session, view), sys.stderr)}\n")
+        _write_logs(session, place, view.unit)
     except NncfToolsError as error:
         error.exit_code = status or error.exit_code
         raise
     if not quiet:
-        _show(session, place, view)
+        screen.tell(f"Written to {printable(str(place.folder or place.session))}\n")
     return status
 
 
 def _as_text(word: str) -> str:
     """Return a word of the command line, or a path, with bytes that are not UTF-8 written out."""
     return os.fsencode(word).decode(errors="backslashreplace")
+
+
+def _folder() -> str:
+    try:
+        return _as_text(os.getcwd())  # noqa: PTH109 — a text
+    except FileNotFoundError:  # removed while we are in it
+        return ""
 
 
 def _session(plan: Plan, facts: dict[str, Any], place: Destination) -> tuple[Session, int]:
@@ -61,22 +75,30 @@ def _session(plan: Plan, facts: dict[str, Any], place: Destination) -> tuple[Ses
     except OSError as error:
         option = "--output" if place.folder is None else "--log-dir"
         raise UsageError(f"option {option}: cannot write {str(place.journal)!r}: {error.strerror}") from error
-    with sampler:
-        ending = sampler.wait()
     try:
-        session = Session.load(place.journal)
+        with sampler:
+            ending = sampler.wait()
+    except NncfToolsError:
+        place.abandon()
+        raise
+    data = place.journal.read_bytes()
+    try:
+        session = journal.session_from(data, str(place.journal))
     except NncfToolsError as error:
         place.abandon()
-        error.exit_code = ending.exit_code or error.exit_code
-        raise
-    if ending.sampler_killed:
-        session.warnings = ["the sampler was killed: the recording ended early, the command went on undisturbed"]
+        reason = str(error).removeprefix(f"{place.journal}: {journal.NOTHING_RECORDED}: ")
+        failure = NncfToolsError(reason)
+        failure.exit_code = ending.exit_code or error.exit_code
+        raise failure from error
+    if ending.lost is not None:
+        text = f"the sampler {ending.lost}: the recording ended early, the command went on undisturbed"
+        session.warnings.insert(0, text)
         session.exit = None if ending.status is None else Exit(**ending.status)
     return session, ending.exit_code or 0
 
 
-def _write(session: Session, place: Destination, unit: MemoryUnit) -> None:
-    """Write the session and what was asked for beside it; the journal stays until the session is there."""
+def _save(session: Session, place: Destination) -> None:
+    """Write the session; its journal stays until it is there."""
     try:
         session.save(place.session)
     except OSError as error:
@@ -84,6 +106,9 @@ def _write(session: Session, place: Destination, unit: MemoryUnit) -> None:
         raise NncfToolsError(message) from error
     place.journal.unlink()
     place.point_latest()
+
+
+def _write_logs(session: Session, place: Destination, unit: MemoryUnit) -> None:
     for log in place.logs:
         view = View(metrics=[log.metric], unit=unit, from_zero=log.from_zero)
         try:
@@ -93,13 +118,5 @@ def _write(session: Session, place: Destination, unit: MemoryUnit) -> None:
                 from nncftools.render import plot
 
                 plot.draw(session, view, log.picture)
-        except OSError as error:
+        except Exception as error:  # matplotlib fails in many ways where its set-up is broken
             raise NncfToolsError(f"the session is written to {place.session}, but not its logs: {error}") from error
-
-
-def _show(session: Session, place: Destination, view: View) -> None:
-    from nncftools.cli import screen
-    from nncftools.render import text
-
-    screen.show(text.report(session, view), sys.stderr)
-    print(f"\nWritten to {place.folder or place.session}", file=sys.stderr)

@@ -52,16 +52,16 @@ def report(  # noqa: PLR0913 — one parameter per option
     """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
     from nncftools.cli import destination, screen
     from nncftools.render import text
-    from nncftools.render.view import View
+    from nncftools.render.view import View, printable
     from nncftools.session.model import Session
 
     if plot is not None:
-        _check_picture(plot, force=force)
+        plot = _checked_picture(plot, force=force)
     source = path or pathlib.Path("memory_logs")
     session = Session.load(destination.newest_session(source) if path is None or source.is_dir() else source)
     available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title)
-    screen.show(text.report(session, view), sys.stdout)
+    screen.put(screen.rendered(text.report(session, view), sys.stdout))
     if plot is not None:
         from nncftools.render.plot import draw
 
@@ -69,13 +69,14 @@ def report(  # noqa: PLR0913 — one parameter per option
             draw(session, view, plot)
         except OSError as error:
             raise NncfToolsError(f"option --plot: cannot write {str(plot)!r}: {error.strerror or error}") from error
-        print(f"\nDrawn to {plot}", file=sys.stderr)
+        screen.tell(f"\nDrawn to {printable(str(plot))}\n")
     return 0
 
 
-def _check_picture(path: pathlib.Path, *, force: bool) -> None:
+def _checked_picture(path: pathlib.Path, *, force: bool) -> pathlib.Path:
+    from nncftools.cli import destination
+
     formats = (".png", ".svg", ".pdf")
     if path.suffix.lower() not in formats:
         raise UsageError(f"option --plot: {str(path)!r} does not end in one of {', '.join(formats)}")
-    if path.exists() and not force:
-        raise UsageError(f"option --plot: {str(path)!r} exists; choose another name or give --force")
+    return destination.replaceable("--plot", path, force=force)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import typer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
 
 
 def register(app: typer.Typer) -> None:
@@ -19,6 +22,7 @@ def schema() -> None:
     """
     import json
 
+    from nncftools.cli import screen
     from nncftools.session import model
 
-    typer.echo(json.dumps(model.schema(), indent=2))
+    screen.put(f"{json.dumps(model.schema(), indent=2)}\n")

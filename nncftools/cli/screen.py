@@ -1,10 +1,14 @@
-"""Rich output on a terminal, and the same words plain and without padding anywhere else."""
+"""Where words go: Rich output on a terminal, and the same words plain and without padding anywhere else."""
 
 from __future__ import annotations
 
+import io
+import os
+import pathlib
+import sys
 from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
+from nncftools.errors import NncfToolsError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -12,13 +16,52 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 100
 
 
-def show(content: RenderableType, stream: TextIO) -> None:
-    """Print to a terminal in its width; to a pipe or file in lines of at most 100 characters, no trailing blanks."""
-    if stream.isatty():
-        Console(file=stream, highlight=False, soft_wrap=False).print(content)
-        return
-    console = Console(file=stream, width=PLAIN_WIDTH, highlight=False, color_system=None)
+def prepare() -> None:
+    """Make both streams take any character, also those that were closed or know only ASCII."""
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def rendered(content: RenderableType, stream: TextIO) -> str:
+    """Return what to write to ``stream``.
+
+    A terminal gets lines of its width; a pipe or file lines of at most 100 characters without trailing blanks.
+    """
+    from rich.console import Console
+
+    terminal = stream.isatty()
+    width = None if terminal else PLAIN_WIDTH
+    console = Console(file=stream, width=width, highlight=False, color_system="auto" if terminal else None)
     with console.capture() as captured:
         console.print(content)
-    stream.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
-    stream.flush()
+    if terminal:
+        return captured.get()
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def put(text: str) -> None:
+    """Write to standard output; raise NncfToolsError when that cannot be, BrokenPipeError when nobody reads on."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stdout = _nowhere()  # else Python flushes again at its end, and complains
+        raise NncfToolsError(f"standard output cannot be written: {error.strerror}") from error
+
+
+def tell(text: str) -> None:
+    """Write to standard error, if that is still there: what was to be done is done."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        sys.stderr = _nowhere()
+
+
+def _nowhere() -> TextIO:
+    return pathlib.Path(os.devnull).open("w", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -12,12 +13,15 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from nncftools.errors import NncfToolsError
 from nncftools.sampler import target
 from nncftools.sampler.signals import CAUGHT
 
 if TYPE_CHECKING:
     from nncftools.sampler.plan import Plan
 
+_TAIL = 1 << 16
+"""The last line is shorter."""
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"
 
 
@@ -53,12 +57,17 @@ class Sampler:
         self._plan = plan
         self._process: subprocess.Popen[bytes] | None = None
         self._handlers: dict[int, Any] = {}
+        line = json.dumps({**header, "plan": plan}, separators=(",", ":"))
         descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            json.dump({**header, "plan": plan}, file, separators=(",", ":"))
-            file.write("\n")
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(f"{line}\n")
+        except OSError:
+            journal.unlink()
+            raise
 
     def __enter__(self) -> Self:
+        """Start the sampler. Raises NncfToolsError."""
         target.adopt_orphans()  # should the sampler be killed, the command becomes our child and can be waited for
         for number in CAUGHT:
             if signal.getsignal(number) is not signal.SIG_IGN:  # ignored (nohup): stays so for the command, too
@@ -72,6 +81,9 @@ class Sampler:
                 close_fds=False,  # descriptors that the command is to inherit (a make jobserver's) pass through
                 env=target.environment(),
             )
+        except OSError as error:
+            self.__exit__()
+            raise NncfToolsError(f"the sampler could not be started: {error}") from error
         finally:
             if sys.platform != "win32":
                 signal.pthread_sigmask(signal.SIG_SETMASK, self._plan["signal_mask"])
@@ -82,20 +94,33 @@ class Sampler:
             signal.signal(number, handler)
 
     def _heed(self, number: int, _frame: object) -> None:
-        if number == signal.SIGTERM and self._process is not None:
+        """Pass on what the command would have been sent in our place.
+
+        That is SIGTERM, and SIGHUP when we lead the session: the kernel then sends it to the leader alone.
+        """
+        terminate = number == signal.SIGTERM
+        if terminate and self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
+        elif terminate or (sys.platform != "win32" and number == signal.SIGHUP and os.getsid(0) == os.getpid()):
+            pid = None if self._plan["pid"] else _command_pid(self.journal)
+            if pid is not None:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, number)
 
     def wait(self) -> Ending:
         """Wait for the end of the recording.
 
-        When the sampler is killed, wait for the command, which the kernel has then made a child of this process.
+        When the sampler was killed or failed, wait for the command, which is a child of this process then.
         """
         assert self._process is not None
         code = self._process.wait()
-        if code >= 0:
-            return Ending(code, sampler_killed=False)
+        if _is_complete(self.journal):
+            return Ending(code)
+        lost = f"was killed by signal {-code}" if code < 0 else f"failed (exit status {code})"
         status = _wait_for_orphan(self.journal)
-        return Ending(None if status is None else target.exit_code(status), sampler_killed=True, status=status)
+        if status is not None:
+            return Ending(target.exit_code(status), lost, status)
+        return Ending(code if code >= 0 else None, lost)
 
 
 @dataclass(frozen=True)
@@ -104,9 +129,10 @@ class Ending:
 
     exit_code: int | None
     """The command's, 128 + N when signal N killed it; None when it cannot be known."""
-    sampler_killed: bool
+    lost: str | None = None
+    """What became of a sampler that did not finish the recording."""
     status: dict[str, int | None] | None = None
-    """The command's ``code`` or ``signal``, which a killed sampler could not write down."""
+    """The command's ``code`` or ``signal``, which a lost sampler could not write down."""
 
 
 def blocked_signals() -> list[int]:
@@ -116,14 +142,29 @@ def blocked_signals() -> list[int]:
     return sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
 
-def _wait_for_orphan(journal: pathlib.Path) -> dict[str, int | None] | None:
-    """Wait for the command of a killed sampler; return its exit status, or None when it cannot be known."""
+def _is_complete(journal: pathlib.Path) -> bool:
+    """Return whether the journal's last line is the sampler's."""
     with journal.open("rb") as lines:
-        starts = [line for line in lines if line.startswith(b'{"start"')]
-    if not starts or sys.platform == "win32":
+        lines.seek(max(0, lines.seek(0, os.SEEK_END) - _TAIL))
+        return b'\n{"end":' in lines.read()
+
+
+def _command_pid(journal: pathlib.Path) -> int | None:
+    """Return the PID of the command that a sampler started, or None when it had not."""
+    with journal.open("rb") as lines:
+        for line in lines:
+            if line.startswith(b'{"start"'):
+                return int(json.loads(line)["start"]["pid"])
+    return None
+
+
+def _wait_for_orphan(journal: pathlib.Path) -> dict[str, int | None] | None:
+    """Wait for the command of a lost sampler; return its exit status, or None when it cannot be known."""
+    pid = _command_pid(journal)
+    if pid is None or sys.platform == "win32":
         return None
     try:
-        _, status = os.waitpid(json.loads(starts[0])["start"]["pid"], 0)
+        _, status = os.waitpid(pid, 0)
     except ChildProcessError:
         return None
     return target.exit_status(status)

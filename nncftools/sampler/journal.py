@@ -55,7 +55,9 @@ class Journal:
 
     def _append(self, line: bytes) -> None:
         written = os.write(self._file, line)
-        if written != len(line):
-            os.ftruncate(self._file, os.fstat(self._file).st_size - written)
-            message = "the disk is full"
-            raise OSError(message)
+        while written != len(line):
+            try:
+                written += os.write(self._file, line[written:])
+            except OSError:
+                os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+                raise

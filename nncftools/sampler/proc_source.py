@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from nncftools.metrics import COUNTERS
+from nncftools.sampler.counters import Counters
 from nncftools.sampler.probes import process_probes, system_probes
 from nncftools.sampler.probes.stat import TICKS_PER_S
 from nncftools.sampler.probes.statm import PAGE
@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from nncftools.sampler.plan import Plan
     from nncftools.sampler.tree import Process
 
 DETAILS_EVERY_S = 1.0
@@ -25,14 +26,17 @@ class ProcSource:
 
     def __init__(
         self,
-        columns: Sequence[str],
-        tell: Callable[[dict[str, object]], None],
+        plan: Plan,
+        tell: Callable[[str, object], None],
         *,
-        children: bool,
         reaper: int | None,
         root: str = "/proc",
     ) -> None:
-        """Read ``columns`` under the proc directory ``root``; ``tell`` takes facts of one process at a time."""
+        """Read what ``plan`` asks for under the proc directory ``root``.
+
+        ``tell`` takes a line for the journal, its key and its value; orphans become children of ``reaper``.
+        """
+        columns = plan["columns"]
         self._tell = tell
         wanted = [probe for probe in process_probes() if set(probe.metrics) & set(columns)]
         self._probes = [probe(slot) for slot, probe in enumerate(wanted)]
@@ -40,12 +44,12 @@ class ProcSource:
         given = [name for probe in self._probes for name in probe.metrics]
         given += [name for probe in self._system for name in probe.metrics]
         self._order = [given.index(name) for name in columns]
-        self._counters = [place for place, name in enumerate(columns) if name in COUNTERS]
-        self._last: list[float | None] = [None] * len(columns)
-        self._tree = Tree(root, [probe.file for probe in wanted], reaper=reaper, children=children)
+        self._counters = Counters(columns, from_now=plan["pid"] is not None)
+        self._tree = Tree(root, [probe.file for probe in wanted], reaper=reaper, children=plan["children"])
         self._boot_at_start_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._young: list[Process] = []
         self._details_at_s = 0.0
+        self._warned = False
 
     def start(self, pid: int) -> bool:
         """Make ``pid`` the root of the tree; return whether it is there."""
@@ -62,6 +66,9 @@ class ProcSource:
         self._young = self._tree.refresh()
         for process in self._young:
             self._introduce(process)
+        if self._tree.out_of_descriptors and not self._warned:
+            self._warned = True
+            self._tell("warning", "too many processes for the limit of open files: some are left out of the figures")
         row = self._read()
         if now_s >= self._details_at_s:
             self._details_at_s = now_s + DETAILS_EVERY_S
@@ -77,9 +84,7 @@ class ProcSource:
         for system in self._system:
             values += system.read()
         row = [values[place] for place in self._order]
-        for place in self._counters:
-            row[place] = _not_fallen(self._last[place], row[place])
-        self._last = row
+        self._counters.settle(row)
         return row
 
     def read_details(self) -> None:
@@ -88,13 +93,13 @@ class ProcSource:
             mark = _high_water_mark(process) or 0
             if mark > (process.high_water_mark or 0):
                 process.high_water_mark = mark
-                self._tell(_figures(process))
+                self._tell("process", _figures(process))
             self._identify(process)
 
     def _identify(self, process: Process) -> None:
         """Read the name again, which the process may have had from its parent before its exec."""
         if process.alive and process.identify():
-            self._tell(_identity(process))
+            self._tell("process", _identity(process))
 
     def retire(self, pid: int) -> None:
         """Read a child of ours that has ended and is still to be reaped for the last time."""
@@ -117,29 +122,28 @@ class ProcSource:
 
     def totals(self) -> Sequence[float | None]:
         """Return one value per column: the counters' totals, also of those that have ended; None for gauges."""
-        row = self._read()
-        return [row[place] if place in self._counters else None for place in range(len(row))]
+        return self._counters.only(self._read())
 
-    def survivors(self, now_s: float) -> list[int]:
-        """Return the PIDs of the tree that still run, and tell the last figures of all."""
+    def close(self, now_s: float) -> None:
+        """Tell the last figures of all processes; those that still run have no end."""
         self.read_details()
         for process in list(self._tree.processes):
             if _runs(process):
-                self._tell(_figures(process))
+                self._tell("process", _figures(process))
             else:
                 self._forget(process, now_s)
-        return [process.pid for process in self._tree.processes]
 
     def _introduce(self, process: Process) -> None:
         start_s = process.started_ticks / TICKS_PER_S - self._boot_at_start_s
         if -1 / TICKS_PER_S <= start_s < 0:  # the kernel rounds down to a tick
             start_s = 0.0
         parent = process.parent.number if process.parent is not None else None
-        self._tell({**_identity(process), "pid": process.pid, "parent": parent, "start_s": round(start_s, 2)})
+        born = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 2)}
+        self._tell("process", {**_identity(process), **born})
 
     def _forget(self, process: Process, now_s: float, status: dict[str, int | None] | None = None) -> None:
         self._tree.remove(process)
-        self._tell({**_figures(process), "end_s": round(now_s, 6), "exit": status})
+        self._tell("process", {**_figures(process), "end_s": round(now_s, 6), "exit": status})
 
 
 def _identity(process: Process) -> dict[str, object]:
@@ -176,10 +180,3 @@ def _high_water_mark(process: Process) -> int | None:
     except OSError:
         return None
     return int(rest.split(None, 1)[0]) * 1024 if found else None
-
-
-def _not_fallen(before: float | None, now: float | None) -> float | None:
-    """Hold a counter's level while a process that ended has not yet been folded into its parent."""
-    if before is None or now is None:
-        return now if before is None else before
-    return max(before, now)

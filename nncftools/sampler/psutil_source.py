@@ -6,13 +6,18 @@ with it; the largest totals seen of each process are kept.
 
 from __future__ import annotations
 
+import os
+
 import psutil
 
 from nncftools.metrics import COUNTERS
+from nncftools.sampler.counters import Counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from nncftools.sampler.plan import Plan
 
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
@@ -33,17 +38,12 @@ class _Seen:
 class PsutilSource:
     """Reads one row of figures per sample and tells what it learns of single processes."""
 
-    def __init__(
-        self,
-        columns: Sequence[str],
-        tell: Callable[[dict[str, object]], None],
-        *,
-        children: bool,
-    ) -> None:
-        """Read ``columns``; ``tell`` takes facts of one process at a time."""
-        self._columns = columns
+    def __init__(self, plan: Plan, tell: Callable[[str, object], None]) -> None:
+        """Read what ``plan`` asks for; ``tell`` takes a line for the journal, its key and its value."""
+        self._columns = plan["columns"]
+        self._counters = Counters(plan["columns"], from_now=plan["pid"] is not None)
         self._tell = tell
-        self._children = children
+        self._children = plan["children"]
         self._root: psutil.Process | None = None
         self._alive: dict[psutil.Process, _Seen] = {}
         self._count = 0
@@ -78,7 +78,7 @@ class PsutilSource:
             seen.peak_rss = max(seen.peak_rss, memory.rss)
             gauges["rss"] += memory.rss
             gauges["vms"] += memory.vms
-        return [self._value(name, gauges) for name in self._columns]
+        return self._row(gauges)
 
     def retire(self, pid: int) -> None:
         """Do nothing: psutil reads nothing of a process that has ended."""
@@ -90,16 +90,15 @@ class PsutilSource:
 
     def totals(self) -> Sequence[float | None]:
         """Return one value per column: the counters' totals as far as they were seen; None for gauges."""
-        return [self._value(name, {}) if name in COUNTERS else None for name in self._columns]
+        return self._counters.only(self._row({}))
 
-    def survivors(self, now_s: float) -> list[int]:
-        """Return the PIDs of the tree that still run, and tell the last figures of all."""
+    def close(self, now_s: float) -> None:
+        """Tell the last figures of all processes; those that still run have no end."""
         for seen in list(self._alive.values()):
             if _is_alive(seen.process):
-                self._tell(_figures(seen))
+                self._tell("process", _figures(seen))
             else:
                 self._forget(seen, now_s)
-        return [process.pid for process in self._alive]
 
     def _find(self) -> Sequence[psutil.Process]:
         """Return the descendants; a process once seen stays in the tree when it is re-parented."""
@@ -113,7 +112,7 @@ class PsutilSource:
                     found += process.children(recursive=True)
             except psutil.Error:
                 continue
-        return found
+        return [process for process in found if process.pid not in {os.getpid(), os.getppid()}]
 
     def _look(self, process: psutil.Process, now_s: float) -> None:
         if process in self._alive:
@@ -121,7 +120,7 @@ class PsutilSource:
         try:
             with process.oneshot():
                 parent = self._parent_of(process)
-                facts = {
+                facts: dict[str, object] = {
                     "name": process.name(),
                     "command": process.cmdline(),
                     "start_s": round(now_s, 6),
@@ -129,15 +128,11 @@ class PsutilSource:
         except psutil.Error:
             return
         self._alive[process] = _Seen(process, self._count)
-        self._tell(
-            {
-                "id": self._count,
-                "pid": process.pid,
-                "parent": parent.number if parent is not None else None,
-                "forked_copy": parent is not None and parent.process.cmdline() == facts["command"],
-                **facts,
-            }
-        )
+        facts["id"] = self._count
+        facts["pid"] = process.pid
+        facts["parent"] = parent.number if parent is not None else None
+        facts["forked_copy"] = parent is not None and parent.process.cmdline() == facts["command"]
+        self._tell("process", facts)
         self._count += 1
 
     def _parent_of(self, process: psutil.Process) -> _Seen | None:
@@ -155,14 +150,19 @@ class PsutilSource:
         for name, value in seen.counters.items():
             self._retired[name] += value or 0
         figures = {**_figures(seen), "end_s": round(now_s, 6), "exit": status}
-        self._tell({**figures, "high_water_mark": high_water_mark})
+        self._tell("process", {**figures, "high_water_mark": high_water_mark})
+
+    def _row(self, gauges: dict[str, int]) -> list[float | None]:
+        row = [self._value(name, gauges) for name in self._columns]
+        self._counters.settle(row)
+        return row
 
     def _value(self, name: str, gauges: dict[str, int]) -> float | None:
         if name == "system":
             memory = psutil.virtual_memory()
             return memory.total - memory.available
-        if name in gauges:
-            return gauges[name]
+        if name in {"rss", "vms"}:
+            return gauges.get(name) or None
         parts = [seen.counters.get(name) for seen in self._alive.values()]
         self._unknown |= {name} if None in parts else set()
         if name in self._unknown:

@@ -42,12 +42,13 @@ if TYPE_CHECKING:
         def totals(self) -> Sequence[float | None]:
             """Return the counters' totals, None for gauges."""
 
-        def survivors(self, now_s: float) -> list[int]:
-            """Return the PIDs of the tree that still run."""
+        def close(self, now_s: float) -> None:
+            """Tell the last figures of all processes."""
 
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
+_STANDARD_ERROR = 2
 _LOOK_EVERY_S = 0.5
 _SAME_SIGNAL_S = 0.5
 """A SIGTERM that arrives twice within this time (for the process group, and passed on by the CLI) counts once."""
@@ -55,6 +56,7 @@ _SAME_SIGNAL_S = 0.5
 
 def main(path: str) -> int:
     """Record as the journal at ``path`` plans; return the exit status of the command, or 0 when attached."""
+    _occupy_standard_descriptors()
     signals = Signals()
     journal = Journal(path)
     plan = journal.plan()
@@ -62,7 +64,7 @@ def main(path: str) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, plan["signal_mask"])
     interrupted = [number for number in signals.take() if number in CAUGHT]
     if interrupted:
-        journal.event("end", {"error": "interrupted before it began"})
+        journal.event("end", {"error": "interrupted before the command began"})
         return 128 + interrupted[0]
     return Recording(plan, journal, signals).run()
 
@@ -84,7 +86,7 @@ class Recording:
         self._floor = 0
         self._passed_on_s = -_SAME_SIGNAL_S
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
-        self._source = _source(plan, lambda facts: journal.event("process", facts), reaper)
+        self._source = _source(plan, journal.event, reaper)
         self._loop = Loop(plan["interval_s"], plan["duration_s"])
 
     def run(self) -> int:
@@ -95,7 +97,8 @@ class Recording:
             try:
                 self._pid = target.spawn([word.encode("latin-1") for word in self._plan["argv"]])
             except OSError as error:
-                self._journal.event("end", {"error": os.strerror(error.errno or 0)})
+                reason = f"cannot run {self._plan['argv'][0]!r}: {os.strerror(error.errno or 0)}"
+                self._journal.event("end", {"error": reason})
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
         self._floor = _own_high_water_mark()
         _raise_descriptor_limit()
@@ -149,7 +152,8 @@ class Recording:
             now_s = time.monotonic()
             if now_s - self._passed_on_s >= _SAME_SIGNAL_S:
                 self._passed_on_s = now_s
-                os.kill(self._pid, signal.SIGTERM)
+                with contextlib.suppress(OSError):  # it may have taken another user's identity
+                    os.kill(self._pid, signal.SIGTERM)
 
     def _has_left(self) -> bool:
         """Return whether the process that we are attached to has ended."""
@@ -161,10 +165,10 @@ class Recording:
         """Take the figures that belong to the whole of the recording, at its end."""
         duration_s = self._loop.elapsed_s()
         totals = dict(zip(self._plan["columns"], self._source.totals(), strict=True))
+        self._source.close(duration_s)
         self._figures = {
             "duration_s": round(duration_s, 6),
             "totals": {name: value for name, value in totals.items() if name in COUNTERS},
-            "survivors": self._source.survivors(duration_s),
         }
 
     def _finish(self) -> None:
@@ -189,19 +193,27 @@ class Recording:
             self._failed = True
             self._loop.stop()
             text = f"the recording stopped early: {error}"
-            os.write(2, f"nncf-tools: {text}; the command goes on\n".encode())
             with contextlib.suppress(OSError):
                 self._journal.event("warning", text)
+            with contextlib.suppress(OSError):
+                os.write(_STANDARD_ERROR, f"nncf-tools: {text}; the command goes on\n".encode())
 
 
-def _source(plan: Plan, tell: Callable[[dict[str, object]], None], reaper: int | None) -> Source:
+def _occupy_standard_descriptors() -> None:
+    """Keep 0, 1 and 2 from becoming the journal where they were closed; the command still gets them closed."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        pass
+    os.close(descriptor)
+
+
+def _source(plan: Plan, tell: Callable[[str, object], None], reaper: int | None) -> Source:
     if plan["source"] == "proc":
         from nncftools.sampler.proc_source import ProcSource
 
-        return ProcSource(plan["columns"], tell, children=plan["children"], reaper=reaper)
+        return ProcSource(plan, tell, reaper=reaper)
     from nncftools.sampler.psutil_source import PsutilSource
 
-    return PsutilSource(plan["columns"], tell, children=plan["children"])
+    return PsutilSource(plan, tell)
 
 
 def _raise_descriptor_limit() -> None:

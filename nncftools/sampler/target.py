@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator
 
+_SHELL = b"/bin/sh"
 _PR_SET_CHILD_SUBREAPER = 36
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _windows_children: dict[int, subprocess.Popen[bytes]] = {}
@@ -52,7 +54,21 @@ def spawn(argv: list[bytes]) -> int:
         child = subprocess.Popen([os.fsdecode(word) for word in argv])
         _windows_children[child.pid] = child
         return child.pid
-    return os.posix_spawnp(argv[0], argv, environment(), setsigdef=_RESET)
+    try:
+        return os.posix_spawnp(argv[0], argv, environment(), setsigdef=_RESET)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    script = [_SHELL, _path_of(argv[0]), *argv[1:]]  # without a "#!" line; execvp(3), and so env and time, do the same
+    return os.posix_spawn(_SHELL, script, environment(), setsigdef=_RESET)
+
+
+def _path_of(program: bytes) -> bytes:
+    """Return the file that a program's name means."""
+    if b"/" in program:
+        return program
+    candidates = (os.path.join(folder, program) for folder in map(os.fsencode, os.get_exec_path()))
+    return next((path for path in candidates if os.access(path, os.X_OK)), program)
 
 
 def reap_ended(before: Callable[[int], None]) -> Iterator[Ended]:

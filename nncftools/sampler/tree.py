@@ -55,19 +55,21 @@ class Process:
         self.name = ""
         self.command: list[str] = []
         self.forked_copy = False
+        self.files: list[int] = []
         self.directory = os.open(f"{root}/{pid}", os.O_RDONLY | os.O_DIRECTORY)
         try:
             self.started_ticks = int(self.read("stat").rpartition(b")")[2].split(None, 20)[19])
+            for file in files:
+                self.files.append(self._open(file))
         except BaseException:
-            os.close(self.directory)
+            self.close()
             raise
-        self.files = [self._open(file) for file in files]
         self.identify()
 
     def _open(self, file: str) -> int:
         try:
             return os.open(file, os.O_RDONLY, dir_fd=self.directory)
-        except OSError:  # another user's process, or out of descriptors
+        except PermissionError:  # another user's process
             return UNREADABLE
 
     def read(self, file: str) -> bytes:
@@ -144,6 +146,7 @@ class Tree:
         self._files = files
         self._count = 0
         self._follow = children
+        self._own = os.getpid()
         self._reaper = None if reaper is None else Process(root, reaper, None, -1, ())
         self._last_pid = b""
         self._rescans = _RESCANS
@@ -197,7 +200,7 @@ class Tree:
 
     def _new_children(self, of: Process, parent: Process | None) -> Iterator[Process]:
         for pid in of.children():
-            if pid not in self._by_pid:
+            if pid not in self._by_pid and pid != self._own and pid != os.getppid():
                 child = self.add(pid, parent)
                 if child is not None:
                     yield child

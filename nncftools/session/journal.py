@@ -19,6 +19,7 @@ from nncftools.session.samples import TIME, Samples
 
 FORMAT = "nncf-tools-journal"
 VERSION = 1
+NOTHING_RECORDED = "nothing was recorded"
 _CHUNK = 10_000
 
 
@@ -102,9 +103,9 @@ class _Reader:
     def session(self) -> Session:
         self._read()
         if self._end is not None and self._end.error is not None:
-            raise SessionFileError(f"{self._origin}: nothing was recorded: {self._end.error}")
+            raise SessionFileError(f"{self._origin}: {NOTHING_RECORDED}: {self._end.error}")
         if self._start is None:
-            raise SessionFileError(f"{self._origin}: nothing was recorded: the recorder ended before the command began")
+            raise SessionFileError(f"{self._origin}: {NOTHING_RECORDED}: the recorder ended before the command began")
         if self._bad_lines:
             self._warnings.append(_damage(self._bad_lines))
         samples = Samples(self._columns, self._origin)
@@ -150,11 +151,7 @@ class _Reader:
         if not rows:
             return
         try:
-            decoded = msgspec.json.decode(b"[" + b",".join(rows) + b"]", type=list[list[float | None]])
-            values = list(zip(*decoded, strict=True))
-            if None in values[0]:
-                raise ValueError("a sample without its time")
-            new = list(zip(self._columns.values(), values, strict=True))
+            new = list(zip(self._columns.values(), _columns_of(rows), strict=True))
         except (msgspec.MsgspecError, ValueError):
             if len(rows) == 1:
                 self._bad_lines.append(numbers[0])
@@ -179,6 +176,15 @@ class _Reader:
         self._end = event.end or self._end
         if event.warning is not None:
             self._warnings.append(event.warning)
+
+
+def _columns_of(rows: list[bytes]) -> list[tuple[float | None, ...]]:
+    """Return sample lines as columns; raise ValueError or MsgspecError when one of them cannot be right."""
+    samples = msgspec.json.decode(b"[" + b",".join(rows) + b"]", type=list[list[float | None]])
+    columns = list(zip(*samples, strict=True))
+    if None in columns[0]:
+        raise ValueError("a sample without its time")
+    return columns
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:

@@ -71,6 +71,23 @@ def test_schema_describes_a_recorded_session(nncf_tools: Run, tmp_path: pathlib.
     assert session["host"]["memory"] == host()["memory"]
 
 
+def test_full_disk_is_one_line(tmp_path: pathlib.Path) -> None:
+    """Standard output that cannot be written is one line and status 1."""
+    script = f"{sys.executable} -m nncftools schema > /dev/full"
+    result = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert result.returncode == 1
+    assert result.stderr == "nncf-tools: error: standard output cannot be written: No space left on device\n"
+
+
+def test_ascii_output(nncf_tools: Run) -> None:
+    """A terminal that knows only ASCII gets escapes instead of a traceback."""
+    nncf_tools("monitor", "-q", "-o", "run.json", "true")
+    result = nncf_tools("report", "run.json", env={"PYTHONIOENCODING": "ascii"})
+
+    assert (result.returncode, "\\u2013" in result.stdout) == (0, True)
+
+
 def test_broken_pipe_is_quiet(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A reader that closes the pipe early causes no traceback."""
     nncf_tools("monitor", "-q", "-o", "run.json", "true")

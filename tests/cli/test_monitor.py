@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any
 
+import pexpect
 import pytest
 
 from nncftools import Session
@@ -182,6 +183,22 @@ class TestCommand:
         assert result.stdout == "ONE\n"
         assert result.returncode == 5
 
+    def test_script_without_interpreter_line(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A script without a #! line is run by sh, as env and time would run it."""
+        (tmp_path / "script").write_text('echo "$0 $1"\n')
+        (tmp_path / "script").chmod(0o755)
+
+        assert nncf_tools("monitor", "-q", "--no-plot", "./script", "a b").stdout == "./script a b\n"
+
+    def test_folder_that_was_removed(self, tmp_path: pathlib.Path) -> None:
+        """A working folder that is gone keeps nobody from recording."""
+        words = " ".join(command_line("monitor", "-q", "-o", tmp_path / "run.json", "true"))
+        script = f"mkdir gone && cd gone && rmdir ../gone && PYTHONPATH={pathlib.Path.cwd()} {words}"
+        result = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+        assert (result.returncode, result.stderr) == (0, "")
+        assert Session.load(tmp_path / "run.json").cwd == ""
+
 
 class TestExitStatus:
     @pytest.mark.parametrize(
@@ -222,6 +239,22 @@ class TestExitStatus:
         assert session.exit is not None
         assert (session.exit.code, session.exit.signal) == (3, None)
 
+    @pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", ">&-"])
+    def test_survives_a_lost_terminal(self, tmp_path: pathlib.Path, stream: str) -> None:
+        """Where our words cannot be printed, the recording and the command's status are what matters."""
+        words = " ".join(command_line("monitor", "--no-plot", "-o", "run.json", "sh", "-c", "'exit 7'"))
+        status = subprocess.run(["sh", "-c", f"{words} {stream}"], cwd=tmp_path, check=False).returncode
+
+        assert (status, (tmp_path / "run.json").exists()) == (7, True)
+
+    def test_survives_a_broken_plot_library(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """When pictures cannot be drawn, one line says why, and session and status are there."""
+        result = nncf_tools("monitor", "-q", "-o", "run.json", "--plot", "sh", "-c", "exit 7", env={"MPLBACKEND": "x"})
+
+        assert (result.returncode, (tmp_path / "run.json").exists()) == (7, True)
+        assert result.stderr.startswith("nncf-tools: error: the session is written to run.json, but not its logs: ")
+        assert len(result.stderr.splitlines()) == 1
+
 
 class TestSignals:
     def test_terminate_reaches_the_command_once(self, tmp_path: pathlib.Path) -> None:
@@ -247,6 +280,37 @@ class TestSignals:
         assert status == 9
         assert signals.read_text() == "ready\nSIGINT\n"
         assert (tmp_path / "run.json").exists()
+
+    def test_interrupt_from_a_terminal(self, tmp_path: pathlib.Path) -> None:
+        """Ctrl-C in a terminal ends the command; the summary is shown and the session written."""
+        terminal = pexpect.spawn(
+            sys.executable,
+            command_line("monitor", "-o", "run.json", "sleep", "60")[1:],
+            cwd=str(tmp_path),
+            env={**os.environ, "NO_COLOR": "1"},
+            timeout=HANGING_S,
+            encoding="utf-8",
+        )
+        start_of(tmp_path / "run.journal.jsonl")
+        terminal.sendintr()
+        terminal.expect(pexpect.EOF)
+        terminal.close()
+
+        assert terminal.exitstatus == 128 + signal.SIGINT
+        assert "killed by SIGINT" in terminal.before
+        assert "Written to run.json" in terminal.before
+
+    def test_hang_up_of_a_session_leader_reaches_the_command(self, tmp_path: pathlib.Path) -> None:
+        """When the terminal goes away, the kernel tells the session's leader, and we the command."""
+        signals = tmp_path / "signals"
+        words = command_line("monitor", "-q", "-o", "run.json", *burner("signalled", signals))
+        terminal = pexpect.spawn(sys.executable, words[1:], cwd=str(tmp_path), timeout=HANGING_S)
+        wait_for(signals, "ready")
+        os.close(terminal.child_fd)
+        wait_for(tmp_path / "run.json", "}")
+        terminal.closed = True
+
+        assert signals.read_text() == "ready\nSIGHUP\n"
 
     def test_ignored_hang_up_stays_ignored(self, tmp_path: pathlib.Path) -> None:
         """Under nohup, the command ignores hang-ups as it would alone."""
@@ -281,6 +345,17 @@ class TestKills:
         assert not session.finished
         assert session.exit is not None
         assert session.exit.code == 6
+
+    def test_terminate_after_a_killed_sampler(self, tmp_path: pathlib.Path) -> None:
+        """A command that goes on without its sampler can still be ended."""
+        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
+        start = start_of(tmp_path / "run.journal.jsonl")
+        os.kill(start["sampler_pid"], signal.SIGKILL)
+        while pathlib.Path(f"/proc/{start['sampler_pid']}").exists():
+            time.sleep(0.01)
+        process.terminate()
+
+        assert process.wait(HANGING_S) == 128 + signal.SIGTERM
 
     def test_killed_command_line(self, tmp_path: pathlib.Path) -> None:
         """Without the command line, sampler and command go on to the end, and the journal is complete."""
@@ -326,6 +401,27 @@ class TestAttach:
         assert session.attached_to == process.pid
         assert session.command == burner("touch", 50, 1.5)
         assert (session.peaks["rss"].sampled or 0) > 50 * MIB
+
+    def test_counters_begin_with_the_recording(self, nncf_tools: Run) -> None:
+        """CPU and I/O from before the recording are not in its totals."""
+        script = "import time\nwhile time.process_time() < 1: pass\nprint(flush=True)\ntime.sleep(60)"
+        with subprocess.Popen([sys.executable, "-S", "-c", script], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            session = recorded(nncf_tools, "--pid", process.pid, "--duration", 0.3)
+            process.kill()
+
+        assert session.totals["cpu_user"] == pytest.approx(0, abs=0.05)
+        assert session.totals["read_chars"] == 0
+
+    def test_our_own_processes_are_left_out(self, tmp_path: pathlib.Path) -> None:
+        """Attached to the shell that started it, the recording holds neither command line nor sampler."""
+        words = " ".join(command_line("monitor", "-q", "-o", "run.json", "--duration", 0.3))
+        for source in ("proc", "psutil"):
+            script = f"{words} --force --source {source} --pid $$; true"
+            subprocess.run(["sh", "-c", script], cwd=tmp_path, check=True, timeout=HANGING_S)
+
+            assert [process.name for process in Session.load(tmp_path / "run.json").processes] == ["sh"]
 
     def test_terminate_ends_the_recording_only(self, tmp_path: pathlib.Path) -> None:
         """SIGTERM ends the recording of a process that is not ours and leaves it alone."""
@@ -380,6 +476,35 @@ class TestFiles:
         ]
         assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
+    def test_only_a_file_is_replaced(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A pipe or device is not written over, even with --force."""
+        os.mkfifo(tmp_path / "pipe")
+        result = nncf_tools("monitor", "--force", "-o", "pipe", "touch", "started")
+
+        assert result.returncode == 2
+        assert "option --output: 'pipe' is a device or pipe; a file name expected" in result.stderr
+        assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+    def test_a_link_is_followed(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """An output that is a link is written where it leads."""
+        (tmp_path / "there").mkdir()
+        (tmp_path / "run.json").symlink_to("there/real.json")
+        nncf_tools("monitor", "-q", "-o", "run.json", "true")
+
+        assert (tmp_path / "run.json").is_symlink()
+        assert Session.load(tmp_path / "there/real.json").finished
+
+    def test_two_recordings_to_one_file(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A recording that still runs is not written over, even with --force."""
+        first = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
+        start_of(tmp_path / "run.journal.jsonl")
+        second = nncf_tools("monitor", "--force", "-o", "run.json", "true")
+        first.terminate()
+        first.wait(HANGING_S)
+
+        assert second.returncode == 2
+        assert "option --output: another recording that still runs writes to 'run.journal.jsonl'" in second.stderr
+
     @pytest.mark.skipif(os.getuid() != 0, reason="changes to an ordinary user, which only root may")
     @pytest.mark.parametrize("option", ["--output=locked/run.json", "--log-dir=locked"])
     def test_unwritable_place(self, tmp_path: pathlib.Path, option: str) -> None:
@@ -417,6 +542,7 @@ class TestBadInput:
             ([], "argument COMMAND: missing"),
             (["--tpye", "rss"], "No such option: --tpye"),
             (["-o", ".", "true"], "option --output: '.' is a folder"),
+            (["-o", "n" * 300, "true"], "File name too long"),
         ],
     )
     def test_is_one_line_that_names_the_option(

@@ -226,7 +226,7 @@ class TestProbes:
         assert shown.stdout == "(None, None, None, None)\n"
 
     def test_zombie_holds_no_memory_and_keeps_its_times(self) -> None:
-        """A live zombie reads as no memory, and its CPU time is still there."""
+        """The memory of a zombie is unknown, not 0, and its CPU time is still there."""
         script = "import time\nwhile time.process_time() < 0.1: pass"
         child = subprocess.Popen([sys.executable, "-S", "-c", script])
         process = Process("/proc", child.pid, None, 0, FILES)
@@ -237,7 +237,7 @@ class TestProbes:
         memory, times = Statm(0).read([process]), Stat(1).read([process])
         child.wait()
 
-        assert memory == (0, 0)
+        assert memory == (None, None)
         assert sum(times) >= 0.08
 
     def test_process_that_is_gone_is_marked(self) -> None:
@@ -248,7 +248,7 @@ class TestProbes:
         child.wait()
         memory = Statm(0).read([process])
 
-        assert (memory, process.alive) == ((0, 0), False)
+        assert (memory, process.alive) == ((None, None), False)
 
     def test_system_memory(self, proc: FakeProc) -> None:
         """SYSTEM is total less available, in bytes; unknown on a kernel that does not say."""

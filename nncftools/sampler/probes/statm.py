@@ -23,7 +23,7 @@ class Statm:
         self._slot = slot
 
     def read(self, processes: Sequence[Process]) -> tuple[float | None, ...]:
-        """Return the sums in bytes and note each process's own peak."""
+        """Return the sums in bytes and note each process's own peak; None when only zombies are left."""
         slot = self._slot
         pread = os.pread
         rss = vms = 0
@@ -34,12 +34,14 @@ class Statm:
                 process.alive = False
                 continue
             size = int(resident)
+            if not size:  # it is ending and has given back its memory
+                continue
             rss += size
             vms += int(virtual)
             process.samples += 1
             if size > process.peak_rss:  # noqa: PLR1730 — max() costs 60 ns more, for every process at every sample
                 process.peak_rss = size
-        return rss * PAGE, vms * PAGE
+        return (rss * PAGE, vms * PAGE) if rss else (None, None)
 
     def retire(self, process: Process) -> None:
         """Keep nothing: memory ends with its process."""

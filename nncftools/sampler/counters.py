@@ -1,0 +1,42 @@
+"""Counters as a session holds them: totals since its start that never fall."""
+
+from __future__ import annotations
+
+from nncftools.metrics import COUNTERS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Counters:
+    """The counters among the columns of a row.
+
+    A total dips while a process that has ended is not yet folded into its parent; its last level is held then. What is
+    unknown stays unknown.
+    """
+
+    def __init__(self, columns: Sequence[str], *, from_now: bool) -> None:
+        """Count from zero, or ``from_now``: what the first row holds was before the session's start."""
+        self._places = [place for place, name in enumerate(columns) if name in COUNTERS]
+        self._from_now = from_now
+        self._before: list[float | None] = [0] * len(columns)
+        self._reached: list[float] = [0] * len(columns)
+
+    def settle(self, row: list[float | None]) -> None:
+        """Replace the counters of a row, which come as sums over the processes, by totals."""
+        if self._from_now:
+            self._from_now = False
+            self._before = list(row)
+        for place in self._places:
+            value, before = row[place], self._before[place]
+            if value is not None:
+                row[place] = None if before is None else self._level(place, value - before)
+
+    def _level(self, place: int, value: float) -> float:
+        self._reached[place] = max(self._reached[place], value)
+        return self._reached[place]
+
+    def only(self, row: Sequence[float | None]) -> list[float | None]:
+        """Return the row with None for every gauge."""
+        return [value if place in self._places else None for place, value in enumerate(row)]
