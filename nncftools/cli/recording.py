@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from nncftools import __version__
@@ -46,13 +45,13 @@ def record(plan: Plan, facts: dict[str, Any], place: Destination, view: View, *,
         if not quiet:
             from nncftools.render import text
 
-            screen.tell(f"{screen.rendered(text.report(session, view), sys.stderr)}\n")
+            screen.tell(text.report(session, view))
         _write_logs(session, place, view.unit)
     except NncfToolsError as error:
         error.exit_code = status or error.exit_code
         raise
     if not quiet:
-        screen.tell(f"Written to {printable(str(place.folder or place.session))}\n")
+        screen.tell(f"\nWritten to {printable(str(place.folder or place.session))}\n")
     return status
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 from typing import Annotated
 
 import typer
@@ -61,7 +60,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     session = Session.load(destination.newest_session(source) if path is None or source.is_dir() else source)
     available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title)
-    screen.put(screen.rendered(text.report(session, view), sys.stdout))
+    screen.put(text.report(session, view))
     if plot is not None:
         from nncftools.render.plot import draw
 

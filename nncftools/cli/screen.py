@@ -25,11 +25,35 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def rendered(content: RenderableType, stream: TextIO) -> str:
-    """Return what to write to ``stream``.
+def put(content: RenderableType) -> None:
+    """Print to standard output; raise NncfToolsError when that cannot be, BrokenPipeError when nobody reads on."""
+    try:
+        _write(content, sys.stdout)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stdout = _nowhere()  # else Python flushes again at its end, and complains
+        raise NncfToolsError(f"standard output cannot be written: {error.strerror}") from error
+
+
+def tell(content: RenderableType) -> None:
+    """Print to standard error, if that is still there: what was to be done is done."""
+    try:
+        _write(content, sys.stderr)
+    except OSError:
+        sys.stderr = _nowhere()
+
+
+def _write(content: RenderableType, stream: TextIO) -> None:
+    """Write text as it is, anything else by Rich.
 
     A terminal gets lines of its width; a pipe or file lines of at most 100 characters without trailing blanks.
     """
+    stream.write(content if isinstance(content, str) else _rendered(content, stream))
+    stream.flush()
+
+
+def _rendered(content: RenderableType, stream: TextIO) -> str:
     from rich.console import Console
 
     terminal = stream.isatty()
@@ -40,27 +64,6 @@ def rendered(content: RenderableType, stream: TextIO) -> str:
     if terminal:
         return captured.get()
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
-
-
-def put(text: str) -> None:
-    """Write to standard output; raise NncfToolsError when that cannot be, BrokenPipeError when nobody reads on."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        sys.stdout = _nowhere()  # else Python flushes again at its end, and complains
-        raise NncfToolsError(f"standard output cannot be written: {error.strerror}") from error
-
-
-def tell(text: str) -> None:
-    """Write to standard error, if that is still there: what was to be done is done."""
-    try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    except OSError:
-        sys.stderr = _nowhere()
 
 
 def _nowhere() -> TextIO:
