@@ -6,7 +6,6 @@ import ast
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -39,7 +38,6 @@ MAY_IMPORT = {
         "session",
     },
 }
-ONLY_INSIDE_FUNCTIONS = {"api": {"render"}}
 SAMPLER_MAY_NAME = {"errors", "metrics"}
 NOT_ONLY_STANDARD = {"client.py", "psutil_source.py"}
 
@@ -49,19 +47,11 @@ def name_of(path: pathlib.Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def nodes(tree: ast.AST, *, into_functions: bool = True) -> Iterator[ast.AST]:
-    """Return every node of a module, in its functions as well."""
-    for node in ast.iter_child_nodes(tree):
-        if into_functions or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield node
-            yield from nodes(node, into_functions=into_functions)
-
-
-def imported(path: pathlib.Path, *, into_functions: bool = True) -> set[str]:
+def imported(path: pathlib.Path) -> set[str]:
     """Return the full names of the modules and objects that a module imports, for types as well."""
     found: set[str] = set()
     package = path.relative_to(ROOT.parent).parent.parts
-    for node in nodes(ast.parse(path.read_bytes()), into_functions=into_functions):
+    for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -71,9 +61,9 @@ def imported(path: pathlib.Path, *, into_functions: bool = True) -> set[str]:
     return found
 
 
-def ours(path: pathlib.Path, *, into_functions: bool = True) -> set[str]:
+def ours(path: pathlib.Path) -> set[str]:
     """Return what a module imports of the package's folders and modules, by names inside it."""
-    names = (name.partition(".") for name in imported(path, into_functions=into_functions))
+    names = (name.partition(".") for name in imported(path))
     inside = {name for root, _, name in names if root == "nncftools"}
     return {name for name in inside if name.partition(".")[0] in HERE}
 
@@ -101,15 +91,6 @@ def test_imports_only_what_its_layer_may(package: str) -> None:
         forbidden += [f"{module} -> {name}" for name in sorted(ours(path)) if not is_within(name, allowed)]
 
     assert forbidden == []
-
-
-@pytest.mark.parametrize("package", sorted(ONLY_INSIDE_FUNCTIONS.keys() & set(PACKAGES)))
-def test_imports_only_on_use(package: str) -> None:
-    """Some layers are imported only inside the function that needs them."""
-    later = ONLY_INSIDE_FUNCTIONS[package]
-    at_once = {path.name: ours(path, into_functions=False) for path in modules(package)}
-
-    assert [name for names in at_once.values() for name in names if is_within(name, later)] == []
 
 
 @pytest.mark.parametrize("module", sorted(EVERYBODY))
