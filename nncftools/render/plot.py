@@ -29,6 +29,7 @@ _TITLE_LINE = 95
 _FEW = 40
 """Samples up to this number are drawn as points as well."""
 _ROOM_ABOVE = 1.14
+_ROOM_BELOW = 0.04
 
 
 def draw(session: Session, view: View, path: pathlib.Path) -> None:
@@ -42,7 +43,7 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     lowest, highest = axes.dataLim.intervaly
     if highest > lowest:
-        axes.set_ylim(min(0, lowest), highest * _ROOM_ABOVE)
+        axes.set_ylim(lowest - (highest - lowest) * _ROOM_BELOW if lowest < 0 else 0, highest * _ROOM_ABOVE)
     title = printable(view.title) or shortened(command_text(session), _TITLE)
     axes.set_title("\n".join(textwrap.wrap(title, _TITLE_LINE)), loc="left", fontsize=10, parse_math=False)
     if not any(len(known(session.samples[name])) for name in view.metrics):
