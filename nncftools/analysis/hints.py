@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.summary import is_between_samples, largest_process, own_peak
+from nncftools.analysis.summary import is_between_samples, largest_process
 from nncftools.metrics import COUNTERS
 from nncftools.units import seconds_text
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _MANY_MISSED = 0.05
 _NAMED = 3
+_MUCH_SHARED = 1.1
 
 
 def hints(session: Session, unit: MemoryUnit) -> list[str]:
@@ -23,6 +25,7 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
     return [
         *session.warnings,
         *_shared_pages(session, unit),
+        *_counted_often(session, unit),
         *_between_samples(session, unit),
         *_survivors(session),
         *_missed(session),
@@ -37,11 +40,11 @@ def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
     if peak is None or peak.sampled is None or peak.at_s is None or largest is None:
         return
     copies = sum(process.forked_copy and _lived_at(process, peak.at_s) for process in session.processes)
-    if copies and peak.sampled > own_peak(largest):
+    if copies and peak.sampled > largest.size:
         yield (
             f"forked copies share pages: {copies} of the processes at the RSS peak {_is_are(copies)} of their parent, "
             f"and the sum counts shared pages once for each; the largest single process held "
-            f"{unit.label(own_peak(largest))}"
+            f"{unit.label(largest.size)}"
         )
 
 
@@ -51,6 +54,19 @@ def _lived_at(process: Process, at_s: float) -> bool:
 
 def _is_are(count: int) -> str:
     return "is a forked copy" if count == 1 else "are forked copies"
+
+
+def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
+    """Where PSS was recorded, compare it with the RSS of the same sample."""
+    if not {"rss", "pss"} <= set(session.samples.metrics):
+        return
+    pairs = zip(session.samples["pss"], session.samples["rss"], strict=True)
+    pss, rss = max(((pss, rss) for pss, rss in pairs if not isnan(pss + rss)), default=(0.0, 0.0))
+    if rss > pss * _MUCH_SHARED:
+        yield (
+            f"RSS counts shared pages once for each process: when PSS was {unit.label(pss)}, RSS was "
+            f"{unit.label(rss)}; to size a machine, take PSS"
+        )
 
 
 def _between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:

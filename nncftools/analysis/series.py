@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
+_SELDOM = 0.6
 _GAP = 2.5
 """In intervals: a distance of two samples from which on nothing is known in between."""
 
@@ -21,10 +22,14 @@ def drawn(time_s: Sequence[float], values: Sequence[float], interval_s: float | 
     """Return time and values of at most about ``points`` points that look like the whole column.
 
     Every bucket keeps its smallest and its largest value, so that no peak is lost. Where samples are missing, one NaN
-    breaks the line.
+    breaks the line. A figure that most samples do not hold (PSS) has its own, changing interval: only its known values
+    are returned.
     """
     time, value = np.asarray(time_s, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    if interval_s:
+    known = ~np.isnan(value)
+    if known.mean() < _SELDOM:
+        time, value = time[known], value[known]
+    elif interval_s:
         after = np.flatnonzero(np.diff(time) > _GAP * interval_s) + 1
         time, value = np.insert(time, after, time[after]), np.insert(value, after, np.nan)
     return decimated(time, value, points)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 _NEAR = 1.02
+_FEWEST_SAMPLES = 2
 
 
 @dataclass(frozen=True)
@@ -72,17 +73,39 @@ def is_between_samples(peak: Peak) -> bool:
     return (peak.low or 0) > (peak.sampled or 0) * _NEAR
 
 
-def largest_process(session: Session) -> Process | None:
-    """Return the process that was the largest by itself, or None when no size is known."""
-    return max((process for process in session.processes if own_peak(process)), key=own_peak, default=None)
+@dataclass(frozen=True)
+class Largest:
+    """The process that held most by itself."""
+
+    process: Process
+    size: int
+    """In bytes."""
+    by_kernel: bool
+    """Whether the kernel's high-water mark tells it, or else a sample."""
 
 
-def own_peak(process: Process) -> int:
-    """Return what a process held at most, as far as is known, in bytes; 0 for unknown."""
-    return max(process.high_water_mark or 0, process.peak_rss or 0)
+def largest_process(session: Session) -> Largest | None:
+    """Return the process that was the largest by itself, or None when no size is known.
+
+    The ``ru_maxrss`` of the command is its own only when no other process was seen.
+    """
+    alone = len(session.processes) == 1
+    floor = session.sampler.peak_rss or 0
+    found = []
+    for process in session.processes:
+        limit = process.high_water_limit or 0
+        mark = max(process.high_water_mark or 0, limit if alone and not process.accounted and limit > floor else 0)
+        found.append(Largest(process, max(mark, process.peak_rss or 0), mark >= (process.peak_rss or 0)))
+    largest = max(found, key=lambda found: found.size, default=None)
+    return largest if largest is not None and largest.size else None
 
 
 def cpu_s(session: Session) -> float | None:
     """Return the CPU seconds of the whole tree, user and system."""
     user, system = session.totals.get("cpu_user"), session.totals.get("cpu_system")
     return None if user is None or system is None else user + system
+
+
+def short_lived(session: Session) -> int:
+    """Return how many processes were seen in fewer than two samples: sums may be too small where they lived."""
+    return sum(process.samples < _FEWEST_SAMPLES for process in session.processes)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nncftools import __version__
-from nncftools.cli import monitor, report, schema, screen
+from nncftools.cli import metrics, monitor, report, schema, screen
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.view import printable
 
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 monitor.register(app)
 report.register(app)
+metrics.register(app)
 schema.register(app)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from nncftools.cli import command, options
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.metrics import COUNTERS
+from nncftools.metrics import ALWAYS, MEMORY_METRICS
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit
 
@@ -55,12 +55,13 @@ Duration = Annotated[
     float | None,
     typer.Option("--duration", metavar="SECONDS", help="Stop recording after this time; the command goes on."),
 ]
-Source = Annotated[
-    str,
+MaxSamples = Annotated[
+    int,
     typer.Option(
-        "--source",
-        metavar="|".join(options.SOURCES),
-        help="Where figures come from: /proc (Linux), or psutil (macOS, Windows).",
+        "--max-samples",
+        min=100,
+        metavar="N",
+        help="Beyond this number, merge neighbours; the smallest and largest values are kept.",
     ),
 ]
 
@@ -90,17 +91,19 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     pid: Pid = None,
     duration: Duration = None,
     no_children: Annotated[bool, typer.Option("--no-children", help="Leave out descendants.")] = False,
+    wait_all: Annotated[bool, typer.Option("--wait-all", help="Go on until the last descendant has ended.")] = False,
+    per_process: Annotated[bool, typer.Option("--per-process", help="Keep each process's RSS over time.")] = False,
+    max_samples: MaxSamples = 1_000_000,
     shell: Annotated[bool, typer.Option("--shell", help="Run one quoted string through the shell.")] = False,
     force: options.Force = False,
-    source: Source = options.DEFAULT_SOURCE,
+    source: options.Source = options.DEFAULT_SOURCE,
 ) -> int:
     """Record memory, CPU and disk I/O of a command and all its descendants."""
-    metrics = options.memory_types(types)
+    options.check_source(source)
+    metrics, others = _columns(types, source)
     options.checked_seconds("--interval", interval, options.SHORTEST_INTERVAL_S)
     if duration is not None:
         options.checked_seconds("--duration", duration, 0)
-    if source not in options.SOURCES:
-        raise UsageError(f"option --source: {source!r} is not one of {', '.join(options.SOURCES)}")
     argv = _target(words or [], pid, shell=shell)
     from nncftools.cli import destination, recording
     from nncftools.sampler import client
@@ -113,7 +116,10 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         "interval_s": interval,
         "duration_s": duration,
         "children": not no_children,
-        "columns": [*metrics, *COUNTERS],
+        "wait_all": wait_all,
+        "per_process": per_process,
+        "max_samples": max_samples,
+        "columns": [*metrics, *others],
         "source": source,
         "signal_mask": client.blocked_signals(),
     }
@@ -123,6 +129,21 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         place = destination.new_folder(log_dir, run_name, metrics, zeros, plot=plot is not False)
     view = View(metrics=metrics, unit=unit, from_zero=from_zero)
     return recording.record(plan, recording.header(name, argv), place, view, quiet=quiet)
+
+
+def _columns(types: list[str] | None, source: str) -> tuple[list[str], list[str]]:
+    """Return the memory metrics to record, and what is recorded besides. Raises UsageError."""
+    from nncftools.sampler import client
+
+    offers = client.offers(source)
+    for name in types or []:
+        if name in MEMORY_METRICS and (name not in offers or offers[name].missing):
+            reason = offers[name].missing if name in offers else f"not from --source {source}"
+            raise UsageError(f"option --type: {name!r} is not available here: {reason}")
+    here = [name for name, offer in offers.items() if not offer.missing]
+    return options.memory_types(types, [name for name in MEMORY_METRICS if name in here]), [
+        name for name in ALWAYS if name in here
+    ]
 
 
 def _target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:

@@ -61,10 +61,11 @@ def _draw_metric(axes: Axes, session: Session, view: View, name: str, colour: st
     values = session.samples[name]
     if not known(values):
         return
-    interval_s = session.sampler.achieved_interval_s or session.sampler.interval_s
+    facts = session.sampler
+    interval_s = facts.merged_s or facts.achieved_interval_s or facts.interval_s
     time, value = drawn(session.samples.time_s, values, interval_s)
     zero = known(values)[0] if view.from_zero else 0.0
-    marker = "." if len(values) <= _FEW else ""
+    marker = "." if len(time) <= _FEW or len(known(values)) < len(values) / 2 else ""
     axes.plot(time, (value - zero) / view.unit.factor, color=colour, linewidth=1.6, marker=marker, label=label(name))
     peak = level(session.samples, name, session.peaks)
     sampled = max(known(values)) - zero

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nncftools.analysis.hints import hints
-from nncftools.analysis.summary import Level, cpu_s, largest_process, level, own_peak
+from nncftools.analysis.summary import Level, cpu_s, largest_process, level, short_lived
 from nncftools.render.view import View, command_text, label, printable, shortened
 from nncftools.units import MemoryUnit, seconds_text, size_text
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _TITLE = 200
 _NAME = 24
 _FIRST_COLUMN = 12
+_WIDE = 1.02
 _UNBOUNDED = 10_000
 _HEADINGS = ("Peak", "at", "Final", "Delta", "Average", "Min")
 
@@ -130,6 +131,7 @@ def _facts(session: Session, unit: MemoryUnit) -> Table:
     table.add_column(min_width=_FIRST_COLUMN, no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in (
+        *_bracket(session, unit),
         ("CPU", _cpu(session)),
         ("Storage", _bytes(session, "read_bytes", "write_bytes")),
         ("System calls", _bytes(session, "read_chars", "write_chars")),
@@ -138,6 +140,13 @@ def _facts(session: Session, unit: MemoryUnit) -> Table:
     ):
         table.add_row(name, Text(text))
     return table
+
+
+def _bracket(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    """Say how far up the real peak can have been, where the samples leave that open."""
+    peak = session.peaks.get("rss")
+    if peak is not None and peak.low and peak.high and peak.high > peak.low * _WIDE:
+        yield "RSS peak", f"between {unit.label(peak.low)} and {unit.label(peak.high)} (high-water marks together)"
 
 
 def _cpu(session: Session) -> str:
@@ -157,12 +166,18 @@ def _bytes(session: Session, read: str, written: str) -> str:
 
 
 def _processes(session: Session, unit: MemoryUnit) -> str:
+    text = f"{len(session.processes):,}"
     largest = largest_process(session)
-    if largest is None:
-        return f"{len(session.processes):,}"
-    name = shortened(printable(largest.name), _NAME)
-    kind = "kernel's high-water mark" if largest.high_water_mark == own_peak(largest) else "largest sample"
-    return f"{len(session.processes):,}, the largest: {name}, {unit.label(own_peak(largest))} ({kind})"
+    if largest is not None:
+        name = shortened(printable(largest.process.name), _NAME)
+        kind = "kernel's high-water mark" if largest.by_kernel else "largest sample"
+        text += f", the largest: {name}, {unit.label(largest.size)} ({kind})"
+    short = short_lived(session)
+    if short and len(session.processes) > 1:
+        exact = session.sampler.exit_accounting == "complete"
+        text += f"; {short:,} seen in fewer than 2 samples: sums may miss them"
+        text += ", their own figures are exact" if exact else ""
+    return text
 
 
 def _sampler(session: Session) -> str:

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from nncftools.errors import NncfToolsError
 from nncftools.sampler import target
+from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved, why_not
 from nncftools.sampler.signals import CAUGHT
 
 if TYPE_CHECKING:
     from nncftools.sampler.plan import Plan
 
+PROC = "/proc"
 _TAIL = 1 << 16
 """The last line is shorter."""
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"
@@ -39,6 +41,31 @@ def host() -> dict[str, Any]:
         "memory": memory,
         "python": platform.python_version(),
     }
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a source gives of one metric, and what that costs."""
+
+    source: str
+    cost: str
+    missing: str = ""
+    """Why it is not available here; empty when it is."""
+
+
+def offers(source: str) -> dict[str, Offer]:
+    """Return what a source (``proc``, ``psutil``) offers of every metric that it knows."""
+    if source == "psutil":
+        from nncftools.sampler.psutil_source import GIVEN
+
+        return dict.fromkeys(GIVEN, Offer("psutil", "80 µs a process"))
+    missing = "" if sys.platform == "linux" else "only on Linux"
+    found = {}
+    for reference in (*PROCESS_PROBES, *SLOW_PROBES, *SYSTEM_PROBES):
+        (probe,) = resolved([reference])
+        offer = Offer(probe.source, probe.cost, missing or why_not(reference, PROC))
+        found.update(dict.fromkeys(probe.metrics, offer))
+    return found
 
 
 class Sampler:

@@ -1,8 +1,9 @@
-"""The journal: append-only JSON Lines, one ``write`` per line, readable after any kill.
+"""The journal: append-only JSON Lines, one ``write`` per tick, readable after any kill.
 
 A line is either a list (a sample: seconds since the start, then one value per column, null for unknown) or an object
 with one key that says what it is: ``start``, ``process`` (fields of one process, by ``id``; later lines add to earlier
-ones), ``warning`` or ``end``. The first line is the header that the starter wrote.
+ones), ``each`` (RSS by ``id`` at the sample of the line before), ``warning`` or ``end``. The first line is the header
+that the starter wrote.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nncftools.sampler.plan import Plan
+    from nncftools.sampler.thinner import Row
 
 NULL = "null"
 
@@ -23,6 +23,7 @@ class Journal:
     """An open journal file that belongs to this sampler for as long as it lives."""
 
     def __init__(self, path: str) -> None:
+        self._lines: list[str] = []
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0))
         self._lock()
 
@@ -44,20 +45,27 @@ class Journal:
         plan: Plan = header["plan"]
         return plan
 
-    def sample(self, time_s: float, values: Sequence[float | None]) -> None:
-        """Append one sample line."""
+    def sample(self, row: Row) -> None:
+        """Append one sample, with the events since the last one, in one write."""
+        time_s, values, each = row
         texts = [NULL if value is None else str(value) for value in values]
-        self._append(f"[{time_s:.6f},{','.join(texts)}]\n".encode())
+        self._lines.append(f"[{time_s:.6f},{','.join(texts)}]\n")
+        if each:
+            self.event("each", each)
+        self.flush()
 
     def event(self, key: str, value: object) -> None:
-        """Append one line that is not a sample."""
-        self._append(json.dumps({key: value}, separators=(",", ":")).encode() + b"\n")
+        """Append one line that is not a sample, with the next ``flush``."""
+        self._lines.append(json.dumps({key: value}, separators=(",", ":")) + "\n")
 
-    def _append(self, line: bytes) -> None:
-        written = os.write(self._file, line)
-        while written != len(line):
+    def flush(self) -> None:
+        """Write what was appended. Raises OSError, and then leaves no half line."""
+        lines, self._lines = self._lines, []
+        data = "".join(lines).encode()
+        written = 0
+        while written != len(data):
             try:
-                written += os.write(self._file, line[written:])
+                written += os.write(self._file, data[written:])
             except OSError:
                 os.ftruncate(self._file, os.fstat(self._file).st_size - written)
                 raise

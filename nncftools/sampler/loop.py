@@ -26,7 +26,8 @@ class Loop:
         self._stopped = False
         self._next = 0
         self._ticks = 0
-        self._missed = 0
+        self.missed = 0
+        """Deadlines that passed without a tick."""
         self._longest_gap_ns = 0
         self._first_ns = 0
         self._latest_ns = 0
@@ -45,12 +46,13 @@ class Loop:
         self._stopped = True
 
     def punctuality(self) -> dict[str, float | None]:
-        """Return how the ticks kept to their deadlines."""
+        """Return how many ticks there were and how they kept to their deadlines."""
         several = self._ticks > 1
         between_ns = (self._latest_ns - self._first_ns) / (self._ticks - 1) if several else 0
         return {
             "achieved_interval_s": round(between_ns / NANOSECONDS, 9) if several else None,
-            "missed": self._missed,
+            "taken": self._ticks,
+            "missed": self.missed,
             "longest_gap_s": self._longest_gap_ns / NANOSECONDS if several else None,
         }
 
@@ -76,7 +78,7 @@ class Loop:
                 sleep(None)
 
     def _note(self, now_ns: int, passed: int) -> None:
-        self._missed += passed - self._next
+        self.missed += passed - self._next
         self._next = passed + 1
         self._ticks += 1
         if self._ticks == 1:

@@ -19,9 +19,15 @@ if TYPE_CHECKING:
         """Stop sampling after this many seconds; the command goes on."""
         children: bool
         """Whether the descendants belong to the run."""
+        wait_all: bool
+        """Whether the recording goes on until the command's last descendant has ended."""
+        per_process: bool
+        """Whether the RSS of every process is kept for every sample."""
+        max_samples: int
+        """Beyond this number, neighbouring samples are merged."""
         columns: list[str]
         """The metrics to record, in the order of the values of a sample line."""
         source: str
-        """Where figures come from: a name in ``probes.SOURCES``."""
+        """Where figures come from: ``proc`` or ``psutil``."""
         signal_mask: list[int]
         """Signals that were blocked in the starter, to be restored for the command."""

@@ -19,18 +19,34 @@ if TYPE_CHECKING:
 
     from nncftools.sampler.plan import Plan
 
+GIVEN = (
+    "rss",
+    "vms",
+    "system",
+    "cpu_user",
+    "cpu_system",
+    "read_bytes",
+    "write_bytes",
+    "read_chars",
+    "write_chars",
+    "threads",
+    "processes",
+)
+"""The metrics that psutil knows on some system."""
+_GAUGES = ("rss", "vms", "threads", "processes")
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
 class _Seen:
     """A process and the last that was read of it."""
 
-    __slots__ = ("counters", "number", "peak_rss", "process", "samples")
+    __slots__ = ("counters", "number", "peak_rss", "process", "rss", "samples")
 
     def __init__(self, process: psutil.Process, number: int) -> None:
         self.process = process
         self.number = number
         self.samples = 0
+        self.rss = 0
         self.peak_rss = 0
         self.counters: dict[str, float | None] = {}
 
@@ -44,6 +60,7 @@ class PsutilSource:
         self._counters = Counters(plan["columns"], from_now=plan["pid"] is not None)
         self._tell = tell
         self._children = plan["children"]
+        self._attached = plan["pid"] is not None
         self._root: psutil.Process | None = None
         self._alive: dict[psutil.Process, _Seen] = {}
         self._count = 0
@@ -63,30 +80,47 @@ class PsutilSource:
         """Return one value per column; ``now_s`` is the time since the session's start."""
         for process in self._find():
             self._look(process, now_s)
-        gauges = {"rss": 0, "vms": 0}
+        gauges = dict.fromkeys(_GAUGES, 0)
         for seen in list(self._alive.values()):
             try:
-                memory = seen.process.memory_info()
-                seen.counters = _counters(seen.process)
+                with seen.process.oneshot():
+                    memory = seen.process.memory_info()
+                    gauges["threads"] += seen.process.num_threads()
+                    seen.counters = _counters(seen.process)
             except _GONE:
                 self._forget(seen, now_s)
                 continue
             except psutil.AccessDenied:
-                self._unknown |= {"rss", "vms", *COUNTERS}
+                self._unknown |= {*_GAUGES, *COUNTERS}
                 continue
             seen.samples += 1
+            seen.rss = memory.rss
             seen.peak_rss = max(seen.peak_rss, memory.rss)
             gauges["rss"] += memory.rss
             gauges["vms"] += memory.vms
+            gauges["processes"] += 1
         return self._row(gauges)
 
-    def retire(self, pid: int) -> None:
+    def each(self) -> dict[int, int]:
+        """Return the RSS of every process at the last sample, in bytes, by number."""
+        return {seen.number: seen.rss for seen in self._alive.values()}
+
+    def account(self, now_s: float) -> None:
+        """Do nothing: the system tells nothing of processes that have ended."""
+
+    def retire(self, pid: int, now_s: float) -> None:
         """Do nothing: psutil reads nothing of a process that has ended."""
 
-    def ended(self, pid: int, now_s: float, status: dict[str, int | None], high_water_mark: int | None) -> None:
+    def ended(self, pid: int, now_s: float, status: dict[str, int | None], high_water_limit: int | None) -> None:
         """Take a child of ours that was reaped out of the tree."""
         for seen in [seen for seen in self._alive.values() if seen.process.pid == pid]:
-            self._forget(seen, now_s, status, high_water_mark)
+            self._forget(seen, now_s, status, high_water_limit)
+
+    def is_empty(self, now_s: float) -> bool:
+        """Return whether no process of the tree is left."""
+        for process in self._find():
+            self._look(process, now_s)
+        return not any(_is_alive(seen.process) for seen in self._alive.values())
 
     def totals(self) -> Sequence[float | None]:
         """Return one value per column: the counters' totals as far as they were seen; None for gauges."""
@@ -105,7 +139,7 @@ class PsutilSource:
         if not self._children:
             return ()
         pids = {process.pid for process in self._alive}
-        found: list[psutil.Process] = []
+        found = [] if self._attached else psutil.Process().children(recursive=True)
         for process in list(self._alive):
             try:
                 if process == self._root or process.ppid() not in pids:
@@ -144,13 +178,13 @@ class PsutilSource:
         seen: _Seen,
         now_s: float,
         status: dict[str, int | None] | None = None,
-        high_water_mark: int | None = None,
+        high_water_limit: int | None = None,
     ) -> None:
         del self._alive[seen.process]
         for name, value in seen.counters.items():
             self._retired[name] += value or 0
-        figures = {**_figures(seen), "end_s": round(now_s, 6), "exit": status}
-        self._tell("process", {**figures, "high_water_mark": high_water_mark})
+        end = {"end_s": round(now_s, 6), "exit": status, "high_water_limit": high_water_limit}
+        self._tell("process", {**_figures(seen), **end})
 
     def _row(self, gauges: dict[str, int]) -> list[float | None]:
         row = [self._value(name, gauges) for name in self._columns]
@@ -161,8 +195,8 @@ class PsutilSource:
         if name == "system":
             memory = psutil.virtual_memory()
             return memory.total - memory.available
-        if name in {"rss", "vms"}:
-            return gauges.get(name) or None
+        if name in _GAUGES:
+            return None if name in self._unknown else gauges.get(name) or None
         parts = [seen.counters.get(name) for seen in self._alive.values()]
         self._unknown |= {name} if None in parts else set()
         if name in self._unknown:

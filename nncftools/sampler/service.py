@@ -11,17 +11,19 @@ import signal
 import sys
 import time
 
-from nncftools.metrics import COUNTERS
+from nncftools.metrics import COUNTERS, METRICS
 from nncftools.sampler import target
 from nncftools.sampler.journal import Journal
 from nncftools.sampler.loop import NANOSECONDS, Loop
 from nncftools.sampler.signals import CAUGHT, Signals
+from nncftools.sampler.thinner import Thinner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
+    from nncftools.sampler.exits import Exits
     from nncftools.sampler.plan import Plan
 
     class Source(Protocol):
@@ -33,11 +35,20 @@ if TYPE_CHECKING:
         def sample(self, now_s: float) -> Sequence[float | None]:
             """Return one value per column."""
 
-        def retire(self, pid: int) -> None:
+        def each(self) -> dict[int, int]:
+            """Return the RSS of every process at the last sample."""
+
+        def account(self, now_s: float) -> None:
+            """Take what the kernel has told of processes that ended."""
+
+        def retire(self, pid: int, now_s: float) -> None:
             """Read an ended child for the last time."""
 
-        def ended(self, pid: int, now_s: float, status: dict[str, int | None], high_water_mark: int | None) -> None:
+        def ended(self, pid: int, now_s: float, status: dict[str, int | None], high_water_limit: int | None) -> None:
             """Take a reaped child out of the tree."""
+
+        def is_empty(self, now_s: float) -> bool:
+            """Return whether no process of the tree is left."""
 
         def totals(self) -> Sequence[float | None]:
             """Return the counters' totals, None for gauges."""
@@ -49,7 +60,9 @@ if TYPE_CHECKING:
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _STANDARD_ERROR = 2
-_LOOK_EVERY_S = 0.5
+_LOOK_EVERY_S = 0.25
+_URGENT = -10
+_CHILD = getattr(signal, "SIGCHLD", None)
 _SAME_SIGNAL_S = 0.5
 """A SIGTERM that arrives twice within this time (for the process group, and passed on by the CLI) counts once."""
 
@@ -65,6 +78,7 @@ def main(path: str) -> int:
     interrupted = [number for number in signals.take() if number in CAUGHT]
     if interrupted:
         journal.event("end", {"error": "interrupted before the command began"})
+        journal.flush()
         return 128 + interrupted[0]
     return Recording(plan, journal, signals).run()
 
@@ -83,10 +97,13 @@ class Recording:
         self._figures: dict[str, object] | None = None
         self._over = False
         self._failed = False
-        self._floor = 0
+        self._is_urgent = False
         self._passed_on_s = -_SAME_SIGNAL_S
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
-        self._source = _source(plan, journal.event, reaper)
+        self._exits = _exit_accounting(plan)
+        self._source = _source(plan, journal.event, reaper, self._exits)
+        gauges = [place for place, name in enumerate(plan["columns"]) if METRICS[name].is_memory]
+        self._thinner = Thinner(plan["max_samples"], gauges, journal.sample)
         self._loop = Loop(plan["interval_s"], plan["duration_s"])
 
     def run(self) -> int:
@@ -99,12 +116,13 @@ class Recording:
             except OSError as error:
                 reason = f"cannot run {self._plan['argv'][0]!r}: {os.strerror(error.errno or 0)}"
                 self._journal.event("end", {"error": reason})
+                self._journal.flush()
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
-        self._floor = _own_high_water_mark()
         _raise_descriptor_limit()
         start = {"utc": _utc_now(), "monotonic_ns": self._loop.start_ns, "pid": self._pid, "sampler_pid": os.getpid()}
         self._protect(self._journal.event, "start", start)
         self._protect(self._source.start, self._pid)
+        self._protect(self._journal.flush)
         gc.disable()  # nothing here makes cycles, and a collection delays a tick
         self._loop.run(self._tick, self._sleep, self._step)
         self._finish()
@@ -117,36 +135,52 @@ class Recording:
                 self._exit_watch = [os.pidfd_open(self._pid)]
 
     def _tick(self, now_s: float) -> None:
-        self._protect(lambda: self._journal.sample(now_s, self._source.sample(now_s)))
+        self._protect(self._sample, now_s)
+        if self._loop.missed and not self._is_urgent:
+            self._is_urgent = True
+            _raise_priority()
+
+    def _sample(self, now_s: float) -> None:
+        values = self._source.sample(now_s)
+        self._thinner.add((now_s, values, self._source.each() if self._plan["per_process"] else {}))
+        self._journal.flush()
 
     def _sleep(self, timeout_s: float | None) -> None:
-        if self._attached and not self._exit_watch:
+        if self._exits is not None or (self._attached and not self._exit_watch):
             timeout_s = _LOOK_EVERY_S if timeout_s is None else min(timeout_s, _LOOK_EVERY_S)
         self._signals.sleep(timeout_s, self._exit_watch)
 
     def _step(self) -> bool:
         """Do what is to be done between two ticks; return whether the run goes on."""
-        for ended in target.reap_ended(before=lambda pid: self._protect(self._source.retire, pid)):
-            mark = ended.high_water_mark
-            if mark is not None and mark <= self._floor:  # inherited from this process over fork and exec
-                mark = None
-            self._protect(self._source.ended, ended.pid, self._loop.elapsed_s(), ended.status, mark)
-            if ended.pid == self._pid:
-                self._status = ended.status
-                self._over = True
-        for number in self._signals.take():
+        noted = self._signals.take()
+        self._protect(self._source.account, self._loop.elapsed_s())
+        if _CHILD is None or _CHILD in noted:
+            self._reap()
+        for number in noted:
             self._heed(number)
+        if self._status is not None and not (self._plan["wait_all"] and self._has_descendants()):
+            self._over = True
         if self._attached and (self._has_left() or not self._loop.sampling):
             self._over = True
         if self._figures is None and (self._over or not self._loop.sampling):
             self._protect(self._close)
         return not self._over
 
+    def _reap(self) -> None:
+        now_s = self._loop.elapsed_s()
+        for ended in target.reap_ended(before=lambda pid: self._protect(self._source.retire, pid, now_s)):
+            self._protect(self._source.ended, ended.pid, now_s, ended.status, ended.high_water_limit)
+            if ended.pid == self._pid:
+                self._status = ended.status
+
+    def _has_descendants(self) -> bool:
+        return not self._failed and not self._source.is_empty(self._loop.elapsed_s())
+
     def _heed(self, number: int) -> None:
-        """Pass SIGTERM on to the command; end the recording of a process that is not ours."""
+        """Pass SIGTERM on to the command; end a recording when there is no command of ours (any more)."""
         if number not in CAUGHT:
             return
-        if self._attached:
+        if self._attached or self._status is not None:
             self._over = True
         elif number == signal.SIGTERM and not self._over:
             now_s = time.monotonic()
@@ -178,10 +212,13 @@ class Recording:
             "peak_rss": _own_high_water_mark() or None,
             "interval_s": self._plan["interval_s"],
             **self._loop.punctuality(),
+            "exit_accounting": None if self._exits is None else "complete" if self._exits.complete else "incomplete",
         }
         end = {**(self._figures or {}), "exit": self._status, "sampler": sampler}
         with contextlib.suppress(OSError):
+            self._thinner.flush()
             self._journal.event("end", end)
+            self._journal.flush()
 
     def _protect(self, work: Callable[..., object], *arguments: object) -> None:
         """Do a part of the recording; when it fails, the recording stops and the command goes on."""
@@ -195,6 +232,7 @@ class Recording:
             text = f"the recording stopped early: {error}"
             with contextlib.suppress(OSError):
                 self._journal.event("warning", text)
+                self._journal.flush()
             with contextlib.suppress(OSError):
                 os.write(_STANDARD_ERROR, f"nncf-tools: {text}; the command goes on\n".encode())
 
@@ -206,11 +244,23 @@ def _occupy_standard_descriptors() -> None:
     os.close(descriptor)
 
 
-def _source(plan: Plan, tell: Callable[[str, object], None], reaper: int | None) -> Source:
+def _exit_accounting(plan: Plan) -> Exits | None:
+    """Subscribe to the kernel's exit accounting; without the privilege, go on without."""
+    if plan["source"] != "proc":
+        return None
+    from nncftools.sampler.exits import Exits
+
+    try:
+        return Exits()
+    except (OSError, AttributeError):  # AttributeError: not on Linux
+        return None
+
+
+def _source(plan: Plan, tell: Callable[[str, object], None], reaper: int | None, exits: Exits | None) -> Source:
     if plan["source"] == "proc":
         from nncftools.sampler.proc_source import ProcSource
 
-        return ProcSource(plan, tell, reaper=reaper)
+        return ProcSource(plan, tell, reaper=reaper, exits=exits)
     from nncftools.sampler.psutil_source import PsutilSource
 
     return PsutilSource(plan, tell)
@@ -225,6 +275,13 @@ def _raise_descriptor_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _raise_priority() -> None:
+    """Come before the command where that is allowed: a late sampler says nothing of a busy machine."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
 
 
 def _own_high_water_mark() -> int:

@@ -97,17 +97,18 @@ def reap_ended(before: Callable[[int], None]) -> Iterator[Ended]:
 
 
 class Ended:
-    """A reaped child: its PID, exit status and high-water mark in bytes (``ru_maxrss``, getrusage(2)).
+    """A reaped child: its PID, exit status and ``ru_maxrss`` in bytes (getrusage(2)).
 
-    The mark is the largest of the child's own and those of the children that it reaped in turn.
+    That is an upper limit of the child's own high-water mark: it is the largest of its own, of those of the children
+    that it reaped in turn, and of what its parent held when it was forked (kept over exec).
     """
 
-    __slots__ = ("high_water_mark", "pid", "status")
+    __slots__ = ("high_water_limit", "pid", "status")
 
-    def __init__(self, pid: int, status: dict[str, int | None], high_water_mark: int | None) -> None:
+    def __init__(self, pid: int, status: dict[str, int | None], high_water_limit: int | None) -> None:
         self.pid = pid
         self.status = status
-        self.high_water_mark = high_water_mark
+        self.high_water_limit = high_water_limit
 
 
 def exit_status(status: int) -> dict[str, int | None]:

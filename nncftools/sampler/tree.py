@@ -9,9 +9,13 @@ from __future__ import annotations
 import errno
 import os
 
+from nncftools.sampler.probes.stat import STARTED
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from nncftools.sampler.exits import Exit
 
 UNREADABLE = -1
 _CHUNK = 4096
@@ -27,18 +31,22 @@ class Process:
         "command",
         "cpu_ticks",
         "directory",
+        "exit",
         "files",
         "forked_copy",
         "high_water_mark",
+        "introduced",
         "name",
         "number",
         "parent",
         "peak_rss",
         "pid",
+        "rss",
         "samples",
         "started_ticks",
         "thread_count",
         "threads",
+        "was_zombie",
     )
 
     def __init__(self, root: str, pid: int, parent: Process | None, number: int, files: Sequence[str]) -> None:
@@ -47,6 +55,8 @@ class Process:
         self.number = number
         self.alive = True
         self.samples = 0
+        self.rss = 0
+        """At the last sample, in pages, like ``peak_rss``."""
         self.peak_rss = 0
         self.high_water_mark: int | None = None
         self.cpu_ticks = 0
@@ -55,10 +65,15 @@ class Process:
         self.name = ""
         self.command: list[str] = []
         self.forked_copy = False
+        self.introduced = False
+        self.exit: Exit | None = None
+        """What the kernel's exit accounting told of its end."""
         self.files: list[int] = []
         self.directory = os.open(f"{root}/{pid}", os.O_RDONLY | os.O_DIRECTORY)
         try:
-            self.started_ticks = int(self.read("stat").rpartition(b")")[2].split(None, 20)[19])
+            fields = self.read("stat").rpartition(b")")[2].split(None, STARTED + 1)
+            self.started_ticks = int(fields[STARTED])
+            self.was_zombie = fields[0] == b"Z"
             for file in files:
                 self.files.append(self._open(file))
         except BaseException:
@@ -144,7 +159,8 @@ class Tree:
         self._by_pid: dict[int, Process] = {}
         self._root = root
         self._files = files
-        self._count = 0
+        self.count = 0
+        """Processes so far; the next one's number."""
         self._follow = children
         self._own = os.getpid()
         self._reaper = None if reaper is None else Process(root, reaper, None, -1, ())
@@ -155,11 +171,11 @@ class Tree:
     def add(self, pid: int, parent: Process | None = None) -> Process | None:
         """Take a process into the tree; return None when it is gone already."""
         try:
-            process = Process(self._root, pid, parent, self._count, self._files)
+            process = Process(self._root, pid, parent, self.count, self._files)
         except (OSError, IndexError, ValueError) as error:
             self.out_of_descriptors |= getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
             return None
-        self._count += 1
+        self.count += 1
         self.processes.append(process)
         self._by_pid[pid] = process
         return process

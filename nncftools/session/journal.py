@@ -6,14 +6,16 @@ The sampler writes the lines; ``nncftools.sampler.journal`` says what they are.
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 from math import isnan, nan
 from typing import Any
 
 import msgspec
 
 from nncftools.errors import SessionFileError
-from nncftools.metrics import COUNTERS
-from nncftools.session.model import Exit, Host, Process, SamplerFacts, Session, Start
+from nncftools.metrics import COUNTERS, MEMORY_METRICS
+from nncftools.session.merging import kept_rows
+from nncftools.session.model import Exit, Host, Process, SamplerFacts, Series, Session, Start
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples
 
@@ -51,6 +53,7 @@ class _End(msgspec.Struct, kw_only=True):
 class _Event(msgspec.Struct, kw_only=True):
     start: _Begin | None = None
     process: dict[str, Any] | None = None
+    each: dict[int, int] | None = None
     warning: str | None = None
     end: _End | None = None
 
@@ -97,6 +100,8 @@ class _Reader:
         self._start: _Begin | None = None
         self._end: _End | None = None
         self._processes: dict[int, dict[str, Any]] = {}
+        self._row_before = b""
+        self._series: dict[int, Series] = {}
         self._warnings: list[str] = []
         self._bad_lines: list[int] = []
 
@@ -108,10 +113,21 @@ class _Reader:
             raise SessionFileError(f"{self._origin}: {NOTHING_RECORDED}: the recorder ended before the command began")
         if self._bad_lines:
             self._warnings.append(_damage(self._bad_lines))
-        samples = Samples(self._columns, self._origin)
-        processes = [msgspec.convert(fields, Process, strict=True) for fields in self._processes.values()]
         end = self._end or _End()
         facts = msgspec.structs.replace(end.sampler, interval_s=self._interval_s, source=self._source)
+        taken = facts.taken or len(self._columns[TIME])
+        self._merge()
+        left = len(self._columns[TIME])
+        if left < taken - len(self._bad_lines):
+            facts = msgspec.structs.replace(facts, merged_s=_usual_distance(self._columns[TIME]))
+            self._warnings.append(
+                f"{taken:,} samples were taken, and neighbours merged to {left:,} that keep the smallest and the "
+                f"largest values (--max-samples): averages are those of what was kept"
+            )
+        samples = Samples(self._columns, self._origin)
+        processes = [msgspec.convert(fields, Process, strict=True) for fields in self._processes.values()]
+        for process in processes:
+            process.series = self._series.get(process.id)
         last_s = samples.time_s[-1] if len(samples) else 0.0
         attached = self._header.plan.get("pid") is not None
         return Session(
@@ -128,16 +144,32 @@ class _Reader:
             sampler=facts,
             samples=samples,
             totals=end.totals or _last_counters(samples),
-            peaks=peaks(samples, processes),
+            peaks=peaks(samples, processes, facts.peak_rss),
             processes=processes,
             warnings=self._warnings,
         )
+
+    def _merge(self) -> None:
+        """Merge neighbours until there are no more rows than planned."""
+        limit = self._header.plan.get("max_samples")
+        time_s = self._columns[TIME]
+        if isinstance(limit, int) and len(time_s) > limit > 0:
+            gauges = [column for name, column in self._columns.items() if name in MEMORY_METRICS]
+            kept = kept_rows(gauges, len(time_s), limit)
+            self._columns = {name: array("d", map(column.__getitem__, kept)) for name, column in self._columns.items()}
+            self._thin_series(set(self._columns[TIME]))
+
+    def _thin_series(self, times: set[float]) -> None:
+        for number, series in self._series.items():
+            kept = [(time, rss) for time, rss in zip(series.time_s, series.rss, strict=True) if time in times]
+            self._series[number] = Series(time_s=[time for time, _ in kept], rss=[rss for _, rss in kept])
 
     def _read(self) -> None:
         rows: list[bytes] = []
         numbers: list[int] = []
         for number, line in enumerate(self._lines, start=2):
             if line.startswith(b"["):
+                self._row_before = line
                 rows.append(line)
                 numbers.append(number)
                 if len(rows) == _CHUNK:
@@ -169,13 +201,28 @@ class _Reader:
             if event.process is not None:
                 known = self._processes.get(event.process["id"], {})
                 self._processes[event.process["id"]] = _checked({**known, **event.process})
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
+            if event.each is not None:
+                self._take_each(event.each)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError, TypeError, ValueError):
             self._bad_lines.append(number)
             return
         self._start = event.start or self._start
         self._end = event.end or self._end
         if event.warning is not None:
             self._warnings.append(event.warning)
+
+    def _take_each(self, each: dict[int, int]) -> None:
+        time_s = float(self._row_before[1 : self._row_before.find(b",")])
+        for number, rss in each.items():
+            series = self._series.setdefault(number, Series(time_s=[], rss=[]))
+            series.time_s.append(time_s)
+            series.rss.append(rss)
+
+
+def _usual_distance(time_s: array[float]) -> float | None:
+    """Return the distance of two samples that only one in a hundred exceeds, in seconds."""
+    distances = sorted(after - before for before, after in pairwise(time_s))
+    return distances[len(distances) * 99 // 100] if distances else None
 
 
 def _columns_of(rows: list[bytes]) -> list[tuple[float | None, ...]]:

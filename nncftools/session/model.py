@@ -43,9 +43,16 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     low: int | None
     """The real peak is at least this: ``sampled``, or the largest high-water mark of a single process."""
     high: int | None = None
-    """The real peak is at most this; null when unknown."""
+    """The real peak is at most this, as far as processes were seen; null when unknown."""
     low_from: str | None = None
     """Where ``low`` comes from: ``"sampled"`` or ``"high_water_mark"``."""
+
+
+class Series(msgspec.Struct, kw_only=True):
+    """One process's RSS in bytes at moments in seconds since the start."""
+
+    time_s: list[float]
+    rss: list[int]
 
 
 class Process(msgspec.Struct, kw_only=True):
@@ -64,13 +71,20 @@ class Process(msgspec.Struct, kw_only=True):
     end_s: float | None = None
     """Null when it outlived the recording."""
     exit: Exit | None = None
-    """Null unless the sampler reaped it."""
+    """Null unless the sampler reaped it, or the kernel's exit accounting told it."""
     samples: int = 0
     peak_rss: int | None = None
     """Its largest sample."""
     high_water_mark: int | None = None
-    """The largest that the kernel told: VmHWM once a second, ``ru_maxrss`` at its end with its reaped children's."""
+    """The largest that the kernel told of this process alone: VmHWM, once a second while it lived, or at its end."""
+    high_water_limit: int | None = None
+    """Its ``ru_maxrss``: its mark was at most this, which may be a reaped child's, or what it was forked from."""
+    accounted: bool = False
+    """Whether the kernel's exit accounting told mark, CPU time and exit status: they are exact."""
     cpu_s: float | None = None
+    """CPU seconds of its own since it began."""
+    series: Series | None = None
+    """Its RSS over time, where that was asked for."""
 
 
 class Mark(msgspec.Struct, kw_only=True):
@@ -105,12 +119,18 @@ class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """As asked for."""
     achieved_interval_s: float | None = None
     """The mean distance of two samples."""
+    taken: int | None = None
+    """Samples that were taken, before neighbours were merged."""
+    merged_s: float | None = None
+    """Where neighbours were merged (``--max-samples``): how far apart those are that were kept."""
     missed: int | None = None
     """Deadlines that passed without a sample."""
     longest_gap_s: float | None = None
     """The longest distance of two samples."""
     source: str = ""
     """``proc`` or ``psutil``."""
+    exit_accounting: str | None = None
+    """``complete``: the kernel told of every process that ended; ``incomplete``: some were lost; null: not allowed."""
 
 
 class Session(msgspec.Struct, kw_only=True, dict=True):

@@ -9,7 +9,7 @@ from nncftools.session.model import Peak
 from nncftools.session.samples import known
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from nncftools.session.model import Process
     from nncftools.session.samples import Samples
@@ -18,23 +18,78 @@ SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
 
 
-def peaks(samples: Samples, processes: Sequence[Process]) -> dict[str, Peak]:
+def peaks(samples: Samples, processes: Sequence[Process], floor: int | None = None) -> dict[str, Peak]:
     """Return the peak of every memory metric that was recorded.
 
     RSS cannot have been lower than the high-water mark of any one process, which also holds what came and went
-    between two samples.
+    between two samples, and not higher than the marks of processes that lived at the same time together. ``floor`` is
+    what the sampler held: the command has it in its ``ru_maxrss``, over fork and exec (getrusage(2)).
     """
-    return {name: _peak(name, samples, processes) for name in samples.metrics if name in MEMORY_METRICS}
+    found = {name: _sampled(name, samples) for name in samples.metrics if name in MEMORY_METRICS}
+    if "rss" in found:
+        found["rss"] = _bracketed(found["rss"], processes, floor or 0)
+    return found
 
 
-def _peak(name: str, samples: Samples, processes: Sequence[Process]) -> Peak:
+def _sampled(name: str, samples: Samples) -> Peak:
     values = known(samples[name])
-    mark = max((process.high_water_mark or 0 for process in processes), default=0) if name == "rss" else 0
     if not values:
-        return Peak(sampled=None, at_s=None, low=mark or None, low_from=HIGH_WATER_MARK if mark else None)
+        return Peak(sampled=None, at_s=None, low=None)
     highest = max(values)
-    sampled = int(highest)
     at_s = samples.time_s[samples[name].index(highest)]
-    if mark > sampled:
-        return Peak(sampled=sampled, at_s=at_s, low=mark, low_from=HIGH_WATER_MARK)
-    return Peak(sampled=sampled, at_s=at_s, low=sampled, low_from=SAMPLED)
+    return Peak(sampled=int(highest), at_s=at_s, low=int(highest), low_from=SAMPLED)
+
+
+def _bracketed(peak: Peak, processes: Sequence[Process], floor: int) -> Peak:
+    low, low_from = peak.low, peak.low_from
+    mark = largest_mark(processes, floor)
+    if mark > (low or 0):
+        low, low_from = mark, HIGH_WATER_MARK
+    high = _together(processes)
+    if high is not None and low is not None:
+        high = max(high, low)
+    return Peak(sampled=peak.sampled, at_s=peak.at_s, low=low, high=high, low_from=low_from)
+
+
+def largest_mark(processes: Sequence[Process], floor: int) -> int:
+    """Return the largest high-water mark of a single process in bytes, 0 for unknown.
+
+    The command's ``ru_maxrss`` is that of itself or of a descendant that was waited for.
+    """
+    marks = [process.high_water_mark or 0 for process in processes]
+    limits = [process.high_water_limit or 0 for process in processes if process.id == 0]
+    return max([*marks, *(limit for limit in limits if limit > floor)], default=0)
+
+
+def _together(processes: Sequence[Process]) -> int | None:
+    """Return the largest sum of what processes that lived at the same time can have held; None when unknown."""
+    by_id = {process.id: process for process in processes}
+    changes: list[tuple[float, int]] = []
+    for process in processes:
+        most = _most(process, by_id)
+        if most is None or process.start_s is None:
+            return None
+        changes.append((process.start_s, most))
+        if process.end_s is not None:
+            changes.append((process.end_s, -most))
+    held = highest = 0
+    for _, change in sorted(changes, key=lambda change: (change[0], -change[1])):
+        held += change
+        highest = max(highest, held)
+    return highest or None
+
+
+def _most(process: Process, by_id: Mapping[int, Process]) -> int | None:
+    """Return what a process can have held at most.
+
+    That is its mark, if the kernel told it at its end or the process still ran at the recording's; else the
+    ``ru_maxrss`` of itself or of the next ancestor that has one, for it is the largest of all that were waited for.
+    """
+    if process.accounted or (process.end_s is None and process.high_water_mark is not None):
+        return process.high_water_mark or 0
+    above: Process | None = process
+    for _ in range(len(by_id)):
+        if above is None or above.high_water_limit is not None:
+            break
+        above = by_id.get(above.parent) if above.parent is not None else None
+    return None if above is None else above.high_water_limit

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.summary import Level, cpu_s, is_between_samples, largest_process, level, own_peak
-from nncftools.session.model import Peak
+from nncftools.analysis.summary import Level, cpu_s, is_between_samples, largest_process, level, short_lived
+from nncftools.session.model import Peak, Process, SamplerFacts
 from tests.made_up import process, session
 
 
@@ -75,11 +75,29 @@ def test_is_between_samples(sampled: int | None, low: int | None, *, expected: b
 
 
 @pytest.mark.parametrize(
-    ("sampled", "mark", "expected"), [(5, 7, 7), (7, 5, 7), (None, 7, 7), (5, None, 5), (None, None, 0)]
+    ("sampled", "mark", "size", "by_kernel"),
+    [(5, 7, 7, True), (7, 5, 7, False), (None, 7, 7, True), (5, None, 5, False)],
 )
-def test_own_peak(sampled: int | None, mark: int | None, expected: int) -> None:
+def test_size_of_the_largest_process(sampled: int | None, mark: int | None, size: int, *, by_kernel: bool) -> None:
     """What a process held at most is the larger of sample and high-water mark, as far as known."""
-    assert own_peak(process(peak_rss=sampled, high_water_mark=mark)) == expected
+    found = largest_process(session(processes=[process(peak_rss=sampled, high_water_mark=mark)]))
+
+    assert found is not None
+    assert (found.size, found.by_kernel) == (size, by_kernel)
+
+
+@pytest.mark.parametrize(
+    ("limit", "others", "expected"),
+    [(9, [], 9), (9, [process(1, peak_rss=4)], 5), (3, [], 5)],
+    ids=["alone", "may be a descendant's", "the sampler's own"],
+)
+def test_limit_of_the_command(limit: int, others: list[Process], expected: int) -> None:
+    """The command's ru_maxrss is its own mark when nobody else was there, and it is above the sampler's memory."""
+    first = process(0, peak_rss=5, high_water_limit=limit)
+    found = largest_process(session(processes=[first, *others], sampler=SamplerFacts(peak_rss=6)))
+
+    assert found is not None
+    assert found.size == expected
 
 
 def test_largest_process() -> None:
@@ -88,7 +106,12 @@ def test_largest_process() -> None:
     found = largest_process(of)
 
     assert found is not None
-    assert found.id == 1
+    assert found.process.id == 1
+
+
+def test_short_lived() -> None:
+    """Processes that were seen in fewer than two samples are counted."""
+    assert short_lived(session(processes=[process(0, samples=2), process(1, samples=1), process(2)])) == 2
 
 
 @pytest.mark.parametrize("sizes", [[], [None, None]], ids=str)

@@ -29,6 +29,9 @@ def plan(*argv: str) -> Plan:
         "children": True,
         "columns": ["rss", *COUNTERS],
         "source": "proc",
+        "wait_all": False,
+        "per_process": False,
+        "max_samples": 1000,
         "signal_mask": client.blocked_signals(),
     }
 

@@ -10,12 +10,17 @@ import pytest
 
 from nncftools.sampler.probes.io import Io
 from nncftools.sampler.probes.meminfo import Meminfo
-from nncftools.sampler.probes.stat import TICKS_PER_S, Stat
-from nncftools.sampler.probes.statm import PAGE, Statm
+from nncftools.sampler.probes.stat import PAGE, TICKS_PER_S, Stat
+from nncftools.sampler.probes.status import Status
 from nncftools.sampler.tree import Process, Tree
 from tests.conftest import HANGING_S
 
-FILES = ("statm", "stat", "io")
+KIB = 1024
+FILES = ("stat", "io", "status")
+STATUS = (
+    "Name:\t{name}\nVmHWM:\t  {kib} kB\nVmRSS:\t  {kib} kB\nRssAnon:\t  5 kB\nRssFile:\t  6 kB\n"
+    "RssShmem:\t  7 kB\nVmSwap:\t  8 kB\n"
+)
 IO = "rchar: {}\nwchar: {}\nsyscr: 1\nsyscw: 1\nread_bytes: {}\nwrite_bytes: {}\ncancelled_write_bytes: 0\n"
 
 
@@ -32,6 +37,7 @@ class FakeProc:
         pid: int,
         *,
         name: str = "name",
+        state: str = "S",
         threads: dict[int, list[int]] | None = None,
         pages: int = 10,
         ticks: tuple[int, int, int, int] = (0, 0, 0, 0),
@@ -43,14 +49,14 @@ class FakeProc:
         for thread, children in threads.items():
             (folder / "task" / str(thread)).mkdir(parents=True, exist_ok=True)
             (folder / "task" / str(thread) / "children").write_text("".join(f"{child} " for child in children))
-        between = " ".join(["0"] * 10)
+        before = " ".join(["0"] * 6)
         times = " ".join(map(str, ticks))
-        (folder / "stat").write_text(f"{pid} ({name}) S {between} {times} 20 0 {len(threads)} 0 4711 0 0\n")
-        (folder / "statm").write_text(f"{pages * 2} {pages} 1 1 0 1 0\n")
+        tail = f"20 0 {len(threads)} 0 4711 {pages * 2 * PAGE} {pages} 0 0"
+        (folder / "stat").write_text(f"{pid} ({name}) {state} {before} 1 2 3 4 {times} {tail}\n")
         (folder / "io").write_text(IO.format(*io))
         (folder / "comm").write_text(f"{name}\n")
         (folder / "cmdline").write_text(f"{name}\0--option\0")
-        (folder / "status").write_text(f"Name:\t{name}\nVmHWM:\t     {pages * 4} kB\n")
+        (folder / "status").write_text(STATUS.format(name=name, kib=pages * 4))
         self.fork()
 
     def fork(self) -> None:
@@ -92,7 +98,7 @@ class TestTree:
         proc.add(1, threads={1: [], 2: [7]})
         proc.add(7)
         tree = proc.tree()
-        Stat(1).read(tree.processes)
+        Stat(0).read(tree.processes)
         tree.refresh()
 
         assert pids(tree.processes) == [1, 7]
@@ -102,7 +108,7 @@ class TestTree:
         proc.add(1, threads={1000 + thread: [] for thread in range(299)} | {1: [9]})
         proc.add(9)
         tree = proc.tree()
-        Stat(1).read(tree.processes)
+        Stat(0).read(tree.processes)
         tree.refresh()
 
         assert pids(tree.processes) == [1, 9]
@@ -165,7 +171,7 @@ class TestTree:
 
         assert tree.processes[0].name == "a) b (c"
         assert tree.processes[0].started_ticks == 4711
-        assert Stat(1).read(tree.processes) == (4 / TICKS_PER_S, 6 / TICKS_PER_S)
+        assert Stat(0).read(tree.processes)[2:4] == (4 / TICKS_PER_S, 6 / TICKS_PER_S)
 
     def test_forked_copy(self, proc: FakeProc) -> None:
         """A child with its parent's command line was forked without exec."""
@@ -196,19 +202,20 @@ class TestProbes:
         tree = proc.tree()
         tree.refresh()
 
-        assert Statm(0).read(tree.processes) == (15 * PAGE, 30 * PAGE)
-        assert Stat(1).read(tree.processes) == (111 / TICKS_PER_S, 222 / TICKS_PER_S)
-        assert Io(2).read(tree.processes) == (33, 44, 11, 22)
+        times = 111 / TICKS_PER_S, 222 / TICKS_PER_S
+        assert Stat(0).read(tree.processes) == (15 * PAGE, 30 * PAGE, *times, 6, 14, 2, 2)
+        assert Status(2).read(tree.processes) == (10 * KIB, 12 * KIB, 14 * KIB, 16 * KIB)
+        assert Io(1).read(tree.processes) == (33, 44, 11, 22)
 
     def test_retired_child_is_kept(self, proc: FakeProc) -> None:
         """CPU time and I/O of a child of ours that has ended stay in the sums."""
         proc.add(1, ticks=(100, 200, 0, 0), io=(1, 2, 3, 4))
         process = proc.tree().processes[0]
-        stat, io = Stat(1), Io(2)
+        stat, io = Stat(0), Io(1)
         stat.retire(process)
         io.retire(process)
 
-        assert stat.read([]) == (100 / TICKS_PER_S, 200 / TICKS_PER_S)
+        assert stat.read([]) == (None, None, 100 / TICKS_PER_S, 200 / TICKS_PER_S, 3, 7, 0, 0)
         assert io.read([]) == (3, 4, 1, 2)
 
     @pytest.mark.skipif(os.getuid() != 0, reason="gives a file to another user, which only root may")
@@ -234,11 +241,13 @@ class TestProbes:
         while b") Z " not in process.read("stat"):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        memory, times = Statm(0).read([process]), Stat(1).read([process])
+        rss, vms, user, system, *_, threads, processes = Stat(0).read([process])
+        parts = Status(2).read([process])
         child.wait()
 
-        assert memory == (None, None)
-        assert sum(times) >= 0.08
+        assert (rss, vms, threads, processes) == (None, None, 0, 0)
+        assert parts == (None, None, None, None)
+        assert user + system >= 0.08
 
     def test_process_that_is_gone_is_marked(self) -> None:
         """Reading the kept descriptors of a reaped process marks it as gone and adds nothing."""
@@ -246,16 +255,16 @@ class TestProbes:
         process = Process("/proc", child.pid, None, 0, FILES)
         child.kill()
         child.wait()
-        memory = Statm(0).read([process])
+        rss, *_ = Stat(0).read([process])
 
-        assert (memory, process.alive) == ((None, None), False)
+        assert (rss, process.alive) == (None, False)
 
     def test_system_memory(self, proc: FakeProc) -> None:
         """SYSTEM is total less available, in bytes; unknown on a kernel that does not say."""
         text = "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 400 kB\nBuffers: 3 kB\n"
         (proc.root / "meminfo").write_text(text)
-        known = Meminfo(str(proc.root)).read()
+        known = Meminfo(str(proc.root), 1).read()
         (proc.root / "meminfo").write_text(text.replace("MemAvailable: 400 kB\n", ""))
-        unknown = Meminfo(str(proc.root)).read()
+        unknown = Meminfo(str(proc.root), 1).read()
 
         assert (known, unknown) == ((600 * 1024,), (None,))

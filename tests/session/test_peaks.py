@@ -1,8 +1,11 @@
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from nncftools.session.model import Peak
+import pytest
+from msgspec.structs import replace
+
+from nncftools.session.model import Peak, Process
 from nncftools.session.peaks import peaks
 from tests.made_up import process, samples
 
@@ -26,7 +29,56 @@ def test_rss(rss: list[float | None], mark: int | None, expected: Peak) -> None:
     """The peak is the largest sample at its first moment, raised to the kernel's high-water mark."""
     of = samples(range(len(rss)), rss=rss)
 
-    assert peaks(of, [process(high_water_mark=mark)]) == {"rss": expected}
+    found = peaks(of, [process(high_water_mark=mark)])
+
+    assert {name: replace(peak, high=None) for name, peak in found.items()} == {"rss": expected}
+
+
+def lived(number: int, start_s: float, end_s: float | None, **fields: Any) -> Process:  # noqa: ANN401 — any field
+    """Return a process with a life."""
+    return process(number, start_s=start_s, end_s=end_s, **fields)
+
+
+@pytest.mark.parametrize(
+    ("processes", "high"),
+    [
+        pytest.param([lived(0, 0, 9, high_water_mark=7, accounted=True)], 7, id="accounted at its end"),
+        pytest.param([lived(0, 0, None, high_water_mark=7)], 7, id="still running at the end"),
+        pytest.param([lived(0, 0, 9, high_water_mark=7)], None, id="may have grown after the mark was read"),
+        pytest.param([lived(0, 0, 9, high_water_mark=7, high_water_limit=8)], 8, id="limit of the reaped"),
+        pytest.param([lived(0, 0, 9, high_water_mark=1)], None, id="nothing known"),
+        pytest.param(
+            [lived(0, 0, 9, high_water_limit=8), lived(1, 1, 2, parent=0), lived(2, 2, 3, parent=1)],
+            16,
+            id="descendants hold at most what the reaped ancestor's limit says, and two followed each other",
+        ),
+        pytest.param(
+            [lived(n, n, n + 1.5, high_water_mark=4, accounted=True) for n in range(5)], 8, id="two at a time"
+        ),
+        pytest.param([lived(0, 0, 9, high_water_mark=2, accounted=True)], 5, id="never below the lower bound"),
+        pytest.param([], None, id="no process"),
+        pytest.param([process(0, start_s=None, accounted=True)], None, id="unknown start"),
+        pytest.param([lived(0, 0, 9, parent=1), lived(1, 0, 9, parent=0)], None, id="a circle of parents"),
+    ],
+)
+def test_upper_bound(processes: list[Process], high: int | None) -> None:
+    """The upper bound is the largest sum of what processes that lived at the same time can have held."""
+    assert peaks(samples([0], rss=[5]), processes)["rss"].high == high
+
+
+@pytest.mark.parametrize(("limit", "low"), [(9, 9), (6, 5)])
+def test_limit_of_the_command(limit: int, low: int) -> None:
+    """The command's ru_maxrss is a mark of one process of the tree, unless it is the sampler's own over fork and exec."""
+    found = peaks(samples([0], rss=[5]), [process(0, high_water_limit=limit)], floor=6)
+
+    assert found["rss"].low == low
+
+
+def test_limit_of_an_orphan_is_no_mark() -> None:
+    """What another process than the command has in its ru_maxrss may be what it was forked from."""
+    found = peaks(samples([0], rss=[5]), [process(0), process(1, high_water_limit=9)])
+
+    assert found["rss"].low == 5
 
 
 def test_mark_is_the_largest_of_one_process() -> None:

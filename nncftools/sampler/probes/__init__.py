@@ -1,8 +1,9 @@
 """Where figures come from: one file per source.
 
 A *process probe* keeps one file of every process open (``file``) and sums its figures over the tree; a *system probe*
-reads one file of the machine. Both name the ``metrics`` they give, in the order of the values of ``read``. A figure
-that cannot be known is None.
+reads one file of the machine, or of the command's surroundings; a *slow probe* reads every process now and then in a
+thread of its own. All name the ``metrics`` they give, in the order of the values of ``read``. A figure that cannot be
+known is None.
 """
 
 from __future__ import annotations
@@ -14,51 +15,66 @@ if TYPE_CHECKING:
 
     from nncftools.sampler.tree import Process
 
-    class ProcessProbe(Protocol):
-        """A source that is read once per process and summed."""
+    Row = tuple[float | None, ...]
+
+    class Probe(Protocol):
+        """What all sources have in common."""
 
         metrics: tuple[str, ...]
+        source: str
+        """The kernel file, as a reader knows it."""
+        cost: str
+        """What one sample costs, measured on one core of a 2-core machine."""
+
+    class ProcessProbe(Probe, Protocol):
+        """A source that is read once per process and summed."""
+
         file: str
 
         def __init__(self, slot: int) -> None:
             """Read the descriptor at ``slot`` of each process's kept files."""
 
-        def read(self, processes: Sequence[Process]) -> tuple[float | None, ...]:
+        def read(self, processes: Sequence[Process]) -> Row:
             """Return one sum per metric; mark processes that are gone as not alive."""
 
         def retire(self, process: Process) -> None:
             """Keep the figures of a child of ours that has ended, while the kernel still has them."""
 
-    class SystemProbe(Protocol):
+    class SystemProbe(Probe, Protocol):
         """A source that is read once per sample."""
 
-        metrics: tuple[str, ...]
+        def __init__(self, root: str, pid: int) -> None:
+            """Open the file under the proc directory ``root``, for the command ``pid``."""
 
-        def __init__(self, root: str) -> None:
-            """Open the file under the proc directory ``root``."""
-
-        def read(self) -> tuple[float | None, ...]:
+        def read(self) -> Row:
             """Return one value per metric."""
 
+    class SlowProbe(Probe, Protocol):
+        """A source that takes so long that it must not hold up the others."""
 
-_PROCESS_PROBES = (
-    "nncftools.sampler.probes.statm:Statm",
-    "nncftools.sampler.probes.stat:Stat",
-    "nncftools.sampler.probes.io:Io",
-)
-_SYSTEM_PROBES = ("nncftools.sampler.probes.meminfo:Meminfo",)
+        def __init__(self) -> None:
+            """Begin with the next read."""
 
-
-def process_probes() -> list[type[ProcessProbe]]:
-    """Return the sources that are read once per process."""
-    return [_resolve(reference) for reference in _PROCESS_PROBES]
+        def read(self, processes: Sequence[Process]) -> Row:
+            """Return one sum per metric when one is ready, None for each otherwise."""
 
 
-def system_probes() -> list[type[SystemProbe]]:
-    """Return the sources that are read once per sample."""
-    return [_resolve(reference) for reference in _SYSTEM_PROBES]
+PROCESS_PROBES = ("stat:Stat", "io:Io", "status:Status")
+SYSTEM_PROBES = ("meminfo:Meminfo", "cgroup:Cgroup")
+SLOW_PROBES = ("smaps:Smaps",)
 
 
-def _resolve(reference: str) -> Any:  # noqa: ANN401 — a class that the registry names
-    module, _, name = reference.partition(":")
-    return getattr(__import__(module, fromlist=[name]), name)
+def resolved(references: Sequence[str]) -> list[Any]:
+    """Return the classes that a registry names."""
+    return [getattr(_module(reference), reference.partition(":")[2]) for reference in references]
+
+
+def why_not(reference: str, root: str) -> str:
+    """Return why a probe cannot give its figures on this system, or nothing."""
+    asked = getattr(_module(reference), "why_not", None)
+    return asked(root) if asked is not None else ""
+
+
+def _module(reference: str) -> Any:  # noqa: ANN401 — a module
+    name = reference.partition(":")[0]
+    return __import__(f"{__name__}.{name}", fromlist=[name])

@@ -25,6 +25,8 @@ class Io:
 
     metrics = ("read_bytes", "write_bytes", "read_chars", "write_chars")
     file = "io"
+    source = "/proc/PID/io"
+    cost = "3 µs a process"
 
     def __init__(self, slot: int) -> None:
         self._slot = slot

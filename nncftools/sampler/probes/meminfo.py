@@ -9,8 +9,10 @@ class Meminfo:
     """SYSTEM: MemTotal − MemAvailable, with every other process in it."""
 
     metrics = ("system",)
+    source = "/proc/meminfo"
+    cost = "15 µs"
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, pid: int) -> None:  # noqa: ARG002 — the same for every process
         self._file = os.open(f"{root}/meminfo", os.O_RDONLY)
 
     def read(self) -> tuple[float | None, ...]:

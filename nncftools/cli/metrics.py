@@ -1,0 +1,67 @@
+"""``nncf-tools metrics``: what can be recorded, where it comes from and what it costs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nncftools.cli import options, screen
+from nncftools.metrics import METRICS, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from nncftools.sampler.client import Offer
+
+EXAMPLES = """\b
+Examples:
+  nncf-tools metrics
+  nncf-tools metrics --json"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command(name="metrics", short_help="List what can be recorded.", epilog=EXAMPLES)(metrics)
+
+
+def metrics(
+    *,
+    source: options.Source = options.DEFAULT_SOURCE,
+    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+) -> None:
+    """List every metric: meaning, unit, source, cost of a sample, and whether it is available here."""
+    from nncftools.sampler import client
+
+    options.check_source(source)
+    offers = client.offers(source)
+    facts = [_facts(metric, offers.get(metric.name)) for metric in METRICS.values()]
+    screen.put(f"{json.dumps(facts, indent=2)}\n" if as_json else _table(facts))
+
+
+def _facts(metric: Metric, offer: Offer | None) -> dict[str, str]:
+    return {
+        "name": metric.name,
+        "meaning": metric.meaning,
+        "unit": metric.unit,
+        "kind": metric.kind,
+        "source": offer.source if offer else "",
+        "cost": offer.cost if offer else "",
+        "missing": offer.missing if offer else "not from this source",
+    }
+
+
+def _table(facts: Sequence[dict[str, str]]) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("Metric", no_wrap=True)
+    table.add_column("Unit")
+    table.add_column("Meaning, source, cost of a sample", overflow="fold")
+    for of in facts:
+        origin = f"not here: {of['missing']}" if of["missing"] else f"{of['source']}, {of['cost']}"
+        table.add_row(of["name"], of["unit"] or "–", f"{of['meaning']}\n[dim]{origin}[/dim]")
+    return table

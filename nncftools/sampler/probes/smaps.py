@@ -1,0 +1,93 @@
+"""``/proc/PID/smaps_rollup``: PSS and USS, which the kernel counts page by page (proc(5), in kB of 1,024 bytes).
+
+That takes 11 ms per GiB of 4 KiB pages and holds the target's memory lock: it is done in a thread, beside the other
+figures, and so seldom that it takes less than 1 % of the time.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.sampler.tree import Process
+
+_PAUSE = 99
+"""Pauses are this much longer than the pass before them."""
+_KIB = 1024
+_UNKNOWN = (None, None)
+
+
+class Smaps:
+    """Proportional and unique set size; unknown in the samples between two passes."""
+
+    metrics = ("pss", "uss")
+    source = "/proc/PID/smaps_rollup"
+    cost = "11 ms a GiB, in a thread, at most 1 % of the time"
+
+    def __init__(self) -> None:
+        self._due_s = 0.0
+        self._running = False
+        self._result: tuple[int, int] | tuple[None, None] = _UNKNOWN
+
+    def read(self, processes: Sequence[Process]) -> tuple[int, int] | tuple[None, None]:
+        """Return the sums in bytes of a pass that ended since the last call, else None; begin a new one when due."""
+        result, self._result = self._result, _UNKNOWN
+        if not self._running and time.monotonic() >= self._due_s:
+            self._running = True
+            _thread.start_new_thread(self._pass, (_own_folders(processes),))
+        return result
+
+    def _pass(self, folders: list[int]) -> None:
+        start_s = time.monotonic()
+        sums = [_rollup(folder) for folder in folders]
+        for folder in folders:
+            os.close(folder)
+        found = [(pss, uss) for pss, uss in sums if pss]
+        if found and (-1, -1) not in sums:
+            self._result = sum(pss for pss, _ in found), sum(uss for _, uss in found)
+        now_s = time.monotonic()
+        self._due_s = now_s + _PAUSE * (now_s - start_s)
+        self._running = False
+
+
+def _own_folders(processes: Sequence[Process]) -> list[int]:
+    """Return new descriptors of the processes' folders: the loop may close its own, and reuse their numbers."""
+    folders: list[int] = []
+    for process in processes:
+        if process.alive:
+            try:
+                folders.append(os.dup(process.directory))
+            except OSError:  # out of descriptors
+                break
+    return folders
+
+
+def _rollup(folder: int) -> tuple[int, int]:
+    """Return PSS and USS in bytes: 0 for a process that is gone, -1 for one that we may not read."""
+    try:
+        file = os.open("smaps_rollup", os.O_RDONLY, dir_fd=folder)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0, 0
+    except OSError:
+        return -1, -1
+    try:
+        data = os.pread(file, 4096, 0)
+    except ProcessLookupError:
+        return 0, 0
+    except OSError:
+        return -1, -1
+    finally:
+        os.close(file)
+    lines = (line.split() for line in data.split(b"\n")[1:] if line)
+    sizes = {words[0]: int(words[1]) * _KIB for words in lines}
+    return sizes.get(b"Pss:", 0), sum(size for key, size in sizes.items() if key.startswith(b"Private_"))
+
+
+def why_not(root: str) -> str:
+    """Return why this system does not tell PSS, or nothing."""
+    return "" if os.path.exists(f"{root}/self/smaps_rollup") else "the kernel has no smaps_rollup (before 4.14)"

@@ -1,0 +1,64 @@
+"""Bounds a long recording: beyond a number of rows, neighbours merge into buckets.
+
+A bucket keeps the rows that hold the smallest and the largest value of each gauge, and its last row: every row is a
+true sample with its time, and no peak is lost.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Row = tuple[float, Sequence[float | None], dict[int, int]]
+
+
+class Thinner:
+    """Passes rows on as they are up to a limit, then the extremes of buckets that double again and again.
+
+    A recording of T samples so leaves about ``limit * (1 + log2(T / limit) / 2)`` rows.
+    """
+
+    def __init__(self, limit: int, gauges: Sequence[int], write: Callable[[Row], None]) -> None:
+        """Merge beyond ``limit`` rows; ``gauges`` are the places of the values whose extremes are kept."""
+        self._gauges = gauges
+        self._write = write
+        self._kept_most = 2 * len(gauges) + 1
+        self._size = 1
+        self._left = limit
+        self._limit = limit
+        self._bucket: list[Row] = []
+
+    def add(self, row: Row) -> None:
+        """Take the next row."""
+        if self._size == 1:
+            self._pass_on(row)
+            return
+        self._bucket.append(row)
+        if len(self._bucket) >= self._size:
+            self.flush()
+
+    def flush(self) -> None:
+        """Pass on what is kept of the bucket that is being filled."""
+        bucket, self._bucket = self._bucket, []
+        for place in _extremes(bucket, self._gauges):
+            self._pass_on(bucket[place])
+
+    def _pass_on(self, row: Row) -> None:
+        self._write(row)
+        self._left -= 1
+        if self._left <= 0:
+            self._size = 2 * self._kept_most if self._size == 1 else 2 * self._size
+            self._left = max(1, self._limit // 2)
+
+
+def _extremes(bucket: Sequence[Row], gauges: Sequence[int]) -> list[int]:
+    """Return the places of the rows to keep, in time order."""
+    if not bucket:
+        return []
+    kept = {len(bucket) - 1}
+    for gauge in gauges:
+        known = [(value, place) for place, (_, values, _) in enumerate(bucket) if (value := values[gauge]) is not None]
+        if known:
+            kept |= {min(known)[1], max(known)[1]}
+    return sorted(kept)
