@@ -27,7 +27,7 @@ def drawn(time_s: Sequence[float], values: Sequence[float], interval_s: float | 
     """
     time, value = np.asarray(time_s, dtype=np.float64), np.asarray(values, dtype=np.float64)
     known = ~np.isnan(value)
-    if known.mean() < _SELDOM:
+    if known.sum() < len(known) * _SELDOM:
         time, value = time[known], value[known]
     elif interval_s:
         after = np.flatnonzero(np.diff(time) > _GAP * interval_s) + 1

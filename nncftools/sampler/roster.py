@@ -28,7 +28,7 @@ class Roster:
     def __init__(
         self, tree: Tree, tell: Callable[[str, object], None], *, reaper: int | None, accounting: bool
     ) -> None:
-        """Tell of ``tree``, to which the children of ``reaper`` belong, too; with ``accounting``, ends are told."""
+        """Tell of ``tree``, to which the children of ``reaper`` belong, too; with ``accounting``, the kernel tells of ends."""
         self._accounting = accounting
         self._tree = tree
         self._tell = tell
@@ -77,6 +77,8 @@ class Roster:
             parent = self._tree.get(ended.parent_pid)
             if process is not None and process.introduced:
                 process.exit = ended
+            elif not self._tree.children:
+                continue
             elif process is not None or parent is not None or ended.parent_pid == self._reaper:
                 self._tell_unseen(ended, None if parent is None else parent.number, now_s)
             else:

@@ -161,7 +161,7 @@ class Tree:
         self._files = files
         self.count = 0
         """Processes so far; the next one's number."""
-        self._follow = children
+        self.children = children
         self._own = os.getpid()
         self._reaper = None if reaper is None else Process(root, reaper, None, -1, ())
         self._last_pid = b""
@@ -197,7 +197,7 @@ class Tree:
         The last PID that the kernel gave out (the end of ``loadavg``) tells for 1 µs that nobody forked since the last
         look, and so that there is nothing to find.
         """
-        if not self._follow:
+        if not self.children:
             return []
         last_pid = os.pread(self._loadavg, 128, 0).rpartition(b" ")[2]
         if last_pid != self._last_pid:

@@ -527,7 +527,7 @@ class TestBadInput:
             (["--interval", "nan", "true"], "option --interval: a number"),
             (["--interval", "soon", "true"], "'--interval'"),
             (["--duration", "-1", "true"], "option --duration: a number"),
-            (["--type", "gpu", "true"], "option --type: 'gpu' is not one of rss, vms, system"),
+            (["--type", "gpu", "true"], "option --type: 'gpu' is not one of rss, vms, anon"),
             (["--unit", "stone", "true"], "'--unit'"),
             (["--source", "tea", "true"], "option --source: 'tea' is not one of proc, psutil"),
             (["--pid", "1", "true"], "option --pid: either a command or --pid, not both"),

@@ -81,4 +81,4 @@ def test_punctuality_of_one_tick_is_unknown(clock: Clock) -> None:
     of = Loop(0.1, None)
     run(of, clock, until_s=0.05)
 
-    assert of.punctuality() == {"achieved_interval_s": None, "missed": 0, "longest_gap_s": None}
+    assert of.punctuality() == {"achieved_interval_s": None, "taken": 1, "missed": 0, "longest_gap_s": None}

@@ -48,7 +48,7 @@ def lived(number: int, start_s: float, end_s: float | None, **fields: Any) -> Pr
         pytest.param([lived(0, 0, 9, high_water_mark=7, high_water_limit=8)], 8, id="limit of the reaped"),
         pytest.param([lived(0, 0, 9, high_water_mark=1)], None, id="nothing known"),
         pytest.param(
-            [lived(0, 0, 9, high_water_limit=8), lived(1, 1, 2, parent=0), lived(2, 2, 3, parent=1)],
+            [lived(0, 0, 9, high_water_limit=8), lived(1, 1, 2, parent=0), lived(2, 2.5, 3, parent=1)],
             16,
             id="descendants hold at most what the reaped ancestor's limit says, and two followed each other",
         ),
@@ -68,7 +68,7 @@ def test_upper_bound(processes: list[Process], high: int | None) -> None:
 
 @pytest.mark.parametrize(("limit", "low"), [(9, 9), (6, 5)])
 def test_limit_of_the_command(limit: int, low: int) -> None:
-    """The command's ru_maxrss is a mark of one process of the tree, unless it is the sampler's own over fork and exec."""
+    """The command's ru_maxrss is that of one process of the tree, unless it is the sampler's own, kept over exec."""
     found = peaks(samples([0], rss=[5]), [process(0, high_water_limit=limit)], floor=6)
 
     assert found["rss"].low == low
