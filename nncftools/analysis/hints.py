@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.summary import is_between_samples, largest_process
+from nncftools.analysis.summary import is_between_samples, largest_process, taken
 from nncftools.metrics import COUNTERS
 from nncftools.units import seconds_text
 
@@ -91,7 +91,7 @@ def _survivors(session: Session) -> Iterator[str]:
 def _missed(session: Session) -> Iterator[str]:
     facts = session.sampler
     missed = facts.missed or 0
-    due = missed + len(session.samples)
+    due = missed + taken(session)
     if missed <= due * _MANY_MISSED:
         return
     gap_s = facts.longest_gap_s or 0.0

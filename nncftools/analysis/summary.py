@@ -106,6 +106,11 @@ def cpu_s(session: Session) -> float | None:
     return None if user is None or system is None else user + system
 
 
+def taken(session: Session) -> int:
+    """Return how many samples were taken, those included that were merged with their neighbours."""
+    return max(session.sampler.taken or 0, len(session.samples))
+
+
 def short_lived(session: Session) -> int:
     """Return how many processes were seen in fewer than two samples: sums may be too small where they lived."""
     return sum(process.samples < _FEWEST_SAMPLES for process in session.processes)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nncftools.analysis.hints import hints
-from nncftools.analysis.summary import Level, cpu_s, largest_process, level, short_lived
+from nncftools.analysis.summary import Level, cpu_s, largest_process, level, short_lived, taken
 from nncftools.render.view import View, command_text, label, printable, shortened
 from nncftools.units import MemoryUnit, seconds_text, size_text
 
@@ -185,7 +185,7 @@ def _sampler(session: Session) -> str:
     achieved = f"{facts.achieved_interval_s:.4g} s" if facts.achieved_interval_s is not None else "–"
     asked = f"{facts.interval_s:g} s" if facts.interval_s is not None else "–"
     return (
-        f"{len(session.samples):,} samples, interval {achieved} (asked {asked}), "
+        f"{taken(session):,} samples, interval {achieved} (asked {asked}), "
         f"longest gap {seconds_text(facts.longest_gap_s)}, {facts.missed or 0:,} missed; "
         f"its own cost: {seconds_text(facts.cpu_s)} CPU, {size_text(facts.peak_rss)}"
     )

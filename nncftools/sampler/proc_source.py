@@ -159,6 +159,7 @@ class ProcSource:
 
     def close(self, now_s: float) -> None:
         """Tell the last figures of all processes; those that still run have no end."""
+        self._look(now_s)
         self._read_details()
         for process in list(self._tree.processes):
             if _runs(process):

@@ -128,6 +128,8 @@ class PsutilSource:
 
     def close(self, now_s: float) -> None:
         """Tell the last figures of all processes; those that still run have no end."""
+        for process in self._find():
+            self._look(process, now_s)
         for seen in list(self._alive.values()):
             if _is_alive(seen.process):
                 self._tell("process", _figures(seen))

@@ -28,7 +28,7 @@ class Roster:
     def __init__(
         self, tree: Tree, tell: Callable[[str, object], None], *, reaper: int | None, accounting: bool
     ) -> None:
-        """Tell of ``tree``, and of orphans, which become children of ``reaper``; with ``accounting``, the kernel tells ends."""
+        """Tell of ``tree`` and of orphans, which become children of ``reaper``; with ``accounting``, ends are told."""
         self._accounting = accounting
         self._tree = tree
         self._tell = tell

@@ -114,6 +114,17 @@ class TestFigures:
         assert session.totals["read_chars"] == pytest.approx(100 * MIB, rel=0.01)
         assert list(column) == sorted(column)
 
+    def test_wait_all_waits_for_daemons(self, nncf_tools: Run) -> None:
+        """A daemon that outlives the command is named and left; with --wait-all it is recorded to its end."""
+        words = ["sh", "-c", "setsid sleep 0.9 & sleep 0.2; exit 4"]
+        left = nncf_tools("monitor", "--no-plot", "-o", "left.json", *words)
+        waited = nncf_tools("monitor", "--no-plot", "-o", "waited.json", "--wait-all", *words)
+
+        assert (left.returncode, waited.returncode) == (4, 4)
+        assert "still running when the command ended, and not recorded further: sleep" in left.stderr
+        assert "still running" not in waited.stderr
+        assert Session.load(run_folder(nncf_tools) / "waited.json").duration_s > 0.6
+
     def test_forked_copies_are_explained(self, nncf_tools: Run) -> None:
         """Copies of a 300 MiB process make the sum read several times too much; the report says so beside it."""
         result = nncf_tools("monitor", "--no-plot", "--", *burner("copies", 300, 4, 1))
@@ -121,6 +132,74 @@ class TestFigures:
 
         assert "forked copies share pages: 4 of the processes at the RSS peak are forked copies" in words
         assert "the largest single process held 30" in words
+
+    def test_pss_beside_rss(self, nncf_tools: Run) -> None:
+        """Memory shared by five processes is five times in RSS and once in PSS, and the report says which to take."""
+        result = nncf_tools(
+            "monitor", "--no-plot", "-o", "run.json", "-t", "rss", "-t", "pss", "--", *burner("copies", 200, 4, 2)
+        )
+        peaks = Session.load(run_folder(nncf_tools) / "run.json").peaks
+
+        assert peaks["rss"].sampled == pytest.approx(5 * 205 * MIB, rel=0.03)
+        assert peaks["pss"].sampled == pytest.approx(204 * MIB, rel=0.03)
+        assert "to size a machine, take PSS" in " ".join(result.stderr.split())
+
+    def test_parts_of_rss_add_up(self, nncf_tools: Run) -> None:
+        """Anonymous, file-backed and shared memory together are RSS, and touched memory is anonymous."""
+        session = recorded(nncf_tools, "-t", "all", "--", *burner("touch", 100, 1))
+        peaks = {name: peak.sampled or 0 for name, peak in session.peaks.items()}
+
+        assert peaks["anon"] + peaks["file"] + peaks["shmem"] == pytest.approx(peaks["rss"], rel=0.03)
+        assert peaks["anon"] > 100 * MIB
+        assert peaks["uss"] > 100 * MIB
+
+    @pytest.mark.parametrize("interval", [0.05, 0.5, 10])
+    def test_bracket_holds_a_spike(self, nncf_tools: Run, tmp_path: pathlib.Path, interval: float) -> None:
+        """Whatever the interval, the process's own high-water mark lies in the bracket, which is narrow."""
+        session = recorded(nncf_tools, "-i", interval, "--", *burner("spike", tmp_path / "truth", 60, 0.04))
+        truth = int((tmp_path / "truth").read_text())
+        low, high = session.peaks["rss"].low or 0, session.peaks["rss"].high or 0
+
+        assert low == pytest.approx(truth, rel=0.02)
+        assert truth * 0.98 <= high <= truth * 1.1
+
+    def test_every_exit_is_accounted_for(self, nncf_tools: Run) -> None:
+        """With the privilege, every one of 300 short-lived children is in the session; without, the session says so."""
+        script = "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done; exit 3"
+        session = recorded(nncf_tools, "--wait-all", "--", "sh", "-c", f"sh -c '{script}'; true")
+        accounting = session.sampler.exit_accounting
+
+        assert accounting == ("complete" if os.getuid() == 0 else None)
+        assert accounting is None or len(session.processes) == 302
+        assert accounting is None or [p.exit.code for p in session.processes if p.exit and p.exit.code] == [3]
+
+    def test_totals_are_those_of_wait4(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """CPU time and faults at the end are what the kernel tells of the command and all that it waited for."""
+        session = recorded(nncf_tools, "-i", 0.01, "--", *burner("rusage", tmp_path / "truth", 4))
+        user, system, minor, _ = json.loads((tmp_path / "truth").read_text())
+        totals = {name: value or 0 for name, value in session.totals.items()}
+
+        assert totals["cpu_user"] + totals["cpu_system"] == pytest.approx(user + system, abs=0.03)
+        assert totals["minor_faults"] == pytest.approx(minor, rel=0.1)
+        for name in ("cpu_user", "cpu_system", "minor_faults", "read_chars"):
+            assert list(session.samples[name]) == sorted(session.samples[name])
+
+    def test_series_of_each_process(self, nncf_tools: Run) -> None:
+        """With --per-process, every process has its RSS over time."""
+        session = recorded(nncf_tools, "--per-process", "-i", 0.02, "--", *burner("levels", 2, 30, 0.5))
+        largest = [max(process.series.rss) for process in session.processes if process.series]
+
+        assert len(largest) == 2
+        assert largest == [process.peak_rss for process in session.processes]
+
+    def test_long_recording_stays_small(self, nncf_tools: Run) -> None:
+        """Beyond --max-samples neighbours are merged, the peak stays exact, and the session says so."""
+        session = recorded(nncf_tools, "-i", 0.002, "--max-samples", 100, "--", *burner("touch", 100, 1.5))
+
+        assert len(session.samples) <= 100
+        assert (session.sampler.taken or 0) > 300
+        assert session.peaks["rss"].sampled == pytest.approx(session.processes[0].high_water_mark, rel=0.02)
+        assert any("neighbours merged" in warning for warning in session.warnings)
 
     def test_psutil_gives_the_same(self, nncf_tools: Run) -> None:
         """The source for macOS and Windows finds the same memory, processes and exit status."""
@@ -534,6 +613,8 @@ class TestBadInput:
             (["--shell", "echo", "one"], "option --shell: one quoted string expected"),
             (["echo 'open"], "argument COMMAND:"),
             ([], "argument COMMAND: missing"),
+            (["--max-samples", "1", "true"], "'--max-samples'"),
+            (["--source", "psutil", "--type", "pss", "true"], "option --type: 'pss' is not available here: not from"),
             (["--tpye", "rss"], "No such option: --tpye"),
             (["-o", ".", "true"], "option --output: '.' is a folder"),
             (["-o", "n" * 300, "true"], "File name too long"),

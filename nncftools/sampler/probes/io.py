@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from nncftools.sampler.probes.stat import SMALL
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +43,7 @@ class Io:
             if not process.alive:
                 continue
             try:
-                words = pread(process.files[slot], 512, 0).split()
+                words = pread(process.files[slot], SMALL, 0).split()
             except ProcessLookupError:
                 process.alive = False
                 continue
