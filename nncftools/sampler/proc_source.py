@@ -166,6 +166,7 @@ class ProcSource:
                 self._roster.last(process)
             else:
                 self._forget(process, now_s)
+        self._roster.close()
 
 
 def _wanted(references: Sequence[str], columns: Sequence[str]) -> list[Any]:

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from nncftools.sampler.exits import Exit
     from nncftools.sampler.tree import Process, Tree
 
-_ORPHANED_LIMIT = 4096
+_PARENTLESS_MOST = 4096
 """Ended processes of unknown parents that are kept, because the parent may turn out to belong to the tree."""
+_LISTED_MOST = 100_000
+"""Beyond this number, processes that ended unseen are counted, and told only when larger than all before."""
 
 _ENDING_S = 1.0
 """So long after the kernel has told its end, a process may still be found: it gives back its memory first."""
@@ -35,6 +37,9 @@ class Roster:
         self._reaper = reaper
         self._boot_at_start_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._parentless: dict[int, list[Exit]] = {}
+        self._kept = 0
+        self._unlisted = 0
+        self._largest_unlisted = 0
         self._just_ended: dict[int, float] = {}
 
     def introduce(self, process: Process, now_s: float) -> None:
@@ -86,15 +91,22 @@ class Roster:
 
     def _keep(self, ended: Exit) -> None:
         self._parentless.setdefault(ended.parent_pid, []).append(ended)
-        if len(self._parentless) > _ORPHANED_LIMIT:
-            del self._parentless[next(iter(self._parentless))]
+        self._kept += 1
+        while self._kept > _PARENTLESS_MOST:
+            self._kept -= len(self._parentless.pop(next(iter(self._parentless))))
 
     def _adopt(self, pid: int, number: int, now_s: float) -> None:
-        for ended in self._parentless.pop(pid, ()):
+        children = self._parentless.pop(pid, ())
+        self._kept -= len(children)
+        for ended in children:
             self._tell_unseen(ended, number, now_s)
 
     def _tell_unseen(self, ended: Exit, parent: int | None, now_s: float) -> None:
         self._just_ended[ended.pid] = now_s
+        if self._tree.count >= _LISTED_MOST and ended.high_water_mark <= self._largest_unlisted:
+            self._unlisted += 1
+            return
+        self._largest_unlisted = max(self._largest_unlisted, ended.high_water_mark)
         number = self._tree.count
         self._tree.count += 1
         facts = {"id": number, "pid": ended.pid, "parent": parent, "name": ended.name, "forked_copy": ended.forked_copy}
@@ -115,6 +127,11 @@ class Roster:
         """Tell the last figures of a process that outlives the recording."""
         if process.introduced:
             self._tell("process", _figures(process))
+
+    def close(self) -> None:
+        """Tell how many processes are not listed."""
+        if self._unlisted:
+            self._tell("warning", f"{self._unlisted:,} more processes, all small and short-lived, are not listed")
 
 
 def _identity(process: Process) -> dict[str, object]:
