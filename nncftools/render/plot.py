@@ -11,7 +11,7 @@ from matplotlib.ticker import StrMethodFormatter
 from nncftools.analysis.series import drawn
 from nncftools.analysis.summary import level
 from nncftools.files import replacing
-from nncftools.render.style import PALETTE, figure, time_axis
+from nncftools.render.style import LINES, PALETTE, figure, time_axis
 from nncftools.render.view import View, command_text, label, printable, shortened
 from nncftools.session.samples import known
 from nncftools.units import seconds_text
@@ -29,14 +29,15 @@ _TITLE_LINE = 95
 _FEW = 40
 """Samples up to this number are drawn as points as well."""
 _ROOM_ABOVE = 1.14
+_LEGEND_COLUMNS = 3
 _ROOM_BELOW = 0.04
 
 
 def draw(session: Session, view: View, path: pathlib.Path) -> None:
     """Write the picture; the format is the path's ending. Raises OSError."""
     drawing, axes = figure()
-    for place, name in enumerate(view.metrics):
-        _draw_metric(axes, session, view, name, PALETTE[place % len(PALETTE)])
+    for place in range(len(view.metrics)):
+        _draw_metric(axes, session, view, place)
     time_axis(axes, session.duration_s)
     zero = " above the first sample" if view.from_zero else ""
     axes.set_ylabel(f"Memory{zero} ({view.unit})")
@@ -49,7 +50,8 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
     if not any(len(known(session.samples[name])) for name in view.metrics):
         axes.text(0.5, 0.5, "no samples were recorded", transform=axes.transAxes, ha="center", va="center")
     elif len(view.metrics) > 1:
-        legend = drawing.legend(loc="outside lower center", ncols=len(view.metrics), frameon=False)
+        columns = min(_LEGEND_COLUMNS, len(view.metrics))
+        legend = drawing.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
         for text in legend.get_texts():
             text.set_parse_math(False)
     with replacing(path) as beside, warnings.catch_warnings():
@@ -57,7 +59,9 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
         drawing.savefig(beside, format=path.suffix[1:].lower())
 
 
-def _draw_metric(axes: Axes, session: Session, view: View, name: str, colour: str) -> None:
+def _draw_metric(axes: Axes, session: Session, view: View, place: int) -> None:
+    """Draw one metric with its peak, which is named at the point when it is the only one, else in the legend."""
+    name = view.metrics[place]
     values = session.samples[name]
     if not known(values):
         return
@@ -66,18 +70,26 @@ def _draw_metric(axes: Axes, session: Session, view: View, name: str, colour: st
     time, value = drawn(session.samples.time_s, values, interval_s)
     zero = known(values)[0] if view.from_zero else 0.0
     marker = "." if len(time) <= _FEW or len(known(values)) < len(values) / 2 else ""
-    axes.plot(time, (value - zero) / view.unit.factor, color=colour, linewidth=1.6, marker=marker, label=label(name))
-    peak = level(session.samples, name, session.peaks)
+    colour, line = PALETTE[place % len(PALETTE)], LINES[place // len(PALETTE) % len(LINES)]
     sampled = max(known(values)) - zero
     at_s = session.samples.time_s[values.index(sampled + zero)]
-    axes.plot(at_s, sampled / view.unit.factor, marker="o", color=colour, markersize=6, markeredgecolor="white")
-    size = f"{label(name)} peak {view.unit.label(sampled)} at {seconds_text(at_s)}"
+    said = f"{label(name)} peak {view.unit.label(sampled)} at {seconds_text(at_s)}"
+    peak = level(session.samples, name, session.peaks)
     if peak.at_s is None and peak.peak is not None:
-        size += f" (kernel: {view.unit.label(peak.peak - zero)})"
-    left = at_s < session.duration_s / 2
+        said += f" (kernel: {view.unit.label(peak.peak - zero)})"
+    scaled = (value - zero) / view.unit.factor
+    axes.plot(time, scaled, line, color=colour, linewidth=1.6, marker=marker, label=said)
+    top = (at_s, sampled / view.unit.factor)
+    axes.plot(*top, marker="o", color=colour, markersize=6, markeredgecolor="white")
+    if len(view.metrics) == 1:
+        _name_point(axes, top, said, colour, left=at_s < session.duration_s / 2)
+
+
+def _name_point(axes: Axes, point: tuple[float, float], text: str, colour: str, *, left: bool) -> None:
+    """Write beside a point in the left or right half of the picture, towards the middle."""
     axes.annotate(
-        size,
-        (at_s, sampled / view.unit.factor),
+        text,
+        point,
         xytext=(8 if left else -8, 7),
         textcoords="offset points",
         ha="left" if left else "right",

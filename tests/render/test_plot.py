@@ -46,8 +46,10 @@ def test_says_what_it_shows(tmp_path: pathlib.Path, expected: str) -> None:
 
 @pytest.mark.parametrize(("metrics", "legends"), [(("rss",), 0), (("rss", "system"), 1)])
 def test_legend(tmp_path: pathlib.Path, metrics: tuple[str, ...], legends: int) -> None:
-    """Two metrics are told apart by a legend, a single one needs none."""
-    assert words(session(BOTH), tmp_path, metrics=metrics).count("RSS") == legends
+    """Two metrics are told apart by a legend, which names their peaks; a single one needs none."""
+    draw(session(BOTH), View(metrics=metrics), tmp_path / "run.svg")
+
+    assert (tmp_path / "run.svg").read_text(encoding="utf-8").count('id="legend_1"') == legends
 
 
 def test_unit(tmp_path: pathlib.Path) -> None:

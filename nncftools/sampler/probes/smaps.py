@@ -10,6 +10,8 @@ import _thread
 import os
 import time
 
+from nncftools.sampler.probes.stat import PAGE
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,9 +19,12 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import Process
 
 _PAUSE = 99
-"""Pauses are this much longer than the pass before them."""
+"""Pauses are this much longer than the CPU time of the pass before them."""
+_BLUR = 0.02
+"""A pass is dropped when processes of more than this share came or went meanwhile: their pages moved between sums."""
 _KIB = 1024
 _UNKNOWN = (None, None)
+_UNREADABLE = (-1, -1)
 
 
 class Smaps:
@@ -32,26 +37,33 @@ class Smaps:
     def __init__(self) -> None:
         self._due_s = 0.0
         self._running = False
-        self._result: tuple[int, int] | tuple[None, None] = _UNKNOWN
+        self._members: set[Process] = set()
+        self._result: tuple[int, int] | None = None
 
     def read(self, processes: Sequence[Process]) -> tuple[int, int] | tuple[None, None]:
         """Return the sums in bytes of a pass that ended since the last call, else None; begin a new one when due."""
-        result, self._result = self._result, _UNKNOWN
-        if not self._running and time.monotonic() >= self._due_s:
+        if self._running:
+            return _UNKNOWN
+        result, self._result = self._result, None
+        members = {process for process in processes if process.rss}
+        if result is not None:
+            blurred = sum(process.peak_rss for process in members ^ self._members) * PAGE
+            if blurred > result[0] * _BLUR:
+                result = None
+        if time.monotonic() >= self._due_s:
             self._running = True
+            self._members = members
             _thread.start_new_thread(self._pass, (_own_folders(processes),))
-        return result
+        return result or _UNKNOWN
 
     def _pass(self, folders: list[int]) -> None:
-        start_s = time.monotonic()
         sums = [_rollup(folder) for folder in folders]
         for folder in folders:
             os.close(folder)
         found = [(pss, uss) for pss, uss in sums if pss]
-        if found and (-1, -1) not in sums:
+        if found and _UNREADABLE not in sums:
             self._result = sum(pss for pss, _ in found), sum(uss for _, uss in found)
-        now_s = time.monotonic()
-        self._due_s = now_s + _PAUSE * (now_s - start_s)
+        self._due_s = time.monotonic() + _PAUSE * time.thread_time()
         self._running = False
 
 
@@ -74,13 +86,13 @@ def _rollup(folder: int) -> tuple[int, int]:
     except (FileNotFoundError, ProcessLookupError):
         return 0, 0
     except OSError:
-        return -1, -1
+        return _UNREADABLE
     try:
         data = os.pread(file, 4096, 0)
     except ProcessLookupError:
         return 0, 0
     except OSError:
-        return -1, -1
+        return _UNREADABLE
     finally:
         os.close(file)
     lines = (line.split() for line in data.split(b"\n")[1:] if line)
