@@ -47,7 +47,7 @@ class Exits:
     def __init__(self) -> None:
         """Subscribe. Raises OSError, which says why that cannot be."""
         self.complete = True
-        """Whether no message was lost so far."""
+        """Whether no message was lost so far, and all were understood."""
         self._groups: dict[int, Exit] = {}
         with open("/sys/devices/system/cpu/possible", "rb") as file:
             cpus = file.read().strip() + b"\0"
@@ -76,7 +76,8 @@ class Exits:
             return None
         version, status, flags, name, pid, parent_pid, user_us, system_us, mark_kib = _TASK.unpack_from(task)
         if version < _OLDEST or version == _BROKEN:
-            raise OSError(errno.EPROTO, f"version {version} of the kernel's exit accounting is not understood")
+            self.complete = False
+            return None
         group, elapsed_us = _GROUP.unpack_from(task, _GROUP_AT)
         process = self._groups.setdefault(group, Exit(group))
         process.cpu_s += (user_us + system_us) / 1e6
