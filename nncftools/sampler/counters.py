@@ -28,14 +28,13 @@ class Counters:
         if self._from_now:
             self._from_now = False
             self._before = list(row)
+        reached = self._reached
         for place in self._places:
             value, before = row[place], self._before[place]
-            if value is not None:
-                row[place] = None if before is None else self._level(place, value - before)
-
-    def _level(self, place: int, value: float) -> float:
-        self._reached[place] = max(self._reached[place], value)
-        return self._reached[place]
+            if value is None or before is None:
+                row[place] = None
+                continue
+            row[place] = reached[place] = max(reached[place], value - before)
 
     def only(self, row: Sequence[float | None]) -> list[float | None]:
         """Return the row with None for every gauge."""

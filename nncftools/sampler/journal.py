@@ -13,6 +13,8 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nncftools.sampler.plan import Plan
     from nncftools.sampler.thinner import Row
 
@@ -24,6 +26,8 @@ class Journal:
 
     def __init__(self, path: str) -> None:
         self._lines: list[str] = []
+        self._values: Sequence[float | None] = ()
+        self._text = ""
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0))
         self._lock()
 
@@ -48,8 +52,10 @@ class Journal:
     def sample(self, row: Row) -> None:
         """Append one sample, with the events since the last one, in one write."""
         time_s, values, each = row
-        texts = [NULL if value is None else str(value) for value in values]
-        self._lines.append(f"[{time_s:.6f},{','.join(texts)}]\n")
+        if values != self._values:  # of processes that sleep, nothing changes
+            self._values = values
+            self._text = ",".join([NULL if value is None else str(value) for value in values])
+        self._lines.append(f"[{time_s:.6f},{self._text}]\n")
         if each:
             self.event("each", each)
         self.flush()

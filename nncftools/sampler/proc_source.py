@@ -80,11 +80,12 @@ class ProcSource:
         if now_s >= self._details_at_s:
             self._details_at_s = now_s + DETAILS_EVERY_S
             self._read_details()
-        gone = [process for process in self._tree.processes if not process.alive]
-        if gone:
-            self.account(now_s)  # of all that is gone the kernel has told by now
-        for process in gone:
-            self._forget(process, now_s)
+        ended = [process for process in self._tree.processes if not (process.rss and process.alive)]
+        if ended:
+            self._drain(now_s)  # the kernel has told of them by now
+        for process in ended:
+            if not process.alive:
+                self._forget(process, now_s)
         return row
 
     def _look(self, now_s: float) -> None:
@@ -117,7 +118,11 @@ class ProcSource:
         return {process.number: process.rss * PAGE for process in self._tree.processes if process.rss}
 
     def account(self, now_s: float) -> None:
-        """Take what the kernel has told of processes that ended."""
+        """Take what the kernel has told of processes that ended, if any did."""
+        if self._tree.stir():
+            self._drain(now_s)
+
+    def _drain(self, now_s: float) -> None:
         if self._exits is not None:
             self._roster.account(self._exits.read(), now_s)
 

@@ -164,7 +164,7 @@ class Tree:
         self.children = children
         self._own = os.getpid()
         self._reaper = None if reaper is None else Process(root, reaper, None, -1, ())
-        self._last_pid = b""
+        self._state = b""
         self._rescans = _RESCANS
         self._loadavg = os.open(f"{root}/loadavg", os.O_RDONLY)
 
@@ -191,19 +191,22 @@ class Tree:
         del self._by_pid[process.pid]
         self._rescans = _RESCANS
 
-    def refresh(self) -> list[Process]:
-        """Look for new descendants; return those that were found.
+    def stir(self) -> bool:
+        """Return whether processes may have come or gone since the last call.
 
-        The last PID that the kernel gave out (the end of ``loadavg``) tells for 1 µs that nobody forked since the last
-        look, and so that there is nothing to find.
+        The end of ``loadavg`` tells for 1 µs how many threads there are and which PID was given out last (proc(5)):
+        while both stay the same, nobody forked or was reaped.
         """
-        if not self.children:
-            return []
-        last_pid = os.pread(self._loadavg, 128, 0).rpartition(b" ")[2]
-        if last_pid != self._last_pid:
-            self._last_pid = last_pid
-            self._rescans = _RESCANS
-        elif not self._rescans:
+        state = os.pread(self._loadavg, 128, 0).rpartition(b"/")[2]
+        if state == self._state:
+            return False
+        self._state = state
+        self._rescans = _RESCANS
+        return True
+
+    def refresh(self) -> list[Process]:
+        """Look for new descendants when there was a stir; return those that were found."""
+        if not self.children or not self._rescans:
             return []
         self._rescans -= 1
         return list(self._scan())

@@ -124,19 +124,21 @@ class TestTree:
 
         assert pids(tree.processes) == [1, many[0], many[-1]]
 
-    def test_not_looked_for_unless_a_pid_was_given_out(self, proc: FakeProc) -> None:
-        """While the last PID of the system stays the same, nothing is scanned; then it is."""
+    def test_not_looked_for_unless_there_was_a_stir(self, proc: FakeProc) -> None:
+        """While the system's last PID and number of threads stay the same, nothing is scanned; then it is."""
         tree = proc.tree()
+        tree.stir()
         for _ in range(3):
             tree.refresh()
+        before = (proc.root / "loadavg").read_text()
         proc.add(8)
         (proc.root / "1/task/1/children").write_text("8 ")
-        before = (proc.root / "loadavg").read_text()
-        (proc.root / "loadavg").write_text(before.replace(f" {proc.forks}", f" {proc.forks - 1}"))
-        unseen = pids(tree.refresh())
+        (proc.root / "loadavg").write_text(before)
+        quiet, unseen = tree.stir(), pids(tree.refresh())
         proc.fork()
 
-        assert (unseen, pids(tree.refresh())) == ([], [8])
+        assert (quiet, unseen) == (False, [])
+        assert (tree.stir(), pids(tree.refresh())) == (True, [8])
 
     def test_reused_pid_is_a_new_process(self, proc: FakeProc) -> None:
         """After a process is gone, its PID may come again as another process."""
