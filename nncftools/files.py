@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and files that somebody writes to."""
 
 from __future__ import annotations
 
@@ -27,3 +27,21 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def is_locked(path: pathlib.Path) -> bool:
+    """Return whether a process holds the lock (flock) of a file, as a sampler does of its journal. Raises OSError."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return False
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return False

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.files import is_locked
 from nncftools.render.memory_log import stem
-from nncftools.session.store import is_being_recorded
 
 if TYPE_CHECKING:
     import pathlib
@@ -114,7 +114,7 @@ def at_file(
     ]
     for beside in (journal, *(log.picture for log in logs if log.picture is not None)):
         replaceable("--output", beside, force=force)
-    if is_being_recorded(journal):
+    if is_locked(journal):
         raise UsageError(f"option --output: another recording that still runs writes to {str(journal)!r}")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -128,7 +128,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     else:
         place = destination.new_folder(log_dir, run_name, metrics, zeros, plot=plot is not False)
     view = View(metrics=metrics, unit=unit, from_zero=from_zero)
-    return recording.record(plan, recording.header(name, argv), place, view, quiet=quiet)
+    return recording.record(plan, recording.facts(name, argv), place, view, quiet=quiet)
 
 
 def _columns(types: list[str] | None, source: str) -> tuple[list[str], list[str]]:

@@ -1,4 +1,7 @@
-"""One recording from start to its files; imported by ``monitor`` when its options are known to be right."""
+"""One recording from start to its files; imported by ``monitor`` when its options are known to be right.
+
+What reads and shows sessions is imported while the command runs, not before it starts.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render import memory_log
 from nncftools.render.view import View, printable
 from nncftools.sampler import client
-from nncftools.session import journal
-from nncftools.session.model import Exit
+from nncftools.session.header import header
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
     from nncftools.units import MemoryUnit
 
 
-def header(name: str, argv: Sequence[str]) -> dict[str, Any]:
+def facts(name: str, argv: Sequence[str]) -> dict[str, Any]:
     """Return the facts of a run that its journal begins with."""
-    return journal.header(
+    return header(
         name=_as_text(name),
         command=[_as_text(word) for word in argv],
         cwd=_folder(),
@@ -34,12 +36,12 @@ def header(name: str, argv: Sequence[str]) -> dict[str, Any]:
     )
 
 
-def record(plan: Plan, facts: dict[str, Any], place: Destination, view: View, *, quiet: bool) -> int:
+def record(plan: Plan, begin: dict[str, Any], place: Destination, view: View, *, quiet: bool) -> int:
     """Record, write the files and show the summary; return the exit status to end with.
 
     Raises NncfToolsError; its status is the command's, if that failed.
     """
-    session, status = _session(plan, facts, place)
+    session, status = _session(plan, begin, place)
     try:
         _save(session, place)
         if not quiet:
@@ -67,15 +69,17 @@ def _folder() -> str:
         return ""
 
 
-def _session(plan: Plan, facts: dict[str, Any], place: Destination) -> tuple[Session, int]:
+def _session(plan: Plan, begin: dict[str, Any], place: Destination) -> tuple[Session, int]:
     """Run the recording; return the session and the exit status to end with."""
     try:
-        sampler = client.Sampler(facts, plan, place.journal)
+        sampler = client.Sampler(begin, plan, place.journal)
     except OSError as error:
         option = "--output" if place.folder is None else "--log-dir"
         raise UsageError(f"option {option}: cannot write {str(place.journal)!r}: {error.strerror}") from error
     try:
         with sampler:
+            from nncftools.session import journal, model
+
             ending = sampler.wait()
     except NncfToolsError:
         place.abandon()
@@ -92,7 +96,7 @@ def _session(plan: Plan, facts: dict[str, Any], place: Destination) -> tuple[Ses
     if ending.lost is not None:
         text = f"the sampler {ending.lost}: the recording ended early, the command went on undisturbed"
         session.warnings.insert(0, text)
-        session.exit = None if ending.status is None else Exit(**ending.status)
+        session.exit = None if ending.status is None else model.Exit(**ending.status)
     return session, ending.exit_code or 0
 
 

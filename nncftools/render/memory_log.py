@@ -6,7 +6,6 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from nncftools.files import replacing
-from nncftools.session.samples import known
 
 if TYPE_CHECKING:
     import pathlib
@@ -22,6 +21,8 @@ def stem(metric: str, *, from_zero: bool) -> str:
 
 def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:
     """Write the log of one metric; samples whose figure is unknown are left out. Raises OSError."""
+    from nncftools.session.samples import known
+
     values = known(session.samples[metric])
     zero = values[0] if view.from_zero and values else 0.0
     rows = [

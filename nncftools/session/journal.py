@@ -14,13 +14,12 @@ import msgspec
 
 from nncftools.errors import SessionFileError
 from nncftools.metrics import COUNTERS, MEMORY_METRICS
+from nncftools.session.header import VERSION
 from nncftools.session.merging import kept_rows
 from nncftools.session.model import Exit, Host, Process, SamplerFacts, Series, Session, Start
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples
 
-FORMAT = "nncf-tools-journal"
-VERSION = 1
 NOTHING_RECORDED = "nothing was recorded"
 _CHUNK = 10_000
 
@@ -56,19 +55,6 @@ class _Event(msgspec.Struct, kw_only=True):
     each: dict[int, int] | None = None
     warning: str | None = None
     end: _End | None = None
-
-
-def header(*, name: str, command: list[str], cwd: str, host: dict[str, Any], tool_version: str) -> dict[str, Any]:
-    """Return the facts that a journal's first line holds besides the plan."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "tool_version": tool_version,
-        "name": name,
-        "command": command,
-        "cwd": cwd,
-        "host": host,
-    }
 
 
 def session_from(data: bytes, origin: str) -> Session:

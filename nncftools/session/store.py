@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nncftools.errors import SessionFileError
-from nncftools.files import replacing
-from nncftools.session import journal
+from nncftools.files import is_locked, replacing
+from nncftools.session import header, journal
 from nncftools.session.model import FORMAT, VERSION, Session
 from nncftools.session.samples import Samples
 
@@ -38,7 +38,7 @@ def load(path: str | os.PathLike[str]) -> Session:
     if not data.strip():
         raise SessionFileError(f"{origin}: the file is empty; a session of `nncf-tools monitor` was expected")
     first = data[: data.find(b"\n") + 1] or data
-    if f'"{journal.FORMAT}"'.encode() in first[:200]:
+    if f'"{header.FORMAT}"'.encode() in first[:200]:
         session = journal.session_from(data, origin)
         if not session.finished:
             session.warnings.append(_why_unfinished(path))
@@ -134,24 +134,6 @@ def _decode(raw: msgspec.Raw, kind: Any, place: str, origin: str) -> Any:  # noq
 
 
 def _why_unfinished(path: pathlib.Path) -> str:
-    if is_being_recorded(path):
+    if is_locked(path):
         return "unfinished: the recording goes on; these are the figures up to now"
     return "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
-
-
-def is_being_recorded(path: pathlib.Path) -> bool:
-    """Return whether a sampler holds the lock of the journal at ``path``. Raises OSError."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return False
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-    return False
