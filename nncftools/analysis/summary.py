@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from nncftools.session.samples import Samples
 
 
-_NEAR = 1.02
+_NEAR = 0.02
+_NOTICEABLE = 2 << 20
 _FEWEST_SAMPLES = 2
 
 
@@ -69,8 +70,8 @@ def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> Level:
 
 
 def is_between_samples(peak: Peak) -> bool:
-    """Return whether the kernel knows of a peak that no sample came near to."""
-    return (peak.low or 0) > (peak.sampled or 0) * _NEAR
+    """Return whether the kernel knows of a peak that no sample came near to: by more than 2 %, and 2 MiB."""
+    return (peak.low or 0) > (peak.sampled or 0) + max((peak.sampled or 0) * _NEAR, _NOTICEABLE)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import pytest
 
 from nncftools.analysis.summary import Level, cpu_s, is_between_samples, largest_process, level, short_lived
 from nncftools.session.model import Peak, Process, SamplerFacts
-from tests.made_up import process, session
+from tests.made_up import MIB, mib, process, session
 
 
 def level_of(rss: list[float | None], mark: int | None = None) -> Level:
@@ -33,9 +33,9 @@ def test_level_of_nothing(rss: list[float | None]) -> None:
 @pytest.mark.parametrize(("mark", "at_s"), [(306, 0.5), (307, None)], ids=["near", "above"])
 def test_moment_of_the_peak(mark: int, at_s: float | None) -> None:
     """A peak that no sample came near to, within 2 %, has no known moment."""
-    of = level_of([100, 300, 200], mark)
+    of = level_of([100 * MIB, 300 * MIB, 200 * MIB], mark * MIB)
 
-    assert (of.peak, of.at_s) == (mark, at_s)
+    assert (of.peak, of.at_s) == (mark * MIB, at_s)
 
 
 @pytest.mark.parametrize(("rss", "expected"), [([1, 5, 3], 2), ([3, 5, 1], -2), ([4], 0)], ids=str)
@@ -67,11 +67,21 @@ def test_level_without_peak() -> None:
 
 @pytest.mark.parametrize(
     ("sampled", "low", "expected"),
-    [(100, 100, False), (100, 102, False), (100, 103, True), (None, 5, True), (None, None, False)],
+    [
+        (200, 200, False),
+        (200, 204, False),
+        (200, 205, True),
+        (10, 12, False),
+        (10, 13, True),
+        (None, 5, True),
+        (None, None, False),
+    ],
 )
 def test_is_between_samples(sampled: int | None, low: int | None, *, expected: bool) -> None:
-    """A peak is between the samples when its lower bound is more than 2 % above the largest."""
-    assert is_between_samples(Peak(sampled=sampled, at_s=None, low=low)) == expected
+    """A peak is between the samples when its lower bound is more than 2 % and 2 MiB above the largest."""
+    peak = Peak(sampled=mib(sampled)[0], at_s=None, low=mib(low)[0])
+
+    assert is_between_samples(peak) == expected
 
 
 @pytest.mark.parametrize(
