@@ -5,13 +5,22 @@ Public names are resolved on first use (PEP 562), so that importing the package 
 
 __version__ = "0.1.0"
 
-__all__ = ["Session"]
+_HOME_OF = {
+    "MemoryMonitor": "nncftools.api.memory_monitor",
+    "MemoryType": "nncftools.api.memory_type",
+    "MemoryUnit": "nncftools.units",
+    "Session": "nncftools.session.model",
+    "memory_monitor_context": "nncftools.api.memory_monitor",
+}
 
-_HOME_OF = {"Session": "nncftools.session.model"}
+__all__ = ["MemoryMonitor", "MemoryType", "MemoryUnit", "Session", "memory_monitor_context"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from nncftools.api.memory_monitor import MemoryMonitor, memory_monitor_context
+    from nncftools.api.memory_type import MemoryType
     from nncftools.session.model import Session
+    from nncftools.units import MemoryUnit
 
 
 def __getattr__(name: str) -> object:

@@ -119,6 +119,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         "wait_all": wait_all,
         "per_process": per_process,
         "max_samples": max_samples,
+        "channel": None,
         "columns": [*metrics, *others],
         "source": source,
         "signal_mask": client.blocked_signals(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,15 @@ from nncftools.files import replacing
 
 if TYPE_CHECKING:
     import pathlib
+    from collections.abc import Sequence
 
     from nncftools.render.view import View
     from nncftools.session.model import Session
+    from nncftools.units import MemoryUnit
+
+_TOTAL = "Total time:"
+_MAXIMUM = "Max memory:"
+_NOTHING = "no samples were recorded"
 
 
 def stem(metric: str, *, from_zero: bool) -> str:
@@ -21,19 +28,50 @@ def stem(metric: str, *, from_zero: bool) -> str:
 
 def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:
     """Write the log of one metric; samples whose figure is unknown are left out. Raises OSError."""
-    from nncftools.session.samples import known
+    pairs = zip(session.samples.time_s, session.samples[metric], strict=True)
+    known = [(time, value) for time, value in pairs if not isnan(value)]
+    zero = known[0][1] if view.from_zero and known else 0.0
+    write_rows([time for time, _ in known], [view.unit.of(value - zero) for _, value in known], view.unit, path)
 
-    values = known(session.samples[metric])
-    zero = values[0] if view.from_zero and values else 0.0
-    rows = [
-        f"{time:.3f} {view.unit.of(value - zero):.3f}\n"
-        for time, value in zip(session.samples.time_s, session.samples[metric], strict=True)
-        if not isnan(value)
-    ]
-    if rows:
-        rows.append(f"Total time: {session.samples.time_s[-1]:.3f}\n")
-        rows.append(f"Max memory: {view.unit.of(max(values) - zero):.3f} ({view.unit})\n")
-    else:
-        rows = ["Total time: no samples were recorded\n", "Max memory: no samples were recorded\n"]
+
+def write_rows(time_s: Sequence[float], values: Sequence[float], unit: MemoryUnit, path: pathlib.Path) -> None:
+    """Write a log of seconds and values in ``unit``. Raises OSError, ValueError for unequal lengths."""
+    rows = [f"{time:.3f} {value:.3f}" for time, value in zip(time_s, values, strict=True)]
+    total, maximum = (f"{time_s[-1]:.3f}", f"{max(values):.3f} ({unit})") if rows else (_NOTHING, _NOTHING)
     with replacing(path) as beside:
-        beside.write_text("".join(rows), encoding="utf-8")
+        beside.write_text("\n".join([*rows, f"{_TOTAL} {total}", f"{_MAXIMUM} {maximum}"]) + "\n", encoding="utf-8")
+
+
+def read(path: pathlib.Path, metric: str, unit: MemoryUnit) -> Session:
+    """Return what a log in ``unit`` holds of one metric. Raises OSError, ValueError for what is no such log."""
+    from nncftools.session.model import Host, SamplerFacts, Session, Start
+    from nncftools.session.peaks import peaks
+    from nncftools.session.samples import TIME, Samples
+
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if line.startswith((_TOTAL, _MAXIMUM)):
+            continue
+        try:
+            time, value = map(float, line.split())
+        except ValueError:
+            raise ValueError(f"{path}: line {number}: seconds and a value expected, found {line[:80]!r}") from None
+        rows.append((time, value * unit.factor))
+    columns = {TIME: array("d", [time for time, _ in rows]), metric: array("d", [value for _, value in rows])}
+    samples = Samples(columns, str(path))
+    return Session(
+        start=Start(utc=""),
+        duration_s=rows[-1][0] if rows else 0.0,
+        host=Host(),
+        sampler=SamplerFacts(),
+        samples=samples,
+        peaks=peaks(samples, []),
+    )
+
+
+def draw(path: pathlib.Path, metric: str, unit: MemoryUnit, picture: pathlib.Path, *, title: str) -> None:
+    """Draw a log in ``unit``. Raises OSError, ValueError for what is no such log."""
+    from nncftools.render import plot
+    from nncftools.render.view import View, label
+
+    plot.draw(read(path, metric, unit), View([metric], unit, title=title or label(metric)), picture)

@@ -17,6 +17,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.sampler import target
 from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved, why_not
 from nncftools.sampler.signals import CAUGHT
+from nncftools.sampler.tree import BESIDE
 
 if TYPE_CHECKING:
     from nncftools.sampler.plan import Plan
@@ -68,6 +69,49 @@ def offers(source: str) -> dict[str, Offer]:
     return found
 
 
+def own_plan(columns: list[str], interval_s: float, *, children: bool) -> Plan:
+    """Return the plan of a recording of this process."""
+    return {
+        "argv": [],
+        "pid": os.getpid(),
+        "interval_s": interval_s,
+        "duration_s": None,
+        "children": children,
+        "wait_all": False,
+        "per_process": False,
+        "max_samples": 1_000_000,
+        "channel": None,
+        "columns": columns,
+        "source": "proc" if sys.platform == "linux" else "psutil",
+        "signal_mask": [],
+    }
+
+
+def start_beside(header: dict[str, Any], plan: Plan, journal: pathlib.Path) -> tuple[int, int]:
+    """Start a sampler that is no child of this process and records it.
+
+    Return two descriptors: a byte written to the first ends the recording; from the second comes a byte with the first
+    sample, and its end when the sampler has ended. Raises OSError.
+    """
+    told, control = os.pipe()
+    status, tell = os.pipe()
+    try:
+        _create(journal, {**header, "plan": {**plan, "pid": os.getpid(), "channel": [told, tell]}})
+        words = [*_interpreter(plan), str(_MAIN), str(journal.absolute()), BESIDE]
+        with open(os.devnull, "rb") as nothing:
+            subprocess.run(words, stdin=nothing, pass_fds=(told, tell), env=target.environment(), check=True)
+    except BaseException as error:
+        os.close(control)
+        os.close(status)
+        if isinstance(error, subprocess.SubprocessError):
+            raise OSError(str(error)) from error
+        raise
+    finally:
+        os.close(told)
+        os.close(tell)
+    return control, status
+
+
 class Sampler:
     """A sampler process, started and waited for; signals are left to the command while it lives.
 
@@ -84,14 +128,7 @@ class Sampler:
         self._plan = plan
         self._process: subprocess.Popen[bytes] | None = None
         self._handlers: dict[int, Any] = {}
-        line = json.dumps({**header, "plan": plan}, separators=(",", ":"))
-        descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(f"{line}\n")
-        except OSError:
-            journal.unlink()
-            raise
+        _create(journal, {**header, "plan": plan})
 
     def __enter__(self) -> Self:
         """Start the sampler. Raises NncfToolsError."""
@@ -99,12 +136,11 @@ class Sampler:
         for number in CAUGHT:
             if signal.getsignal(number) is not signal.SIG_IGN:  # ignored (nohup): stays so for the command, too
                 self._handlers[number] = signal.signal(number, self._heed)
-        isolated = ["-I", "-S"] if self._plan["source"] == "proc" else ["-I"]
         if sys.platform != "win32":  # inherited by the sampler, which takes them when its handlers are in place
             signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, *isolated, str(_MAIN), str(self.journal.absolute())],
+                [*_interpreter(self._plan), str(_MAIN), str(self.journal.absolute())],
                 close_fds=False,  # descriptors that the command is to inherit (a make jobserver's) pass through
                 env=target.environment(),
             )
@@ -167,6 +203,23 @@ def blocked_signals() -> list[int]:
     if sys.platform == "win32":
         return []
     return sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
+def _create(journal: pathlib.Path, header: dict[str, Any]) -> None:
+    """Write the first line of a new journal, or nothing. Raises OSError."""
+    line = json.dumps(header, separators=(",", ":"))
+    descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{line}\n")
+    except OSError:
+        journal.unlink()
+        raise
+
+
+def _interpreter(plan: Plan) -> list[str]:
+    """Return how to start Python for a sampler: psutil needs the site packages, nothing else does."""
+    return [sys.executable, "-I", "-S"] if plan["source"] == "proc" else [sys.executable, "-I"]
 
 
 def _is_complete(journal: pathlib.Path) -> bool:

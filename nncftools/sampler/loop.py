@@ -37,6 +37,11 @@ class Loop:
         return (time.monotonic_ns() - self.start_ns) / NANOSECONDS
 
     @property
+    def is_first_tick(self) -> bool:
+        """Whether no tick came before this one."""
+        return self._ticks == 1
+
+    @property
     def sampling(self) -> bool:
         """Whether a deadline is still to come."""
         return not self._stopped and (self._last_deadline is None or self._next <= self._last_deadline)

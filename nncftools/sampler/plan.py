@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         """Beyond this number, neighbouring samples are merged."""
         columns: list[str]
         """The metrics to record, in the order of the values of a sample line."""
+        channel: list[int] | None
+        """For a recording of its own starter: a descriptor to be told to stop, and one to tell of the first sample."""
         source: str
         """Where figures come from: ``proc`` or ``psutil``."""
         signal_mask: list[int]

@@ -6,7 +6,7 @@ from nncftools.sampler.counters import Counters
 from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved
 from nncftools.sampler.probes.stat import PAGE
 from nncftools.sampler.roster import Roster
-from nncftools.sampler.tree import Tree
+from nncftools.sampler.tree import BESIDE, Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class ProcSource:
         """Return one value per column; ``now_s`` is the time since the session's start."""
         for process in self._young:
             self._roster.identify(process)
+            process.counted = process.command[-1:] != [BESIDE]
         self._young = []
         self._look(now_s)
         if self._tree.out_of_descriptors and not self._warned:
@@ -92,6 +93,7 @@ class ProcSource:
         """Find new descendants; they may still have their parent's name."""
         found = self._tree.refresh()
         for process in found:
+            process.counted = not process.forked_copy  # before exec, a child of vfork(2) shows all that is its parent's
             self._roster.introduce(process, now_s)
         self._young += found
 

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import gc
 import os
-import select
 import signal
 import sys
 import time
@@ -73,6 +72,8 @@ def main(path: str) -> int:
     signals = Signals()
     journal = Journal(path)
     plan = journal.plan()
+    if plan["channel"] is not None:
+        _detach()
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_SETMASK, plan["signal_mask"])
     interrupted = [number for number in signals.take() if number in CAUGHT]
@@ -93,6 +94,11 @@ class Recording:
         self._attached = plan["pid"] is not None
         self._pid = plan["pid"] or 0
         self._exit_watch: list[int] = []
+        self._told: int | None = None
+        self._tell: int | None = None
+        if plan["channel"] is not None:
+            self._told, self._tell = plan["channel"]
+        self._ready: list[int] = []
         self._status: dict[str, int | None] | None = None
         self._figures: dict[str, object] | None = None
         self._over = False
@@ -144,11 +150,14 @@ class Recording:
         values = self._source.sample(now_s)
         self._thinner.add((now_s, values, self._source.each() if self._plan["per_process"] else {}))
         self._journal.flush()
+        if self._tell is not None and self._loop.is_first_tick:
+            os.write(self._tell, b"\n")
 
     def _sleep(self, timeout_s: float | None) -> None:
         if self._exits is not None or (self._attached and not self._exit_watch):
             timeout_s = _LOOK_EVERY_S if timeout_s is None else min(timeout_s, _LOOK_EVERY_S)
-        self._signals.sleep(timeout_s, self._exit_watch)
+        told = [] if self._told is None else [self._told]
+        self._ready = self._signals.sleep(timeout_s, [*self._exit_watch, *told])
 
     def _step(self) -> bool:
         """Do what is to be done between two ticks; return whether the run goes on."""
@@ -160,7 +169,7 @@ class Recording:
             self._heed(number)
         if self._status is not None and not (self._plan["wait_all"] and self._has_descendants()):
             self._over = True
-        if self._attached and (self._has_left() or not self._loop.sampling):
+        if self._attached and (self._has_left() or self._told in self._ready or not self._loop.sampling):
             self._over = True
         if self._figures is None and (self._over or not self._loop.sampling):
             self._protect(self._close)
@@ -192,7 +201,7 @@ class Recording:
     def _has_left(self) -> bool:
         """Return whether the process that we are attached to has ended."""
         if self._exit_watch:
-            return bool(select.select(self._exit_watch, [], [], 0)[0])
+            return self._exit_watch[0] in self._ready
         return not target.is_running(self._pid)
 
     def _close(self) -> None:
@@ -235,6 +244,16 @@ class Recording:
                 self._journal.flush()
             with contextlib.suppress(OSError):
                 os.write(_STANDARD_ERROR, f"nncf-tools: {text}; the command goes on\n".encode())
+
+
+def _detach() -> None:
+    """Become nobody's child, in a session of our own.
+
+    The starter is what is measured: a child would be in its tree, and its CPU time folded into the starter's.
+    """
+    if os.fork():
+        os._exit(0)
+    os.setsid()
 
 
 def _occupy_standard_descriptors() -> None:

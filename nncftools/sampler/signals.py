@@ -43,11 +43,13 @@ class Signals:
         noted, self._noted = self._noted, []
         return noted
 
-    def sleep(self, timeout_s: float | None, descriptors: Sequence[int] = ()) -> None:
-        """Sleep until the time-out, a signal, or one of the descriptors becomes readable."""
+    def sleep(self, timeout_s: float | None, descriptors: Sequence[int] = ()) -> list[int]:
+        """Sleep until the time-out, a signal, or one of the descriptors becomes readable; return those that are."""
         if os.name != "posix":  # select does not take pipes there, and no signal tells of a child's end
             time.sleep(_WINDOWS_SLICE_S if timeout_s is None else min(timeout_s, _WINDOWS_SLICE_S))
-            return
+            return []
         ready, _, _ = select.select([self._wake, *descriptors], [], [], timeout_s)
         if self._wake in ready:
             os.read(self._wake, 4096)
+            ready.remove(self._wake)
+        return ready

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from nncftools.sampler.exits import Exit
 
 UNREADABLE = -1
+BESIDE = "nncf-tools-beside"
+"""The last word of a sampler's command when it records its own starter: it is left out of every tree."""
 _CHUNK = 4096
 _RESCANS = 2
 """The kernel may leave children out of ``children`` when others exit meanwhile (proc(5)): look once more."""
@@ -29,6 +31,7 @@ class Process:
     __slots__ = (
         "alive",
         "command",
+        "counted",
         "cpu_ticks",
         "directory",
         "exit",
@@ -66,6 +69,7 @@ class Process:
         self.command: list[str] = []
         self.forked_copy = False
         self.introduced = False
+        self.counted = True
         self.exit: Exit | None = None
         """What the kernel's exit accounting told of its end."""
         self.files: list[int] = []
@@ -221,7 +225,11 @@ class Tree:
         for pid in of.children():
             if pid not in self._by_pid and pid != self._own and pid != os.getppid():
                 child = self.add(pid, parent)
-                if child is not None:
+                if child is None:
+                    continue
+                if child.command[-1:] == [BESIDE]:
+                    self.remove(child)
+                else:
                     yield child
 
 

@@ -31,6 +31,7 @@ def plan(*argv: str) -> Plan:
         "source": "proc",
         "wait_all": False,
         "per_process": False,
+        "channel": None,
         "max_samples": 1000,
         "signal_mask": client.blocked_signals(),
     }

@@ -61,7 +61,7 @@ class Stat:
             process.cpu_ticks = own_user + own_system
             resident = int(fields[_RSS])
             process.rss = resident
-            if not resident:  # it is ending and has given back its memory
+            if not (resident and process.counted):  # it is ending and has given back its memory, or has none of its own
                 continue
             rss += resident
             vms += int(fields[20])

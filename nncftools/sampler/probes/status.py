@@ -35,7 +35,7 @@ class Status:
             except OSError:
                 process.alive = False
                 continue
-            if b"\nVmRSS:" not in data:  # a zombie
+            if not process.counted or b"\nVmRSS:" not in data:  # a zombie has no VmRSS
                 continue
             counted = True
             for place, key in enumerate(_KEYS):

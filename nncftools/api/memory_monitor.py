@@ -1,0 +1,193 @@
+"""Memory of this program over time: ``MemoryMonitor`` and ``memory_monitor_context``."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import pathlib
+from math import isnan
+from typing import TYPE_CHECKING, Self
+
+from nncftools.api.memory_type import MemoryType
+from nncftools.api.recorder import Recorder
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Sequence
+
+    from nncftools.session.model import Session
+
+    Path = str | os.PathLike[str]
+
+_FROM_ZERO = "_from-zero"
+_SHORTEST_S = 0.001
+_LONGEST_S = 366 * 24 * 3600.0
+
+
+class MemoryMonitor:
+    """Records one type of memory of this program in a process of its own, which no native call holds up.
+
+    Use ``start`` and ``stop``, or a ``with`` block. Several monitors may run at once; none is part of any figure.
+    """
+
+    def __init__(
+        self,
+        interval: float = 0.1,
+        memory_type: MemoryType = MemoryType.RSS,
+        memory_unit: MemoryUnit = MemoryUnit.MiB,
+        include_child_processes: bool | None = None,  # noqa: FBT001 — the signature that users of NNCF's monitor know
+    ) -> None:
+        """Plan to take a sample every ``interval`` seconds, descendants included unless that is False.
+
+        SYSTEM and CGROUP are figures of the whole machine or group in any case. Raises ValueError for an interval that
+        is not between 1 ms and a year.
+        """
+        self.interval = _checked(interval)
+        self.memory_type = MemoryType(memory_type)
+        self.memory_unit = MemoryUnit(memory_unit)
+        self._recorder = Recorder([self.memory_type], interval, children=include_child_processes is not False)
+
+    def start(self, at_exit_fn: Callable[[], object] | None = None) -> Self:
+        """Start, and return when the first sample, the baseline, is taken.
+
+        ``at_exit_fn`` is called at the interpreter's exit, when all data is there. Raises RuntimeError when the monitor
+        runs already, NncfToolsError when no recording can be made.
+        """
+        if self._recorder.is_running:
+            raise RuntimeError("the monitor was started already; stop it first, or use another one")
+        self._recorder.start()
+        _started[self] = at_exit_fn
+        return self
+
+    def stop(self) -> None:
+        """End the recording; does nothing when none runs."""
+        self._recorder.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def session(self) -> Session | None:
+        """All that was recorded, up to now while the monitor runs; None before the start."""
+        return self._recorder.session
+
+    def get_data(self, memory_from_zero: bool = False) -> tuple[list[float], list[float]]:  # noqa: FBT001, FBT002 — the signature that users know
+        """Return seconds since the start, and memory in the monitor's unit; also while it runs.
+
+        Both are empty when nothing was recorded. Samples whose figure is unknown are left out. With
+        ``memory_from_zero``, the first value is subtracted from all.
+        """
+        session = self.session
+        return (
+            ([], [])
+            if session is None
+            else values_of(session, self.memory_type, self.memory_unit, from_zero=memory_from_zero)
+        )
+
+    def save_memory_logs(
+        self,
+        time_values: Sequence[float],
+        memory_values: Sequence[float],
+        save_dir: Path,
+        plot_title: str = "",
+        filename_suffix: str = "",
+    ) -> None:
+        """Write ``{type}_memory_usage{suffix}.txt`` and ``.png`` to the folder ``save_dir``, made if it is missing.
+
+        The text has a row ``time value`` per sample, then ``Total time`` in seconds and ``Max memory`` in the monitor's
+        unit. Without data it says so, and there is no picture. Raises OSError, ValueError for lists of unequal length.
+        """
+        log = pathlib.Path(save_dir) / f"{self.memory_type}_memory_usage{filename_suffix}.txt"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        from nncftools.render import memory_log
+
+        memory_log.write_rows(time_values, memory_values, self.memory_unit, log)
+        if len(time_values):
+            self.save_memory_plot(log, plot_title, filename_suffix)
+
+    def save_memory_plot(self, log_filepath: Path, plot_title: str = "", filename_suffix: str = "") -> None:
+        """Draw a log that ``save_memory_logs`` wrote, beside it as ``{type}_memory_usage{suffix}.png``.
+
+        Raises OSError, and ValueError for a line that is not of such a log.
+        """
+        from nncftools.render import memory_log
+
+        log = pathlib.Path(log_filepath)
+        picture = log.with_name(f"{self.memory_type}_memory_usage{filename_suffix}.png")
+        memory_log.draw(log, self.memory_type, self.memory_unit, picture, title=plot_title)
+
+
+_started: dict[MemoryMonitor, Callable[[], object] | None] = {}
+
+
+@atexit.register
+def _finish_all() -> None:
+    """End all recordings, and only then write what they hold: drawing takes memory."""
+    for monitor in _started:
+        monitor.stop()
+    for at_exit_fn in _started.values():
+        if at_exit_fn is not None:
+            at_exit_fn()
+
+
+class _Data(dict[MemoryType, "float | tuple[list[float], list[float]]"]):
+    """By type of memory, filled when the block has ended: the maximum, or seconds and values."""
+
+
+@contextlib.contextmanager
+def memory_monitor_context(
+    interval: float = 0.1,
+    memory_unit: MemoryUnit = MemoryUnit.MiB,
+    return_max_value: bool = True,  # noqa: FBT001, FBT002 — the signature that users of NNCF's monitor know
+    save_dir: Path | None = None,
+) -> Iterator[_Data]:
+    """Record RSS and SYSTEM of this program during the block, with one sampler.
+
+    Yields a dictionary that is filled when the block ends, also by an exception: by ``MemoryType``, the largest value
+    from zero in ``memory_unit``, or with ``return_max_value=False`` the lists of seconds and values. With ``save_dir``,
+    logs and pictures of both types, absolute and from zero, are written there. Raises NncfToolsError when no recording
+    can be made, ValueError for an interval that is not between 1 ms and a year.
+    """
+    types = (MemoryType.RSS, MemoryType.SYSTEM)
+    recorder = Recorder(types, _checked(interval))
+    data = _Data()
+    recorder.start()
+    try:
+        yield data
+    finally:
+        recorder.stop()
+        session = recorder.session
+        if session is not None:
+            for memory_type in types:
+                times, values = values_of(session, memory_type, memory_unit, from_zero=True)
+                data[memory_type] = max(values, default=0.0) if return_max_value else (times, values)
+                if save_dir is not None:
+                    _save(session, memory_type, memory_unit, save_dir)
+
+
+def values_of(
+    session: Session, memory_type: MemoryType, unit: MemoryUnit, *, from_zero: bool
+) -> tuple[list[float], list[float]]:
+    """Return the known samples of a session: seconds since its start, and values in ``unit``."""
+    pairs = zip(session.samples.time_s, session.samples[memory_type], strict=True)
+    known = [(time, value) for time, value in pairs if not isnan(value)]
+    zero = known[0][1] if known and from_zero else 0.0
+    return [time for time, _ in known], [unit.of(value - zero) for _, value in known]
+
+
+def _save(session: Session, memory_type: MemoryType, unit: MemoryUnit, save_dir: Path) -> None:
+    monitor = MemoryMonitor(memory_type=memory_type, memory_unit=unit)
+    for from_zero in (False, True):
+        values = values_of(session, memory_type, unit, from_zero=from_zero)
+        monitor.save_memory_logs(*values, save_dir, filename_suffix=_FROM_ZERO if from_zero else "")
+
+
+def _checked(interval: float) -> float:
+    """Return the interval; raise ValueError when the sampler could not keep it."""
+    if not _SHORTEST_S <= interval <= _LONGEST_S:
+        raise ValueError(f"interval: seconds from {_SHORTEST_S:g} to a year expected, found {interval!r}")
+    return interval

@@ -1,0 +1,103 @@
+"""A recording of this process and its descendants by a sampler process, from start to session."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import select
+import shutil
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+from nncftools import __version__
+from nncftools.errors import NncfToolsError
+from nncftools.metrics import ALWAYS
+from nncftools.sampler import client
+from nncftools.session.header import header
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.session.model import Session
+
+_READY_WITHIN_S = 30.0
+_ENDS_WITHIN_S = 30.0
+
+
+class Recorder:
+    """Records until it is stopped, or until this process ends in whatever way.
+
+    A child that was forked meanwhile holds a copy that does nothing: the recording is its parent's.
+    """
+
+    def __init__(self, metrics: Sequence[str], interval_s: float, *, children: bool = True) -> None:
+        """Plan to record ``metrics``, and what costs nothing besides, every ``interval_s`` seconds."""
+        self._plan = client.own_plan([*metrics, *ALWAYS], interval_s, children=children)
+        self._folder: pathlib.Path | None = None
+        self._owner = 0
+        self._control = -1
+        self._status = -1
+        self._session: Session | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a recording was started, by this very process, and not stopped."""
+        return self._control >= 0 and self._owner == os.getpid()
+
+    def start(self) -> None:
+        """Start; return when the first sample is taken. Raises NncfToolsError."""
+        self._owner = os.getpid()
+        try:
+            self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"))
+            self._control, self._status = client.start_beside(self._begin(), self._plan, self._journal)
+        except OSError as error:
+            self._clear()
+            raise NncfToolsError(f"the recording could not be started: {error}") from error
+        ready, _, _ = select.select([self._status], [], [], _READY_WITHIN_S)
+        if not ready or not os.read(self._status, 1):
+            self._clear()
+            raise NncfToolsError("the recording could not be started: the sampler ended, or did not answer")
+
+    def stop(self) -> None:
+        """End the recording and keep its session; does nothing when none runs."""
+        if not self.is_running:
+            return
+        with contextlib.suppress(OSError):  # the sampler was killed
+            os.write(self._control, b"\n")
+        select.select([self._status], [], [], _ENDS_WITHIN_S)
+        self._session = self._read()
+        self._clear()
+
+    @property
+    def session(self) -> Session | None:
+        """What was recorded up to now; None before the start."""
+        return self._read() if self.is_running else self._session
+
+    def _read(self) -> Session:
+        from nncftools.session.model import Session
+
+        return Session.load(self._journal)
+
+    @property
+    def _journal(self) -> pathlib.Path:
+        assert self._folder is not None
+        return self._folder / "recording.journal.jsonl"
+
+    def _begin(self) -> dict[str, object]:
+        return header(
+            name="",
+            command=[sys.executable, *sys.argv],
+            cwd=str(pathlib.Path.cwd()),
+            host=client.host(),
+            tool_version=__version__,
+        )
+
+    def _clear(self) -> None:
+        for descriptor in (self._control, self._status):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._control = self._status = -1
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)

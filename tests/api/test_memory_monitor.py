@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nncftools import MemoryMonitor, MemoryType, MemoryUnit, memory_monitor_context
+from tests.conftest import HANGING_S
+
+MIB = 2**20
+TOUCH = "held = bytearray(100 << 20); held[::4096] = b'x' * len(held[::4096])"
+
+
+def program(text: str, folder: pathlib.Path, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run a program that uses the API."""
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+    command = [sys.executable, "-c", text, *map(str, words)]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=HANGING_S
+    )
+
+
+def samplers_of(pid: int) -> list[str]:
+    """Return the samplers that still record a process."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if len(words) > 3 and words[-4].endswith(b"sampler/__main__.py"):
+            journal = pathlib.Path(os.fsdecode(words[-3]))
+            if journal.exists() and f'"pid":{pid},' in journal.read_text():
+                found.append(folder.name)
+    return found
+
+
+class TestData:
+    def test_allocation_from_zero(self, tmp_path: pathlib.Path) -> None:
+        """100 MiB that are touched show as 100 MiB above the baseline, within 1 %."""
+        text = f"""
+import sys, time
+from nncftools import MemoryMonitor
+monitor = MemoryMonitor(interval=0.02).start()
+{TOUCH}
+time.sleep(0.3)
+monitor.stop()
+print(max(monitor.get_data(memory_from_zero=True)[1]))
+"""
+        assert float(program(text, tmp_path).stdout) == pytest.approx(100, rel=0.01)
+
+    def test_no_gap_while_the_interpreter_is_held(self, tmp_path: pathlib.Path) -> None:
+        """A native call that holds the GIL for 2 s holds up no sample; at most 2 intervals lie between any two."""
+        text = """
+import ctypes
+from nncftools import MemoryMonitor
+monitor = MemoryMonitor(interval=0.1).start()
+ctypes.PyDLL(None).usleep(2_000_000)
+monitor.stop()
+times, _ = monitor.get_data()
+print(len(times), max(b - a for a, b in zip(times, times[1:])))
+"""
+        number, gap_s = program(text, tmp_path).stdout.split()
+
+        assert int(number) >= 19
+        assert float(gap_s) <= 0.2
+
+    def test_unit_and_baseline(self) -> None:
+        """Values are in the unit asked for; from zero, the first is 0; times rise from the start."""
+        with MemoryMonitor(interval=0.01, memory_unit=MemoryUnit.KiB) as monitor:
+            time.sleep(0.05)
+        times, values = monitor.get_data()
+        _, from_zero = monitor.get_data(memory_from_zero=True)
+
+        assert times == sorted(times)
+        assert len(times) == len(values) > 1
+        assert values[0] * 1024 > 5 * MIB
+        assert from_zero[0] == 0
+
+    def test_while_it_runs(self) -> None:
+        """Data can be had before the end, and the baseline is there when start returns."""
+        monitor = MemoryMonitor(interval=0.02)
+        before = monitor.get_data()
+        monitor.start()
+        at_once = monitor.get_data()
+        time.sleep(0.1)
+        later = monitor.get_data()
+        monitor.stop()
+
+        assert before == ([], [])
+        assert 1 <= len(at_once[0]) < len(later[0]) <= len(monitor.get_data()[0])
+
+    def test_children(self, tmp_path: pathlib.Path) -> None:
+        """Descendants count, unless they are not wanted."""
+        child = [sys.executable, "-S", "-c", f"{TOUCH}; import time; time.sleep(0.5)"]
+        with (
+            MemoryMonitor(interval=0.02) as family,
+            MemoryMonitor(interval=0.02, include_child_processes=False) as alone,
+        ):
+            subprocess.run(child, cwd=tmp_path, check=True)
+
+        assert max(family.get_data(memory_from_zero=True)[1]) > 95
+        assert max(alone.get_data(memory_from_zero=True)[1]) < 20
+
+    def test_monitors_do_not_see_each_other(self) -> None:
+        """Several monitors run at once, and their samplers are in no figure."""
+        with MemoryMonitor(interval=0.01) as first:
+            monitors = [MemoryMonitor(interval=0.05, memory_type=kind).start() for kind in MemoryType]
+            time.sleep(0.3)
+            for monitor in monitors:
+                monitor.stop()
+
+        assert max(first.get_data(memory_from_zero=True)[1]) < 10
+
+    def test_every_type(self) -> None:
+        """Each type of memory can be recorded, and RSS is what it is elsewhere."""
+        with MemoryMonitor(interval=0.02, memory_type=MemoryType.ANON) as monitor:
+            time.sleep(0.1)
+        session = monitor.session
+
+        assert session is not None
+        assert session.samples.metrics[0] == "anon"
+        assert session.attached_to == os.getpid()
+
+
+class TestLife:
+    def test_started_twice(self) -> None:
+        """A monitor that runs cannot be started, and can be once it was stopped."""
+        with MemoryMonitor(interval=0.05) as monitor, pytest.raises(RuntimeError, match="already"):
+            monitor.start()
+        monitor.start()
+        monitor.stop()
+        monitor.stop()
+
+        assert len(monitor.get_data()[0]) >= 1
+
+    @pytest.mark.parametrize("interval", [0, -1, float("nan"), float("inf"), 1e-6])
+    def test_interval(self, interval: float) -> None:
+        """An interval that cannot be kept is refused at once."""
+        with pytest.raises(ValueError, match="interval"):
+            MemoryMonitor(interval=interval)
+
+    def test_at_exit(self, tmp_path: pathlib.Path) -> None:
+        """At the interpreter's exit all recordings end before the first function is called, in the order of starts."""
+        text = """
+import time
+from functools import partial
+from nncftools import MemoryMonitor
+def tell(name, monitor):
+    print(name, len(monitor.get_data()[0]) > 1, monitor.session.finished)
+monitors = [MemoryMonitor(interval=0.02) for _ in range(2)]
+for name, monitor in zip("ab", monitors):
+    monitor.start(at_exit_fn=partial(tell, name, monitor))
+time.sleep(0.1)
+"""
+        assert program(text, tmp_path).stdout == "a True True\nb True True\n"
+
+    @pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), 9)", "os.abort()"])
+    def test_no_sampler_outlives_a_crash(self, tmp_path: pathlib.Path, end: str) -> None:
+        """However the program ends, its sampler notices and ends."""
+        text = f"""
+import os
+from nncftools import MemoryMonitor
+monitor = MemoryMonitor(interval=0.02).start()
+print(os.getpid(), flush=True)
+{end}
+"""
+        pid = int(program(text, tmp_path).stdout)
+        deadline = time.monotonic() + HANGING_S
+        while samplers_of(pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def test_killed_sampler(self) -> None:
+        """When the sampler is killed, what it recorded stays, the session says so, and the program goes on."""
+        monitor = MemoryMonitor(interval=0.02).start()
+        time.sleep(0.1)
+        (sampler,) = samplers_of(os.getpid())
+        os.kill(int(sampler), signal.SIGKILL)
+        time.sleep(0.1)
+        monitor.stop()
+        session = monitor.session
+
+        assert session is not None
+        assert len(monitor.get_data()[0]) >= 1
+        assert not session.finished
+        assert "the recorder was killed" in session.warnings[0]
+
+    def test_fork(self) -> None:
+        """A forked child ends without touching its parent's recording."""
+        monitor = MemoryMonitor(interval=0.02).start()
+        child = os.fork()
+        if child == 0:
+            monitor.stop()
+            os._exit(0)
+        os.waitpid(child, 0)
+        before = len(monitor.get_data()[0])
+        time.sleep(0.1)
+        monitor.stop()
+
+        assert len(monitor.get_data()[0]) > before
+
+    def test_import_is_light(self, tmp_path: pathlib.Path) -> None:
+        """Importing the package loads nothing from elsewhere."""
+        text = "import sys, nncftools, json; print(json.dumps(sorted(sys.modules)))"
+        loaded = {name.partition(".")[0] for name in json.loads(program(text, tmp_path).stdout)}
+
+        assert loaded & {"numpy", "matplotlib", "pandas", "psutil", "msgspec", "rich", "typer"} == set()
+
+
+class TestLogs:
+    def test_text(self, tmp_path: pathlib.Path) -> None:
+        """A log has a row per sample, the total time and the maximum with its unit; the picture lies beside it."""
+        monitor = MemoryMonitor(memory_unit=MemoryUnit.GB)
+        monitor.save_memory_logs([0.0, 0.5], [1.0, 2.25], str(tmp_path / "new"), filename_suffix="_x")
+
+        assert (tmp_path / "new/rss_memory_usage_x.txt").read_text() == (
+            "0.000 1.000\n0.500 2.250\nTotal time: 0.500\nMax memory: 2.250 (GB)\n"
+        )
+        assert (tmp_path / "new/rss_memory_usage_x.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_nothing(self, tmp_path: pathlib.Path) -> None:
+        """Without data two lines say so, and there is no picture."""
+        MemoryMonitor().save_memory_logs(*MemoryMonitor().get_data(), tmp_path)
+
+        assert len((tmp_path / "rss_memory_usage.txt").read_text().splitlines()) == 2
+        assert [path.name for path in tmp_path.iterdir()] == ["rss_memory_usage.txt"]
+
+    def test_drawn_again(self, tmp_path: pathlib.Path) -> None:
+        """A saved log can be drawn again; what is no log is refused by its line."""
+        monitor = MemoryMonitor()
+        monitor.save_memory_logs([0.0, 0.5], [-1.0, 2.25], tmp_path, plot_title="A title")
+        (tmp_path / "rss_memory_usage.png").unlink()
+        monitor.save_memory_plot(tmp_path / "rss_memory_usage.txt", "A title")
+        (tmp_path / "bad.txt").write_text("0 1\nnonsense\n")
+
+        assert (tmp_path / "rss_memory_usage.png").exists()
+        with pytest.raises(ValueError, match=r"bad\.txt: line 2: seconds and a value expected"):
+            monitor.save_memory_plot(tmp_path / "bad.txt")
+
+
+class TestContext:
+    def test_maximum(self, tmp_path: pathlib.Path) -> None:
+        """After the block, the largest values of RSS and SYSTEM above the baseline are there, and eight files."""
+        with memory_monitor_context(interval=0.02, save_dir=tmp_path) as data:
+            held = bytearray(50 * MIB)
+            held[::4096] = b"x" * len(held[::4096])
+            time.sleep(0.15)
+            inside = dict(data)
+        del held
+
+        assert inside == {}
+        assert data[MemoryType.RSS] == pytest.approx(50, rel=0.03)
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+            f"{kind}_memory_usage{zero}.{ending}"
+            for kind in ("rss", "system")
+            for zero in ("", "_from-zero")
+            for ending in ("png", "txt")
+        )
+
+    def test_lists(self) -> None:
+        """Instead of the maximum, seconds and values can be had."""
+        with memory_monitor_context(interval=0.02, return_max_value=False) as data:
+            time.sleep(0.1)
+        found = data[MemoryType.SYSTEM]
+
+        assert isinstance(found, tuple)
+        assert len(found[0]) == len(found[1]) > 1
+        assert found[1][0] == 0
+
+    def test_exception(self) -> None:
+        """An exception passes through, and the data up to it is there."""
+        with pytest.raises(KeyError, match="mine"), memory_monitor_context(interval=0.02) as data:
+            raise KeyError("mine")
+        assert set(data) == {MemoryType.RSS, MemoryType.SYSTEM}
