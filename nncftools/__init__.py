@@ -9,16 +9,29 @@ _HOME_OF = {
     "MemoryMonitor": "nncftools.api.memory_monitor",
     "MemoryType": "nncftools.api.memory_type",
     "MemoryUnit": "nncftools.units",
+    "Profiler": "nncftools.api.profiler",
+    "QEffMemoryProfiler": "nncftools.api.qeff",
     "Session": "nncftools.session.model",
+    "load_ipython_extension": "nncftools.api.notebook",
     "memory_monitor_context": "nncftools.api.memory_monitor",
 }
 
-__all__ = ["MemoryMonitor", "MemoryType", "MemoryUnit", "Session", "memory_monitor_context"]
+__all__ = [
+    "MemoryMonitor",
+    "MemoryType",
+    "MemoryUnit",
+    "Profiler",
+    "QEffMemoryProfiler",
+    "Session",
+    "memory_monitor_context",
+]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nncftools.api.memory_monitor import MemoryMonitor, memory_monitor_context
     from nncftools.api.memory_type import MemoryType
+    from nncftools.api.profiler import Profiler
+    from nncftools.api.qeff import QEffMemoryProfiler
     from nncftools.session.model import Session
     from nncftools.units import MemoryUnit
 

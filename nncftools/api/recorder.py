@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from nncftools.session.model import Session
 
+_SHORTEST_S = 0.001
+_LONGEST_S = 366 * 24 * 3600.0
 _READY_WITHIN_S = 30.0
 _ENDS_WITHIN_S = 30.0
 
@@ -33,7 +35,12 @@ class Recorder:
     """
 
     def __init__(self, metrics: Sequence[str], interval_s: float, *, children: bool = True) -> None:
-        """Plan to record ``metrics``, and what costs nothing besides, every ``interval_s`` seconds."""
+        """Plan to record ``metrics``, and what costs nothing besides, every ``interval_s`` seconds.
+
+        Raises ValueError for an interval that is not from 1 ms to a year.
+        """
+        if not _SHORTEST_S <= interval_s <= _LONGEST_S:
+            raise ValueError(f"interval: seconds from {_SHORTEST_S:g} to a year expected, found {interval_s!r}")
         self._plan = client.own_plan([*metrics, *ALWAYS], interval_s, children=children)
         self._folder: pathlib.Path | None = None
         self._owner = 0

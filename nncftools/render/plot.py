@@ -11,7 +11,7 @@ from matplotlib.ticker import StrMethodFormatter
 from nncftools.analysis.series import drawn
 from nncftools.analysis.summary import level
 from nncftools.files import replacing
-from nncftools.render.style import LINES, PALETTE, figure, time_axis
+from nncftools.render.style import FAINT, LINES, PALETTE, SHADES, figure, time_axis
 from nncftools.render.view import View, command_text, label, printable, shortened
 from nncftools.session.samples import known
 from nncftools.units import seconds_text
@@ -29,6 +29,9 @@ _TITLE_LINE = 95
 _FEW = 40
 """Samples up to this number are drawn as points as well."""
 _ROOM_ABOVE = 1.14
+_OPERATION = 30
+_ROOM_PER_CHARACTER = 0.009
+"""Of the picture's width."""
 _LEGEND_COLUMNS = 3
 _ROOM_BELOW = 0.04
 
@@ -38,6 +41,7 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
     drawing, axes = figure()
     for place in range(len(view.metrics)):
         _draw_metric(axes, session, view, place)
+    _shade_operations(axes, session)
     time_axis(axes, session.duration_s)
     zero = " above the first sample" if view.from_zero else ""
     axes.set_ylabel(f"Memory{zero} ({view.unit})")
@@ -57,6 +61,27 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
     with replacing(path) as beside, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # drawn as boxes
         drawing.savefig(beside, format=path.suffix[1:].lower())
+
+
+def _shade_operations(axes: Axes, session: Session) -> None:
+    """Shade the outermost operations in turn, and write their names at the top, upright where there is no room."""
+    outer = [phase for phase in session.phases if phase.depth == 0]
+    for place, phase in enumerate(outer):
+        axes.axvspan(phase.start_s, phase.end_s, color=SHADES[place % len(SHADES)], zorder=0, linewidth=0)
+        wide = phase.duration_s > session.duration_s * _ROOM_PER_CHARACTER * len(phase.name)
+        axes.annotate(
+            shortened(printable(phase.name), _OPERATION),
+            (phase.start_s, 1),
+            xytext=(3, -3),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points",
+            rotation=0 if wide else 90,
+            ha="left",
+            va="top",
+            fontsize=8,
+            color=FAINT,
+            parse_math=False,
+        )
 
 
 def _draw_metric(axes: Axes, session: Session, view: View, place: int) -> None:

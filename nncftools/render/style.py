@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito: tells apart also for the colour-blind. Yellow is left out: too light on white."""
+SHADES = ("#f2f2f2", "#e4ecf4")
+"""Behind operations, in turn."""
+FAINT = "#5f6368"
 LINES = ("-", "--")
 """For more metrics than there are colours."""
 _SIZE = (10.0, 4.8)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _TITLE = 200
 _NAME = 24
+_OPERATION = 40
 _FIRST_COLUMN = 12
 _WIDE = 1.02
 _UNBOUNDED = 10_000
@@ -38,6 +39,7 @@ def report(session: Session, view: View) -> RenderableType:
         Text(),
         _Memory(session, view),
         Text(),
+        *_operations(session, view.unit),
         _facts(session, view.unit),
         *_warnings(session, view.unit),
     )
@@ -124,6 +126,28 @@ def _cells(of: Level, unit: MemoryUnit) -> Iterator[Text]:
 def _signed(size: float | None, unit: MemoryUnit) -> str:
     text = unit.text(size)
     return f"+{text}" if size is not None and size > 0 else text
+
+
+def _operations(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
+    """Yield a table of what was marked, inner operations indented."""
+    phases = session.phases
+    if not phases:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("Operation", min_width=_FIRST_COLUMN, overflow="fold")
+    for heading in ("from", "lasts", f"RSS peak, {unit}", "Delta", "CPU"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for phase in phases:
+        table.add_row(
+            Text("  " * phase.depth + shortened(printable(phase.name), _OPERATION)),
+            Text(seconds_text(phase.start_s)),
+            Text(seconds_text(phase.duration_s)),
+            Text(unit.text(phase.rss_peak)),
+            Text(_signed(phase.delta, unit)),
+            Text(seconds_text(phase.cpu_s)),
+        )
+    yield table
+    yield Text()
 
 
 def _facts(session: Session, unit: MemoryUnit) -> Table:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     import os
     import pathlib
 
+    import pandas as pd
+
+    from nncftools.session.phases import Phase
+
 FORMAT = "nncf-tools-session"
 VERSION = 1
 """1: first version (2026-11)."""
@@ -174,6 +178,23 @@ class Session(msgspec.Struct, kw_only=True, dict=True):
         from nncftools.session.store import load
 
         return load(path)
+
+    @property
+    def phases(self) -> list[Phase]:
+        """What each marked operation cost, in the order of their starts."""
+        from nncftools.session.phases import phases
+
+        return phases(self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the samples as a table: a column per metric, indexed by the seconds since the start (``time_s``).
+
+        Bytes and seconds; NaN is unknown.
+        """
+        import pandas as pd
+
+        index = pd.Index(self.samples.time_s, name="time_s", dtype=float)
+        return pd.DataFrame({name: self.samples[name] for name in self.samples.metrics}, index=index, dtype=float)
 
     def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Write the session, gzipped when the name ends in ``.gz``, and return the path.

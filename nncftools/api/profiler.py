@@ -1,0 +1,115 @@
+"""``Profiler``: what each operation of a program costs, recorded by a process of its own."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import html
+import io
+import pathlib
+import tempfile
+from typing import TYPE_CHECKING, Any, Self
+
+from nncftools.api.recorder import Recorder
+from nncftools.errors import NncfToolsError
+from nncftools.marks.log import MarkLog
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from nncftools.session.model import Session
+
+_METRICS = ("rss", "vms", "system")
+_WIDTH = 100
+
+
+class Profiler:
+    """Records this program and its descendants, and the operations that it names.
+
+    ``with Profiler() as p:``, inside of it ``with p.operation("export"):`` or ``p.mark("export")``, and
+    ``@p.operation("compile")`` before a function. Then ``p.report()``, ``p.plot("run.png")``, ``p.session``.
+    """
+
+    def __init__(self, interval: float = 0.05, *, include_children: bool = True) -> None:
+        """Plan to take a sample every ``interval`` seconds. Raises ValueError unless it is from 1 ms to a year."""
+        self._recorder = Recorder(_METRICS, interval, children=include_children)
+        self._log = MarkLog()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a recording was started and not stopped."""
+        return self._recorder.is_running
+
+    def start(self) -> Self:
+        """Start; the first sample is taken when it returns. Raises RuntimeError when it runs, NncfToolsError."""
+        if self.is_running:
+            raise RuntimeError("the profiler was started already")
+        self._log = MarkLog()
+        self._recorder.start()
+        return self
+
+    def stop(self) -> None:
+        """End the recording; does nothing when none runs."""
+        self._recorder.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def mark(self, name: str) -> None:
+        """Begin an operation that the next ``mark`` on its level ends; nearly free when nothing is recorded."""
+        if self._recorder.is_running:
+            self._log.mark(name)
+
+    @contextlib.contextmanager
+    def operation(self, name: str) -> Iterator[None]:
+        """Name an operation: a ``with`` block, or a function that this decorates; an exception ends it, too."""
+        with self._log.operation(name) if self._recorder.is_running else contextlib.nullcontext():
+            yield
+
+    @property
+    def session(self) -> Session:
+        """All that was recorded, with its marks; up to now while it runs. Raises NncfToolsError before the start."""
+        session = self._recorder.session
+        if session is None:
+            raise NncfToolsError("nothing was recorded: start the profiler first")
+        session.marks = self._log.marks(session.start.monotonic_ns or 0)
+        return session
+
+    def report(self) -> str:
+        """Return the figures of the run and of its operations as text. Raises NncfToolsError before the start."""
+        from rich.console import Console
+
+        from nncftools.render import text
+        from nncftools.render.view import View
+
+        console = Console(file=io.StringIO(), width=_WIDTH, highlight=False, color_system=None)
+        with console.capture() as captured:
+            console.print(text.report(self.session, View(_METRICS)))
+        return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+    def plot(self, path: str | os.PathLike[str]) -> pathlib.Path:
+        """Draw memory over time with the operations, to a .png, .svg or .pdf file, and return its path.
+
+        Raises NncfToolsError before the start, OSError.
+        """
+        from nncftools.render import plot
+        from nncftools.render.view import View
+
+        picture = pathlib.Path(path)
+        plot.draw(self.session, View(["rss"]), picture)
+        return picture
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: ANN401, FBT001 — as IPython calls it
+        """Show the report in a terminal."""
+        printer.text(self.report())
+
+    def _repr_html_(self) -> str:
+        """Show the picture and the report in a notebook."""
+        with tempfile.TemporaryDirectory() as folder:
+            picture = self.plot(pathlib.Path(folder) / "run.png").read_bytes()
+        image = base64.b64encode(picture).decode()
+        return f'<img src="data:image/png;base64,{image}" width="900"><pre>{html.escape(self.report())}</pre>'

@@ -1,0 +1,1 @@
+"""Operations that a program names while it is recorded."""

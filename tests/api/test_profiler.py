@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pathlib
+import threading
+import time
+
+import pytest
+
+from nncftools import Profiler
+from nncftools.errors import NncfToolsError
+from tests.made_up import MIB
+
+
+def touch(size_mib: int) -> bytearray:
+    """Return memory that is really there."""
+    held = bytearray(size_mib * MIB)
+    held[::4096] = b"x" * len(held[::4096])
+    return held
+
+
+def test_operations_keep_name_depth_and_order() -> None:
+    """Blocks, marks and decorated functions are phases; a repeated name is two, an inner one is deeper."""
+    profiler = Profiler(0.01)
+
+    @profiler.operation("compile")
+    def compiled() -> int:
+        """Return a number."""
+        return 5
+
+    with profiler:
+        with profiler.operation("export"):
+            profiler.mark("read")
+            profiler.mark("write")
+        results = [compiled(), compiled()]
+    phases = profiler.session.phases
+
+    assert results == [5, 5]
+    assert compiled.__name__ == "compiled"
+    assert [(phase.name, phase.depth) for phase in phases] == [
+        ("export", 0),
+        ("read", 1),
+        ("write", 1),
+        ("compile", 0),
+        ("compile", 0),
+    ]
+    assert phases[1].end_s == phases[2].start_s
+    assert phases[2].end_s <= phases[0].end_s
+
+
+def test_memory_of_an_operation() -> None:
+    """What an operation allocates is its delta, also when it comes twice."""
+    with Profiler(0.01) as profiler:
+        held = []
+        for _ in range(2):
+            with profiler.operation("grow"):
+                held.append(touch(40))
+                time.sleep(0.05)
+    grown = [phase.delta for phase in profiler.session.phases]
+
+    assert len(held) == 2
+    assert grown == [pytest.approx(40 * MIB, rel=0.05)] * 2
+
+
+def test_exception_ends_an_operation() -> None:
+    """An exception passes through and ends its operation."""
+    with Profiler(0.01) as profiler:
+        with pytest.raises(KeyError, match="mine"), profiler.operation("fails"):
+            raise KeyError("mine")
+        time.sleep(0.05)
+    (phase,) = profiler.session.phases
+
+    assert phase.end_s < profiler.session.duration_s
+
+
+def test_threads_nest_their_own() -> None:
+    """An operation of another thread is not inside of the main thread's."""
+    with Profiler(0.01) as profiler, profiler.operation("main"):
+        thread = threading.Thread(target=lambda: profiler.mark("other"))
+        thread.start()
+        thread.join()
+
+    assert [(phase.name, phase.depth) for phase in profiler.session.phases] == [("main", 0), ("other", 0)]
+
+
+def test_without_a_recording() -> None:
+    """When nothing is recorded, operations do nothing, and asking for the session says what to do."""
+    profiler = Profiler()
+    with profiler.operation("unseen"):
+        profiler.mark("unseen")
+
+    with pytest.raises(NncfToolsError, match="start the profiler first"):
+        _ = profiler.session
+
+
+def test_report_picture_and_page(tmp_path: pathlib.Path) -> None:
+    """The report names the operations, the picture is drawn, and a notebook gets both."""
+    with Profiler(0.01) as profiler, profiler.operation("<export>"):
+        time.sleep(0.05)
+    picture = profiler.plot(tmp_path / "run.svg")
+
+    assert "<export>" in profiler.report()
+    assert picture.read_bytes().startswith(b"<?xml")
+    assert "&lt;export&gt;" in profiler._repr_html_()
+
+
+def test_started_twice() -> None:
+    """A profiler that runs cannot be started, and records anew once it was stopped."""
+    with Profiler(0.01) as profiler:
+        profiler.mark("first")
+        with pytest.raises(RuntimeError, match="already"):
+            profiler.start()
+    with profiler:
+        profiler.mark("second")
+
+    assert [mark.name for mark in profiler.session.marks] == ["second"]
+
+
+def test_session_as_a_table() -> None:
+    """A session becomes a pandas table with a column per metric, indexed by seconds."""
+    with Profiler(0.01) as profiler:
+        time.sleep(0.05)
+    table = profiler.session.to_pandas()
+
+    assert table.index.name == "time_s"
+    assert list(table.columns) == profiler.session.samples.metrics
+    assert len(table) == len(profiler.session.samples)
+    assert table["rss"].max() == profiler.session.peaks["rss"].sampled

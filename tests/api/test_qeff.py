@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import pathlib
+import subprocess
+import sys
+import time
+from math import isnan
+
+import pytest
+
+from nncftools import QEffMemoryProfiler
+from tests.api.test_profiler import touch
+
+
+@pytest.fixture(scope="module")
+def profiler(tmp_path_factory: pytest.TempPathFactory) -> QEffMemoryProfiler:
+    """Record three operations, of which two have one name and the first holds the peak."""
+    of = QEffMemoryProfiler(
+        sampling_interval=0.01,
+        output_file=str(tmp_path_factory.mktemp("qeff") / "my_profile.png"),
+        verbose=True,
+        enable_cpu_monitoring=True,
+        enable_disk_monitoring=True,
+    )
+    of.start_monitoring()
+    of.mark_operation("Model Loading")
+    held = touch(60)
+    time.sleep(0.05)
+    del held
+    of.mark_operation("Export")
+    kept = touch(20)
+    time.sleep(0.05)
+    of.mark_segment("Export")
+    file = pathlib.Path(of.output_file).with_name("written")
+    script = f"f = open({str(file)!r}, 'wb'); f.write(b'x' * (8 << 20)); f.flush(); import os; os.fsync(f.fileno())"
+    subprocess.run([sys.executable, "-S", "-c", script], check=True)
+    time.sleep(0.05)
+    of.stop_monitoring()
+    del kept
+    return of
+
+
+def test_data_is_synchronized(profiler: QEffMemoryProfiler) -> None:
+    """All lists have a value per sample; the first rates are unknown."""
+    data = profiler.get_synchronized_data()
+
+    assert list(data) == [
+        "timestamps",
+        "rss_memory",
+        "vms_memory",
+        "cpu_usage",
+        "disk_read_bytes",
+        "disk_write_bytes",
+        "disk_read_rate",
+        "disk_write_rate",
+    ]
+    assert {len(values) for values in data.values()} == {len(profiler.samples)}
+    assert isnan(data["cpu_usage"][0])
+    assert data["timestamps"] == sorted(data["timestamps"])
+
+
+def test_child_io_counts(profiler: QEffMemoryProfiler) -> None:
+    """What a child process wrote is there, and stays when it has ended."""
+    written = profiler.get_synchronized_data()["disk_write_bytes"]
+
+    assert written == sorted(written)
+    assert written[-1] >= 8
+
+
+def test_peak(profiler: QEffMemoryProfiler) -> None:
+    """The peak is in MB, and in the operation that held it."""
+    assert profiler.peak_rss == pytest.approx(max(sample.rss_mb for sample in profiler.samples), rel=0.02)
+    assert profiler.peak_operation == "Model Loading"
+
+
+def test_repeated_names_are_two_operations(profiler: QEffMemoryProfiler) -> None:
+    """Marks keep their order; each phase has what it grew by itself."""
+    first, second = (phase for phase in profiler.session.phases if phase.name == "Export")
+
+    assert [name for _, name in profiler.operations] == ["Model Loading", "Export", "Export", "Completion"]
+    assert (first.delta or 0) > (second.delta or 0) + 10e6
+
+
+def test_samples(profiler: QEffMemoryProfiler) -> None:
+    """Each sample has its moment and figures by name."""
+    sample = profiler.samples[1]
+
+    assert abs((dt.datetime.now(dt.UTC) - sample.timestamp).total_seconds()) < 600
+    assert 5 < sample.rss_mb < sample.vms_mb
+
+
+def test_report_and_graph(profiler: QEffMemoryProfiler) -> None:
+    """The report has peak, statistics and timeline; the picture goes to the file that was asked for."""
+    report = profiler.stop_and_save()
+
+    assert "Peak during:    Model Loading" in report
+    assert "Model Loading (" in report
+    assert report.count("- Export (") == 2
+    assert "<- Peak" in report
+    assert pathlib.Path(profiler.output_file).read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_not_monitored_is_unknown() -> None:
+    """CPU and disk that are not monitored are NaN, not 0."""
+    of = QEffMemoryProfiler(sampling_interval=0.01, enable_cpu_monitoring=False, enable_disk_monitoring=False)
+    of.start_monitoring()
+    of.start_monitoring()
+    time.sleep(0.03)
+    of.stop_monitoring()
+    of.stop_monitoring()
+    data = of.get_synchronized_data()
+
+    assert all(isnan(value) for name in ("cpu_usage", "disk_read_bytes", "disk_write_rate") for value in data[name])
+
+
+def test_verbose(caplog: pytest.LogCaptureFixture) -> None:
+    """With verbose, marks are logged."""
+    with caplog.at_level(logging.INFO):
+        QEffMemoryProfiler(verbose=True).mark_operation("Export")
+
+    assert "operation: Export" in caplog.text

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nncftools.session.model import Mark, Session
+from tests.made_up import mib, session
+
+
+def marked(*marks: Mark, **columns: Any) -> Session:  # noqa: ANN401 — columns
+    """Return a session of one sample each half second with marks."""
+    of = session(columns or {"rss": mib(100, 300, 200)})
+    of.marks = list(marks)
+    return of
+
+
+def mark(name: str, start_s: float, **fields: Any) -> Mark:  # noqa: ANN401 — any field
+    """Return a mark."""
+    return Mark(name=name, start_s=start_s, **fields)
+
+
+@pytest.mark.parametrize(
+    ("marks", "ends"),
+    [
+        ([mark("a", 0), mark("b", 0.5)], [0.5, 1.0]),
+        ([mark("a", 0, end_s=0.2), mark("b", 0.5)], [0.2, 1.0]),
+        ([mark("a", 0), mark("in", 0.2, depth=1), mark("b", 0.5)], [0.5, 0.5, 1.0]),
+        ([mark("a", 0, pid=1), mark("b", 0.5, pid=2)], [1.0, 1.0]),
+        ([mark("a", 0), mark("a", 0.5)], [0.5, 1.0]),
+        ([mark("late", 5)], [5]),
+    ],
+    ids=["next mark", "own end", "nested", "other process", "same name", "after the end"],
+)
+def test_ends(marks: list[Mark], ends: list[float]) -> None:
+    """An operation ends by itself, at the next mark of its process on its level or above, or with the session."""
+    assert [phase.end_s for phase in marked(*marks).phases] == ends
+
+
+def test_in_time_order() -> None:
+    """Phases are in the order of their starts, the outer one first."""
+    of = marked(mark("b", 0.5), mark("in", 0.0, depth=1), mark("a", 0.0))
+
+    assert [phase.name for phase in of.phases] == ["a", "in", "b"]
+
+
+def test_memory() -> None:
+    """Start and end are the nearest samples, the peak is the largest one meanwhile."""
+    (phase,) = marked(mark("a", 0.1, end_s=0.9)).phases
+
+    assert (phase.rss_start, phase.rss_peak, phase.rss_end) == tuple(mib(100, 300, 200))
+    assert phase.delta == mib(100)[0]
+
+
+def test_no_sample_meanwhile() -> None:
+    """An operation between two samples has no peak of its own."""
+    (phase,) = marked(mark("a", 0.1, end_s=0.2)).phases
+
+    assert (phase.rss_peak, phase.delta) == (None, 0)
+
+
+def test_counters_are_interpolated() -> None:
+    """What was spent is read from straight lines between samples, and never more than was spent in all."""
+    of = marked(
+        mark("half", 0.25, end_s=0.75), mark("all", 0, end_s=9), cpu_user=[0, 1, 2], cpu_system=[0, 0, 2], rss=[1, 1, 1]
+    )
+    half, whole = sorted(of.phases, key=lambda phase: phase.duration_s)
+
+    assert half.cpu_s == pytest.approx(2)
+    assert whole.cpu_s == 4
+
+
+def test_unknown() -> None:
+    """What was not recorded is unknown."""
+    (phase,) = marked(mark("a", 0)).phases
+
+    assert (phase.cpu_s, phase.read_bytes) == (None, None)
