@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nncftools.session.peaks import mark_of_tree
 from nncftools.session.samples import known
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ def largest_process(session: Session) -> Largest | None:
     floor = session.sampler.peak_rss or 0
     found = []
     for process in session.processes:
-        limit = process.high_water_limit or 0
-        mark = max(process.high_water_mark or 0, limit if alone and not process.accounted and limit > floor else 0)
+        of_tree = mark_of_tree(process, floor) if alone and not process.accounted else 0
+        mark = max(process.high_water_mark or 0, of_tree)
         found.append(Largest(process, max(mark, process.peak_rss or 0), mark >= (process.peak_rss or 0)))
     largest = max(found, key=lambda found: found.size, default=None)
     return largest if largest is not None and largest.size else None

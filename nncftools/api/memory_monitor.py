@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import pathlib
 from math import isnan
 from typing import TYPE_CHECKING, Self
@@ -13,7 +14,6 @@ from nncftools.api.recorder import Recorder
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator, Sequence
 
     from nncftools.session.model import Session
@@ -55,7 +55,7 @@ class MemoryMonitor:
         if self._recorder.is_running:
             raise RuntimeError("the monitor was started already; stop it first, or use another one")
         self._recorder.start()
-        _started[self] = at_exit_fn
+        _started[self] = (os.getpid(), at_exit_fn)
         return self
 
     def stop(self) -> None:
@@ -119,7 +119,8 @@ class MemoryMonitor:
         memory_log.draw(log, self.memory_type, self.memory_unit, picture, title=plot_title)
 
 
-_started: dict[MemoryMonitor, Callable[[], object] | None] = {}
+_started: dict[MemoryMonitor, tuple[int, Callable[[], object] | None]] = {}
+"""The process that started each monitor (a forked child exits, too), and what it wants called at exit."""
 
 
 @atexit.register
@@ -127,8 +128,8 @@ def _finish_all() -> None:
     """End all recordings, and only then write what they hold: drawing takes memory."""
     for monitor in _started:
         monitor.stop()
-    for at_exit_fn in _started.values():
-        if at_exit_fn is not None:
+    for owner, at_exit_fn in _started.values():
+        if at_exit_fn is not None and owner == os.getpid():
             at_exit_fn()
 
 

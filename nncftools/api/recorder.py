@@ -46,6 +46,8 @@ class Recorder:
         self._owner = 0
         self._control = -1
         self._status = -1
+        self._memory = -1
+        self._journal = pathlib.Path()
         self._session: Session | None = None
 
     @property
@@ -57,7 +59,7 @@ class Recorder:
         """Start; return when the first sample is taken. Raises NncfToolsError."""
         self._owner = os.getpid()
         try:
-            self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"))
+            self._journal = self._place()
             self._control, self._status = client.start_beside(self._begin(), self._plan, self._journal)
         except OSError as error:
             self._clear()
@@ -87,10 +89,13 @@ class Recorder:
 
         return Session.load(self._journal)
 
-    @property
-    def _journal(self) -> pathlib.Path:
-        assert self._folder is not None
-        return self._folder / "recording.journal.jsonl"
+    def _place(self) -> pathlib.Path:
+        """Return where the journal goes: a temporary folder, or memory where no folder can be written."""
+        with contextlib.suppress(OSError):
+            self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"))
+            return self._folder / "recording.journal.jsonl"
+        self._memory = os.memfd_create("nncf-tools")
+        return pathlib.Path(f"/proc/{os.getpid()}/fd/{self._memory}")
 
     def _begin(self) -> dict[str, object]:
         return header(
@@ -102,9 +107,10 @@ class Recorder:
         )
 
     def _clear(self) -> None:
-        for descriptor in (self._control, self._status):
+        for descriptor in (self._control, self._status, self._memory):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._control = self._status = -1
+        self._control = self._status = self._memory = -1
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None

@@ -88,7 +88,7 @@ def own_plan(columns: list[str], interval_s: float, *, children: bool) -> Plan:
 
 
 def start_beside(header: dict[str, Any], plan: Plan, journal: pathlib.Path) -> tuple[int, int]:
-    """Start a sampler that is no child of this process and records it.
+    """Start a sampler that is no child of this process and records it to ``journal``, which may exist.
 
     Return two descriptors: a byte written to the first ends the recording; from the second comes a byte with the first
     sample, and its end when the sampler has ended. Raises OSError.
@@ -96,7 +96,8 @@ def start_beside(header: dict[str, Any], plan: Plan, journal: pathlib.Path) -> t
     told, control = os.pipe()
     status, tell = os.pipe()
     try:
-        _create(journal, {**header, "plan": {**plan, "pid": os.getpid(), "channel": [told, tell]}})
+        line = _first_line({**header, "plan": {**plan, "pid": os.getpid(), "channel": [told, tell]}})
+        journal.write_bytes(line)
         words = [*_interpreter(plan), str(_MAIN), str(journal.absolute()), BESIDE]
         with open(os.devnull, "rb") as nothing:
             subprocess.run(words, stdin=nothing, pass_fds=(told, tell), env=target.environment(), check=True)
@@ -207,14 +208,18 @@ def blocked_signals() -> list[int]:
 
 def _create(journal: pathlib.Path, header: dict[str, Any]) -> None:
     """Write the first line of a new journal, or nothing. Raises OSError."""
-    line = json.dumps(header, separators=(",", ":"))
+    line = _first_line(header)
     descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{line}\n")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(line)
     except OSError:
         journal.unlink()
         raise
+
+
+def _first_line(header: dict[str, Any]) -> bytes:
+    return json.dumps(header, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def _interpreter(plan: Plan) -> list[str]:

@@ -53,6 +53,8 @@ class Roster:
         start_s = process.started_ticks / TICKS_PER_S - self._boot_at_start_s
         if -1 / TICKS_PER_S <= start_s < 0:  # the kernel rounds down to a tick
             start_s = 0.0
+        if start_s < 0:
+            process.mark_before = _high_water_mark(process)
         parent = process.parent.number if process.parent is not None else None
         born = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 2)}
         self._tell("process", {**_identity(process), **born})
@@ -65,11 +67,8 @@ class Roster:
 
     def weigh(self, process: Process) -> None:
         """Read the high-water mark that the kernel keeps of a living process."""
-        try:
-            mark = value_of(process.read("status"), b"\nVmHWM:") or 0
-        except OSError:
-            return
-        if process.introduced and mark > (process.high_water_mark or 0):
+        mark = _high_water_mark(process)
+        if process.introduced and mark > max(process.high_water_mark or 0, process.mark_before):
             process.high_water_mark = mark
             self._tell("process", _figures(process))
 
@@ -118,9 +117,11 @@ class Roster:
         """Tell how a process ended; ``limit`` is the ``ru_maxrss`` that came with its status, in bytes."""
         if not process.introduced:
             return
-        figures = {**_figures(process), "end_s": round(now_s, 6), "exit": status, "high_water_limit": limit}
+        figures = {**_figures(process), "end_s": round(now_s, 6), "exit": status}
+        if limit is not None:
+            figures["high_water_limit"] = limit
         if process.exit is not None:
-            figures.update(_accounted(process.exit))
+            figures.update(_accounted(process.exit, process.mark_before))
         self._tell("process", figures)
 
     def last(self, process: Process) -> None:
@@ -132,6 +133,14 @@ class Roster:
         """Tell how many processes are not listed."""
         if self._unlisted:
             self._tell("warning", f"{self._unlisted:,} more processes, all small and short-lived, are not listed")
+
+
+def _high_water_mark(process: Process) -> int:
+    """Return VmHWM in bytes, 0 for a process that is gone or a zombie."""
+    try:
+        return value_of(process.read("status"), b"\nVmHWM:") or 0
+    except OSError:
+        return 0
 
 
 def _identity(process: Process) -> dict[str, object]:
@@ -149,13 +158,15 @@ def _figures(process: Process) -> dict[str, object]:
         "samples": process.samples,
         "peak_rss": process.peak_rss * PAGE if process.samples else None,
         "high_water_mark": process.high_water_mark,
+        "high_water_limit": process.mark_before or None,
         "cpu_s": process.cpu_ticks / TICKS_PER_S,
     }
 
 
-def _accounted(ended: Exit) -> dict[str, object]:
+def _accounted(ended: Exit, mark_before: int = 0) -> dict[str, object]:
+    is_of_now = ended.high_water_mark > mark_before
     return {
-        "high_water_mark": ended.high_water_mark or None,
+        "high_water_mark": ended.high_water_mark if is_of_now else None,
         "accounted": True,
         "cpu_s": round(ended.cpu_s, 6),
         "exit": exit_status(ended.wait_status),

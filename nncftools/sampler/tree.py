@@ -39,6 +39,7 @@ class Process:
         "forked_copy",
         "high_water_mark",
         "introduced",
+        "mark_before",
         "name",
         "number",
         "parent",
@@ -62,6 +63,8 @@ class Process:
         """At the last sample, in pages, like ``peak_rss``."""
         self.peak_rss = 0
         self.high_water_mark: int | None = None
+        self.mark_before = 0
+        """Its high-water mark when a recording was attached to it: what is not above that may be of before."""
         self.cpu_ticks = 0
         self.thread_count = 1
         self.threads: dict[str, int] = {}

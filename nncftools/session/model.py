@@ -82,7 +82,8 @@ class Process(msgspec.Struct, kw_only=True):
     high_water_mark: int | None = None
     """The largest that the kernel told of this process alone: VmHWM, once a second while it lived, or at its end."""
     high_water_limit: int | None = None
-    """Its ``ru_maxrss``: its mark was at most this, which may be a reaped child's, or what it was forked from."""
+    """Its mark was at most this: ``ru_maxrss``, which may be a reaped child's or what it was forked from, or the mark
+    that it had when the recording was attached to it."""
     accounted: bool = False
     """Whether the kernel's exit accounting told mark, CPU time and exit status: they are exact."""
     cpu_s: float | None = None

@@ -52,13 +52,19 @@ def _bracketed(peak: Peak, processes: Sequence[Process], floor: int) -> Peak:
 
 
 def largest_mark(processes: Sequence[Process], floor: int) -> int:
-    """Return the largest high-water mark of a single process in bytes, 0 for unknown.
-
-    The command's ``ru_maxrss`` is that of itself or of a descendant that was waited for.
-    """
+    """Return the largest high-water mark of a single process in bytes, 0 for unknown."""
     marks = [process.high_water_mark or 0 for process in processes]
-    limits = [process.high_water_limit or 0 for process in processes if process.id == 0]
-    return max([*marks, *(limit for limit in limits if limit > floor)], default=0)
+    return max([*marks, *(mark_of_tree(process, floor) for process in processes)], default=0)
+
+
+def mark_of_tree(process: Process, floor: int) -> int:
+    """Return the largest mark of the command and all descendants that were waited for; 0 for unknown, or another one.
+
+    It is the ``ru_maxrss`` of the process that the recording started, unless that is what the sampler held itself.
+    """
+    limit = process.high_water_limit or 0
+    started_by_us = process.id == 0 and process.start_s is not None and process.start_s >= 0
+    return limit if started_by_us and limit > floor else 0
 
 
 def _together(processes: Sequence[Process]) -> int | None:
@@ -85,8 +91,8 @@ def _most(process: Process, by_id: Mapping[int, Process]) -> int | None:
     That is its mark, if the kernel told it at its end or the process still ran at the recording's; else the
     ``ru_maxrss`` of itself or of the next ancestor that has one, for it is the largest of all that were waited for.
     """
-    if process.accounted or (process.end_s is None and process.high_water_mark is not None):
-        return process.high_water_mark or 0
+    if (process.accounted or process.end_s is None) and process.high_water_mark is not None:
+        return process.high_water_mark
     above: Process | None = process
     for _ in range(len(by_id)):
         if above is None or above.high_water_limit is not None:

@@ -206,6 +206,72 @@ print(os.getpid(), flush=True)
 
         assert len(monitor.get_data()[0]) > before
 
+    def test_exit_of_a_forked_child(self, tmp_path: pathlib.Path) -> None:
+        """A forked child that exits calls nothing: that is for the process that started the monitor."""
+        text = """
+import os, sys
+from nncftools import MemoryMonitor
+monitor = MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: print("at exit", flush=True))
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+sys.exit()
+"""
+        assert program(text, tmp_path).stdout == "at exit\n"
+
+    @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+    def test_multiprocessing(self, tmp_path: pathlib.Path, method: str) -> None:
+        """Workers of every start method are counted, and can record themselves."""
+        (tmp_path / "work.py").write_text(
+            "import time\nfrom nncftools import MemoryMonitor\n"
+            "def work(size):\n"
+            "    with MemoryMonitor(interval=0.02) as monitor:\n"
+            "        held = bytearray(size << 20); held[::4096] = b'x' * len(held[::4096]); time.sleep(0.3)\n"
+            "    return max(monitor.get_data(memory_from_zero=True)[1])\n"
+        )
+        text = f"""
+import multiprocessing, sys
+sys.path.insert(0, ".")
+from work import work
+from nncftools import MemoryMonitor
+if __name__ == "__main__":
+    with MemoryMonitor(interval=0.02) as monitor, multiprocessing.get_context("{method}").Pool(1) as pool:
+        inner = pool.map(work, [50])[0]
+    print(inner, max(monitor.get_data(memory_from_zero=True)[1]))
+"""
+        (tmp_path / "main.py").write_text(text)
+        inner, outer = map(
+            float, program("import runpy; runpy.run_path('main.py', run_name='__main__')", tmp_path).stdout.split()
+        )
+
+        assert inner == pytest.approx(50, abs=1)
+        assert outer > 50
+
+    def test_asyncio(self, tmp_path: pathlib.Path) -> None:
+        """A coroutine can be recorded."""
+        text = """
+import asyncio
+from nncftools import memory_monitor_context, MemoryType
+async def main():
+    with memory_monitor_context(interval=0.02, return_max_value=False) as data:
+        await asyncio.sleep(0.1)
+    print(len(data[MemoryType.RSS][0]) > 2)
+asyncio.run(main())
+"""
+        assert program(text, tmp_path).stdout == "True\n"
+
+    def test_no_temporary_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where no folder can be written, the journal is kept in memory."""
+
+        def fail(**_: object) -> str:
+            raise FileNotFoundError("no usable temporary directory")
+
+        monkeypatch.setattr("tempfile.mkdtemp", fail)
+        with MemoryMonitor(interval=0.02) as monitor:
+            time.sleep(0.05)
+
+        assert len(monitor.get_data()[0]) > 1
+
     def test_import_is_light(self, tmp_path: pathlib.Path) -> None:
         """Importing the package loads nothing from elsewhere."""
         text = "import sys, nncftools, json; print(json.dumps(sorted(sys.modules)))"

@@ -52,6 +52,7 @@ def test_memory_of_an_operation() -> None:
     with Profiler(0.01) as profiler:
         held = []
         for _ in range(2):
+            time.sleep(0.05)
             with profiler.operation("grow"):
                 held.append(touch(40))
                 time.sleep(0.05)

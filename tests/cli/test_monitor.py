@@ -493,6 +493,21 @@ class TestAttach:
         assert session.totals["cpu_user"] == pytest.approx(0, abs=0.05)
         assert session.totals["read_chars"] == 0
 
+    def test_peak_of_before_is_not_counted(self, nncf_tools: Run) -> None:
+        """What a process held before the recording is in neither its peak nor its own mark, only in the upper bound."""
+        script = "x = bytearray(100 << 20); x[::4096] = b'x' * len(x[::4096]); del x; print(flush=True); input()"
+        words = [sys.executable, "-S", "-c", script]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            session = recorded(nncf_tools, "--pid", process.pid, "--duration", 0.3)
+            process.kill()
+        peak = session.peaks["rss"]
+
+        assert peak.low == peak.sampled
+        assert (peak.low or 0) < 30 * MIB
+        assert (peak.high or 0) > 100 * MIB
+
     def test_our_own_processes_are_left_out(self, tmp_path: pathlib.Path) -> None:
         """Attached to the shell that started it, the recording holds neither command line nor sampler."""
         words = " ".join(command_line("monitor", "-q", "-o", "run.json", "--duration", 0.3))

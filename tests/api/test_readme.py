@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import HANGING_S
+
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLES = re.findall(
+    r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+)
+
+
+def scaled_down(example: str) -> str:
+    """Return an example with small arrays and short pauses."""
+    return example.replace("1 << 25", "1 << 18").replace("time.sleep(1)", "time.sleep(0.02)")
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_example_runs_as_it_stands(tmp_path: pathlib.Path, number: int) -> None:
+    """Every Python example of README runs, prints nothing to standard error but logs, and leaves its files."""
+    result = subprocess.run(
+        [sys.executable, "-c", scaled_down(EXAMPLES[number])],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=HANGING_S,
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) != []
+
+
+def test_there_are_examples() -> None:
+    """README shows the monitor, the context, both profilers."""
+    names = ("MemoryMonitor(", "memory_monitor_context(", "QEffMemoryProfiler(", "Profiler()")
+
+    assert [name for name in names if not any(name in example for example in EXAMPLES)] == []
