@@ -9,6 +9,7 @@ import select
 import shutil
 import sys
 import tempfile
+import warnings
 from typing import TYPE_CHECKING
 
 from nncftools import __version__
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _SHORTEST_S = 0.001
 _LONGEST_S = 366 * 24 * 3600.0
 _READY_WITHIN_S = 30.0
+_ENDED_EARLY = "the recording ended early"
 _ENDS_WITHIN_S = 30.0
 
 
@@ -70,13 +72,22 @@ class Recorder:
             raise NncfToolsError("the recording could not be started: the sampler ended, or did not answer")
 
     def stop(self) -> None:
-        """End the recording and keep its session; does nothing when none runs."""
+        """End the recording and keep its session; does nothing when none runs.
+
+        Warns when the sampler was killed meanwhile: the session then holds what was recorded up to then.
+        """
         if not self.is_running:
             return
         with contextlib.suppress(OSError):  # the sampler was killed
             os.write(self._control, b"\n")
         select.select([self._status], [], [], _ENDS_WITHIN_S)
-        self._session = self._read()
+        try:
+            self._session = self._read()
+        except NncfToolsError as error:
+            warnings.warn(f"the recording is lost: {error}", RuntimeWarning, stacklevel=3)
+        else:
+            if not self._session.finished:
+                warnings.warn(f"{_ENDED_EARLY}: {self._session.warnings[-1]}", RuntimeWarning, stacklevel=3)
         self._clear()
 
     @property
