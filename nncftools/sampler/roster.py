@@ -7,6 +7,7 @@ import time
 from nncftools.sampler.probes.stat import PAGE, TICKS_PER_S
 from nncftools.sampler.probes.status import value_of
 from nncftools.sampler.target import exit_status
+from nncftools.sampler.tree import NAME_BESIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class Roster:
         while self._just_ended and now_s - next(iter(self._just_ended.values())) > _ENDING_S:
             del self._just_ended[next(iter(self._just_ended))]
         for ended in exits:
+            if ended.name == NAME_BESIDE:
+                continue
             process = self._tree.get(ended.pid)
             parent = self._tree.get(ended.parent_pid)
             if process is not None and process.introduced:

@@ -16,6 +16,7 @@ from nncftools.sampler.journal import Journal
 from nncftools.sampler.loop import NANOSECONDS, Loop
 from nncftools.sampler.signals import CAUGHT, Signals
 from nncftools.sampler.thinner import Thinner
+from nncftools.sampler.tree import NAME_BESIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -249,8 +250,11 @@ class Recording:
 def _detach() -> None:
     """Become nobody's child, in a session of our own.
 
-    The starter is what is measured: a child would be in its tree, and its CPU time folded into the starter's.
+    The starter is what is measured: a child would be in its tree, and its CPU time folded into the starter's. The name
+    tells other recordings that this process is no part of what they measure.
     """
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
+        name.write(NAME_BESIDE)
     if os.fork():
         os._exit(0)
     os.setsid()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 UNREADABLE = -1
 BESIDE = "nncf-tools-beside"
 """The last word of a sampler's command when it records its own starter: it is left out of every tree."""
+NAME_BESIDE = "nncf-sampler"
 _CHUNK = 4096
 _RESCANS = 2
 """The kernel may leave children out of ``children`` when others exit meanwhile (proc(5)): look once more."""

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from nncftools import MemoryMonitor, MemoryType, MemoryUnit, memory_monitor_context
+from nncftools import MemoryMonitor, MemoryType, MemoryUnit, Session, memory_monitor_context
 from tests.conftest import HANGING_S
 
 MIB = 2**20
@@ -117,6 +117,15 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])))
                 monitor.stop()
 
         assert max(first.get_data(memory_from_zero=True)[1]) < 10
+
+    def test_command_line_does_not_see_it_either(self, tmp_path: pathlib.Path) -> None:
+        """A recording of a program that records itself holds the program alone."""
+        text = "import time; from nncftools import MemoryMonitor\nwith MemoryMonitor(interval=0.02): time.sleep(0.3)"
+        words = ["monitor", "-q", "-i", "0.02", "-o", "run.json", sys.executable, "-c", text]
+        environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+        subprocess.run([sys.executable, "-m", "nncftools", *words], cwd=tmp_path, env=environment, check=True)
+
+        assert [process.samples > 2 for process in Session.load(tmp_path / "run.json").processes] == [True]
 
     def test_every_type(self) -> None:
         """Each type of memory can be recorded, and RSS is what it is elsewhere."""
