@@ -52,7 +52,11 @@ class Exits:
         with open("/sys/devices/system/cpu/possible", "rb") as file:
             cpus = file.read().strip() + b"\0"
         self._netlink = Netlink("TASKSTATS", _BUFFER)
-        self._netlink.ask(_GET, _REGISTER_CPUMASK, cpus)
+        try:
+            self._netlink.ask(_GET, _REGISTER_CPUMASK, cpus)
+        except BaseException:
+            self._netlink.close()
+            raise
 
     def read(self) -> list[Exit]:
         """Return the processes whose last thread has exited since the last call."""
@@ -82,8 +86,8 @@ class Exits:
         process = self._groups.setdefault(group, Exit(group))
         process.cpu_s += (user_us + system_us) / 1e6
         process.high_water_mark = max(process.high_water_mark, mark_kib * 1024)
+        process.wait_status = status or process.wait_status
         if pid == group:
-            process.wait_status = status
             process.forked_copy = bool(flags & _FORKED)
             process.name = name.partition(b"\0")[0].decode(errors="backslashreplace")
         if not flags & _LAST_OF_GROUP:

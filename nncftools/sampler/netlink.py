@@ -37,8 +37,12 @@ class Netlink:
             found = dict(attributes(answer, HEADERS))
             self._family = int.from_bytes(found[_FAMILY_ID][:2], "little")
         except BaseException:
-            self._socket.close()
+            self.close()
             raise
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self._socket.close()
 
     def ask(self, command: int, attribute: int, value: bytes) -> None:
         """Send a command with one attribute to the family and wait for its answer. Raises the OSError that it tells."""

@@ -117,7 +117,9 @@ class ProcSource:
 
     def each(self) -> dict[int, int]:
         """Return the RSS of every process at the last sample, in bytes, by number."""
-        return {process.number: process.rss * PAGE for process in self._tree.processes if process.rss}
+        return {
+            process.number: process.rss * PAGE for process in self._tree.processes if process.rss and process.counted
+        }
 
     def account(self, now_s: float) -> None:
         """Take what the kernel has told of processes that ended, if any did."""
@@ -141,6 +143,7 @@ class ProcSource:
 
     def ended(self, pid: int, now_s: float, status: dict[str, int | None], high_water_limit: int | None) -> None:
         """Take a child of ours that was reaped out of the tree."""
+        self._drain(now_s)
         process = self._tree.get(pid)
         if process is not None:
             self._forget(process, now_s, status, high_water_limit)
@@ -167,6 +170,7 @@ class ProcSource:
     def close(self, now_s: float) -> None:
         """Tell the last figures of all processes; those that still run have no end."""
         self._look(now_s)
+        self._drain(now_s)
         self._read_details()
         for process in list(self._tree.processes):
             if _runs(process):

@@ -85,7 +85,7 @@ class PsutilSource:
             try:
                 with seen.process.oneshot():
                     memory = seen.process.memory_info()
-                    gauges["threads"] += seen.process.num_threads()
+                    threads = seen.process.num_threads()
                     seen.counters = _counters(seen.process)
             except _GONE:
                 self._forget(seen, now_s)
@@ -93,8 +93,11 @@ class PsutilSource:
             except psutil.AccessDenied:
                 self._unknown |= {*_GAUGES, *COUNTERS}
                 continue
-            seen.samples += 1
             seen.rss = memory.rss
+            if not memory.rss:  # it is ending and has given back its memory
+                continue
+            seen.samples += 1
+            gauges["threads"] += threads
             seen.peak_rss = max(seen.peak_rss, memory.rss)
             gauges["rss"] += memory.rss
             gauges["vms"] += memory.vms

@@ -87,7 +87,8 @@ class Roster:
             elif not self._tree.children:
                 continue
             elif process is not None or parent is not None or ended.parent_pid == self._reaper:
-                self._tell_unseen(ended, None if parent is None else parent.number, now_s)
+                number = None if process is None else process.number
+                self._tell_unseen(ended, None if parent is None else parent.number, now_s, number)
             else:
                 self._keep(ended)
 
@@ -103,14 +104,15 @@ class Roster:
         for ended in children:
             self._tell_unseen(ended, number, now_s)
 
-    def _tell_unseen(self, ended: Exit, parent: int | None, now_s: float) -> None:
+    def _tell_unseen(self, ended: Exit, parent: int | None, now_s: float, number: int | None = None) -> None:
         self._just_ended[ended.pid] = now_s
         if self._tree.count >= _LISTED_MOST and ended.high_water_mark <= self._largest_unlisted:
             self._unlisted += 1
             return
         self._largest_unlisted = max(self._largest_unlisted, ended.high_water_mark)
-        number = self._tree.count
-        self._tree.count += 1
+        if number is None:
+            number = self._tree.count
+            self._tree.count += 1
         facts = {"id": number, "pid": ended.pid, "parent": parent, "name": ended.name, "forked_copy": ended.forked_copy}
         start_s = max(0.0, now_s - ended.elapsed_s)
         self._tell("process", {**facts, "start_s": round(start_s, 6), "end_s": round(now_s, 6), **_accounted(ended)})

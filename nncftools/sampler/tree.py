@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 
+from nncftools.sampler.kernel_file import read_all
 from nncftools.sampler.probes.stat import STARTED
 
 TYPE_CHECKING = False
@@ -21,7 +22,6 @@ UNREADABLE = -1
 BESIDE = "nncf-tools-beside"
 """The last word of a sampler's command when it records its own starter: it is left out of every tree."""
 NAME_BESIDE = "nncf-sampler"
-_CHUNK = 4096
 _RESCANS = 2
 """The kernel may leave children out of ``children`` when others exit meanwhile (proc(5)): look once more."""
 
@@ -99,7 +99,7 @@ class Process:
         """Return the content of one of the process's files; raise OSError when it is gone or not ours to read."""
         descriptor = os.open(file, os.O_RDONLY, dir_fd=self.directory)
         try:
-            return _read_all(descriptor)
+            return read_all(descriptor)
         finally:
             os.close(descriptor)
 
@@ -122,7 +122,7 @@ class Process:
             self._list_threads()
         for task, descriptor in list(self.threads.items()):
             try:
-                yield from map(int, _read_all(descriptor).split())
+                yield from map(int, read_all(descriptor).split())
             except OSError:  # the thread has ended: list them anew next time
                 os.close(self.threads.pop(task))
 
@@ -235,16 +235,3 @@ class Tree:
                     self.remove(child)
                 else:
                     yield child
-
-
-def _read_all(descriptor: int) -> bytes:
-    """Read a kernel file from its start; such a file may end a read early, at the edge of its buffer."""
-    data = os.pread(descriptor, _CHUNK, 0)
-    if len(data) < _CHUNK // 2:
-        return data
-    parts = [data]
-    length = len(data)
-    while data := os.pread(descriptor, _CHUNK, length):
-        parts.append(data)
-        length += len(data)
-    return b"".join(parts)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from nncftools.analysis.hints import hints
@@ -133,3 +135,61 @@ def test_unknown_counters() -> None:
     (found,) = said(session(totals={"cpu_user": 1, "write_bytes": None, "read_bytes": None}))
 
     assert found.startswith("unknown: read_bytes, write_bytes; a process of the tree did not let its figures be read")
+
+
+PSS = "RSS counts shared pages once for each process: when PSS was {}, RSS was {}; to size a machine, take PSS"
+
+
+@pytest.mark.parametrize(
+    ("rss", "pss", "words"),
+    [
+        pytest.param((100, 300, 200), (None, 150, None), PSS.format("150.0 MiB", "300.0 MiB"), id="once"),
+        pytest.param((100, 300, 200), (50, None, 120), PSS.format("120.0 MiB", "200.0 MiB"), id="at the largest PSS"),
+        pytest.param((100, 112, 100), (10, 101, 10), PSS.format("101.0 MiB", "112.0 MiB"), id="a little more"),
+    ],
+)
+def test_much_is_shared(rss: Sequence[int], pss: Sequence[int | None], words: str) -> None:
+    """Where RSS is more than a tenth above the PSS of the same sample, both figures are told."""
+    assert said(session({"rss": mib(*rss), "pss": mib(*pss)})) == [words]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param({"rss": mib(100, 110, 100), "pss": mib(None, 100, None)}, id="a tenth"),
+        pytest.param({"rss": mib(100, 300, 200), "pss": mib(None, None, None)}, id="no pass ended"),
+        pytest.param({"rss": mib(None, 300, 200), "pss": mib(100, None, None)}, id="never in one sample"),
+        pytest.param({"rss": mib(100, 900, 100), "pss": mib(100, None, 100)}, id="not while it was much"),
+        pytest.param({"rss": mib(100, 300, 200), "uss": mib(1, 1, 1)}, id="not recorded"),
+        pytest.param({"pss": mib(1, 1, 1)}, id="nothing to compare"),
+        pytest.param({"rss": [], "pss": []}, id="no sample"),
+    ],
+)
+def test_not_much_is_shared(columns: dict[str, list[int | None]]) -> None:
+    """Without a sample that holds both, or where they are near, nothing is said."""
+    assert said(session(columns)) == []
+
+
+def test_shared_pages_in_another_unit() -> None:
+    """The figures are in the unit that was asked for."""
+    (found,) = hints(session({"rss": mib(2048), "pss": mib(1024)}), MemoryUnit.GiB)
+
+    assert "when PSS was 1.000 GiB, RSS was 2.000 GiB" in found
+
+
+def test_missed_of_those_that_were_taken() -> None:
+    """Samples that were merged with neighbours were not missed."""
+    facts = SamplerFacts(interval_s=0.5, missed=50, taken=9_950, longest_gap_s=1.0)
+
+    assert said(session(sampler=facts)) == []
+
+
+def test_missed_in_one_gap() -> None:
+    """When one gap holds nearly all that was missed, the run was suspended: a longer interval is no remedy."""
+    facts = SamplerFacts(interval_s=0.5, missed=200, longest_gap_s=100.0)
+    (found,) = said(session({"rss": mib(*[1] * 1_800)}, sampler=facts))
+
+    assert found == (
+        "200 of 2,000 samples were missed, in one gap of 1 min 40.0 s: "
+        "the run was suspended, or the machine slept or was busy"
+    )

@@ -79,3 +79,40 @@ def test_gap_survives_decimation() -> None:
 
     assert time[np.isnan(value)].tolist() == [5_500]
     assert len(value) <= 101
+
+
+def test_seldom_known() -> None:
+    """A figure that most samples do not hold (PSS) is drawn by its known points alone, without gaps between them."""
+    nothing = np.nan
+    values = [nothing, 5.0, nothing, nothing, nothing, 7.0, nothing, nothing, nothing, 6.0]
+    time, value = drawn(range(10), values, 1.0)
+
+    assert (time.tolist(), value.tolist()) == ([1, 5, 9], [5, 7, 6])
+
+
+@pytest.mark.parametrize(("known", "points"), [(5, 5), (6, 10), (10, 10)])
+def test_mostly_known(known: int, points: int) -> None:
+    """A figure that is unknown now and then keeps its unknown samples: there the line is broken."""
+    values = [1.0] * known + [np.nan] * (10 - known)
+    _, value = drawn(range(10), values, 1.0)
+
+    assert len(value) == points
+
+
+def test_never_known() -> None:
+    """A figure that no sample holds has no points."""
+    time, value = drawn(range(10), [np.nan] * 10, 1.0)
+
+    assert (time.tolist(), value.tolist()) == ([], [])
+
+
+def test_seldom_known_of_a_long_recording() -> None:
+    """Of very many known points the smallest and the largest stay, and none is unknown."""
+    values = np.full(100_000, np.nan)
+    values[::5] = np.random.default_rng(1).random(20_000)
+    values[50_000] = 2.0
+    time, value = drawn(range(100_000), values.tolist(), 1.0, points=100)
+
+    assert len(value) <= 100
+    assert not np.isnan(value).any()
+    assert time[value == 2.0].tolist() == [50_000]

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from matplotlib import rc_context  # noqa: TID253 — drawing is what is tested
 
-from nncftools.render.plot import draw
+from nncftools.metrics import MEMORY_METRICS, METRICS
+from nncftools.render.plot import _draw_metric, draw
+from nncftools.render.style import figure
 from nncftools.render.view import View
-from nncftools.session.model import Session
+from nncftools.session.model import SamplerFacts, Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 
@@ -149,3 +151,56 @@ def test_an_old_picture_survives_a_failure(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="xyz"):
         draw(session(), View(metrics=("rss",)), tmp_path / "run.xyz")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("run.xyz", b"old")]
+
+
+def seldom(number: int, every: int) -> Session:
+    """Return a session of many samples, of which one in ``every`` holds PSS."""
+    rss = mib(*(100 + place % 50 for place in range(number)))
+    pss = mib(*(50 + place % 7 if place % every == 1 else None for place in range(number)))
+    return session({"rss": rss, "pss": pss})
+
+
+@pytest.mark.parametrize(("number", "every"), [(10, 9), (60, 10), (20_000, 3), (20_000, 100)])
+@pytest.mark.parametrize("metrics", [("pss",), ("rss", "pss")], ids=["alone", "beside RSS"])
+def test_a_figure_that_is_seldom_known(
+    tmp_path: pathlib.Path, number: int, every: int, metrics: tuple[str, ...]
+) -> None:
+    """PSS, which few samples hold, is drawn with its peak, and nothing is warned of."""
+    texts = words(seldom(number, every), tmp_path, metrics=metrics)
+
+    assert any(text.startswith("PSS peak 5") for text in texts)
+    assert NOTE not in texts
+
+
+def test_points_of_a_figure_that_is_seldom_known() -> None:
+    """What is between two known points is a line through them: each is marked, and none is left out."""
+    axes = figure()[1]
+    _draw_metric(axes, seldom(400, 50), View(metrics=("pss",)), 0)
+    line = axes.lines[0]
+
+    assert [float(x) for x in line.get_xdata()] == [place / 2 for place in range(1, 400, 50)]
+    assert line.get_marker() == "."
+
+
+def test_merged_samples_have_no_gaps() -> None:
+    """Where neighbours were merged, the usual distance of what is left is no gap."""
+    axes = figure()[1]
+    facts = SamplerFacts(interval_s=0.1, achieved_interval_s=0.1, merged_s=5.0)
+    _draw_metric(axes, session({"time_s": [0, 4, 9, 30], "rss": mib(1, 3, 2, 4)}, sampler=facts), View(("rss",)), 0)
+    values = [float(y) for y in axes.lines[0].get_ydata()]
+
+    assert [value for value in values if value == value] == [1, 3, 2, 4]  # noqa: PLR0124 — NaN
+    assert len(values) == 5
+
+
+def test_every_metric_in_one_picture(tmp_path: pathlib.Path) -> None:
+    """All memory metrics are told apart by colour and line, and named with their peaks."""
+    of = session({name: mib(1, 3, 2) for name in MEMORY_METRICS})
+    axes = figure()[1]
+    for place in range(len(MEMORY_METRICS)):
+        _draw_metric(axes, of, View(MEMORY_METRICS), place)
+    looks = {(line.get_color(), line.get_linestyle()) for line in axes.lines if line.get_linestyle() != "None"}
+    texts = words(of, tmp_path, metrics=MEMORY_METRICS)
+
+    assert len(looks) >= len(MEMORY_METRICS)
+    assert [name for name in MEMORY_METRICS if f"{METRICS[name].label} peak 3.0 MiB at 0.500 s" not in texts] == []

@@ -8,6 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from nncftools.metrics import MEMORY_METRICS, METRICS
 from nncftools.render.text import exit_text, report
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Host, Process, SamplerFacts, Session, Start
@@ -224,3 +225,90 @@ def test_processes_of_unknown_size(processes: list[Process]) -> None:
     text = printed(run(processes=processes))
 
     assert f"Processes     {len(processes)}" in text.splitlines()
+
+
+def bracketed(together: int) -> str:
+    """Return the report of 300 MiB that were sampled and marks of 200 MiB and the rest to ``together``."""
+    first = process(0, high_water_mark=200 * MIB, peak_rss=200 * MIB, accounted=True, samples=3)
+    second = process(1, high_water_mark=(together - 200) * MIB, peak_rss=100 * MIB, accounted=True, samples=3)
+    return printed(run(processes=[first, second]))
+
+
+@pytest.mark.parametrize("together", [300, 301, 306])
+def test_narrow_bracket(together: int) -> None:
+    """Up to 2 % above the lower bound, the upper one is not worth a line."""
+    assert "RSS peak" not in bracketed(together)
+
+
+@pytest.mark.parametrize(("together", "shown"), [(307, "307.0"), (390, "390.0")])
+def test_wide_bracket(together: int, shown: str) -> None:
+    """Further above, the report says what the real peak is between."""
+    words = f"RSS peak      between 300.0 MiB and {shown} MiB (high-water marks together)"
+
+    assert words in bracketed(together).splitlines()
+
+
+def test_bracket_without_upper_bound() -> None:
+    """Where the upper bound is unknown, nothing is said of it."""
+    assert "RSS peak" not in printed(run(processes=[process(high_water_mark=290 * MIB)]))
+
+
+def test_bracket_of_a_spike() -> None:
+    """A peak that no sample saw is the lower bound, from which the bracket goes up."""
+    processes = [
+        process(0, high_water_mark=400 * MIB, accounted=True),
+        process(1, high_water_mark=50 * MIB, accounted=True),
+    ]
+
+    assert "between 400.0 MiB and 450.0 MiB" in printed(run(processes=processes))
+
+
+def test_bracket_in_another_unit() -> None:
+    """The bracket is in the unit that was asked for."""
+    processes = [process(number, high_water_mark=250 * MIB, accounted=True) for number in (0, 1)]
+
+    assert "between 307,200 KiB and 512,000 KiB" in printed(run(processes=processes), unit=MemoryUnit.KiB)
+
+
+SHORT_LIVED = "3, the largest: work, 300.0 MiB (largest sample); 2 seen in fewer than 2 samples: sums may miss them"
+
+
+@pytest.mark.parametrize(
+    ("accounting", "words"),
+    [
+        (None, SHORT_LIVED),
+        ("incomplete", SHORT_LIVED),
+        ("complete", f"{SHORT_LIVED}, their own figures are exact"),
+    ],
+)
+def test_short_lived(accounting: str | None, words: str) -> None:
+    """Processes that were hardly seen are counted; where the kernel told of every end, their own figures are exact."""
+    processes = [process(0, peak_rss=300 * MIB, samples=3), process(1, samples=1), process(2, samples=0)]
+    facts = SamplerFacts(exit_accounting=accounting)
+    text = " ".join(printed(run(processes=processes, sampler=facts)).split())
+
+    assert f"Processes {words} Sampler" in text
+
+
+@pytest.mark.parametrize(
+    "processes",
+    [[process(0, samples=1, peak_rss=1)], [process(0, samples=2, peak_rss=1), process(1, samples=2)]],
+    ids=["the command alone", "all seen"],
+)
+def test_not_short_lived(processes: list[Process]) -> None:
+    """A command that is itself over soon, or processes that were all seen, are nothing to warn of."""
+    assert "fewer than 2 samples" not in printed(run(processes=processes))
+
+
+def test_all_metrics_fit_into_80_columns() -> None:
+    """A report of every memory metric, of figures that were seldom known too, is no wider than the terminal."""
+    columns = {name: mib(100, None, 300_000) for name in MEMORY_METRICS}
+    text = printed(session(columns), metrics=MEMORY_METRICS)
+
+    assert max(cell_len(line) for line in text.splitlines()) <= WIDTH
+    assert [METRICS[name].label for name in MEMORY_METRICS if METRICS[name].label not in text] == []
+
+
+def test_merged() -> None:
+    """The sampler's line counts what was taken, not what is left of it."""
+    assert "5,000 samples, interval" in " ".join(printed(run(sampler=SamplerFacts(taken=5_000))).split())

@@ -1,85 +1,13 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import subprocess
-import sys
-import time
 
 import pytest
 
-from nncftools.sampler.probes.io import Io
-from nncftools.sampler.probes.meminfo import Meminfo
-from nncftools.sampler.probes.stat import PAGE, TICKS_PER_S, Stat
-from nncftools.sampler.probes.status import Status
-from nncftools.sampler.tree import Process, Tree
-from tests.conftest import HANGING_S
-
-KIB = 1024
-FILES = ("stat", "io", "status")
-STATUS = (
-    "Name:\t{name}\nVmHWM:\t  {kib} kB\nVmRSS:\t  {kib} kB\nRssAnon:\t  5 kB\nRssFile:\t  6 kB\n"
-    "RssShmem:\t  7 kB\nVmSwap:\t  8 kB\n"
-)
-IO = "rchar: {}\nwchar: {}\nsyscr: 1\nsyscw: 1\nread_bytes: {}\nwrite_bytes: {}\ncancelled_write_bytes: 0\n"
-
-
-class FakeProc:
-    """A proc directory whose processes are files that a test writes."""
-
-    def __init__(self, root: pathlib.Path) -> None:
-        self.root = root
-        self.forks = 0
-        self.add(1, name="first")
-
-    def add(  # noqa: PLR0913 — one parameter per figure
-        self,
-        pid: int,
-        *,
-        name: str = "name",
-        state: str = "S",
-        threads: dict[int, list[int]] | None = None,
-        pages: int = 10,
-        ticks: tuple[int, int, int, int] = (0, 0, 0, 0),
-        io: tuple[int, int, int, int] = (0, 0, 0, 0),
-    ) -> None:
-        """Write a process; ``threads`` holds the children of each thread."""
-        threads = threads or {pid: []}
-        folder = self.root / str(pid)
-        for thread, children in threads.items():
-            (folder / "task" / str(thread)).mkdir(parents=True, exist_ok=True)
-            (folder / "task" / str(thread) / "children").write_text("".join(f"{child} " for child in children))
-        before = " ".join(["0"] * 6)
-        times = " ".join(map(str, ticks))
-        tail = f"20 0 {len(threads)} 0 4711 {pages * 2 * PAGE} {pages} 0 0"
-        (folder / "stat").write_text(f"{pid} ({name}) {state} {before} 1 2 3 4 {times} {tail}\n")
-        (folder / "io").write_text(IO.format(*io))
-        (folder / "comm").write_text(f"{name}\n")
-        (folder / "cmdline").write_text(f"{name}\0--option\0")
-        (folder / "status").write_text(STATUS.format(name=name, kib=pages * 4))
-        self.fork()
-
-    def fork(self) -> None:
-        """Have the kernel give out a new PID."""
-        self.forks += 1
-        (self.root / "loadavg").write_text(f"0.10 0.20 0.30 1/100 {self.forks}\n")
-
-    def tree(self, *, children: bool = True) -> Tree:
-        """Return the tree of process 1."""
-        tree = Tree(str(self.root), FILES, reaper=None, children=children)
-        tree.add(1)
-        return tree
-
-
-@pytest.fixture
-def proc(tmp_path: pathlib.Path) -> FakeProc:
-    """Return a fake proc directory that holds process 1."""
-    return FakeProc(tmp_path)
-
-
-def pids(processes: list[Process]) -> list[int]:
-    """Return the PIDs."""
-    return [process.pid for process in processes]
+from nncftools.sampler.probes.stat import TICKS_PER_S, Stat
+from nncftools.sampler.tree import Tree
+from tests.sampler.fake_proc import FILES, FakeProc, locking, look, pids, vanish
 
 
 class TestTree:
@@ -196,77 +124,153 @@ class TestTree:
         assert len(os.listdir("/proc/self/fd")) - before == 1  # noqa: PTH208 — loadavg stays open
 
 
-class TestProbes:
-    def test_sums(self, proc: FakeProc) -> None:
-        """Every figure is the sum over the tree, in bytes and seconds."""
-        proc.add(1, threads={1: [2]}, pages=10, ticks=(100, 200, 10, 20), io=(1, 2, 3, 4))
-        proc.add(2, pages=5, ticks=(1, 2, 0, 0), io=(10, 20, 30, 40))
+class TestVanishing:
+    """Processes and threads that end between two reads."""
+
+    @pytest.mark.parametrize("missing", ["stat", "status"])
+    def test_file_that_is_gone(self, proc: FakeProc, missing: str) -> None:
+        """A process that ends while its files are opened one by one is left out, and nothing stays open."""
+        tree = proc.tree()
+        proc.add(5)
+        (proc.root / "5" / missing).unlink()
+        before = open_files()
+
+        assert tree.add(5) is None
+        assert (pids(tree.processes), open_files()) == ([1], before)
+
+    @pytest.mark.parametrize("text", ["", "5 (cut", "5 (name) S 1"])
+    def test_cut_stat(self, proc: FakeProc, text: str) -> None:
+        """A process whose first figures cannot be read is left out."""
+        tree = proc.tree()
+        proc.add(5)
+        (proc.root / "5/stat").write_text(text)
+
+        assert tree.add(5) is None
+
+    def test_process_that_ended_has_no_children(self, proc: FakeProc) -> None:
+        """Looking for the children of a process that was reaped meanwhile finds the others' and fails nowhere."""
+        proc.add(1, threads={1: [5, 6]})
+        proc.add(5)
+        proc.add(6)
         tree = proc.tree()
         tree.refresh()
+        vanish(tree.processes[1])
+        proc.add(7)
+        proc.set_children(6, 7)
 
-        times = 111 / TICKS_PER_S, 222 / TICKS_PER_S
-        assert Stat(0).read(tree.processes) == (15 * PAGE, 30 * PAGE, *times, 6, 14, 2, 2)
-        assert Status(2).read(tree.processes) == (10 * KIB, 12 * KIB, 14 * KIB, 16 * KIB)
-        assert Io(1).read(tree.processes) == (33, 44, 11, 22)
+        assert pids(look(tree)) == [7]
 
-    def test_retired_child_is_kept(self, proc: FakeProc) -> None:
-        """CPU time and I/O of a child of ours that has ended stay in the sums."""
-        proc.add(1, ticks=(100, 200, 0, 0), io=(1, 2, 3, 4))
-        process = proc.tree().processes[0]
-        stat, io = Stat(0), Io(1)
-        stat.retire(process)
-        io.retire(process)
+    def test_thread_that_ended(self, proc: FakeProc) -> None:
+        """When a thread has ended, the children of the other threads are found, and the threads are listed anew."""
+        proc.add(1, threads={1: [], 2: []})
+        tree = proc.tree()
+        (process,) = tree.processes
+        Stat(0).read(tree.processes)
+        tree.refresh()
+        os.close(process.threads["2"])
+        process.threads["2"] = gone()
+        proc.add(1, threads={1: [], 3: [8]})
+        proc.add(8)
+        proc.root.joinpath("1/task/2/children").unlink()
+        proc.root.joinpath("1/task/2").rmdir()
+        look(tree)
+        look(tree)
 
-        assert stat.read([]) == (None, None, 100 / TICKS_PER_S, 200 / TICKS_PER_S, 3, 7, 0, 0)
-        assert io.read([]) == (3, 4, 1, 2)
+        assert pids(tree.processes) == [1, 8]
+        assert set(process.threads) == {"1", "3"}
 
-    @pytest.mark.skipif(os.getuid() != 0, reason="gives a file to another user, which only root may")
-    def test_locked_io_is_unknown(self, tmp_path: pathlib.Path) -> None:
-        """I/O that one process of the tree does not let us read is unknown, not less."""
-        script = (
-            "import os, sys; sys.path.insert(0, sys.argv[1])\n"
-            "from nncftools.sampler.probes.io import Io\nfrom nncftools.sampler.tree import Process\n"
-            "os.setuid(65534)\nprint(Io(0).read([Process('/proc', int(sys.argv[2]), None, 0, ('io',))]))"
-        )
-        here = str(pathlib.Path(__file__).parents[2])
-        words = [sys.executable, "-c", script, here, str(os.getpid())]
-        shown = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    def test_name_that_can_be_read_no_more(self, proc: FakeProc) -> None:
+        """A process that has ended keeps the name that it had."""
+        process = proc.process()
+        vanish(process)
 
-        assert shown.stdout == "(None, None, None, None)\n"
+        assert (process.identify(), process.name) == (False, "first")
 
-    def test_zombie_holds_no_memory_and_keeps_its_times(self) -> None:
-        """The memory of a zombie is unknown, not 0, and its CPU time is still there."""
-        script = "import time\nwhile time.process_time() < 0.1: pass"
-        child = subprocess.Popen([sys.executable, "-S", "-c", script])
-        process = Process("/proc", child.pid, None, 0, FILES)
-        deadline = time.monotonic() + HANGING_S
-        while b") Z " not in process.read("stat"):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        rss, vms, user, system, *_, threads, processes = Stat(0).read([process])
-        parts = Status(2).read([process])
-        child.wait()
 
-        assert (rss, vms, threads, processes) == (None, None, 0, 0)
-        assert parts == (None, None, None, None)
-        assert user + system >= 0.08
+class TestLimits:
+    def test_out_of_descriptors(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A process that cannot be opened for the limit of open files is left out, and the tree knows."""
+        tree = proc.tree()
 
-    def test_process_that_is_gone_is_marked(self) -> None:
-        """Reading the kept descriptors of a reaped process marks it as gone and adds nothing."""
-        child = subprocess.Popen(["sleep", "60"])
-        process = Process("/proc", child.pid, None, 0, FILES)
-        child.kill()
-        child.wait()
-        rss, *_ = Stat(0).read([process])
+        def full(*_: object, **__: object) -> int:
+            raise OSError(24, "Too many open files")
 
-        assert (rss, process.alive) == (None, False)
+        monkeypatch.setattr(os, "open", full)
+        found = tree.add(1)
 
-    def test_system_memory(self, proc: FakeProc) -> None:
-        """SYSTEM is total less available, in bytes; unknown on a kernel that does not say."""
-        text = "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 400 kB\nBuffers: 3 kB\n"
-        (proc.root / "meminfo").write_text(text)
-        known = Meminfo(str(proc.root), 1).read()
-        (proc.root / "meminfo").write_text(text.replace("MemAvailable: 400 kB\n", ""))
-        unknown = Meminfo(str(proc.root), 1).read()
+        assert (found, tree.out_of_descriptors) == (None, True)
 
-        assert (known, unknown) == ((600 * 1024,), (None,))
+    def test_vanishing_is_no_limit(self, proc: FakeProc) -> None:
+        """A process that is gone is not taken for one that could not be opened."""
+        tree = proc.tree()
+        tree.add(77)
+
+        assert tree.out_of_descriptors is False
+
+    def test_locked_file(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A process with a file that is not ours to read belongs to the tree, and gives back what it opened."""
+        monkeypatch.setattr(os, "open", locking("io"))
+        before = open_files()
+        tree = Tree(str(proc.root), FILES, reaper=None, children=True)
+        process = tree.add(1)
+        assert process is not None
+        tree.remove(process)
+
+        assert (process.pid, open_files() - before) == (1, 1)
+
+
+def test_orphans_are_the_reapers_children(proc: FakeProc) -> None:
+    """What was re-parented to the reaper belongs to the tree, without a parent there; the reaper itself does not."""
+    proc.add(50, threads={50: [1, 60], 51: [61]})
+    proc.add(60)
+    proc.add(61)
+    tree = proc.tree(reaper=50)
+    tree.refresh()
+
+    assert sorted(pids(tree.processes)) == [1, 60, 61]
+    assert [process.parent for process in tree.processes] == [None] * 3
+
+
+def test_zombie_that_is_found(proc: FakeProc) -> None:
+    """A process that had ended when it was found is known as such."""
+    proc.add_zombie(5)
+    tree = proc.tree()
+    process = tree.add(5)
+
+    assert process is not None
+    assert (process.was_zombie, tree.processes[0].was_zombie) == (True, False)
+
+
+def test_name_of_another_encoding(proc: FakeProc) -> None:
+    """Bytes that are no text are written out in name and command."""
+    (proc.root / "1/comm").write_bytes(b"caf\xe9\n")
+    (proc.root / "1/cmdline").write_bytes(b"caf\xe9\0\0a b\0")
+    process = proc.process()
+
+    assert (process.name, process.command) == ("caf\\xe9", ["caf\\xe9", "", "a b"])
+
+
+def test_exec(proc: FakeProc) -> None:
+    """A process that runs another program since the last look is noticed once, and is no copy of its parent."""
+    proc.add(1, name="shell", threads={1: [2]})
+    proc.add(2, name="shell")
+    tree = proc.tree()
+    (child,) = tree.refresh()
+    was_copy = child.forked_copy
+    proc.add(2, name="program")
+
+    assert (child.identify(), child.identify()) == (True, False)
+    assert (was_copy, child.forked_copy, child.name) == (True, False, "program")
+
+
+def open_files() -> int:
+    """Return how many descriptors this process holds."""
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 — counted, not used
+
+
+def gone() -> int:
+    """Return a descriptor of a proc file whose process has ended."""
+    child = subprocess.Popen(["true"])
+    descriptor = os.open(f"/proc/{child.pid}/stat", os.O_RDONLY)
+    child.wait()
+    return descriptor

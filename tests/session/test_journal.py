@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import random
+from itertools import pairwise
 from math import isnan
+from typing import Any
 
 import pytest
 
 from nncftools.errors import SessionFileError
 from nncftools.session.journal import session_from
 from nncftools.session.model import Exit, Session
+from nncftools.session.samples import known
 from tests.made_up import END, START, header, journal
 
 SAMPLES: tuple[object, ...] = ([0, 10], [0.5, 30], [1, 20])
@@ -218,3 +222,202 @@ def test_start_moment() -> None:
     of = read(END)
 
     assert (of.start.utc, of.start.monotonic_ns) == (START["start"]["utc"], 5)
+
+
+def per_process(*lines: object, **plan: object) -> Session:
+    """Return the session of a journal with two processes and their RSS over time."""
+    second = {"process": {"id": 1, "pid": 101, "parent": 0, "name": "child", "start_s": 0.1}}
+    return read(second, *lines, END, first=header(plan={**header()["plan"], "per_process": True, **plan}))
+
+
+def series_of(of: Session) -> list[tuple[list[float], list[int]] | None]:
+    """Return times and RSS of each process."""
+    return [process.series and (process.series.time_s, process.series.rss) for process in of.processes]
+
+
+class TestEachProcess:
+    def test_series(self) -> None:
+        """Every line of RSS by process belongs to the sample before it, and to the processes that it names."""
+        of = per_process(
+            [0, 10], {"each": {"0": 10}}, [0.5, 30], {"each": {"0": 20, "1": 10}}, [1, 5], {"each": {"1": 5}}
+        )
+
+        assert series_of(of) == [([0, 0.5], [10, 20]), ([0.5, 1], [10, 5])]
+
+    def test_sample_without_processes(self) -> None:
+        """A sample in which no process had memory is none of any process."""
+        of = per_process([0, 10], {"each": {"0": 10}}, [0.5, None], [1, 7], {"each": {"0": 7}})
+
+        assert series_of(of) == [([0, 1], [10, 7]), None]
+
+    def test_other_lines_in_between(self) -> None:
+        """What is told between a sample and its processes does not part them."""
+        of = per_process([0, 10], {"warning": "look"}, {"process": {"id": 1, "name": "b"}}, {"each": {"1": 9}})
+
+        assert series_of(of) == [None, ([0], [9])]
+
+    def test_process_that_nobody_told(self) -> None:
+        """RSS of a process that has no other line is left out."""
+        of = per_process([0, 10], {"each": {"0": 4, "9": 6}})
+
+        assert series_of(of) == [([0], [4]), None]
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b'{"each": {"0": 1\n',
+            b'{"each": {"x": 1}}\n',
+            b'{"each": {"0": "much"}}\n',
+            b'{"each": {"0": 1, "1": null}}\n',
+            b'{"each": [1]}\n',
+            b'{"each": 5}\n',
+        ],
+        ids=repr,
+    )
+    def test_damaged_line(self, line: bytes) -> None:
+        """A line that cannot be read costs itself only, and is counted."""
+        of = per_process([0, 10], {"each": {"0": 10}}, [0.5, 30], line, [1, 5], {"each": {"0": 5}})
+
+        assert series_of(of) == [([0, 1], [10, 5]), None]
+        assert of.warnings == ["1 line of the journal could not be read: line 8"]
+        assert list(of.samples["rss"]) == [10, 30, 5]
+
+    def test_before_the_first_sample(self) -> None:
+        """A line of processes without a sample has no time, and counts as damaged."""
+        of = per_process({"each": {"0": 10}}, [0, 10])
+
+        assert (series_of(of), len(of.warnings)) == ([None, None], 1)
+
+    def test_of_a_chunk(self) -> None:
+        """In a long recording, too, times are those of the samples."""
+        lines: list[object] = []
+        for place in range(11_000):
+            lines += [[place / 8, place], {"each": {"0": place}}]
+        ((times, rss), _) = series_of(per_process(*lines))
+
+        assert times == [place / 8 for place in range(11_000)]
+        assert rss == list(range(11_000))
+
+
+def walk(length: int) -> list[list[float | None]]:
+    """Return samples of RSS and, seldom, PSS, each with its CPU time."""
+    chance = random.Random(7)  # noqa: S311 — the same each time
+    level = 10**9
+    rows: list[list[float | None]] = []
+    for place in range(length):
+        level += chance.randint(-(10**6), 10**6)
+        rows.append([round(place * 0.1, 6), level, level // 2 if chance.random() < 0.05 else None, place / 100])
+    return rows
+
+
+def merged(length: int, limit: int, *more: object, **end: object) -> Session:
+    """Return the session of a long recording that is to have at most ``limit`` rows."""
+    columns = ["rss", "pss", "cpu_user"]
+    plan = {**header()["plan"], "columns": columns, "max_samples": limit}
+    last = {"end": {"duration_s": length / 10, "totals": {"cpu_user": 99.5}, "sampler": {"taken": length, **end}}}
+    return read(*walk(length), *more, last, first=header(columns, plan=plan))
+
+
+class TestMerging:
+    """Recordings of more samples than planned."""
+
+    @pytest.mark.parametrize(("length", "limit"), [(5_000, 300), (5_000, 1_000), (301, 300)])
+    def test_number_of_rows(self, length: int, limit: int) -> None:
+        """At most as many rows as planned are left, and not far fewer."""
+        assert limit / 3 <= len(merged(length, limit).samples) <= limit
+
+    @pytest.mark.parametrize("limit", [5_000, 5_001])
+    def test_up_to_the_limit(self, limit: int) -> None:
+        """Up to the limit nothing is merged and nothing said."""
+        of = merged(5_000, limit)
+
+        assert (len(of.samples), of.warnings, of.sampler.merged_s) == (5_000, [], None)
+
+    @pytest.mark.parametrize("limit", [0, -1, None, "many"])
+    def test_no_limit(self, limit: Any) -> None:  # noqa: ANN401 — anything that may stand there
+        """A plan without a limit that is one, as from another version, merges nothing."""
+        assert len(merged(500, limit).samples) == 500
+
+    def test_peaks_are_exact(self) -> None:
+        """Peaks and their moments are those of all samples."""
+        assert merged(5_000, 300).peaks == merged(5_000, 5_000).peaks
+
+    def test_lowest_is_exact(self) -> None:
+        """So are the smallest values, also of what was seldom known."""
+        of, whole = merged(5_000, 300).samples, merged(5_000, 5_000).samples
+
+        for name in ("rss", "pss"):
+            assert min(known(of[name])) == min(known(whole[name]))
+
+    def test_rows_are_true(self) -> None:
+        """Every row that is left is one that was taken, with all its values, and the last is among them."""
+        taken = {row[0]: row[1:] for row in walk(5_000)}
+        of = merged(5_000, 300).samples
+        rows = zip(*(of[name] for name in ("rss", "pss", "cpu_user")), strict=True)
+        left = [[None if isnan(value) else value for value in row] for row in rows]
+
+        assert left == [taken[time_s] for time_s in of.time_s]
+        assert of.time_s[-1] == 499.9
+
+    def test_totals_are_of_the_end(self) -> None:
+        """Totals and duration do not depend on what was merged."""
+        of = merged(5_000, 300)
+
+        assert (of.totals, of.duration_s) == ({"cpu_user": 99.5}, 500.0)
+
+    def test_warning(self) -> None:
+        """The session says how many were taken, how many are left, and what that means."""
+        of = merged(5_000, 300)
+        (warning,) = of.warnings
+
+        assert warning == (
+            f"5,000 samples were taken, and neighbours merged to {len(of.samples)} that keep the smallest and the "
+            f"largest values (--max-samples): averages are those of what was kept"
+        )
+
+    def test_distance_of_what_is_left(self) -> None:
+        """How far apart rows are is known, so that what is drawn has no gaps: hardly any distance is longer."""
+        of = merged(5_000, 300)
+        distances = [after - before for before, after in pairwise(of.samples.time_s)]
+        assert of.sampler.merged_s is not None
+
+        assert sum(distance > of.sampler.merged_s for distance in distances) <= len(distances) / 100
+        assert 5_000 / 300 * 0.1 < of.sampler.merged_s < 5_000 / 40 * 0.1
+
+    def test_merged_by_the_sampler_already(self) -> None:
+        """Where the journal has fewer samples than were taken, the session says so as well."""
+        of = merged(200, 300, taken=5_000)
+
+        assert (len(of.samples), of.sampler.taken) == (200, 5_000)
+        assert of.sampler.merged_s == pytest.approx(0.1)
+        assert of.warnings[0].startswith("5,000 samples were taken, and neighbours merged to 200 that keep")
+
+    def test_damage_is_no_merging(self) -> None:
+        """A sample that cannot be read is damage, and not taken for one that was merged."""
+        of = merged(200, 300, b"[20,1\n", taken=201)
+
+        assert (of.sampler.merged_s, len(of.warnings)) == (None, 1)
+        assert "could not be read" in of.warnings[0]
+
+    def test_series_follow(self) -> None:
+        """Processes keep their RSS at the samples that are left, and at no other."""
+        lines: list[object] = []
+        for place, row in enumerate(walk(2_000)):
+            lines += [row[:2], {"each": {"0": row[1], **({"1": place} if place >= 1_000 else {})}}]
+        of = per_process(*lines, max_samples=200)
+        first, second = series_of(of)
+        assert first is not None
+        assert second is not None
+
+        assert len(of.samples) <= 200
+        assert (first[0], first[1]) == (list(of.samples.time_s), list(of.samples["rss"]))
+        assert second[0] == [time_s for time_s in of.samples.time_s if time_s >= 100]
+        assert second[1] == [round(time_s * 10) for time_s in second[0]]
+
+    def test_unfinished(self) -> None:
+        """A recording that was killed is merged in the same way."""
+        plan = {**header()["plan"], "max_samples": 100}
+        of = read(*(row[:2] for row in walk(1_000)), first=header(plan=plan))
+
+        assert (len(of.samples) <= 100, of.finished, of.duration_s) == (True, False, 99.9)
+        assert len(of.warnings) == 1

@@ -41,9 +41,9 @@ def why_not(root: str) -> str:
 def _file_of(root: str, pid: int) -> str | None:
     """Return the file that tells a process's control group's memory, or None when there is none to be read."""
     try:
-        with open(f"{root}/{pid}/cgroup", encoding="utf-8") as file:
+        with open(f"{root}/{pid}/cgroup", encoding="utf-8", errors="surrogateescape") as file:
             groups = [line.rstrip("\n").split(":", 2) for line in file]
-        with open(f"{root}/self/mountinfo", encoding="utf-8") as file:
+        with open(f"{root}/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             mounts = [line.split() for line in file]
     except OSError:
         return None
@@ -64,8 +64,14 @@ def _folders(mounts: list[list[str]], kind: str, group: str) -> list[str]:
     found = []
     for fields in mounts:
         after = fields.index("-")
-        mounted, point = fields[3].rstrip("/"), fields[4].replace("\\040", " ")
+        mounted, point = _unescaped(fields[3]).rstrip("/"), _unescaped(fields[4])
         right = fields[after + 1] == kind and (kind == "cgroup2" or "memory" in fields[after + 3].split(","))
         if right and f"{group}/".startswith(f"{mounted}/"):
             found.append(f"{point}{group[len(mounted) :]}".rstrip("/"))
     return found
+
+
+def _unescaped(path: str) -> str:
+    """Return a path of mountinfo, in which blanks and backslashes are written in octal (proc(5))."""
+    raw = path.encode(errors="surrogateescape").decode("unicode_escape")
+    return raw.encode("latin-1").decode(errors="surrogateescape")

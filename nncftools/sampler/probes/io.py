@@ -32,12 +32,17 @@ class Io:
 
     def __init__(self, slot: int) -> None:
         self._slot = slot
-        self._retired: Bytes = (0, 0, 0, 0)
+        self._retired: Bytes | None = (0, 0, 0, 0)
 
     def read(self, processes: Sequence[Process]) -> Bytes | Unknown:
-        """Return the sums in bytes; None while any process of the tree does not let us read its figures."""
+        """Return the sums in bytes.
+
+        They are None while a process of the tree does not let us read its figures, and from then on when it ends so.
+        """
         slot = self._slot
         pread = os.pread
+        if self._retired is None:
+            return _UNKNOWN
         read_bytes, write_bytes, read_chars, write_chars = self._retired
         for process in processes:
             if not process.alive:
@@ -58,5 +63,4 @@ class Io:
     def retire(self, process: Process) -> None:
         """Keep the bytes of a child of ours that has ended: its file is readable until it is reaped."""
         last = self.read([process])
-        if last[0] is not None:
-            self._retired = last
+        self._retired = None if last[0] is None else last

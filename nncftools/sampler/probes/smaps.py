@@ -50,10 +50,11 @@ class Smaps:
             blurred = sum(process.peak_rss for process in members ^ self._members) * PAGE
             if blurred > result[0] * _BLUR:
                 result = None
-        if time.monotonic() >= self._due_s:
+        folders = _own_folders(processes) if time.monotonic() >= self._due_s else []
+        if folders:
             self._running = True
             self._members = members
-            _thread.start_new_thread(self._pass, (_own_folders(processes),))
+            _thread.start_new_thread(self._pass, (folders,))
         return result or _UNKNOWN
 
     def _pass(self, folders: list[int]) -> None:
@@ -68,14 +69,17 @@ class Smaps:
 
 
 def _own_folders(processes: Sequence[Process]) -> list[int]:
-    """Return new descriptors of the processes' folders: the loop may close its own, and reuse their numbers."""
+    """Return new descriptors of the processes' folders, for the loop may close its own, and reuse their numbers.
+
+    Nothing is returned when there are no descriptors left for all: sums would be too small.
+    """
     folders: list[int] = []
-    for process in processes:
-        if process.alive:
-            try:
-                folders.append(os.dup(process.directory))
-            except OSError:  # out of descriptors
-                break
+    try:
+        folders += (os.dup(process.directory) for process in processes if process.alive and process.counted)
+    except OSError:
+        for folder in folders:
+            os.close(folder)
+        return []
     return folders
 
 

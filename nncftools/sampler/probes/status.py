@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from nncftools.sampler.kernel_file import read_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Status:
         counted = False
         for process in processes:
             try:
-                data = os.pread(process.files[self._slot], 4096, 0)
+                data = read_all(process.files[self._slot])  # longer than a page for a user in many groups
             except OSError:
                 process.alive = False
                 continue

@@ -1,0 +1,152 @@
+"""A proc directory made of plain files, for what a live machine does not do on demand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from nncftools.sampler.probes.stat import PAGE
+from nncftools.sampler.proc_source import ProcSource
+from nncftools.sampler.tree import UNREADABLE, Process, Tree
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable
+
+FILES = ("stat", "io", "status")
+KIB = 1024
+STATUS = (
+    "Name:\t{name}\nState:\t{state}\nGroups:\t{groups}\nVmHWM:\t  {kib} kB\nVmRSS:\t  {kib} kB\n"
+    "RssAnon:\t  5 kB\nRssFile:\t  6 kB\nRssShmem:\t  7 kB\nVmSwap:\t  8 kB\nThreads:\t1\n"
+)
+ZOMBIE_STATUS = "Name:\t{name}\nState:\tZ (zombie)\nGroups:\t\nThreads:\t1\n"
+IO = "rchar: {}\nwchar: {}\nsyscr: 1\nsyscw: 1\nread_bytes: {}\nwrite_bytes: {}\ncancelled_write_bytes: 0\n"
+MEMINFO = "MemTotal:    1000 kB\nMemFree:        1 kB\nMemAvailable:    400 kB\nBuffers:        3 kB\n"
+
+Told = list[tuple[str, Any]]
+Four = tuple[int, int, int, int]
+
+
+class FakeProc:
+    """A proc directory whose processes are files that a test writes."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root
+        self.forks = 0
+        self.started = 4711
+        """When processes that are added from now on began, in ticks since the machine's start."""
+        self.add(1, name="first")
+
+    def add(  # noqa: PLR0913 — one parameter per figure
+        self,
+        pid: int,
+        *,
+        name: str = "",
+        state: str = "S",
+        threads: dict[int, list[int]] | None = None,
+        pages: int = 10,
+        ticks: Four = (0, 0, 0, 0),
+        faults: Four = (1, 2, 3, 4),
+        io: Four = (0, 0, 0, 0),
+    ) -> None:
+        """Write a process, by default with a command of its own; ``threads`` holds the children of each thread.
+
+        ``faults`` are minor and major ones, each followed by those of reaped children; ``io`` is what was read and
+        written by system calls, then by storage: the order of the kernel's files.
+        """
+        name = name or f"name{pid}"
+        threads = threads or {pid: []}
+        folder = self.root / str(pid)
+        for thread, children in threads.items():
+            (folder / "task" / str(thread)).mkdir(parents=True, exist_ok=True)
+            (folder / "task" / str(thread) / "children").write_text("".join(f"{child} " for child in children))
+        before = " ".join(["0"] * 6)
+        numbers = " ".join(map(str, (*faults, *ticks)))
+        tail = f"20 0 {len(threads)} 0 {self.started} {pages * 2 * PAGE} {pages} 0 0"
+        status = ZOMBIE_STATUS if state == "Z" else STATUS
+        (folder / "stat").write_text(f"{pid} ({name}) {state} {before} {numbers} {tail}\n")
+        (folder / "io").write_text(IO.format(*io))
+        (folder / "comm").write_text(f"{name}\n")
+        (folder / "cmdline").write_text("" if state == "Z" else f"{name}\0--option\0")
+        (folder / "status").write_text(status.format(name=name, state=state, groups="", kib=pages * PAGE // KIB))
+        self.fork()
+
+    def add_zombie(self, pid: int, *, ticks: Four = (0, 0, 0, 0), io: Four = (0, 0, 0, 0)) -> None:
+        """Write a process that has ended and was not yet reaped."""
+        self.add(pid, state="Z", pages=0, ticks=ticks, io=io)
+
+    def set_children(self, pid: int, *children: int) -> None:
+        """Write the children of a process's main thread."""
+        (self.root / f"{pid}/task/{pid}/children").write_text("".join(f"{child} " for child in children))
+        self.fork()
+
+    def fork(self) -> None:
+        """Have the kernel give out a new PID."""
+        self.forks += 1
+        (self.root / "loadavg").write_text(f"0.10 0.20 0.30 1/100 {self.forks}\n")
+
+    def tree(self, *, children: bool = True, reaper: int | None = None) -> Tree:
+        """Return the tree of process 1."""
+        tree = Tree(str(self.root), FILES, reaper=reaper, children=children)
+        tree.add(1)
+        return tree
+
+    def process(self, pid: int = 1) -> Process:
+        """Return a process by itself."""
+        return Process(str(self.root), pid, None, 0, FILES)
+
+    def source(self, *columns: str, exits: Any = None, **fields: Any) -> tuple[ProcSource, Told]:  # noqa: ANN401 — anything that can be read; any field of the plan
+        """Return a source of these columns for process 1, and the list of what it tells the journal."""
+        (self.root / "meminfo").write_text(MEMINFO)
+        told: Told = []
+        given: Any = {"columns": list(columns), "pid": None, "children": True, **fields}
+        source = ProcSource(given, lambda *line: told.append(line), reaper=None, exits=exits, root=str(self.root))
+        source.start(1)
+        return source, told
+
+
+def pids(processes: list[Process]) -> list[int]:
+    """Return the PIDs."""
+    return [process.pid for process in processes]
+
+
+def look(tree: Tree) -> list[Process]:
+    """Have a tree notice that something forked, and return the descendants that it finds."""
+    tree.stir()
+    return tree.refresh()
+
+
+def facts(told: Told) -> dict[int, dict[str, Any]]:
+    """Return what is known of each process in the end, by its number: later lines add to earlier ones."""
+    found: dict[int, dict[str, Any]] = {}
+    for key, value in told:
+        if key == "process":
+            found.setdefault(value["id"], {}).update(value)
+    return found
+
+
+def vanish(process: Process) -> None:
+    """Have every read of a process fail from now on as it does in the kernel when the process was reaped."""
+    child = subprocess.Popen(["true"])
+    gone = os.open(f"/proc/{child.pid}/stat", os.O_RDONLY)
+    folder = os.open(f"/proc/{child.pid}", os.O_RDONLY | os.O_DIRECTORY)
+    child.wait()
+    for descriptor in (*process.files, *process.threads.values()):
+        if descriptor != UNREADABLE:
+            os.dup2(gone, descriptor, inheritable=False)
+    os.dup2(folder, process.directory, inheritable=False)
+    os.close(gone)
+    os.close(folder)
+
+
+def locking(file: str) -> Callable[..., int]:
+    """Return an ``os.open`` that finds ``file`` locked, as the kernel locks another user's (proc(5), ptrace(2))."""
+    unlocked = os.open
+
+    def opened(path: str, flags: int, *rest: Any, **options: Any) -> int:  # noqa: ANN401 — passed on to os.open
+        if path == file:
+            raise PermissionError(13, "Permission denied", path)
+        return unlocked(path, flags, *rest, **options)
+
+    return opened

@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nncftools.sampler.probes import smaps
+from nncftools.sampler.probes.smaps import Smaps, why_not
+from nncftools.sampler.probes.stat import PAGE, Stat
+from nncftools.sampler.tree import Process, Tree
+from tests.conftest import HANGING_S
+from tests.sampler.fake_proc import FILES, KIB, FakeProc, vanish
+
+MIB = 2**20
+UNKNOWN = (None, None)
+HELD_MIB = 40
+SCRIPT = f"""
+import os, sys
+held = bytearray({HELD_MIB} << 20)
+held[::4096] = b"x" * len(held[::4096])
+for _ in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        os.read(0, 1)
+        os._exit(0)
+print("ready", flush=True)
+os.read(0, 1)
+"""
+
+
+class Clock:
+    """Time as a pass sees it: it takes ``pass_s`` of CPU."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.pass_s = 0.0
+
+    def monotonic(self) -> float:
+        """Return the time of day."""
+        return self.now_s
+
+    def thread_time(self) -> float:
+        """Return the CPU time of the pass's thread."""
+        return self.pass_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Replace the probe's clock, and have its passes done at once."""
+    fake = Clock()
+    at_once = SimpleNamespace(start_new_thread=lambda work, arguments: work(*arguments))
+    monkeypatch.setattr(smaps, "time", fake)
+    monkeypatch.setattr(smaps, "_thread", at_once)
+    return fake
+
+
+def add(proc: FakeProc, pid: int, *, pss_kib: int, private_kib: int = 0, pages: int = 10) -> Process:
+    """Write a process with its rollup, as Linux 6 writes it; return it as after a sample."""
+    proc.add(pid, pages=pages)
+    (proc.root / str(pid) / "smaps_rollup").write_text(
+        "00400000-7ffee2d31000 ---p 00000000 00:00 0                          [rollup]\n"
+        f"Rss:             {pages * PAGE // KIB} kB\nPss:             {pss_kib} kB\nPss_Dirty:          1 kB\n"
+        f"Pss_Anon:           2 kB\nShared_Clean:       3 kB\nPrivate_Clean:      {private_kib} kB\n"
+        f"Private_Dirty:     {private_kib * 2} kB\nPrivate_Hugetlb:    {private_kib * 3} kB\nSwapPss:            9 kB\n"
+    )
+    process = proc.process(pid)
+    Stat(0).read([process])
+    return process
+
+
+def of_one_pass(processes: Sequence[Process]) -> tuple[float | None, ...]:
+    """Return the result of one pass over processes."""
+    probe = Smaps()
+    first = probe.read(processes)
+    assert first == UNKNOWN
+    return probe.read(processes)
+
+
+def result(probe: Smaps, processes: Sequence[Process]) -> tuple[int, int]:
+    """Return the next result of a probe that works in its thread."""
+    deadline = time.monotonic() + HANGING_S
+    while True:
+        pss, uss = probe.read(processes)
+        if pss is not None and uss is not None:
+            return pss, uss
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def holding() -> Any:  # noqa: ANN401 — a generator of a function
+    """Return a function that starts a process of 40 MiB with some forked copies, and returns them all."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(copies: int) -> list[Process]:
+        words = [sys.executable, "-S", "-E", "-c", SCRIPT, str(copies)]
+        child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        started.append(child)
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        tree = Tree("/proc", FILES, reaper=None, children=True)
+        tree.add(child.pid)
+        tree.refresh()
+        Stat(0).read(tree.processes)
+        return tree.processes
+
+    yield start
+    for child in started:
+        child.communicate()
+
+
+class TestReal:
+    """Real processes of 40 MiB."""
+
+    def test_one_process(self, holding: Callable[[int], list[Process]]) -> None:
+        """PSS and USS of a process that shares nothing but code hold what it touched, and are at most its RSS."""
+        (process,) = holding(0)
+        pss, uss = result(Smaps(), [process])
+
+        assert HELD_MIB * MIB < uss <= pss <= process.rss * PAGE + MIB
+
+    def test_forked_copies(self, holding: Callable[[int], list[Process]]) -> None:
+        """What three processes share is once in PSS, thrice in RSS and not in USS."""
+        processes = holding(2)
+        pss, uss = result(Smaps(), processes)
+
+        assert len(processes) == 3
+        assert sum(process.rss for process in processes) * PAGE > 3 * HELD_MIB * MIB
+        assert HELD_MIB * MIB < pss < (HELD_MIB + 20) * MIB
+        assert uss < 20 * MIB
+
+    def test_passes_are_far_apart(
+        self, holding: Callable[[int], list[Process]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After a pass the next one is due when 99 times the CPU time of the pass has gone by."""
+        spent: list[float] = []
+
+        def thread_time() -> float:
+            spent.append(time.thread_time())
+            return spent[-1]
+
+        monkeypatch.setattr(smaps, "time", SimpleNamespace(monotonic=time.monotonic, thread_time=thread_time))
+        processes = holding(2)
+        begun_s = time.monotonic()
+        probe = Smaps()
+        result(probe, processes)
+
+        assert spent[0] > 0
+        assert probe._due_s >= begun_s + 99 * spent[0]
+
+
+@pytest.mark.usefixtures("clock")
+class TestSums:
+    """Passes that are done at once, over files."""
+
+    def test_sum(self, proc: FakeProc) -> None:
+        """PSS is the sum of the line of that name alone, USS of all private pages, in bytes."""
+        processes = [add(proc, 1, pss_kib=100, private_kib=10), add(proc, 2, pss_kib=50, private_kib=1)]
+
+        assert of_one_pass(processes) == (150 * KIB, 66 * KIB)
+
+    def test_process_that_ended(self, proc: FakeProc) -> None:
+        """A process that is gone when its turn comes adds nothing."""
+        processes = [add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=50)]
+        vanish(processes[1])
+
+        assert of_one_pass(processes) == (10_000 * KIB, 0)
+
+    def test_process_with_its_parents_memory(self, proc: FakeProc) -> None:
+        """What is not counted, a child of vfork(2), adds nothing: the pages of one memory would count twice."""
+        processes = [add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=10_000)]
+        processes[1].counted = False
+
+        assert of_one_pass(processes) == (10_000 * KIB, 0)
+
+    def test_process_without_rollup(self, proc: FakeProc) -> None:
+        """A zombie, which has no pages, adds nothing."""
+        processes = [add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=50, pages=0)]
+        (proc.root / "2/smaps_rollup").unlink()
+
+        assert of_one_pass(processes) == (10_000 * KIB, 0)
+
+    @pytest.mark.parametrize("place", [0, 1])
+    def test_process_that_is_locked(self, proc: FakeProc, place: int) -> None:
+        """While one process does not let us read its figures, the sums are unknown, not less."""
+        processes = [add(proc, 1, pss_kib=100), add(proc, 2, pss_kib=50)]
+        unreadable(proc, place + 1)
+
+        assert of_one_pass(processes) == UNKNOWN
+
+    def test_locked_process_without_memory_is_unknown_as_well(self, proc: FakeProc) -> None:
+        """The only process being locked, nothing is known."""
+        process = add(proc, 1, pss_kib=100)
+        unreadable(proc, 1)
+
+        assert of_one_pass([process]) == UNKNOWN
+
+    def test_no_process(self) -> None:
+        """Without a process the sums are unknown, not 0."""
+        assert of_one_pass([]) == UNKNOWN
+
+    def test_out_of_descriptors(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+        """When the limit of open files keeps a process from being read, the sums are unknown, not less."""
+        processes = [add(proc, 1, pss_kib=100), add(proc, 2, pss_kib=50)]
+        free = [processes[0].directory]
+        duplicate = os.dup
+
+        def limited(descriptor: int) -> int:
+            if descriptor not in free:
+                raise OSError(24, "Too many open files")
+            return duplicate(descriptor)
+
+        monkeypatch.setattr(os, "dup", limited)
+
+        assert of_one_pass(processes) == UNKNOWN
+
+    def test_gives_back_its_descriptors(self, proc: FakeProc) -> None:
+        """A pass leaves nothing open, whatever becomes of the processes meanwhile."""
+        processes = [add(proc, number, pss_kib=100) for number in (1, 2, 3)]
+        unreadable(proc, 2)
+        vanish(processes[2])
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 — counted, not used
+        of_one_pass(processes)
+
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 — the same
+
+    def test_descriptor_that_the_tree_closes_meanwhile(
+        self,
+        clock: Clock,
+        proc: FakeProc,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A process that leaves the tree while a pass runs is still read, and no other file in its place."""
+        clock.pass_s = 1.0
+        processes = [add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=50)]
+
+        def late(work: Callable[..., None], arguments: tuple[list[int]]) -> None:
+            processes[1].close()
+            work(*arguments)
+
+        monkeypatch.setattr(smaps._thread, "start_new_thread", late)
+
+        assert of_one_pass(processes)[0] == 10_050 * KIB
+
+
+class TestPasses:
+    """When passes begin, and which results are told."""
+
+    def test_unknown_between_two_passes(self, clock: Clock, proc: FakeProc) -> None:
+        """A result is told in one sample; until the next pass has ended, the figures are unknown."""
+        clock.pass_s = 0.5
+        process = add(proc, 1, pss_kib=100)
+        probe = Smaps()
+        told = [probe.read([process])[0] for _ in range(5)]
+
+        assert told == [None, 100 * KIB, None, None, None]
+
+    def test_next_pass_waits(self, clock: Clock, proc: FakeProc) -> None:
+        """Passes take 1 % of the time at most: after one of 0.5 s of CPU, the next begins 49.5 s later."""
+        clock.pass_s = 0.5
+        process = add(proc, 1, pss_kib=100)
+        probe = Smaps()
+        probe.read([process])
+        probe.read([process])
+        clock.now_s += 49.4
+        early = [probe.read([process]) for _ in range(2)]
+        clock.now_s += 0.2
+        due = [probe.read([process]) for _ in range(2)]
+
+        assert early == [UNKNOWN] * 2
+        assert due == [UNKNOWN, (100 * KIB, 0)]
+
+    def test_one_pass_at_a_time(self, clock: Clock, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+        """While a pass is under way, no other begins, and the figures are unknown."""
+        begun: list[object] = []
+        monkeypatch.setattr(smaps._thread, "start_new_thread", lambda *work: begun.append(work))
+        process = add(proc, 1, pss_kib=100)
+        probe = Smaps()
+        told = []
+        for _ in range(3):
+            clock.now_s += 1000
+            told.append(probe.read([process]))
+
+        assert (told, len(begun)) == ([UNKNOWN] * 3, 1)
+
+    @pytest.mark.parametrize(
+        ("pages", "expected"), [(1, 10_000 * KIB), (1_000, None)], ids=["a small one", "a large one"]
+    )
+    def test_process_that_came_meanwhile(self, clock: Clock, proc: FakeProc, pages: int, expected: int | None) -> None:
+        """A pass is dropped when a process of more than 2 % came while it ran: it may have taken over pages."""
+        clock.pass_s = 1.0
+        first = add(proc, 1, pss_kib=10_000)
+        probe = Smaps()
+        probe.read([first])
+
+        assert probe.read([first, add(proc, 2, pss_kib=1, pages=pages)])[0] == expected
+
+    @pytest.mark.parametrize(
+        ("pages", "expected"), [(1, 10_050 * KIB), (1_000, None)], ids=["a small one", "a large one"]
+    )
+    def test_process_that_went_meanwhile(self, clock: Clock, proc: FakeProc, pages: int, expected: int | None) -> None:
+        """The same holds for a process that went."""
+        clock.pass_s = 1.0
+        first, second = add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=50, pages=pages)
+        probe = Smaps()
+        probe.read([first, second])
+
+        assert probe.read([first])[0] == expected
+
+    def test_zombie_blurs_nothing(self, clock: Clock, proc: FakeProc) -> None:
+        """A process that has given back its memory before a pass began does not spoil it."""
+        clock.pass_s = 1.0
+        first, second = add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=50, pages=1_000)
+        add(proc, 2, pss_kib=0, pages=0)
+        Stat(0).read([first, second])
+        probe = Smaps()
+        probe.read([first, second])
+
+        assert probe.read([first])[0] == 10_000 * KIB
+
+
+@pytest.mark.parametrize(("exists", "expected"), [(True, ""), (False, "the kernel has no smaps_rollup (before 4.14)")])
+def test_old_kernel(tmp_path: pathlib.Path, *, exists: bool, expected: str) -> None:
+    """A kernel that does not sum up PSS is told apart."""
+    (tmp_path / "self").mkdir()
+    if exists:
+        (tmp_path / "self/smaps_rollup").touch()
+
+    assert why_not(str(tmp_path)) == expected
+
+
+def unreadable(proc: FakeProc, pid: int) -> None:
+    """Make a process's rollup something that cannot be read, by root neither."""
+    (proc.root / f"{pid}/smaps_rollup").unlink()
+    (proc.root / f"{pid}/smaps_rollup").mkdir()

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nncftools.sampler.probes.stat import PAGE, SMALL, TICKS_PER_S, Stat
+from nncftools.sampler.probes.status import Status
+from nncftools.sampler.tree import Process
+from tests.conftest import HANGING_S
+from tests.sampler.fake_proc import FILES, FakeProc, vanish
+
+LARGEST = 2**64 - 1
+
+
+def figures(proc: FakeProc, *pids: int) -> dict[str, float | None]:
+    """Return the sums over processes, by metric."""
+    return dict(zip(Stat.metrics, Stat(0).read([proc.process(pid) for pid in pids]), strict=True))
+
+
+def test_sums(proc: FakeProc) -> None:
+    """Every figure is the sum over the tree, in bytes, seconds and numbers."""
+    proc.add(1, pages=10, ticks=(100, 200, 10, 20), faults=(1, 20, 300, 4_000))
+    proc.add(2, pages=5, ticks=(1, 2, 0, 0), faults=(5, 0, 7, 0), threads={2: [], 3: [], 4: []})
+
+    assert figures(proc, 1, 2) == {
+        "rss": 15 * PAGE,
+        "vms": 30 * PAGE,
+        "cpu_user": 111 / TICKS_PER_S,
+        "cpu_system": 222 / TICKS_PER_S,
+        "minor_faults": 1 + 20 + 5,
+        "major_faults": 300 + 4_000 + 7,
+        "threads": 4,
+        "processes": 2,
+    }
+
+
+def test_name_with_parenthesis_and_spaces(proc: FakeProc) -> None:
+    """A name such as ``a) S 1 (b`` does not move the figures behind it."""
+    proc.add(1, name="a) S 1 2 (b) ", pages=7, threads={1: [], 2: []})
+    found = figures(proc, 1)
+
+    assert (found["rss"], found["threads"]) == (7 * PAGE, 2)
+
+
+def test_three_hundred_threads(proc: FakeProc) -> None:
+    """A process of 300 threads has its memory once and its threads all."""
+    proc.add(1, pages=7, threads={thread: [] for thread in range(1, 301)})
+    found = figures(proc, 1)
+
+    assert (found["rss"], found["threads"], found["processes"]) == (7 * PAGE, 300, 1)
+
+
+def test_huge_values(proc: FakeProc) -> None:
+    """Figures that fill 64 bits, behind the longest name, are read whole: what is read at once is enough for them."""
+    name = "n" * 64
+    numbers = " ".join([str(LARGEST)] * 4 + [str(2**63)] * 4)
+    line = (
+        f"4194304 ({name}) S {' '.join(['4194304'] * 6)} {numbers} -100 -20 4194304 0 {LARGEST} {LARGEST} {LARGEST} 0"
+    )
+    (proc.root / "1/stat").write_text(f"{line}\n")
+    found = figures(proc, 1)
+
+    assert len(line) < SMALL
+    assert (found["rss"], found["vms"], found["threads"]) == (LARGEST * PAGE, LARGEST, 4_194_304)
+    assert (found["minor_faults"], found["major_faults"]) == (2 * LARGEST, 2 * LARGEST)
+    assert found["cpu_user"] == 2**64 / TICKS_PER_S
+
+
+def test_peak_and_samples_of_each_process(proc: FakeProc) -> None:
+    """Every process knows its last and its largest size, and in how many samples it was seen."""
+    process, stat = proc.process(), Stat(0)
+    for pages in (10, 30, 20):
+        proc.add(1, pages=pages)
+        stat.read([process])
+
+    assert (process.rss, process.peak_rss, process.samples) == (20, 30, 3)
+
+
+def test_zombie(proc: FakeProc) -> None:
+    """A zombie counts neither as process nor as memory; its CPU time and faults do."""
+    proc.add_zombie(2, ticks=(100, 200, 0, 0))
+    found = figures(proc, 1, 2)
+
+    assert (found["rss"], found["threads"], found["processes"]) == (10 * PAGE, 1, 1)
+    assert (found["cpu_user"], found["minor_faults"]) == (100 / TICKS_PER_S, 6)
+
+
+def test_process_with_its_parents_memory(proc: FakeProc) -> None:
+    """What is not counted has its CPU time in the sums, and neither memory nor threads."""
+    process = proc.process()
+    process.counted = False
+    proc.add(1, ticks=(100, 0, 0, 0))
+    rss, vms, user, *_, threads, count = Stat(0).read([process])
+
+    assert (rss, vms, user, threads, count) == (None, None, 100 / TICKS_PER_S, 0, 0)
+    assert (process.samples, process.peak_rss) == (0, 0)
+
+
+def test_only_zombies(proc: FakeProc) -> None:
+    """When nothing but zombies is left, memory is unknown, and no process runs."""
+    proc.add_zombie(1)
+    found = figures(proc, 1)
+
+    assert [found[name] for name in ("rss", "vms", "threads", "processes")] == [None, None, 0, 0]
+
+
+def test_process_that_vanished(proc: FakeProc) -> None:
+    """A process that was reaped between scan and read adds nothing and is marked; the others are read."""
+    proc.add(2)
+    processes = [proc.process(1), proc.process(2)]
+    vanish(processes[0])
+    rss, *_, threads, count = Stat(0).read(processes)
+
+    assert (rss, threads, count) == (10 * PAGE, 1, 1)
+    assert [process.alive for process in processes] == [False, True]
+
+
+def test_descriptor_that_was_closed(proc: FakeProc) -> None:
+    """A descriptor that is no longer open reads as a process that is gone."""
+    process = proc.process()
+    os.close(process.files[0])
+    process.files[0] = 2**20
+    rss, *_ = Stat(0).read([process])
+
+    assert (rss, process.alive) == (None, False)
+
+
+def test_retired_child_is_kept(proc: FakeProc) -> None:
+    """CPU time and faults of a child of ours that has ended stay in the sums."""
+    proc.add(1, ticks=(100, 200, 0, 0))
+    stat = Stat(0)
+    stat.retire(proc.process())
+
+    assert stat.read([]) == (None, None, 100 / TICKS_PER_S, 200 / TICKS_PER_S, 3, 7, 0, 0)
+
+
+def test_several_retired_children_add_up(proc: FakeProc) -> None:
+    """What ended before is not forgotten when the next one ends, nor counted twice."""
+    proc.add(1, ticks=(100, 0, 0, 0))
+    proc.add(2, ticks=(30, 0, 0, 0))
+    proc.add(3, ticks=(7, 0, 0, 0))
+    stat = Stat(0)
+    for pid in (1, 2):
+        stat.retire(proc.process(pid))
+
+    assert stat.read([proc.process(3)])[2] == 137 / TICKS_PER_S
+
+
+def test_retired_too_late(proc: FakeProc) -> None:
+    """A child that is gone before it could be read for the last time leaves what is known of the others."""
+    stat = Stat(0)
+    stat.retire(proc.process())
+    process = proc.process()
+    vanish(process)
+    stat.retire(process)
+
+    assert stat.read([])[4:6] == (3, 7)
+
+
+def test_zombie_of_the_kernel() -> None:
+    """The memory of a real zombie is unknown, not 0, and its CPU time is still there."""
+    script = "import time\nwhile time.process_time() < 0.1: pass"
+    child = subprocess.Popen([sys.executable, "-S", "-c", script])
+    process = Process("/proc", child.pid, None, 0, FILES)
+    deadline = time.monotonic() + HANGING_S
+    while b") Z " not in process.read("stat"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    rss, vms, user, system, *_, threads, processes = Stat(0).read([process])
+    parts = Status(2).read([process])
+    child.wait()
+
+    assert (rss, vms, threads, processes) == (None, None, 0, 0)
+    assert parts == (None, None, None, None)
+    assert user + system >= 0.08
+
+
+def test_process_that_is_gone_is_marked() -> None:
+    """Reading the kept descriptors of a reaped process marks it as gone and adds nothing."""
+    child = subprocess.Popen(["sleep", "60"])
+    process = Process("/proc", child.pid, None, 0, FILES)
+    child.kill()
+    child.wait()
+    rss, *_ = Stat(0).read([process])
+
+    assert (rss, process.alive) == (None, False)
+
+
+@pytest.mark.parametrize("place", range(len(Stat.metrics)), ids=Stat.metrics)
+def test_no_process(place: int) -> None:
+    """Before the first process, memory is unknown and everything else is 0."""
+    assert Stat(0).read([])[place] == (None if place < 2 else 0)

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import pytest
+
+from nncftools.sampler.exits import Exit
+from nncftools.sampler.probes.stat import PAGE, TICKS_PER_S
+from nncftools.sampler.proc_source import ProcSource
+from tests.sampler.fake_proc import KIB, FakeProc, facts, locking, vanish
+
+COLUMNS = ("rss", "cpu_user", "read_bytes", "processes")
+ENDED = {"code": 0, "signal": None}
+
+
+class FakeExits:
+    """An exit accounting whose messages a test gives."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Exit] = []
+
+    def end(self, pids: Iterable[int], parent: int = 1) -> None:
+        """Have the kernel tell the end of processes."""
+        for pid in pids:
+            of = Exit(pid)
+            of.parent_pid, of.cpu_s, of.name = parent, 0.5, f"n{pid}"
+            self.waiting.append(of)
+
+    def read(self) -> list[Exit]:
+        """Return what waits."""
+        found, self.waiting = self.waiting, []
+        return found
+
+
+class TestRow:
+    def test_order_of_the_columns(self, proc: FakeProc) -> None:
+        """Values come in the order of the plan's columns, whichever files they are from."""
+        proc.add(1, pages=7, ticks=(100, 200, 0, 0), io=(1, 2, 3, 4))
+        source, _ = proc.source("write_chars", "system", "rss", "swap", "cpu_system", "threads", "cgroup")
+
+        assert source.sample(0.0) == [2, 600 * KIB, 7 * PAGE, 8 * KIB, 200 / TICKS_PER_S, 1, None]
+
+    def test_figures_of_the_tree(self, proc: FakeProc) -> None:
+        """A child that came since the last sample is in the next one."""
+        source, _ = proc.source(*COLUMNS)
+        before = source.sample(0.0)
+        proc.add(5, pages=5, ticks=(50, 0, 0, 0), io=(0, 0, 9, 0))
+        proc.set_children(1, 5)
+        source.account(0.9)
+
+        assert before == [10 * PAGE, 0.0, 0, 1]
+        assert source.sample(1.0) == [15 * PAGE, 50 / TICKS_PER_S, 9, 2]
+
+    def test_of_each_process(self, proc: FakeProc) -> None:
+        """The RSS of every process with memory is known by its number."""
+        proc.add(1, threads={1: [5, 6]})
+        proc.add(5, pages=7)
+        proc.add_zombie(6)
+        source, _ = proc.source(*COLUMNS)
+        source.sample(0.0)
+
+        assert source.each() == {0: 10 * PAGE, 1: 7 * PAGE}
+
+    def test_child_that_runs_its_parents_program(self, proc: FakeProc) -> None:
+        """A child that may be of vfork(2), and then shows its parent's memory, counts from its second sample on."""
+        proc.add(1, name="shell", threads={1: [5]})
+        proc.add(5, name="shell")
+        source, _ = proc.source(*COLUMNS)
+        first, each = source.sample(0.0), source.each()
+        second = source.sample(0.1)
+
+        assert (first[0], first[3]) == (10 * PAGE, 1)
+        assert (second[0], second[3]) == (20 * PAGE, 2)
+        assert each == {0: 10 * PAGE}
+
+    def test_locked_io(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+        """When a process's I/O is not ours to read, it is unknown, also in the totals; all else is known."""
+        monkeypatch.setattr(os, "open", locking("io"))
+        source, _ = proc.source(*COLUMNS)
+
+        assert source.sample(0.0) == [10 * PAGE, 0.0, None, 1]
+        assert source.totals() == [None, 0.0, None, None]
+
+    def test_locked_io_of_a_command_that_has_ended(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The totals of a command whose I/O could never be read are unknown at its end, and not 0 bytes."""
+        monkeypatch.setattr(os, "open", locking("io"))
+        source, _ = proc.source(*COLUMNS)
+        source.sample(0.0)
+        source.retire(1, 1.0)
+        source.ended(1, 1.0, ENDED, None)
+
+        assert source.totals()[2] is None
+
+    def test_attached(self, proc: FakeProc) -> None:
+        """Attached to a running process, counters begin at 0 and memory does not."""
+        proc.add(1, ticks=(500, 0, 0, 0), io=(0, 0, 7, 0))
+        source, _ = proc.source(*COLUMNS, pid=1)
+        first = source.sample(0.0)
+        proc.add(1, ticks=(600, 0, 0, 0), io=(0, 0, 9, 0))
+
+        assert first == [10 * PAGE, 0.0, 0, 1]
+        assert source.sample(1.0) == [10 * PAGE, 100 / TICKS_PER_S, 2, 1]
+
+
+class TestEnds:
+    def test_vanished_between_scan_and_read(self, proc: FakeProc) -> None:
+        """A process that is gone when it is read leaves the tree and is told to have ended; the others are read."""
+        proc.add(1, threads={1: [5]})
+        proc.add(5, ticks=(50, 0, 0, 0), io=(0, 0, 9, 0))
+        source, told = proc.source(*COLUMNS)
+        before = source.sample(0.0)
+        vanish(source._tree.processes[1])
+        proc.set_children(1)
+        after = source.sample(1.0)
+
+        assert (before[0], before[3]) == (20 * PAGE, 2)
+        assert after == [10 * PAGE, before[1], before[2], 1]
+        assert (facts(told)[1]["end_s"], "end_s" in facts(told)[0]) == (1.0, False)
+        assert source.each() == {0: 10 * PAGE}
+
+    def test_counters_do_not_fall(self, proc: FakeProc) -> None:
+        """Until the kernel has folded an ended child into its parent, totals stay, and then go on from the parent's."""
+        proc.add(1, threads={1: [5]}, ticks=(10, 0, 0, 0))
+        proc.add(5, ticks=(50, 0, 0, 0))
+        source, _ = proc.source(*COLUMNS)
+        before = source.sample(0.0)[1]
+        vanish(source._tree.processes[1])
+        between = source.sample(1.0)[1]
+        proc.add(1, ticks=(10, 0, 55, 0))
+        after = source.sample(2.0)[1]
+
+        assert [before, between, after] == [60 / TICKS_PER_S, 60 / TICKS_PER_S, 65 / TICKS_PER_S]
+
+    def test_totals_of_a_command_that_has_ended(self, proc: FakeProc) -> None:
+        """The last figures of a command that was reaped are the totals."""
+        source, told = proc.source(*COLUMNS)
+        source.sample(0.0)
+        proc.add_zombie(1, ticks=(70, 0, 0, 0), io=(0, 0, 9, 0))
+        source.retire(1, 1.0)
+        source.ended(1, 1.0, {"code": 3, "signal": None}, 12 * KIB)
+
+        assert source.totals() == [None, 70 / TICKS_PER_S, 9, None]
+        assert facts(told)[0]["exit"] == {"code": 3, "signal": None}
+        assert (facts(told)[0]["end_s"], facts(told)[0]["high_water_limit"]) == (1.0, 12 * KIB)
+
+    def test_accounted_end_of_a_descendant(self, proc: FakeProc) -> None:
+        """What the kernel told of a process by the time that it is found gone is told with its end."""
+        proc.add(1, threads={1: [5]})
+        proc.add(5)
+        exits = FakeExits()
+        source, told = proc.source(*COLUMNS, exits=exits)
+        source.sample(0.0)
+        vanish(source._tree.processes[1])
+        exits.end([5])
+        source.sample(1.0)
+
+        assert (facts(told)[1]["accounted"], facts(told)[1]["cpu_s"]) == (True, 0.5)
+
+    @pytest.mark.parametrize("stir", [True, False], ids=["others fork", "nothing else happens"])
+    def test_accounted_end_of_the_command(self, proc: FakeProc, *, stir: bool) -> None:
+        """The command is told with the kernel's figures: they wait when it is reaped, for it has ended before that."""
+        exits = FakeExits()
+        source, told = proc.source(*COLUMNS, exits=exits)
+        source.account(0.0)
+        source.sample(0.0)
+        proc.add_zombie(1)
+        if not stir:
+            proc.forks -= 1
+            (proc.root / "loadavg").write_text(f"0.10 0.20 0.30 1/100 {proc.forks}\n")
+        exits.end([1], parent=os.getpid())
+        end(source, 1)
+        source.close(1.0)
+
+        assert (facts(told)[0].get("accounted"), facts(told)[0]["cpu_s"]) == (True, 0.5)
+
+    def test_orphan_is_told_once(self, proc: FakeProc) -> None:
+        """A child of ours that ended on an idle machine is told once, whenever its message is read."""
+        exits = FakeExits()
+        source, told = proc.source(*COLUMNS, exits=exits)
+        source._roster._reaper = os.getpid()
+        proc.add(5)
+        proc.set_children(1, 5)
+        source.account(0.0)
+        source.sample(0.0)
+        source.account(0.1)
+        exits.end([5], parent=os.getpid())
+        end(source, 5)
+        proc.fork()
+        source.account(2.0)
+
+        assert [of["pid"] for of in facts(told).values()] == [1, 5]
+
+    def test_unseen_child_of_ours(self, proc: FakeProc) -> None:
+        """An orphan that has ended when it is first seen is read, told once and kept in the totals."""
+        exits = FakeExits()
+        source, told = proc.source(*COLUMNS, exits=exits)
+        source.sample(0.0)
+        proc.add_zombie(5, ticks=(30, 0, 0, 0))
+        exits.end([5])
+        end(source, 5)
+
+        assert source.sample(1.0)[1] == 30 / TICKS_PER_S
+        assert [of["pid"] for of in facts(told).values()] == [1, 5]
+
+    def test_ended_child_that_is_gone(self, proc: FakeProc) -> None:
+        """A child that nothing can be read of any more is left out."""
+        source, told = proc.source(*COLUMNS)
+        end(source, 77)
+
+        assert [of["pid"] for of in facts(told).values()] == [1]
+
+    def test_process_that_is_not_there(self, proc: FakeProc) -> None:
+        """A recording of a process that is gone already knows that it has none."""
+        source, _ = proc.source(*COLUMNS)
+
+        assert source.start(77) is False
+
+
+class TestClose:
+    def test_survivor(self, proc: FakeProc) -> None:
+        """What goes on is told without an end, also when it is found at the very last."""
+        source, told = proc.source(*COLUMNS)
+        source.sample(0.0)
+        proc.add(5)
+        proc.set_children(1, 5)
+        source.account(1.0)
+        source.close(1.0)
+
+        assert [("end_s" in of, of["samples"]) for of in facts(told).values()] == [(False, 1), (False, 0)]
+
+    def test_zombie(self, proc: FakeProc) -> None:
+        """What nobody has reaped yet has ended."""
+        source, told = proc.source(*COLUMNS)
+        source.sample(0.0)
+        proc.add_zombie(1)
+        source.close(1.0)
+
+        assert facts(told)[0]["end_s"] == 1.0
+
+    def test_zombie_whose_message_waits(self, proc: FakeProc) -> None:
+        """A child that ended between the last sample and the end of the recording is told, and once."""
+        exits = FakeExits()
+        source, told = proc.source(*COLUMNS, exits=exits)
+        source.account(0.0)
+        source.sample(0.0)
+        proc.add_zombie(5)
+        proc.set_children(1, 5)
+        source.account(1.0)
+        exits.end([5])
+        source.close(1.0)
+
+        assert [of["pid"] for of in facts(told).values()] == [1, 5]
+
+    @pytest.mark.parametrize(("state", "empty"), [("S", False), ("Z", True), ("X", True)])
+    def test_emptiness(self, proc: FakeProc, state: str, *, empty: bool) -> None:
+        """A tree of which nothing runs is empty, though zombies are left."""
+        source, _ = proc.source(*COLUMNS)
+        proc.add(1, state=state)
+
+        assert source.is_empty(1.0) is empty
+
+
+def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:
+    """That processes are left out for the limit of open files is warned of once."""
+    source, told = proc.source(*COLUMNS)
+    source._tree.out_of_descriptors = True
+    for second in range(3):
+        source.sample(second)
+
+    assert [value for key, value in told if key == "warning"] == [
+        "too many processes for the limit of open files: some are left out of the figures"
+    ]
+
+
+def test_name_after_an_exec(proc: FakeProc) -> None:
+    """A process that was found with its parent's name has its own at the next sample."""
+    proc.add(1, name="shell", threads={1: [5]})
+    proc.add(5, name="shell")
+    source, told = proc.source(*COLUMNS)
+    source.sample(0.0)
+    proc.add(5, name="program")
+    source.sample(0.1)
+
+    assert (facts(told)[1]["name"], facts(told)[1]["forked_copy"]) == ("program", False)
+
+
+def test_three_hundred_threads(proc: FakeProc) -> None:
+    """All 300 threads of a process are counted, and the child of any of them is found."""
+    proc.add(1, threads={1: [], **{1000 + place: [] for place in range(298)}, 1999: [9]})
+    proc.add(9)
+    source, _ = proc.source("threads", "processes")
+    source.sample(0.0)
+    proc.fork()
+    source.account(1.0)
+
+    assert source.sample(1.0) == [301, 2]
+
+
+def end(source: ProcSource, pid: int) -> None:
+    """Have a child of ours end and be reaped, as a step of the recording does."""
+    source.account(1.0)
+    source.retire(pid, 1.0)
+    source.ended(pid, 1.0, ENDED, None)

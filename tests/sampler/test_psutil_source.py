@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from nncftools.sampler.counters import Counters
+from nncftools.sampler.psutil_source import GIVEN, PsutilSource
+from tests.conftest import HANGING_S
+from tests.sampler.fake_proc import Told, facts
+
+MIB = 2**20
+CPU = ("cpu_user", "cpu_system")
+SCRIPT = """
+import os, subprocess, sys, threading, time
+held = bytearray(int(sys.argv[1]) << 20)
+held[::4096] = b"x" * len(held[::4096])
+hold = threading.Event()
+for _ in range(int(sys.argv[2])):
+    threading.Thread(target=hold.wait, daemon=True).start()
+words = [sys.executable, "-S", "-E", "-c", sys.argv[-1], *sys.argv[3:-1], sys.argv[-1]]
+child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) if sys.argv[3:-1] else None
+if child:
+    child.stdout.readline()
+print("ready", flush=True)
+sys.stdin.read(1)
+if child:
+    child.communicate()
+os._exit(0)
+"""
+
+
+@pytest.fixture
+def family() -> Iterator[Callable[..., psutil.Process]]:
+    """Return a function that starts a process and its descendants, by MiB to hold and threads to start of each."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*figures: int) -> psutil.Process:
+        words = [sys.executable, "-S", "-E", "-c", SCRIPT, *map(str, figures), SCRIPT]
+        child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        started.append(child)
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        return psutil.Process(child.pid)
+
+    yield start
+    for child in started:
+        child.communicate(timeout=HANGING_S)
+
+
+def recording(process: psutil.Process, **fields: Any) -> tuple[PsutilSource, Told]:  # noqa: ANN401 — any field of the plan
+    """Return a source attached to a process, and the list of what it tells the journal."""
+    told: Told = []
+    plan: Any = {"columns": list(GIVEN), "pid": process.pid, "children": True, **fields}
+    source = PsutilSource(plan, lambda *line: told.append(line))
+    source.start(process.pid)
+    return source, told
+
+
+def sampled(source: PsutilSource) -> dict[str, float | None]:
+    """Return the next sample, by metric."""
+    return dict(zip(GIVEN, source.sample(1.0), strict=True))
+
+
+def resident(pid: int) -> int:
+    """Return the RSS that the kernel tells."""
+    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_two_processes(family: Callable[..., psutil.Process]) -> None:
+    """Memory, threads and processes are the sums over parent and child."""
+    parent = family(30, 3, 20, 1)
+    (child,) = parent.children()
+    source, told = recording(parent)
+    found = sampled(source)
+
+    assert (found["processes"], found["threads"]) == (2, 4 + 2)
+    assert found["rss"] == pytest.approx(resident(parent.pid) + resident(child.pid), rel=0.01)
+    assert (found["rss"] or 0) > 50 * MIB
+    assert [(of["pid"], of["parent"]) for of in facts(told).values()] == [(parent.pid, None), (child.pid, 0)]
+
+
+def test_of_each_process(family: Callable[..., psutil.Process]) -> None:
+    """The RSS of every process is known by its number."""
+    parent = family(30, 0, 20, 0)
+    (child,) = parent.children()
+    source, _ = recording(parent)
+    sampled(source)
+    each = source.each()
+
+    assert each[0] == pytest.approx(resident(parent.pid), rel=0.01)
+    assert each[1] == pytest.approx(resident(child.pid), rel=0.01)
+
+
+def test_without_children(family: Callable[..., psutil.Process]) -> None:
+    """When descendants are left out, the process is alone."""
+    parent = family(30, 2, 20, 0)
+    source, told = recording(parent, children=False)
+    found = sampled(source)
+
+    assert (found["processes"], found["threads"]) == (1, 3)
+    assert found["rss"] == pytest.approx(resident(parent.pid), rel=0.01)
+    assert len(facts(told)) == 1
+
+
+def test_counters_begin_with_the_recording(family: Callable[..., psutil.Process]) -> None:
+    """Attached to processes that then sleep, nothing is counted."""
+    source, _ = recording(family(30, 0, 20, 0))
+    sampled(source)
+    found = sampled(source)
+
+    assert [found[name] for name in ("cpu_user", "cpu_system", "read_chars", "write_bytes")] == [0, 0, 0, 0]
+
+
+def test_child_that_ended(tmp_path: pathlib.Path) -> None:
+    """A child that is gone leaves the sums, is told to have ended, and what it did stays in the totals."""
+    burn = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
+    (tmp_path / "burn.py").write_text(burn)
+    script = f"{sys.executable} -S -E burn.py <&3 & wait; read end"
+    with subprocess.Popen(
+        ["sh", "-c", f"exec 3<&0; {script}"], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as shell:
+        assert shell.stdout is not None
+        shell.stdout.readline()
+        source, told = recording(psutil.Process(shell.pid))
+        source._counters = Counters(GIVEN, from_now=False)
+        before = sampled(source)
+        (child,) = psutil.Process(shell.pid).children()
+        child.kill()
+        child.wait(HANGING_S)
+        after = sampled(source)
+
+    assert (before["processes"], after["processes"]) == (2, 1)
+    assert (facts(told)[1]["end_s"], "end_s" in facts(told)[0]) == (1.0, False)
+    assert [after[name] for name in CPU] == pytest.approx([before[name] for name in CPU], abs=0.02)
+    assert sum(after[name] or 0 for name in CPU) > 0.18
+
+
+def test_zombie(family: Callable[..., psutil.Process]) -> None:
+    """A child that has ended and that nobody has reaped is no process any more, and holds nothing."""
+    parent = family(10, 0, 20, 0)
+    (child,) = parent.children()
+    source, _ = recording(parent)
+    sampled(source)
+    child.kill()
+    deadline = time.monotonic() + HANGING_S
+    while child.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    found = sampled(source)
+
+    assert (found["processes"], found["threads"]) == (1, 1)
+    assert found["rss"] == pytest.approx(resident(parent.pid), rel=0.01)
+
+
+def test_nothing_is_left(family: Callable[..., psutil.Process]) -> None:
+    """When the last process has ended, memory is unknown, not 0."""
+    parent = family(1, 0)
+    source, _ = recording(parent)
+    sampled(source)
+    parent.kill()
+    parent.wait(HANGING_S)
+    found = sampled(source)
+
+    assert [found[name] for name in ("rss", "vms", "threads", "processes")] == [None] * 4
+    assert source.is_empty(2.0)
+
+
+def test_process_that_is_not_there() -> None:
+    """A process that is gone already cannot be recorded."""
+    source = PsutilSource({"columns": [], "pid": 1, "children": True}, lambda *_: None)  # type: ignore[typeddict-item]
+
+    assert source.start(2**22 - 1) is False

@@ -1,0 +1,406 @@
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from nncftools.sampler import roster as roster_
+from nncftools.sampler.exits import Exit
+from nncftools.sampler.probes.stat import PAGE, TICKS_PER_S, Stat
+from nncftools.sampler.roster import Roster
+from nncftools.sampler.tree import Process, Tree
+from tests.sampler.fake_proc import FakeProc, Told, facts, look, vanish
+
+MIB = 2**20
+REAPER = 50
+NEVER_MORE_THAN = 4096
+
+
+def ended(pid: int, parent: int, **fields: Any) -> Exit:  # noqa: ANN401 — any field
+    """Return what the kernel tells of the end of a process."""
+    of = Exit(pid)
+    of.parent_pid = parent
+    of.name = f"n{pid}"
+    for name, value in fields.items():
+        setattr(of, name, value)
+    return of
+
+
+class Recording:
+    """The roster of the tree of process 1, which is found at the start, and what it told.
+
+    Processes begin with the recording, as a command does that it starts.
+    """
+
+    def __init__(self, proc: FakeProc, *, children: bool = True, accounting: bool = True) -> None:
+        self.told: Told = []
+        proc.started = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S) + 10
+        proc.add(1, name="first")
+        self.tree: Tree = proc.tree(children=children)
+        self.roster = Roster(self.tree, lambda *line: self.told.append(line), reaper=REAPER, accounting=accounting)
+        self.roster.introduce(self.tree.processes[0], 0.0)
+
+    def scan(self, now_s: float = 1.0) -> list[Process]:
+        """Look for descendants and introduce those that are found, as a sample does."""
+        found = look(self.tree)
+        for process in found:
+            self.roster.introduce(process, now_s)
+        return found
+
+    def remove(self, process: Process, now_s: float = 3.0) -> None:
+        """Take a process out of the tree that is gone."""
+        self.tree.remove(process)
+        self.roster.forget(process, now_s, None, None)
+
+    def facts(self, pid: int) -> dict[str, Any]:
+        """Return what is known of a process in the end; fail unless it was told as one."""
+        (found,) = [of for of in facts(self.told).values() if of.get("pid") == pid]
+        return found
+
+    def pids(self) -> list[int | None]:
+        """Return the PIDs of the processes that were told, by number."""
+        return [of.get("pid") for _, of in sorted(facts(self.told).items())]
+
+
+@pytest.fixture
+def recording(proc: FakeProc) -> Recording:
+    """Return a recording with the kernel's exit accounting."""
+    return Recording(proc)
+
+
+class TestUnseen:
+    """Processes that ended before any scan found them."""
+
+    def test_child(self, recording: Recording) -> None:
+        """A child of a process of the tree is told with its parent and all its figures."""
+        of = ended(5, 1, cpu_s=0.25, elapsed_s=0.5, high_water_mark=3 * MIB, wait_status=3 << 8, forked_copy=True)
+        recording.roster.account([of], 2.0)
+
+        assert recording.facts(5) == {
+            "id": 1,
+            "pid": 5,
+            "parent": 0,
+            "name": "n5",
+            "forked_copy": True,
+            "start_s": 1.5,
+            "end_s": 2.0,
+            "high_water_mark": 3 * MIB,
+            "accounted": True,
+            "cpu_s": 0.25,
+            "exit": {"code": 3, "signal": None},
+        }
+
+    def test_signal(self, recording: Recording) -> None:
+        """A process that was killed is told with the signal, also when it dumped its memory."""
+        recording.roster.account([ended(5, 1, wait_status=signal.SIGSEGV | 0x80)], 2.0)
+
+        assert recording.facts(5)["exit"] == {"code": None, "signal": signal.SIGSEGV}
+
+    def test_mark_that_is_not_known(self, recording: Recording) -> None:
+        """A process without memory of its own has no mark, not one of 0."""
+        recording.roster.account([ended(5, 1)], 2.0)
+
+        assert recording.facts(5)["high_water_mark"] is None
+
+    def test_older_than_the_recording(self, recording: Recording) -> None:
+        """The start of a process that is older than the session is the session's."""
+        recording.roster.account([ended(5, 1, elapsed_s=60.0)], 2.0)
+
+        assert recording.facts(5)["start_s"] == 0.0
+
+    def test_child_of_the_reaper(self, recording: Recording) -> None:
+        """An orphan, which was re-parented to the sampler, is told without a parent."""
+        recording.roster.account([ended(5, REAPER)], 2.0)
+
+        assert recording.facts(5)["parent"] is None
+
+    def test_grandchild(self, recording: Recording) -> None:
+        """A grandchild that ended before its parent is told after it, with its number."""
+        recording.roster.account([ended(6, 5), ended(5, 1)], 2.0)
+
+        assert recording.pids() == [1, 5, 6]
+        assert recording.facts(6)["parent"] == recording.facts(5)["id"]
+
+    def test_generations(self, recording: Recording) -> None:
+        """However many generations ended unseen, and in however many readings, each has its parent."""
+        recording.roster.account([ended(8, 7), ended(7, 6)], 2.0)
+        recording.roster.account([ended(6, 5)], 2.1)
+        before = recording.pids()
+        recording.roster.account([ended(5, 1)], 2.2)
+
+        assert before == [1]
+        assert [recording.facts(pid)["parent"] for pid in (5, 6, 7, 8)] == [
+            recording.facts(pid)["id"] for pid in (1, 5, 6, 7)
+        ]
+
+    def test_child_of_a_process_that_is_found_later(self, recording: Recording, proc: FakeProc) -> None:
+        """A child that ended before its parent was found is told when the parent is."""
+        recording.roster.account([ended(6, 5)], 0.5)
+        proc.add(5)
+        proc.set_children(1, 5)
+        recording.scan()
+
+        assert recording.facts(6)["parent"] == recording.facts(5)["id"]
+
+    def test_child_of_a_parent_that_was_found_dead(self, recording: Recording, proc: FakeProc) -> None:
+        """When child and parent ended and the scan finds the parent's rest first, the child has the parent's number."""
+        proc.add_zombie(5)
+        proc.set_children(1, 5)
+        recording.scan()
+        recording.roster.account([ended(6, 5), ended(5, 1)], 2.0)
+
+        assert recording.facts(6)["parent"] == recording.facts(5)["id"]
+
+    def test_unrelated(self, recording: Recording) -> None:
+        """Processes of others are not told."""
+        recording.roster.account([ended(900 + place, 800) for place in range(100)], 2.0)
+
+        assert recording.pids() == [1]
+
+    def test_without_children(self, proc: FakeProc) -> None:
+        """When descendants are left out, none is told; the command itself still has its figures."""
+        recording = Recording(proc, children=False)
+        recording.roster.account([ended(5, 1), ended(6, REAPER), ended(1, 40, cpu_s=0.5)], 2.0)
+        recording.remove(recording.tree.processes[0])
+
+        assert recording.pids() == [1]
+        assert recording.facts(1)["cpu_s"] == 0.5
+
+
+class TestBounds:
+    def test_processes_of_others_are_forgotten(self, recording: Recording, proc: FakeProc) -> None:
+        """Of the ends whose parents are not known, the last 4,096 are kept."""
+        pids = range(10_000, 10_000 + NEVER_MORE_THAN + 10)
+        recording.roster.account([ended(2 * pid, pid) for pid in pids], 0.5)
+        for pid in (pids[0], pids[-1]):
+            proc.add(pid)
+        proc.set_children(1, pids[0], pids[-1])
+        recording.scan()
+
+        assert recording.pids() == [1, pids[0], pids[-1], 2 * pids[-1]]
+
+    @pytest.mark.parametrize("parents", [1, 2, 5_000])
+    def test_number_that_is_kept(self, recording: Recording, parents: int) -> None:
+        """However the ends are spread over parents, no more than 4,096 are kept."""
+        for place in range(10_000):
+            recording.roster.account([ended(20_000 + place, 10_000 + place % parents)], 2.0)
+
+        assert sum(map(len, recording.roster._parentless.values())) <= NEVER_MORE_THAN
+        assert recording.roster._kept == sum(map(len, recording.roster._parentless.values()))
+
+    def test_too_many_to_list(self, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Beyond a number, only what is larger than all before is listed; the others are counted."""
+        monkeypatch.setattr(roster_, "_LISTED_MOST", 3)
+        marks = [10, 10, 5, 10, 20, 20, 30]
+        recording.roster.account([ended(100 + place, 1, high_water_mark=mark) for place, mark in enumerate(marks)], 2.0)
+        recording.roster.close()
+
+        assert recording.pids() == [1, 100, 101, 104, 106]
+        assert recording.told[-1] == ("warning", "3 more processes, all small and short-lived, are not listed")
+
+    def test_nothing_left_out(self, recording: Recording) -> None:
+        """When all are listed, nothing is warned of."""
+        recording.roster.close()
+
+        assert [key for key, _ in recording.told] == ["process"]
+
+
+class TestZombie:
+    """A process of which only the entry in the process table is left when it is found."""
+
+    def test_found_before_its_message(self, recording: Recording, proc: FakeProc) -> None:
+        """A zombie that the scan finds first is told once, by its message."""
+        proc.add_zombie(5)
+        proc.set_children(1, 5)
+        (zombie,) = recording.scan()
+        before = recording.pids()
+        recording.roster.account([ended(5, 1, cpu_s=0.5)], 2.0)
+        recording.remove(zombie)
+
+        assert before == [1]
+        assert (recording.facts(5)["cpu_s"], recording.facts(5)["end_s"]) == (0.5, 2.0)
+
+    def test_found_after_its_message(self, recording: Recording, proc: FakeProc) -> None:
+        """A zombie whose message came first is told once."""
+        recording.roster.account([ended(5, 1, cpu_s=0.5)], 2.0)
+        proc.add_zombie(5)
+        proc.set_children(1, 5)
+        (zombie,) = recording.scan(2.1)
+        recording.remove(zombie)
+
+        assert (recording.facts(5)["cpu_s"], recording.facts(5)["end_s"]) == (0.5, 2.0)
+
+    def test_dying_process_that_is_found_after_its_message(self, recording: Recording, proc: FakeProc) -> None:
+        """A process that still gives back its memory when its end was told already is told once."""
+        recording.roster.account([ended(5, 1)], 2.0)
+        proc.add(5)
+        proc.set_children(1, 5)
+        (dying,) = recording.scan(2.5)
+        recording.roster.weigh(dying)
+        recording.roster.identify(dying)
+        recording.roster.last(dying)
+        recording.remove(dying)
+
+        assert recording.facts(5)["end_s"] == 2.0
+
+    def test_reused_pid(self, recording: Recording, proc: FakeProc) -> None:
+        """Some time after an end, a process with the same PID is another one."""
+        recording.roster.account([ended(5, 1)], 2.0)
+        recording.roster.account([], 3.5)
+        proc.add(5, name="other")
+        proc.set_children(1, 5)
+        recording.scan(3.6)
+
+        assert recording.pids() == [1, 5, 5]
+
+    def test_without_accounting(self, proc: FakeProc) -> None:
+        """When no message will come, a zombie is told when it is found."""
+        recording = Recording(proc, accounting=False)
+        proc.add_zombie(5)
+        proc.set_children(1, 5)
+        (zombie,) = recording.scan()
+        recording.remove(zombie)
+
+        assert (recording.facts(5)["end_s"], "accounted" in recording.facts(5)) == (3.0, False)
+
+
+class TestSeen:
+    """Processes that a scan found while they lived."""
+
+    def test_who_it_is(self, proc: FakeProc) -> None:
+        """A process is told with name, command, parent and start."""
+        recording = Recording(proc)
+        proc.add(5, name="worker")
+        proc.set_children(1, 5)
+        recording.scan()
+        found = recording.facts(5)
+
+        assert (found["id"], found["parent"], found["name"], found["command"]) == (
+            1,
+            0,
+            "worker",
+            ["worker", "--option"],
+        )
+        assert found["forked_copy"] is False
+        assert found["start_s"] == recording.facts(1)["start_s"]
+
+    def test_start(self, proc: FakeProc) -> None:
+        """The start is counted from the session's, before which it may lie."""
+        recording = Recording(proc)
+        boot_s = recording.roster._boot_at_start_s
+        for place, after_s in enumerate((-7.0, 2.0, -0.5 / TICKS_PER_S)):
+            recording.roster._boot_at_start_s = 47.11 - after_s
+            proc.started = 4711
+            proc.add(5 + place)
+            proc.set_children(1, *range(5, 6 + place))
+            recording.scan()
+
+        assert boot_s > 0
+        assert [recording.facts(pid)["start_s"] for pid in (5, 6, 7)] == [-7.0, 2.0, 0.0]
+
+    def test_accounted_end(self, recording: Recording) -> None:
+        """What the kernel told of the end of a process is told when it leaves the tree, in the place of the samples."""
+        (process,) = recording.tree.processes
+        process.peak_rss, process.samples, process.cpu_ticks = 10, 3, 7
+        recording.roster.account([ended(1, 40, cpu_s=0.123, high_water_mark=MIB, wait_status=3 << 8)], 2.0)
+        before = recording.facts(1)
+        recording.remove(process)
+        after = recording.facts(1)
+
+        assert "end_s" not in before
+        assert (after["accounted"], after["cpu_s"], after["high_water_mark"]) == (True, 0.123, MIB)
+        assert (after["exit"], after["end_s"]) == ({"code": 3, "signal": None}, 3.0)
+        assert (after["samples"], after["peak_rss"]) == (3, 10 * PAGE)
+
+    def test_end_without_message(self, recording: Recording) -> None:
+        """A process whose message was lost is told with what the samples know of it."""
+        (process,) = recording.tree.processes
+        process.peak_rss, process.samples, process.cpu_ticks = 10, 3, 7
+        recording.remove(process)
+        found = recording.facts(1)
+
+        assert (found["peak_rss"], found["cpu_s"], found["exit"]) == (10 * PAGE, 7 / TICKS_PER_S, None)
+        assert "accounted" not in found
+
+    def test_reaped_end(self, recording: Recording) -> None:
+        """Status and limit that came with the reaping are told."""
+        (process,) = recording.tree.processes
+        recording.tree.remove(process)
+        recording.roster.forget(process, 3.0, {"code": None, "signal": 9}, 5 * MIB)
+        found = recording.facts(1)
+
+        assert (found["exit"], found["high_water_limit"]) == ({"code": None, "signal": 9}, 5 * MIB)
+
+    def test_never_sampled(self, recording: Recording) -> None:
+        """A process that was found between two samples has no largest sample, not one of 0."""
+        recording.remove(recording.tree.processes[0])
+
+        assert recording.facts(1)["peak_rss"] is None
+
+    def test_outlives_the_recording(self, recording: Recording) -> None:
+        """A process that goes on is told with its figures and without an end."""
+        (process,) = recording.tree.processes
+        Stat(0).read([process])
+        recording.roster.last(process)
+
+        assert (recording.facts(1)["samples"], "end_s" in recording.facts(1)) == (1, False)
+
+    def test_mark_of_the_living(self, recording: Recording, proc: FakeProc) -> None:
+        """The kernel's high-water mark is told when it has risen, and only then."""
+        (process,) = recording.tree.processes
+        recording.roster.weigh(process)
+        recording.roster.weigh(process)
+        once = len(recording.told)
+        proc.add(1, pages=100)
+        recording.roster.weigh(process)
+
+        assert once == 2
+        assert recording.facts(1)["high_water_mark"] == 100 * PAGE
+
+    def test_mark_of_before_the_recording(self, recording: Recording, proc: FakeProc) -> None:
+        """Of a process that is older than the recording, a mark counts when it rises above what it was at first."""
+        proc.started = 4711
+        proc.add(5, pages=100)
+        proc.set_children(1, 5)
+        (process,) = recording.scan()
+        recording.roster.weigh(process)
+        before = dict(recording.facts(5))
+        proc.add(5, pages=101)
+        recording.roster.weigh(process)
+
+        assert before["start_s"] < 0
+        assert "high_water_mark" not in before
+        assert recording.facts(5)["high_water_mark"] == 101 * PAGE
+        assert recording.facts(5)["high_water_limit"] == 100 * PAGE
+
+    @pytest.mark.parametrize(("pages", "told"), [(100, None), (101, 101 * PAGE)])
+    def test_accounted_mark_of_before_the_recording(
+        self, recording: Recording, proc: FakeProc, pages: int, told: int | None
+    ) -> None:
+        """The same holds for the mark that the kernel tells at the end."""
+        proc.started = 4711
+        proc.add(5, pages=100)
+        proc.set_children(1, 5)
+        (process,) = recording.scan()
+        recording.roster.account([ended(5, 1, high_water_mark=pages * PAGE)], 2.0)
+        recording.remove(process)
+
+        assert (recording.facts(5)["high_water_mark"], recording.facts(5)["high_water_limit"]) == (told, 100 * PAGE)
+
+    def test_mark_of_the_dead(self, recording: Recording) -> None:
+        """A process that is gone is not weighed."""
+        (process,) = recording.tree.processes
+        vanish(process)
+        recording.roster.weigh(process)
+
+        assert "high_water_mark" not in recording.facts(1)
+
+    def test_exec(self, recording: Recording, proc: FakeProc) -> None:
+        """A new name is told once."""
+        proc.add(1, name="program")
+        for _ in range(2):
+            recording.roster.identify(recording.tree.processes[0])
+
+        assert [value["name"] for _, value in recording.told] == ["first", "program"]

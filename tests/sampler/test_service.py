@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nncftools.sampler import exits, service
+
+
+def refused() -> None:
+    """Refuse a subscription, as the kernel does without CAP_NET_ADMIN."""
+    raise PermissionError(1, "Operation not permitted")
+
+
+def accounting(source: str) -> object:
+    """Return the exit accounting of a recording."""
+    plan: Any = {"source": source}
+    return service._exit_accounting(plan)
+
+
+def test_without_the_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording that may not be told of ends goes on without."""
+    monkeypatch.setattr(exits, "Exits", refused)
+
+    assert accounting("proc") is None
+
+
+def test_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source for other systems asks no kernel."""
+    monkeypatch.setattr(exits, "Exits", lambda: pytest.fail("asked"))
+
+    assert accounting("psutil") is None
+
+
+def test_with_the_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording that may be told of ends is."""
+    made = object()
+    monkeypatch.setattr(exits, "Exits", lambda: made)
+
+    assert accounting("proc") is made
