@@ -200,7 +200,7 @@ def _processes(session: Session, unit: MemoryUnit) -> str:
     if short and len(session.processes) > 1:
         exact = session.sampler.exit_accounting == "complete"
         text += f"; {short:,} seen in fewer than 2 samples: sums may miss them"
-        text += ", their own figures are exact" if exact else ""
+        text += ", their own peaks are exact" if exact else ""
     return text
 
 

@@ -86,7 +86,7 @@ class Exits:
         process = self._groups.setdefault(group, Exit(group))
         process.cpu_s += (user_us + system_us) / 1e6
         process.high_water_mark = max(process.high_water_mark, mark_kib * 1024)
-        process.wait_status = status or process.wait_status
+        process.wait_status = status  # the last thread's is what the parent is told
         if pid == group:
             process.forked_copy = bool(flags & _FORKED)
             process.name = name.partition(b"\0")[0].decode(errors="backslashreplace")

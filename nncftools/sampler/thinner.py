@@ -58,7 +58,11 @@ def _extremes(bucket: Sequence[Row], gauges: Sequence[int]) -> list[int]:
         return []
     kept = {len(bucket) - 1}
     for gauge in gauges:
-        known = [(value, place) for place, (_, values, _) in enumerate(bucket) if (value := values[gauge]) is not None]
-        if known:
-            kept |= {min(known)[1], max(known)[1]}
+        known = [place for place, (_, values, _) in enumerate(bucket) if values[gauge] is not None]
+        if known:  # min and max return the first of equal ones
+
+            def level(place: int, gauge: int = gauge) -> float:
+                return bucket[place][1][gauge] or 0
+
+            kept |= {min(known, key=level), max(known, key=level)}
     return sorted(kept)

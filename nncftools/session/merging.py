@@ -27,9 +27,9 @@ def _extremes(gauges: Sequence[array[float]], begin: int, end: int) -> list[int]
     for gauge in gauges:
         values = gauge[begin:end]
         if isnan(sum(values)):
-            known = [(value, place) for place, value in enumerate(values) if not isnan(value)]
-            if known:
-                kept |= {begin + min(known)[1], begin + max(known)[1]}
+            known = [place for place, value in enumerate(values) if not isnan(value)]
+            if known:  # min and max return the first of equal ones
+                kept |= {begin + min(known, key=values.__getitem__), begin + max(known, key=values.__getitem__)}
         else:
             kept |= {begin + values.index(min(values)), begin + values.index(max(values))}
     return sorted(kept)

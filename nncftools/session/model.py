@@ -85,7 +85,7 @@ class Process(msgspec.Struct, kw_only=True):
     """Its mark was at most this: ``ru_maxrss``, which may be a reaped child's or what it was forked from, or the mark
     that it had when the recording was attached to it."""
     accounted: bool = False
-    """Whether the kernel's exit accounting told mark, CPU time and exit status: they are exact."""
+    """Whether the kernel's exit accounting told mark, exit status and CPU time: the former two are exact."""
     cpu_s: float | None = None
     """CPU seconds of its own since it began."""
     series: Series | None = None

@@ -278,11 +278,11 @@ SHORT_LIVED = "3, the largest: work, 300.0 MiB (largest sample); 2 seen in fewer
     [
         (None, SHORT_LIVED),
         ("incomplete", SHORT_LIVED),
-        ("complete", f"{SHORT_LIVED}, their own figures are exact"),
+        ("complete", f"{SHORT_LIVED}, their own peaks are exact"),
     ],
 )
 def test_short_lived(accounting: str | None, words: str) -> None:
-    """Processes that were hardly seen are counted; where the kernel told of every end, their own figures are exact."""
+    """Processes that were hardly seen are counted; where the kernel told of every end, their own peaks are exact."""
     processes = [process(0, peak_rss=300 * MIB, samples=3), process(1, samples=1), process(2, samples=0)]
     facts = SamplerFacts(exit_accounting=accounting)
     text = " ".join(printed(run(processes=processes, sampler=facts)).split())

@@ -115,6 +115,12 @@ class TestProcess:
 
         assert found.wait_status == 3 << 8
 
+    def test_status_of_a_process_one_of_whose_threads_had_its_own(self, netlink: FakeNetlink) -> None:
+        """What a single thread ended with before is not the process's exit status."""
+        (found,) = told(netlink, thread(71, group=70, flags=0, status=5 << 8), thread(70, status=0))
+
+        assert found.wait_status == 0
+
     def test_two_processes_at_a_time(self, netlink: FakeNetlink) -> None:
         """Threads of several processes that end together are kept apart."""
         found = told(

@@ -94,3 +94,16 @@ def test_locked_child_that_has_ended_stays_unknown(proc: FakeProc, monkeypatch: 
     io.retire(locked)
 
     assert io.read([]) == UNKNOWN
+
+
+def test_unknown_for_good(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another child leaves behind later does not make the totals known again."""
+    proc.add(2, io=(10, 20, 30, 40))
+    monkeypatch.setattr(os, "open", locking("io"))
+    locked = proc.process()
+    monkeypatch.undo()
+    io = Io(1)
+    io.retire(locked)
+    io.retire(proc.process(2))
+
+    assert io.read([proc.process(2)]) == UNKNOWN
