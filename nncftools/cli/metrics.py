@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,6 +33,8 @@ def metrics(
     as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
 ) -> None:
     """List every metric: meaning, unit, source, cost of a sample, and whether it is available here."""
+    import json
+
     from nncftools.sampler import client
 
     options.check_source(source)

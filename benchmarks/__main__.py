@@ -1,0 +1,84 @@
+"""nncf-tools beside its peers: ``python -m benchmarks`` prints a Markdown table.
+
+Each tool comes from PyPI into a virtual environment of its own. All run the same workloads in turn, each round
+beginning with another one; figures are medians, ratios the medians of the ratios within the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import signal
+import sys
+import tempfile
+
+import nncftools
+from benchmarks import machine, recording, venvs
+from benchmarks.bench import Bench
+from benchmarks.cases import CASES
+from benchmarks.scale import FULL, SMALL
+from benchmarks.table import Row, markdown
+from benchmarks.tools import OURS, PEERS, Tool
+
+_RUNS = 5
+
+
+def positive(text: str) -> int:
+    """Return a number of runs. Raises ValueError."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def arguments() -> argparse.Namespace:
+    """Return the parsed command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Compare nncf-tools with its peers.")
+    parser.add_argument("--venvs", type=pathlib.Path, metavar="DIR", help="keep the peers' environments here")
+    parser.add_argument("--output", type=pathlib.Path, metavar="FILE", help="write the table to this file, too")
+    parser.add_argument(
+        "--runs", type=positive, default=_RUNS, metavar="N", help=f"rounds of a measurement, default {_RUNS}"
+    )
+    parser.add_argument("--only", action="append", choices=CASES, metavar="WORKLOAD", help=", ".join(CASES))
+    parser.add_argument("--small", action="store_true", help="small workloads: does everything run?")
+    return parser.parse_args()
+
+
+def heading(runs: int, versions: list[str]) -> str:
+    """Return what stands above the table."""
+    what = f"medians of at least {runs} paired runs; × is the ratio to nncf-tools"
+    return f"{machine.description()}\n\n{', '.join(versions)}; {what}\n"
+
+
+def measure(options: argparse.Namespace, folder: pathlib.Path) -> str:
+    """Install, run, and return the table; ``--output`` is written anew after each workload, so that none is lost."""
+    tools: list[Tool] = [OURS(pathlib.Path(sys.executable))]
+    versions = [f"{OURS.name} {nncftools.__version__}"]
+    for peer in PEERS:
+        python = venvs.prepared(folder / peer.packages[0], peer.packages)
+        tools.append(peer(python))
+        versions.append(f"{peer.packages[0]} {venvs.versions(python, peer.packages)[0]}")
+    bench = Bench(tools, SMALL if options.small else FULL, options.runs)
+    if options.output:
+        options.output.touch()
+    bench.paired("first run, not counted", recording.first, 1)
+    rows: list[Row] = []
+    text = ""
+    for name in options.only or CASES:
+        rows += CASES[name](bench)
+        text = f"{heading(options.runs, versions)}\n{markdown([tool.name for tool in tools], rows)}"
+        if options.output:
+            options.output.write_text(text, encoding="utf-8")
+    return text
+
+
+def main() -> None:
+    """Measure and print."""
+    options = arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever runs is ended as at Ctrl-C
+    with tempfile.TemporaryDirectory(prefix="nncf-tools-venvs-") as temporary:
+        print(measure(options, (options.venvs or pathlib.Path(temporary)).absolute()))
+
+
+if __name__ == "__main__":
+    main()
