@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "render": {"analysis", "session"},
     "importers": {"session"},
     "marks": {"session"},
-    "compression": {"session"},
+    "compression": {"session", "render.style", "render.view"},
     "compression.sweep": {"session", "sampler.client"},
     "live": {"analysis", "session", "render"},
     "api": {"sampler.client", "analysis", "session", "marks", "render"},

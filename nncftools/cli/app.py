@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nncftools import __version__
-from nncftools.cli import metrics, monitor, report, schema, screen
+from nncftools.cli import from_lm_eval, metrics, monitor, report, schema, screen, viz_compression
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.view import printable
 
@@ -24,6 +24,8 @@ monitor.register(app)
 report.register(app)
 metrics.register(app)
 schema.register(app)
+viz_compression.register(app)
+from_lm_eval.register(app)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 — the signature of an option's callback

@@ -1,0 +1,99 @@
+"""``nncf-tools from-lm-eval``: a row of weight-compression results from what evaluation tools left."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from typing import Annotated
+
+import typer
+
+from nncftools.errors import UsageError
+
+EXAMPLES = """\b
+Examples:
+  nncf-tools from-lm-eval fp32.json -o data.csv --model Phi-3 --mode fp32 \\
+      --model-dir models/fp32
+  nncf-tools from-lm-eval gptq.json -o data.csv --mode 'int4 + gptq' \\
+      --int4 1 --plot-name gptq --wwb wwb/metrics.csv --model-dir models/gptq
+  nncf-tools viz-compression -i data.csv"""
+
+Results = Annotated[
+    list[pathlib.Path] | None,
+    typer.Argument(metavar="[RESULTS]...", show_default=False, help="Result files (JSON) of lm-evaluation-harness."),
+]
+Output = Annotated[
+    pathlib.Path,
+    typer.Option("--output", "-o", metavar="FILE", show_default=False, help="The CSV file to make, or to add to."),
+]
+Wwb = Annotated[
+    pathlib.Path | None,
+    typer.Option("--wwb", metavar="FILE", show_default=False, help="metrics.csv of who-what-benchmark."),
+]
+Share = Annotated[float | None, typer.Option("--int4", metavar="0..1", help="Share of int4 layers.")]
+Share8 = Annotated[
+    float | None, typer.Option("--int8", metavar="0..1", help="Share of int8 layers. Default: the rest.")
+]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--task", metavar="TASK:METRIC", show_default=False, help="Take this as well, as column 'TASK, METRIC'."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    short = "Build rows for viz-compression from evaluation results."
+    app.command(name="from-lm-eval", short_help=short, epilog=EXAMPLES)(from_lm_eval)
+
+
+def from_lm_eval(  # noqa: PLR0913 — one parameter per option
+    results: Results = None,
+    *,
+    output: Output,
+    mode: Annotated[str, typer.Option("--mode", metavar="TEXT", show_default=False, help="fp32, int8, int4 + gptq …")],
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="Default: the file's only model.")] = "",
+    int4: Share = None,
+    int8: Share8 = None,
+    lora_rank: Annotated[int | None, typer.Option("--lora-rank", metavar="N", min=1, help="Rank of adapters.")] = None,
+    plot_name: Annotated[str, typer.Option("--plot-name", metavar="TEXT", help="Short name in the picture.")] = "",
+    wwb: Wwb = None,
+    model_dir: Annotated[
+        pathlib.Path | None,
+        typer.Option("--model-dir", metavar="DIR", show_default=False, help="Its files make up the size, in GiB."),
+    ] = None,
+    tasks: Tasks = None,
+    setup: Annotated[str, typer.Option("--setup", metavar="TEXT", help="Name of a new file's first column.")] = "model",
+    force: Annotated[bool, typer.Option("--force", help="Replace figures that differ.")] = False,
+) -> int:
+    """Add a row to a CSV file for viz-compression, or fill the gaps of one.
+
+    The row is the one with this model and mode, and with the --int4, --int8,
+    --lora-rank and --plot-name that are given; a new one if there is none.
+    """
+    from nncftools.cli import screen
+    from nncftools.compression import evaluations
+    from nncftools.compression.columns import SIMILARITY, SIZE
+    from nncftools.compression.filling import Key, fill
+    from nncftools.render.view import printable
+
+    for option, share in (("--int4", int4), ("--int8", int8)):
+        if share is not None and not (math.isfinite(share) and 0 <= share <= 1):
+            raise UsageError(f"option {option}: a share from 0 to 1 expected, found {share:g}")
+    if not mode.strip() or not setup.strip():
+        raise UsageError("options --mode and --setup: a text expected")
+    wanted = evaluations.tasks_of(tasks or ())
+    figures: dict[str, float] = {}
+    for path in results or ():
+        figures |= evaluations.from_lm_eval(path, wanted)
+    if wwb is not None:
+        figures[SIMILARITY.column] = evaluations.similarity(wwb)
+    if model_dir is not None:
+        figures[SIZE] = float(f"{evaluations.size_gib(model_dir):.6g}")
+    key = Key(mode.strip(), model.strip() or None, int4, int8, lora_rank, plot_name.strip() or None)
+    filled = fill(output, setup.strip(), key, figures, force=force)
+    what = "added" if filled.is_new else "completed"
+    gaps = f"; still empty: {'; '.join(filled.gaps)}" if filled.gaps else ""
+    screen.tell(f"Row {filled.number} {what} in {printable(str(output))}{gaps}\n")
+    return 0

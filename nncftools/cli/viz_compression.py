@@ -1,0 +1,163 @@
+"""``nncf-tools viz-compression``: the table and the trade-off picture of weight-compression results."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nncftools.errors import UsageError
+
+if TYPE_CHECKING:
+    from nncftools.compression.outputs import Outcome
+    from nncftools.compression.recommend import Bound
+
+EXAMPLES = """\b
+Examples:
+  nncf-tools viz-compression -i data.csv -o out
+  nncf-tools viz-compression -i data.csv --recommend 'error<=5%'
+  nncf-tools viz-compression -i a.csv -i b.csv -f png -f html -o out
+  nncf-tools viz-compression -i data.csv --metric 'mmlu, acc:higher'
+  nncf-tools viz-compression -i data.csv --json --extra"""
+
+
+class Format(StrEnum):
+    """A kind of picture."""
+
+    PNG = "png"
+    SVG = "svg"
+    PDF = "pdf"
+    HTML = "html"
+
+
+Inputs = Annotated[
+    list[pathlib.Path],
+    typer.Option(
+        "--input-file", "--input_file", "-i", metavar="FILE", show_default=False, help="Results, as CSV; repeatable."
+    ),
+]
+Folder = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--output-dir",
+        "--output_dir",
+        "-o",
+        metavar="DIR",
+        show_default=False,
+        help="Where FILE.md and FILE.png go; files there are replaced. Default: beside the first FILE.",
+    ),
+]
+Formats = Annotated[
+    list[Format], typer.Option("--format", "-f", metavar="FORMAT", help="png, svg, pdf, html; repeatable.")
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        metavar="COLUMN:DIRECTION",
+        show_default=False,
+        help="Average the errors of this column (higher or lower is better) instead of the standard four; repeatable. "
+        "'--metric standard' adds those.",
+    ),
+]
+Recommend = Annotated[
+    str, typer.Option("--recommend", metavar="BOUND", help="Name the smallest model with, say, 'error<=5%'.")
+]
+MaxError = Annotated[
+    str, typer.Option("--max-error", metavar="PERCENT", help="Leave rows with more error out of the picture.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    short = "Compare weight-compression results: table and picture."
+    app.command(name="viz-compression", short_help=short, epilog=EXAMPLES)(viz_compression)
+
+
+def viz_compression(  # noqa: PLR0913 — one parameter per option
+    *,
+    inputs: Inputs,
+    folder: Folder = None,
+    formats: Formats = [Format.PNG],  # noqa: B006 — Typer's way to give a default
+    metrics: Metrics = None,
+    recommend: Recommend = "",
+    max_error: MaxError = "",
+    extra: Annotated[bool, typer.Option("--extra", help="Show the file's other columns in the table.")] = False,
+    lenient: Annotated[bool, typer.Option("--lenient", help="Let int8, int4 or gptq rows be missing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all rows with what was computed.")] = False,
+) -> int:
+    """Make a table (.md) and a picture of weight-compression results.
+
+    The CSV file holds one row per compressed model: its name, mode, %int4,
+    %int8, lora rank, plot name, size, and the results of its evaluation; the
+    fp32 row is what all others are compared with.
+    """
+    from nncftools.cli import screen
+    from nncftools.compression.columns import chosen_metrics
+    from nncftools.compression.details import rows
+    from nncftools.compression.outputs import Request, make
+    from nncftools.compression.recommend import bound_of
+
+    if len({path.resolve() for path in inputs}) < len(inputs):
+        raise UsageError("option --input-file: a file is given twice")
+    bound = bound_of(recommend) if recommend else None
+    outcome = make(
+        Request(
+            inputs=inputs,
+            folder=folder,
+            formats=tuple(dict.fromkeys(formats)),
+            metrics=chosen_metrics(tuple(metrics or ())),
+            lenient=lenient,
+            extra=extra,
+            bound=bound,
+            max_error=_percent(max_error) if max_error else None,
+        )
+    )
+    if as_json:
+        import json
+
+        screen.put(json.dumps(rows(outcome.comparisons, bound), indent=2) + "\n")
+    elif bound is not None:
+        screen.put(_recommendation(outcome, bound))
+    screen.tell(_closing(outcome))
+    return 0
+
+
+def _closing(outcome: Outcome) -> str:
+    """Return what a reader should know of the table and the picture, and where they are."""
+    from nncftools.render.view import printable
+
+    notes = "".join(f"note: {printable(note)}\n" for note in outcome.notes)
+    return f"{notes}Written to {', '.join(printable(str(path)) for path in outcome.files)}\n"
+
+
+def _percent(text: str) -> float:
+    """Return the fraction that a percentage means, with or without its sign. Raises UsageError."""
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UsageError(f"option --max-error: a percentage above 0 expected, found {text!r}")
+    return value / 100
+
+
+def _recommendation(outcome: Outcome, bound: Bound) -> str:
+    """Return a line per model: the smallest one under the bound."""
+    from nncftools.compression.recommend import recommended
+    from nncftools.compression.table import error_text, rate_text
+    from nncftools.render.view import printable
+
+    lines = []
+    for comparison in outcome.comparisons:
+        best = recommended(comparison, bound)
+        if best is None:
+            lines.append(f"{comparison.name}: no row with {bound}")
+            continue
+        name = best.row.mode + (f" ({best.row.plot_name})" if best.row.plot_name else "")
+        figures = f"error {error_text(best.error)}, {best.row.size:g} Gb, {rate_text(best.rate)} smaller"
+        lines.append(f"{comparison.name}: the smallest with {bound} is {name}: {figures}")
+    return "".join(f"{printable(line)}\n" for line in lines)

@@ -1,0 +1,227 @@
+"""From cells to figures: every value is checked, and all that is wrong is told at once."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nncftools.compression.columns import COMPUTED, DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE
+from nncftools.compression.reading import read
+from nncftools.errors import NncfToolsError
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from nncftools.compression.columns import Metric
+    from nncftools.compression.reading import RawTable, Record
+
+BASELINE = "fp32"
+REQUIRED_MODES = (BASELINE, "int8", "int4", "gptq")
+MOST_TOLD = 20
+_SHOWN = 60
+_ROUNDING = 1e-6
+"""Ratios and similarities that were computed may miss their end by so much."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One compressed model, every figure of it checked."""
+
+    number: int
+    """In the file, whose header is row 1."""
+    model: str
+    mode: str
+    int4: float
+    int8: float
+    lora_rank: int | None
+    plot_name: str
+    size: float
+    """In the file's own unit, which cancels out in the compression rate."""
+    values: Mapping[str, float]
+    """By the metric's column."""
+    stderrs: Mapping[str, float]
+    """By the metric's column; only what the file holds."""
+    extra: Mapping[str, str]
+    """All other columns, as they are written."""
+    stored: Mapping[str, float]
+    """What the file itself holds of the computed columns; only compared."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The rows of one model in one file."""
+
+    path: pathlib.Path
+    setup: str
+    """The first column's name."""
+    name: str
+    rows: Sequence[Row]
+    baseline: Row
+    missing: Sequence[str]
+    """Of the modes that are looked for, those that no row has; empty unless that is allowed."""
+
+
+def load(paths: Sequence[pathlib.Path], metrics: Sequence[Metric], *, lenient: bool = False) -> list[Model]:
+    """Read and check CSV files; with ``lenient``, modes other than the baseline's may be missing.
+
+    Raises NncfToolsError, whose message lists what is wrong by file, row, column and value.
+    """
+    found: list[Model] = []
+    problems: list[str] = []
+    for path in paths:
+        try:
+            table = read(path)
+        except NncfToolsError as error:
+            problems.append(str(error))
+            continue
+        check = _Check(table, metrics)
+        found += check.models(lenient=lenient)
+        problems += [f"{str(path)!r}: {problem}" for problem in check.problems]
+    if problems:
+        more = f"; and {len(problems) - MOST_TOLD:,} more" if len(problems) > MOST_TOLD else ""
+        raise NncfToolsError("; ".join(problems[:MOST_TOLD]) + more)
+    return found
+
+
+class _Check:
+    """One file under examination; ``problems`` grows."""
+
+    def __init__(self, table: RawTable, metrics: Sequence[Metric]) -> None:
+        self._table = table
+        self._metrics = metrics
+        self._known = {*DESCRIBING, *COMPUTED, *(column for m in metrics for column in (m.column, m.stderr_column))}
+        self.problems: list[str] = []
+
+    def models(self, *, lenient: bool) -> list[Model]:
+        """Return the models of the file, in its order; what is wrong goes to ``problems``."""
+        if not self._has_columns():
+            return []
+        self.problems += self._table.problems
+        rows = [self._row(record) for record in self._table.records]
+        if not rows and not self.problems:
+            self.problems.append("there is a header and no rows")
+        names = dict.fromkeys(row.model for row in rows if row.model)
+        return [self._model(name, [row for row in rows if row.model == name], lenient=lenient) for name in names]
+
+    def _has_columns(self) -> bool:
+        header = self._table.header
+        needed = (*DESCRIBING, *(metric.column for metric in self._metrics))
+        missing = [column for column in needed if column not in header]
+        for column in missing:
+            near = difflib.get_close_matches(column, header, n=1, cutoff=0.75)
+            instead = f" (found {near[0]!r})" if near else ""
+            self.problems.append(f"row 1: no column {column!r}{instead}")
+        if not missing and (header[0] in self._known or not header[0]):
+            self.problems.append(
+                f"row 1, column {header[0]!r}: the first column is to name the set-up, with the models"
+            )
+        return not self.problems
+
+    def _row(self, record: Record) -> Row:
+        cells = record.cells
+        first = self._table.header[0]
+        if not cells[first]:
+            self._wrong(record, first, "the model's name expected")
+        if not cells[MODE]:
+            self._wrong(record, MODE, "a mode expected")
+        values = {m.column: self._number(record, m.column, m.least, m.most) for m in self._metrics}
+        stderrs = {
+            m.column: self._number(record, m.stderr_column, 0, math.inf)
+            for m in self._metrics
+            if cells.get(m.stderr_column)
+        }
+        row = Row(
+            number=record.number,
+            model=cells[first],
+            mode=cells[MODE],
+            int4=self._number(record, INT4, 0, 1),
+            int8=self._number(record, INT8, 0, 1),
+            lora_rank=self._rank(record),
+            plot_name=cells[PLOT_NAME],
+            size=self._number(record, SIZE, 0, math.inf, above=True),
+            values=values,
+            stderrs=stderrs,
+            extra={name: cell for name, cell in cells.items() if name and name != first and name not in self._known},
+            stored={name: value for name in COMPUTED if (value := number(cells.get(name, ""))) is not None},
+        )
+        if row.int4 + row.int8 > 1 + _ROUNDING and max(row.int4, row.int8) <= 1:
+            self._wrong(record, INT4, f"together with {INT8!r} ({cells[INT8]}) at most 1 expected")
+        return row
+
+    def _number(self, record: Record, column: str, least: float, most: float, *, above: bool = False) -> float:
+        """Return a cell's figure, NaN when it is wrong."""
+        text = record.cells[column]
+        value = number(text)
+        if value is None:
+            hint = " (a percentage? a fraction from 0 to 1 expected)" if text.endswith("%") else ""
+            self._wrong(record, column, f"a number expected{hint}")
+            return math.nan
+        if not math.isfinite(value):
+            self._wrong(record, column, "a finite number expected")
+            return math.nan
+        if above and value <= least:
+            self._wrong(record, column, f"a number above {least:g} expected")
+        elif value < least - _ROUNDING or value > most + _ROUNDING:
+            ends = f"a number from {least:g} to {most:g}" if most < math.inf else f"a number of at least {least:g}"
+            hint = " (a percentage?)" if most == 1 and 1 < value <= 100 else ""  # noqa: PLR2004 — percent
+            self._wrong(record, column, f"{ends} expected{hint}")
+        return value
+
+    def _rank(self, record: Record) -> int | None:
+        if not record.cells[LORA_RANK]:
+            return None
+        value = number(record.cells[LORA_RANK])
+        if value is None or not math.isfinite(value) or value < 1 or value % 1:
+            self._wrong(record, LORA_RANK, "a whole number of at least 1, or nothing, expected")
+            return None
+        return int(value)
+
+    def _model(self, name: str, rows: Sequence[Row], *, lenient: bool) -> Model:
+        baselines = baselines_of(rows)
+        of = f"model {shown(name)}"
+        if len(baselines) > 1:
+            which = ", ".join(f"row {row.number} ({shown(row.mode)})" for row in baselines)
+            self.problems.append(f"column {MODE!r}: {of} has {len(baselines)} baselines, one expected: {which}")
+        missing = [word for word in REQUIRED_MODES if not any(word in row.mode.casefold() for row in rows)]
+        for word in missing:
+            if word == BASELINE:
+                self.problems.append(f"column {MODE!r}: {of} has no row with {word!r}, the baseline")
+            elif not lenient:
+                self.problems.append(f"column {MODE!r}: {of} has no row with {word!r} (allowed with --lenient)")
+        baseline = baselines[0] if baselines else rows[0]
+        for metric in self._metrics:
+            if baselines and baseline.values[metric.column] == 0:
+                self._zero(baseline, metric.column)
+        return Model(self._table.path, self._table.header[0], name, rows, baseline, missing)
+
+    def _zero(self, baseline: Row, column: str) -> None:
+        self.problems.append(f"row {baseline.number}, column {column!r}: the baseline cannot be 0, errors relate to it")
+
+    def _wrong(self, record: Record, column: str, expected: str) -> None:
+        text = record.cells[column]
+        found = shown(text) if text else "nothing"
+        self.problems.append(f"row {record.number}, column {column!r}: {expected}, found {found}")
+
+
+def baselines_of(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows whose mode is fp32; if there is none, those whose mode names it among other words."""
+    named = [row for row in rows if BASELINE in row.mode.casefold()]
+    return [row for row in named if row.mode.casefold() == BASELINE] or named
+
+
+def number(text: str) -> float | None:
+    """Return the number that a cell holds, also when it is not finite; None for anything else."""
+    if "_" in text or not text.isascii():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def shown(text: str) -> str:
+    """Return a cell as a message shows it: quoted, and cut when it is long."""
+    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")

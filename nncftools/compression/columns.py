@@ -1,0 +1,85 @@
+"""The columns of the input file, and which of them are measures of quality."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nncftools.errors import UsageError
+
+MODE = "mode"
+INT4 = "%int4"
+INT8 = "%int8"
+LORA_RANK = "lora rank"
+PLOT_NAME = "plot name"
+SIZE = "model size, Gb"
+ERROR = "average relative error"
+RATE = "compression rate"
+DESCRIBING = (MODE, INT4, INT8, LORA_RANK, PLOT_NAME, SIZE)
+COMPUTED = (ERROR, RATE)
+"""What published files also hold: computed here, never read."""
+STDERR = " stderr"
+"""Ends the name of the column that holds a metric's standard error."""
+
+
+class Direction(StrEnum):
+    """Which way a metric is better, and so what its relative error is."""
+
+    HIGHER = "higher"
+    """The drop over the baseline's value."""
+    LOWER = "lower"
+    """The increase over the baseline's value."""
+    SIMILARITY = "similarity"
+    """Compared with the baseline already: 1 − similarity."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measure of quality: a column with its direction and the values that it can take."""
+
+    column: str
+    direction: Direction
+    least: float = 0.0
+    most: float = math.inf
+
+    @property
+    def stderr_column(self) -> str:
+        """The column of the standard error, which a file may hold or not."""
+        return self.column + STDERR
+
+    def relative_error(self, value: float, baseline: float) -> float:
+        """Return how much worse ``value`` is than ``baseline``, as a fraction of it; better is negative."""
+        if self.direction is Direction.SIMILARITY:
+            return 1 - value
+        worse = baseline - value if self.direction is Direction.HIGHER else value - baseline
+        return worse / baseline
+
+
+WIKITEXT = Metric("wikitext, word perplexity", Direction.LOWER, least=1)
+LAMBADA_ACCURACY = Metric("lambada-openai, acc", Direction.HIGHER, most=1)
+LAMBADA_PERPLEXITY = Metric("lambada-openai, perplexity", Direction.LOWER, least=1)
+SIMILARITY = Metric("WWB, similarity", Direction.SIMILARITY, most=1)
+STANDARD = (WIKITEXT, LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, SIMILARITY)
+
+
+def chosen_metrics(texts: tuple[str, ...]) -> tuple[Metric, ...]:
+    """Return the metrics that ``NAME:higher``, ``NAME:lower`` or ``standard`` ask for; without any, the standard four.
+
+    A standard column keeps its own meaning. Raises UsageError.
+    """
+    found: dict[str, Metric] = {}
+    for text in texts or ("standard",):
+        for metric in STANDARD if text.strip() == "standard" else (_metric(text),):
+            if found.setdefault(metric.column, metric) != metric:
+                raise UsageError(f"option --metric: {metric.column!r} is asked for in both directions")
+    return tuple(found.values())
+
+
+def _metric(text: str) -> Metric:
+    column, colon, word = (part.strip() for part in text.rpartition(":"))
+    if not colon or not column or word.lower() not in {Direction.HIGHER, Direction.LOWER}:
+        raise UsageError(f"option --metric: 'COLUMN:higher', 'COLUMN:lower' or 'standard' expected, found {text!r}")
+    if column in (*DESCRIBING, *COMPUTED):
+        raise UsageError(f"option --metric: {column!r} describes the compression; name a column of quality")
+    return next((metric for metric in STANDARD if metric.column == column), Metric(column, Direction(word.lower())))

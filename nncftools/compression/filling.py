@@ -1,0 +1,143 @@
+"""A CSV file of results grows: a row is added, or the gaps of one are filled."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nncftools.compression.checking import number, shown
+from nncftools.compression.columns import DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE, STANDARD
+from nncftools.compression.reading import read
+from nncftools.errors import NncfToolsError
+from nncftools.files import replacing
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Mapping, Sequence
+
+    from nncftools.compression.reading import Record
+
+
+@dataclass(frozen=True)
+class Key:
+    """Which row is meant; None is not said."""
+
+    mode: str
+    model: str | None = None
+    int4: float | None = None
+    int8: float | None = None
+    lora_rank: int | None = None
+    plot_name: str | None = None
+
+    def cells(self) -> dict[str, str]:
+        """Return what is said, by column."""
+        said = {INT4: self.int4, INT8: self.int8, LORA_RANK: self.lora_rank, PLOT_NAME: self.plot_name}
+        texts = {column: f"{value:.6g}" if isinstance(value, float) else str(value) for column, value in said.items()}
+        return {MODE: self.mode, **{column: texts[column] for column, value in said.items() if value is not None}}
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What became of the row."""
+
+    number: int
+    """In the file, whose header is row 1."""
+    is_new: bool
+    gaps: Sequence[str]
+    """The columns of the standard table that are still empty."""
+
+
+def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float], *, force: bool = False) -> Filled:
+    """Write figures into the row that ``key`` means, or into a new one; make the file if there is none.
+
+    ``setup`` names the first column of a new file. A cell that holds another figure is only replaced with ``force``.
+    Raises NncfToolsError; the file is unchanged then.
+    """
+    header, rows = _opened(path, setup)
+    model = key.model or _only_model(path, rows, header[0])
+    said = {header[0]: model, **key.cells()}
+    found = [place for place, row in enumerate(rows) if all(_fits(row, *one) for one in said.items())]
+    if len(found) > 1:
+        numbers = ", ".join(str(place + 2) for place in found)
+        raise NncfToolsError(f"{str(path)!r}: rows {numbers} all fit; say more of --int4, --lora-rank, --plot-name")
+    if not found:
+        rows.append({**dict.fromkeys(header, ""), **_shares(key)})
+    place = found[0] if found else len(rows) - 1
+    row = rows[place]
+    texts = {column: repr(value) for column, value in figures.items()}
+    _check(path, place + 2, row, texts, force=force)
+    row.update(said if not found else {column: text for column, text in said.items() if not row[column]})
+    row.update(texts)
+    header += [column for column in texts if column not in header]
+    _save(path, header, rows)
+    needed = (MODE, INT4, INT8, SIZE, *(metric.column for metric in STANDARD))
+    return Filled(place + 2, not found, [column for column in needed if not row[column]])
+
+
+def _opened(path: pathlib.Path, setup: str) -> tuple[list[str], list[dict[str, str]]]:
+    standard = [*DESCRIBING, *(metric.column for metric in STANDARD)]
+    if not path.exists():
+        return [setup, *standard], []
+    table = read(path)
+    if table.problems:
+        raise NncfToolsError("; ".join(f"{str(path)!r}: {problem}" for problem in table.problems[:3]))
+    if MODE not in table.header or table.header[0] in standard:
+        raise NncfToolsError(f"{str(path)!r}: no file of weight-compression results: row 1 lacks {MODE!r} or the model")
+    header = [*table.header, *(column for column in standard if column not in table.header)]
+    return header, [_padded(record, header) for record in table.records]
+
+
+def _padded(record: Record, header: Sequence[str]) -> dict[str, str]:
+    return {column: record.cells.get(column, "") for column in header}
+
+
+def _only_model(path: pathlib.Path, rows: Sequence[Mapping[str, str]], first: str) -> str:
+    models = {row[first] for row in rows}
+    if len(models) != 1:
+        raise NncfToolsError(f"{str(path)!r}: it names {len(models)} models; say which with --model")
+    return models.pop()
+
+
+def _fits(row: Mapping[str, str], column: str, text: str) -> bool:
+    """Return whether a row can be meant; a share that it lacks is a gap, an empty rank or name is not."""
+    return _same(row[column], text) or (column in (INT4, INT8) and not row[column])
+
+
+def _same(cell: str, text: str) -> bool:
+    one, other = number(cell), number(text)
+    return one == other if one is not None and other is not None else cell.casefold() == text.casefold()
+
+
+def _shares(key: Key) -> dict[str, str]:
+    """Return the shares of a new row as far as its mode, or one of them, tells."""
+    mode = key.mode.casefold()
+    int4 = key.int4 if key.int4 is not None else 0.0 if mode == "fp32" or mode.startswith("int8") else None
+    if int4 is None:
+        return {}
+    return {INT4: f"{int4:.6g}", INT8: "0" if mode == "fp32" else f"{1 - int4:.6g}"}
+
+
+def _check(path: pathlib.Path, place: int, row: Mapping[str, str], texts: Mapping[str, str], *, force: bool) -> None:
+    differ = [
+        f"row {place}, column {column!r}: it holds {shown(row[column])}, new is {text}"
+        for column, text in texts.items()
+        if row.get(column) and not _same(row[column], text)
+    ]
+    if differ and not force:
+        raise NncfToolsError(f"{str(path)!r}: {'; '.join(differ)}; give --force to replace")
+
+
+def _save(path: pathlib.Path, header: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([row.get(column, "") for column in header] for row in rows)
+    target = path.resolve() if path.is_symlink() else path
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as beside:
+            beside.write_text(text.getvalue(), encoding="utf-8")
+    except OSError as error:
+        raise NncfToolsError(f"option --output: cannot write {str(path)!r}: {error.strerror or error}") from error

@@ -1,0 +1,141 @@
+"""From input files to the table and the pictures: everything is checked and made before anything is written."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nncftools.compression.checking import BASELINE, load
+from nncftools.compression.columns import STANDARD
+from nncftools.compression.results import comparisons, differing
+from nncftools.compression.table import cells, markdown
+from nncftools.errors import NncfToolsError
+from nncftools.files import replacing
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from nncftools.compression.columns import Metric
+    from nncftools.compression.recommend import Bound
+    from nncftools.compression.results import Comparison
+
+FORMATS = ("png", "svg", "pdf", "html")
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for."""
+
+    inputs: Sequence[pathlib.Path]
+    folder: pathlib.Path | None = None
+    """Where the files go; beside the first input if None."""
+    formats: Sequence[str] = ("png",)
+    metrics: Sequence[Metric] = STANDARD
+    lenient: bool = False
+    extra: bool = False
+    bound: Bound | None = None
+    max_error: float | None = None
+    """Results beyond it are not drawn."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was found and written."""
+
+    comparisons: Sequence[Comparison]
+    files: Sequence[pathlib.Path]
+    notes: Sequence[str]
+    """What a reader of the table and the picture should know."""
+
+
+def visualize(
+    input_file: str | os.PathLike[str], output_dir: str | os.PathLike[str] | None = None
+) -> list[pathlib.Path]:
+    """Write the table (``.md``) and the picture (``.png``) of a CSV file of weight-compression results.
+
+    They are named like the input and replace what is there; without ``output_dir`` they go beside it. Returns their
+    paths. Raises NncfToolsError, whose message lists all that is wrong; nothing is written then.
+    """
+    folder = None if output_dir is None else pathlib.Path(output_dir)
+    return list(make(Request([pathlib.Path(input_file)], folder)).files)
+
+
+def make(request: Request) -> Outcome:
+    """Do what is asked for. Raises NncfToolsError; nothing is written then."""
+    models = load(request.inputs, request.metrics, lenient=request.lenient)
+    found = comparisons(models, request.metrics)
+    targets = _targets(request)
+    contents, notes = _contents(request, found, targets)
+    _write(contents)
+    return Outcome(found, list(contents), [*_notes(found), *notes])
+
+
+def _targets(request: Request) -> dict[str, pathlib.Path]:
+    """Return the file to write by its ending. Raises NncfToolsError for one that must not be replaced."""
+    first = request.inputs[0]
+    folder = first.parent if request.folder is None else request.folder
+    stem = "+".join(dict.fromkeys(path.stem for path in request.inputs))[:_LONGEST_NAME]
+    targets = {ending: folder / f"{stem}.{ending}" for ending in dict.fromkeys(("md", *request.formats))}
+    for ending, path in targets.items():
+        target = path.resolve() if path.is_symlink() else path
+        if target.exists() and not target.is_file():
+            raise NncfToolsError(f"cannot write {str(path)!r}: it is not a file")
+        if any(target.exists() and target.samefile(source) for source in request.inputs):
+            raise NncfToolsError(f"cannot write {str(path)!r}: it is the input; choose another --output-dir")
+        targets[ending] = target
+    return targets
+
+
+def _contents(
+    request: Request, found: Sequence[Comparison], targets: dict[str, pathlib.Path]
+) -> tuple[dict[pathlib.Path, bytes], list[str]]:
+    """Return what to write, and what the picture leaves out."""
+    from nncftools.compression.plot import draw, rendered
+
+    drawing = draw(found, request.bound, request.max_error)
+    contents = {targets["md"]: markdown(*cells(found, extra=request.extra)).encode()}
+    for kind in request.formats:
+        picture = rendered(drawing, "svg" if kind == "html" else kind)
+        if kind == "html":
+            from nncftools.compression.page import page
+
+            picture = page(found, picture, request.bound, extra=request.extra).encode()
+        contents[targets[kind]] = picture
+    notes = []
+    if drawing.left_out:
+        notes.append(f"beyond --max-error, not in the picture: {drawing.left_out} of the rows")
+    if drawing.unnamed:
+        notes.append(f"no room in the picture for the names of {drawing.unnamed} points; the table has them")
+    return contents, notes
+
+
+def _write(contents: dict[pathlib.Path, bytes]) -> None:
+    """Write all files, or none: they take their places only when all are complete."""
+    path = next(iter(contents))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NncfToolsError(f"cannot make the folder {str(path.parent)!r}: {error.strerror or error}") from error
+    try:
+        with contextlib.ExitStack() as stack:
+            for path, content in contents.items():
+                stack.enter_context(replacing(path)).write_bytes(content)
+    except OSError as error:
+        raise NncfToolsError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+
+
+def _notes(found: Sequence[Comparison]) -> list[str]:
+    notes = []
+    for comparison in found:
+        missing = [word for word in comparison.model.missing if word != BASELINE]
+        if missing:
+            notes.append(f"{comparison.name}: no row with {', '.join(missing)}; left out of table and picture")
+        notes += [
+            f"{comparison.name}: column {column!r} of the file is not what its figures give; the computed one is shown"
+            for column in differing(comparison)
+        ]
+    return notes

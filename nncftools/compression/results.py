@@ -1,0 +1,163 @@
+"""What follows from the figures: average relative error, compression rate, Pareto front. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nncftools.compression.columns import ERROR, RATE, Direction
+from nncftools.compression.groups import Group, group_of
+from nncftools.errors import NncfToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.compression.checking import Model, Row
+    from nncftools.compression.columns import Metric
+
+_MOST = 1e9
+"""No error or rate is as large as that."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row with what was computed from it and the baseline."""
+
+    row: Row
+    error: float
+    """Mean of the metrics' relative errors, a fraction; below 0 where the model got better."""
+    error_stderr: float | None
+    """Standard error of ``error``; None when the file has none."""
+    rate: float
+    """How many times smaller than the baseline."""
+    group: Group
+    is_baseline: bool
+    is_pareto: bool
+    """Whether no other row is as small and as exact, and better in one of the two."""
+
+    @property
+    def label(self) -> str:
+        """The short name; the mode where the file has none."""
+        return self.row.plot_name or self.row.mode
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One model's results, the smallest error first."""
+
+    name: str
+    """Told apart from the other models that are shown with it."""
+    title: str
+    """The model's name and set-up."""
+    model: Model
+    metrics: Sequence[Metric]
+    results: Sequence[Result]
+
+
+def comparisons(models: Sequence[Model], metrics: Sequence[Metric]) -> list[Comparison]:
+    """Return the results of every model, in the order given. Raises NncfToolsError, see ``evaluated``."""
+    titles = [_title(model) for model in models]
+    names = _distinct([model.name for model in models], titles, [f"{m.name}, {m.path.stem}" for m in models])
+    return [
+        Comparison(name, title, model, metrics, evaluated(model, metrics))
+        for name, title, model in zip(names, titles, models, strict=True)
+    ]
+
+
+def evaluated(model: Model, metrics: Sequence[Metric]) -> list[Result]:
+    """Return a model's rows with their error and rate, sorted by error; equal errors stay in the file's order.
+
+    Raises NncfToolsError for figures so far apart that they cannot be right.
+    """
+    base = model.baseline
+    points = [_point(model, row, metrics) for row in model.rows]
+    best = pareto(points)
+    results = [
+        Result(
+            row=row,
+            error=error,
+            error_stderr=None if row is base else error_stderr(row, base, metrics),
+            rate=rate,
+            group=Group.BASELINE if row is base else group_of(row.mode, row.int4),
+            is_baseline=row is base,
+            is_pareto=place in best,
+        )
+        for place, (row, (error, rate)) in enumerate(zip(model.rows, points, strict=True))
+    ]
+    return sorted(results, key=lambda result: result.error)
+
+
+def _point(model: Model, row: Row, metrics: Sequence[Metric]) -> tuple[float, float]:
+    """Return a row's error and rate."""
+    error, rate = average_error(row, model.baseline, metrics), model.baseline.size / row.size
+    if not (abs(error) < _MOST and 1 / _MOST < rate < _MOST):
+        where = f"{str(model.path)!r}: row {row.number}"
+        raise NncfToolsError(f"{where}: error {error:.3g}, compression rate {rate:.3g}: check its figures")
+    return error, rate
+
+
+def average_error(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float:
+    """Return the mean of the metrics' relative errors; improvements count as negative, as in the published tables."""
+    errors = [metric.relative_error(row.values[metric.column], baseline.values[metric.column]) for metric in metrics]
+    return sum(errors) / len(errors)
+
+
+def error_stderr(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float | None:
+    """Return the standard error of the average relative error, or None when no metric has one.
+
+    The first-order rule, with all measurements as if independent; a metric without standard error counts as exact.
+    """
+    if not any(metric.column in row.stderrs for metric in metrics):
+        return None
+    squares = []
+    for metric in metrics:
+        of_row = row.stderrs.get(metric.column, 0.0)
+        if metric.direction is Direction.SIMILARITY:
+            squares.append(of_row**2)
+            continue
+        value, base = row.values[metric.column], baseline.values[metric.column]
+        of_base = baseline.stderrs.get(metric.column, 0.0)
+        squares.append((of_row / base) ** 2 + (value * of_base / base**2) ** 2)
+    return math.sqrt(math.fsum(squares)) / len(metrics)
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
+    """Return the places of the (error, rate) points that none other is at least equal to, and better in one."""
+    order = sorted(range(len(points)), key=lambda place: (points[place][0], -points[place][1]))
+    best: set[int] = set()
+    top = -math.inf
+    last: tuple[float, float] | None = None
+    for place in order:
+        if points[place][1] > top or points[place] == last:
+            best.add(place)
+            top, last = points[place][1], points[place]
+    return best
+
+
+def differing(comparison: Comparison) -> list[str]:
+    """Return the computed columns that the file holds too, with figures that differ by more than a thousandth."""
+    return [
+        column
+        for column, computed in ((ERROR, "error"), (RATE, "rate"))
+        if any(
+            column in result.row.stored
+            and not math.isclose(result.row.stored[column], getattr(result, computed), rel_tol=1e-3, abs_tol=1e-3)
+            for result in comparison.results
+        )
+    ]
+
+
+def _title(model: Model) -> str:
+    words = [word.strip() for word in model.setup.split(",")]
+    return ", ".join([model.name, *(word for word in words if word and word.casefold() != "model")])
+
+
+def _distinct(*choices: Sequence[str]) -> list[str]:
+    """Return for every place the first choice that no other place has, the last choice if need be."""
+    counts = [Counter(choice) for choice in choices]
+    return [
+        next((name for name, count in zip(names, counts, strict=True) if count[name] == 1), names[-1])
+        for names in zip(*choices, strict=True)
+    ]

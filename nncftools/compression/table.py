@@ -1,0 +1,84 @@
+"""The results as cells of text, and as a Markdown table that no cell can break."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from nncftools.compression.columns import ERROR, INT4, INT8, LORA_RANK, MODE, RATE
+from nncftools.render.view import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from nncftools.compression.results import Comparison, Result
+
+_COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
+MODEL = "model"
+_SPECIAL = re.compile(r"[\\`*\[\]<>&|~$@{}]|(?<!\w)_|_(?!\w)|(?<=\bwww)\.|:(?=//)|!(?=\[)")
+"""What Markdown, its usual extensions or HTML may act on; ``_`` does nothing inside a word."""
+
+
+def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the table as plain text: several models get a column of their names.
+
+    With ``extra``, the columns follow that only the files know.
+    """
+    more = extra_columns(comparisons) if extra else []
+    several = len(comparisons) > 1
+    header = [*([MODEL] if several else []), *_COLUMNS, *more]
+    rows = [
+        [
+            *([comparison.name] if several else []),
+            *_standard(result),
+            *(result.row.extra.get(name, "") for name in more),
+        ]
+        for comparison in comparisons
+        for result in comparison.results
+    ]
+    return header, rows
+
+
+def extra_columns(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return the names of the columns that are no part of the computation, in the files' order."""
+    return list(dict.fromkeys(name for of in comparisons for result in of.results for name in result.row.extra))
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, its columns aligned in the source as well."""
+    names = [escaped(name).replace(" ", "<br>") for name in header]
+    table = [names, *([escaped(cell) for cell in row] for row in rows)]
+    widths = [max(4, *map(len, column)) for column in zip(*table, strict=True)]
+    lines = [_line(line, widths) for line in table]
+    return "".join([lines[0], f"|{'|'.join(':' + '-' * (width + 1) for width in widths)}|\n", *lines[1:]])
+
+
+def escaped(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line, without control characters."""
+    plain = printable(" ".join(text.split()))
+    return _SPECIAL.sub(lambda match: f"&#{ord(match[0])};", plain)
+
+
+def percent(fraction: float) -> str:
+    """Return a share, with a decimal only when it has one."""
+    return f"{round(fraction * 100, 1):g}%"
+
+
+def error_text(error: float) -> str:
+    """Return a relative error in percent with one decimal."""
+    return f"{round(error * 100, 1) + 0.0:.1f}%"
+
+
+def rate_text(rate: float) -> str:
+    """Return how many times smaller."""
+    return f"{rate:.1f}x"
+
+
+def _standard(result: Result) -> list[str]:
+    row = result.row
+    rank = "" if row.lora_rank is None else str(row.lora_rank)
+    return [row.mode, percent(row.int4), percent(row.int8), rank, error_text(result.error), rate_text(result.rate)]
+
+
+def _line(line: Iterable[str], widths: Iterable[int]) -> str:
+    return f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |\n"

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from tests.conftest import Run
+
+MODES = {"fp32": 1.0, "int8": 0.99, "int4": 0.9, "int4 + gptq": 0.95}
+
+
+def evaluated(folder: pathlib.Path, name: str, quality: float) -> list[str]:
+    """Write what the evaluation of a model leaves; return the options that name it."""
+    wikitext = {"word_perplexity,none": 10 / quality, "word_perplexity_stderr,none": "N/A"}
+    lambada = {"acc,none": 0.6 * quality, "acc_stderr,none": 0.006, "perplexity,none": 5 / quality}
+    (folder / f"{name}.json").write_text(json.dumps({"results": {"wikitext": wikitext, "lambada_openai": lambada}}))
+    (folder / f"{name}.csv").write_text(f",similarity\n0,{quality}\n")
+    (folder / name).mkdir()
+    with (folder / name / "model.bin").open("wb") as file:
+        file.truncate(2**20 * (8 if name == "fp32" else 1))
+    return [f"{name}.json", "--wwb", f"{name}.csv", "--model-dir", name]
+
+
+def test_from_evaluations_to_the_picture(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """Rows built from evaluation results are what viz-compression takes."""
+    for mode, quality in MODES.items():
+        words = [*evaluated(tmp_path, mode.replace(" + ", "_"), quality), "--mode", mode, "-o", "data.csv"]
+        words += ["--model", "M"] if mode == "fp32" else []
+        words += ["--int4", "1"] if "int4" in mode else []
+        built = nncf_tools("from-lm-eval", *words)
+        assert built.returncode == 0, built.stderr
+        assert built.stderr.endswith("added in data.csv\n")
+    shown = nncf_tools("viz-compression", "-i", "data.csv", "--json", "--format", "svg")
+    rows = json.loads(shown.stdout)
+
+    assert [row["mode"] for row in rows] == ["fp32", "int8", "int4 + gptq", "int4"]
+    assert [row["compression rate"] for row in rows] == pytest.approx([1, 8, 8, 8], rel=1e-5)
+    assert rows[1]["average relative error"] == pytest.approx((0.01 + 2 * (1 / 0.99 - 1) + 0.01) / 4)
+    assert rows[1]["average relative error stderr"] is not None
+
+
+def test_says_what_is_missing(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """What is still empty after a step is told."""
+    evaluated(tmp_path, "fp32", 1)
+    result = nncf_tools("from-lm-eval", "fp32.json", "--mode", "fp32", "--model", "M", "-o", "data.csv")
+
+    assert result.stderr == "Row 2 added in data.csv; still empty: model size, Gb; WWB, similarity\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--mode", "int4", "--int4", "40"], "option --int4: a share from 0 to 1 expected, found 40"),
+        (["--mode", " "], "options --mode and --setup: a text expected"),
+        (["--mode", "int4", "none.json"], "cannot read 'none.json'"),
+        (["--mode", "int4", "--wwb", "none.csv"], "cannot read 'none.csv'"),
+        (["--mode", "int4", "--model-dir", "none"], "'none': no files that hold anything"),
+        (["--mode", "int4", "--task", "mmlu"], "option --task: 'TASK:METRIC' expected"),
+        (["--mode", "int4"], "say which with --model"),
+    ],
+)
+def test_options(nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
+    """A wrong option is one line, and no file is made."""
+    result = nncf_tools("from-lm-eval", "-o", "data.csv", *words)
+
+    assert result.returncode in {1, 2}
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []

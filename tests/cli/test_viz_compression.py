@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+import pathlib
+import resource
+import sys
+
+import pytest
+
+from tests.compression.made_up import HEADER, MADE_UP, changed, four, many, row, written
+from tests.conftest import Run
+
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "compression" / "smollm2.csv"
+OWN = [
+    *("--metric", "held-out text, perplexity:lower"),
+    *("--metric", "held-out text, next-token acc:higher"),
+    *("--metric", "held-out text, word acc:higher"),
+]
+
+
+@pytest.fixture
+def data(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Write the four rows that are needed at least."""
+    return written(tmp_path / "data.csv", four())
+
+
+class TestFiles:
+    def test_table_and_picture(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """The table and the picture go to the folder, and are named on standard error."""
+        result = nncf_tools("viz-compression", "--input-file", MADE_UP, "--output-dir", "out")
+
+        assert (result.returncode, result.stdout) == (0, "")
+        assert result.stderr == "Written to out/made_up_compression.md, out/made_up_compression.png\n"
+        assert (tmp_path / "out/made_up_compression.md").read_text().count("\n") == 8
+        assert (tmp_path / "out/made_up_compression.png").read_bytes().startswith(b"\x89PNG")
+
+    @pytest.mark.parametrize("words", [["--input_file", "data.csv", "--output_dir", "."], ["-i", "data.csv"]])
+    @pytest.mark.usefixtures("data")
+    def test_spellings(self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str]) -> None:
+        """Options may be spelled with underscores; without a folder, the files go beside the input."""
+        result = nncf_tools("viz-compression", *words)
+
+        assert result.returncode == 0
+        assert {path.name for path in tmp_path.iterdir()} == {"data.csv", "data.md", "data.png"}
+
+    @pytest.mark.usefixtures("data")
+    def test_formats(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Every format that is asked for is written, and no other; a second run replaces them."""
+        words = ["viz-compression", "-i", "data.csv", *(f"--format={kind}" for kind in ("svg", "pdf", "html"))]
+        results = [nncf_tools(*words) for _ in range(2)]
+
+        assert [result.returncode for result in results] == [0, 0]
+        assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".md", ".svg", ".pdf", ".html"}
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="the CPU time of children is read as on Linux")
+    def test_cost(self, nncf_tools: Run) -> None:
+        """A run does not take much more CPU than importing what draws."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        nncf_tools("viz-compression", "-i", MADE_UP, "-o", "out")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+
+        assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 3  # 1.1 s on an idle machine
+
+
+class TestOutput:
+    def test_json(self, nncf_tools: Run) -> None:
+        """--json prints every row by the input's columns, with what was computed."""
+        result = nncf_tools("viz-compression", "-i", MADE_UP, "-o", "out", "--json", "--recommend", "error<=5%")
+        rows = json.loads(result.stdout)
+
+        assert [round(one["average relative error"], 9) for one in rows] == [0, 0.01, 0.03, 0.05, 0.08, 0.14]
+        assert [one["recommended"] for one in rows] == [False, False, False, True, False, False]
+        assert rows[2]["lora rank"] == 64
+        assert rows[2]["compression rate"] == 5
+        assert rows[0]["lora rank"] is None
+        assert rows[0]["compression time, min"] == "0"
+
+    def test_recommend(self, nncf_tools: Run) -> None:
+        """--recommend names the smallest model under the bound on standard output."""
+        result = nncf_tools("viz-compression", "-i", MADE_UP, "-o", "out", "--recommend", "error<=5%")
+
+        assert result.stdout == (
+            "Made-up-7b: the smallest with error ≤ 5% is int4 + scale estimation (80% int4): "
+            "error 5.0%, 1.25 Gb, 6.4x smaller\n"
+        )
+
+    def test_lenient(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """--lenient lets modes be missing and says which."""
+        written(tmp_path / "a.csv", [row("fp32"), row("int8")])
+        strict = nncf_tools("viz-compression", "-i", "a.csv")
+        lenient = nncf_tools("viz-compression", "-i", "a.csv", "--lenient")
+
+        assert (strict.returncode, lenient.returncode) == (1, 0)
+        assert "no row with int4, gptq; left out" in lenient.stderr
+
+    @pytest.mark.usefixtures("data")
+    def test_several_files(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Several files make one table with a column of models."""
+        result = nncf_tools("viz-compression", "-i", "data.csv", "-i", MADE_UP, "-o", "out")
+
+        assert result.returncode == 0
+        table = (tmp_path / "out/data+made_up_compression.md").read_text()
+        assert table.startswith("| model ")
+        assert table.count("\n") == 12
+
+    def test_example(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """The example's own metrics, further columns and largest error work as its README shows."""
+        words = ["--extra", "--max-error", "30%", "--recommend", "error<=10%", *OWN]
+        result = nncf_tools("viz-compression", "-i", EXAMPLE, "-o", "out", *words)
+
+        assert result.returncode == 0
+        assert "the smallest with error ≤ 10% is int4 symmetric + lora correction" in result.stdout
+        assert "note: beyond --max-error, not in the picture: 1 of the rows\n" in result.stderr
+        assert "compression<br>time,<br>s" in (tmp_path / "out/smollm2.md").read_text()
+
+
+class TestBadInput:
+    def test_one_message(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """All problems are on one line with file, row, column and value; status 1; nothing is written."""
+        rows = changed(changed(four(), 3, "%int8", "100"), 5, "model size, Gb", "\x1b[31mbig")
+        written(tmp_path / "data.csv", rows)
+        result = nncf_tools("viz-compression", "-i", "data.csv", "-o", "out")
+
+        assert (result.returncode, result.stdout) == (1, "")
+        assert result.stderr == (
+            "nncf-tools: error: 'data.csv': row 3, column '%int8': a number from 0 to 1 expected (a percentage?), "
+            "found '100'; 'data.csv': row 5, column 'model size, Gb': a number expected, found '\\x1b[31mbig'\n"
+        )
+        assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+    def test_many_rows(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A table of 100,000 rows is refused with the limit."""
+        text = written(tmp_path / "data.csv", many(9)).read_text()
+        (tmp_path / "data.csv").write_text(text + "Made-up-7b,int4,1,0,,,1,10,0.5,4,1\n" * 100_000)
+        result = nncf_tools("viz-compression", "-i", "data.csv")
+
+        assert result.returncode == 1
+        assert result.stderr == (
+            "nncf-tools: error: 'data.csv': more than 1,000 rows; split the file, or take the best rows\n"
+        )
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["-i", "none.csv"], "cannot read 'none.csv': No such file or directory"),
+            (["-i", "data.csv", "-i", "./data.csv"], "option --input-file: a file is given twice"),
+            (["-i", "data.csv", "--recommend", "small"], "option --recommend: 'error<=5%'"),
+            (["-i", "data.csv", "--metric", "mmlu"], "option --metric: 'COLUMN:higher'"),
+            (["-i", "data.csv", "--metric", "mmlu:lower"], "row 1: no column 'mmlu'"),
+            (["-i", "data.csv", "--max-error", "much"], "option --max-error: a percentage above 0 expected"),
+            (["-i", "data.csv", "--format", "gif"], "'gif' is not one of"),
+            (["-i", "data.csv", "-o", "data.csv"], "cannot make the folder 'data.csv': File exists"),
+            ([], "Missing option '--input-file'"),
+        ],
+    )
+    @pytest.mark.usefixtures("data")
+    def test_options(self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
+        """A wrong option is one line that names it, and nothing is written."""
+        result = nncf_tools("viz-compression", *words)
+
+        assert result.returncode in {1, 2}
+        assert message in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+        assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+@pytest.mark.parametrize("command", ["viz-compression", "from-lm-eval"])
+def test_help(nncf_tools: Run, command: str) -> None:
+    """The help fits in 80 columns and shows examples."""
+    result = nncf_tools(command, "--help")
+
+    assert result.returncode == 0
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "Examples:\n    nncf-tools " in result.stdout
+
+
+def test_pipe_gets_no_escapes(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """Control codes of the file reach neither standard output nor the files."""
+    rows = [{**one, HEADER[0]: "\x1b[31mred"} for one in changed(four(), 4, "plot name", "\x1b]0;title\x07")]
+    written(tmp_path / "a.csv", rows)
+    result = nncf_tools("viz-compression", "-i", "a.csv", "-f", "svg", "-f", "html", "--recommend", "error<=50%")
+
+    assert result.returncode == 0
+    assert "\\x1b[31mred" in result.stdout
+    for text in (
+        result.stdout,
+        result.stderr,
+        *((tmp_path / f"a.{kind}").read_text() for kind in ("md", "svg", "html")),
+    ):
+        assert "\x1b" not in text

@@ -1,0 +1,87 @@
+"""Made-up weight-compression results, and files of them."""
+
+from __future__ import annotations
+
+import csv
+import pathlib
+import random
+from collections.abc import Iterable, Mapping
+
+from nncftools.compression.checking import load
+from nncftools.compression.columns import STANDARD, Metric
+from nncftools.compression.results import Comparison, comparisons
+
+DATA = pathlib.Path(__file__).parents[1] / "data"
+MADE_UP = DATA / "made_up_compression.csv"
+EXPECTED = DATA / "made_up_compression.expected.csv"
+SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data"
+HEADER = [
+    "model, made up",
+    "mode",
+    "%int4",
+    "%int8",
+    "lora rank",
+    "plot name",
+    "model size, Gb",
+    "wikitext, word perplexity",
+    "lambada-openai, acc",
+    "lambada-openai, perplexity",
+    "WWB, similarity",
+]
+MODES = (
+    "int8",
+    "int4",
+    "int4 + gptq",
+    "int4 + lora correction",
+    "int4 + scale estimation",
+    "nf4",
+    "mxfp4 + awq",
+    "new",
+)
+
+
+def row(mode: str = "fp32", **changed: object) -> dict[str, str]:
+    """Return the cells of a row; ``changed`` are columns whose blanks are underscores, or letters of them."""
+    int4 = 0 if mode in {"fp32", "int8"} else 1
+    size = {"fp32": 8, "int8": 2}.get(mode, 1)
+    cells = ["Made-up-7b", mode, int4, int(mode == "int8"), "", mode, size, 10, 0.5, 4, 1]
+    return {**dict(zip(HEADER, map(str, cells), strict=True)), **{name: str(cell) for name, cell in changed.items()}}
+
+
+def four() -> list[dict[str, str]]:
+    """Return the rows that a file needs at least."""
+    return [row("fp32"), row("int8"), row("int4"), row("int4 + gptq")]
+
+
+def written(path: pathlib.Path, rows: Iterable[Mapping[str, str]], header: Iterable[str] = HEADER) -> pathlib.Path:
+    """Write rows as a CSV file."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(header), extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def changed(rows: list[dict[str, str]], place: int, column: str, cell: str) -> list[dict[str, str]]:
+    """Return rows with one cell changed; the first row is 2, as in the file."""
+    return [{**one, column: cell} if number == place else one for number, one in enumerate(rows, 2)]
+
+
+def compared(*paths: pathlib.Path, metrics: tuple[Metric, ...] = STANDARD, lenient: bool = False) -> list[Comparison]:
+    """Read, check and evaluate files."""
+    return comparisons(load(paths, metrics, lenient=lenient), metrics)
+
+
+def many(count: int, seed: int = 4) -> list[dict[str, str]]:
+    """Return a baseline and ``count`` made-up rows of all kinds, some of them close together."""
+    chance = random.Random(seed)  # noqa: S311 — no secret
+    rows = [row("fp32", **{"model size, Gb": 10})]
+    for number in range(count):
+        mode = MODES[number % len(MODES)]
+        int4 = 0 if mode == "int8" else chance.choice((1, 1, 0.8, 0.6))
+        size = 2.5 if mode == "int8" else chance.uniform(1.4, 2.3)
+        error = 0.01 if mode == "int8" else max(0.01, (2.6 - size) * 0.12 + chance.gauss(0, 0.015))
+        figures = [size, 10 * (1 + error), 0.5 * (1 - error / 2), 4 * (1 + error), 1 - error]
+        cells = ["Made-up-7b", mode, int4, 1 - int4, "", f"{mode} no. {number}", *(f"{value:.4f}" for value in figures)]
+        rows.append(dict(zip(HEADER, map(str, cells), strict=True)))
+    return rows

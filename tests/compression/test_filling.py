@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import csv
+import pathlib
+
+import pytest
+
+from nncftools.compression.filling import Key, fill
+from nncftools.errors import NncfToolsError
+from tests.compression.made_up import HEADER, MADE_UP
+
+PERPLEXITY = "wikitext, word perplexity"
+
+
+def rows(path: pathlib.Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def copy(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Return a copy of the made-up results."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(MADE_UP.read_bytes())
+    return path
+
+
+class TestNew:
+    def test_file(self, tmp_path: pathlib.Path) -> None:
+        """A new file has the standard columns, and one row with its gaps told."""
+        filled = fill(tmp_path / "a.csv", HEADER[0], Key("fp32", "M"), {PERPLEXITY: 9.48})
+        (row,) = rows(tmp_path / "a.csv")
+
+        assert list(row) == HEADER
+        assert (row[HEADER[0]], row["mode"], row["%int4"], row["%int8"], row[PERPLEXITY]) == (
+            *("M", "fp32", "0", "0", "9.48"),
+        )
+        assert (filled.number, filled.is_new) == (2, True)
+        assert filled.gaps == ["model size, Gb", *HEADER[8:]]
+
+    @pytest.mark.parametrize(
+        ("mode", "int4", "int8", "expected"),
+        [
+            ("int8", None, None, ("0", "1")),
+            ("int4 + gptq", 0.8, None, ("0.8", "0.2")),
+            ("int4", 0.8, 0.1, ("0.8", "0.1")),
+            ("int4", None, None, ("", "")),
+        ],
+    )
+    def test_shares(
+        self, tmp_path: pathlib.Path, mode: str, int4: float, int8: float, expected: tuple[str, str]
+    ) -> None:
+        """The rest of the layers is int8 unless it is said otherwise; what is unknown stays empty."""
+        fill(tmp_path / "a.csv", "model", Key(mode, "M", int4, int8), {})
+        (row,) = rows(tmp_path / "a.csv")
+
+        assert (row["%int4"], row["%int8"]) == expected
+
+    def test_model_must_be_known(self, tmp_path: pathlib.Path) -> None:
+        """A new file needs the model's name, and is not made without."""
+        with pytest.raises(NncfToolsError, match="say which with --model"):
+            fill(tmp_path / "a.csv", "model", Key("fp32"), {})
+
+        assert not (tmp_path / "a.csv").exists()
+
+
+class TestExisting:
+    def test_row_is_added(self, copy: pathlib.Path) -> None:
+        """A row that is not there yet is added for the file's only model; the others are unchanged."""
+        filled = fill(copy, "model", Key("nf4", int4=1.0, plot_name="nf4"), {PERPLEXITY: 11.0, "new, acc": 0.5})
+
+        assert (filled.number, filled.is_new) == (8, True)
+        assert [{name: cell for name, cell in row.items() if name != "new, acc"} for row in rows(copy)[:6]] == rows(
+            MADE_UP
+        )
+        assert rows(copy)[6] | {PERPLEXITY: "11.0", "new, acc": "0.5"} == rows(copy)[6]
+
+    def test_gaps_are_filled(self, copy: pathlib.Path) -> None:
+        """Gaps of a row are filled; giving the same again changes nothing."""
+        key = Key("INT8", "Made-up-7b")
+        fill(copy, "model", key, {"mmlu, acc": 0.61})
+        once = copy.read_bytes()
+        filled = fill(copy, "model", key, {"mmlu, acc": 0.61})
+
+        assert (filled.number, filled.is_new, filled.gaps) == (3, False, [])
+        assert rows(copy)[1]["mmlu, acc"] == "0.61"
+        assert copy.read_bytes() == once
+
+    def test_shares_of_an_incomplete_row(self, tmp_path: pathlib.Path) -> None:
+        """A row without its shares is completed by them."""
+        fill(tmp_path / "a.csv", "model", Key("int4", "M"), {PERPLEXITY: 11.0})
+        fill(tmp_path / "a.csv", "model", Key("int4", "M", int4=1.0, int8=0.0), {})
+
+        assert [(row["%int4"], row["%int8"]) for row in rows(tmp_path / "a.csv")] == [("1", "0")]
+
+    def test_other_figure_is_kept(self, copy: pathlib.Path) -> None:
+        """A cell that holds another figure is only replaced by force."""
+        with pytest.raises(NncfToolsError, match=r"row 3, column 'wikitext.*holds '10\.1', new is 10\.2; give --force"):
+            fill(copy, "model", Key("int8"), {PERPLEXITY: 10.2})
+        unchanged = copy.read_bytes() == MADE_UP.read_bytes()
+        fill(copy, "model", Key("int8"), {PERPLEXITY: 10.2}, force=True)
+
+        assert unchanged
+        assert rows(copy)[1][PERPLEXITY] == "10.2"
+
+    def test_several_rows_fit(self, copy: pathlib.Path) -> None:
+        """A key that fits several rows is refused with their numbers."""
+        fill(copy, "model", Key("int4", int4=0.5), {})
+        with pytest.raises(NncfToolsError, match="rows 4, 8 all fit"):
+            fill(copy, "model", Key("int4"), {PERPLEXITY: 1.0})
+
+        assert len(rows(copy)) == 7
+
+    @pytest.mark.parametrize("text", ["a,b\n1,2\n", "mode,a\nfp32,1\n", "model,mode\nonly one\n"])
+    def test_other_file(self, tmp_path: pathlib.Path, text: str) -> None:
+        """A file of something else is not touched."""
+        (tmp_path / "a.csv").write_text(text)
+        with pytest.raises(NncfToolsError):
+            fill(tmp_path / "a.csv", "model", Key("fp32", "M"), {})
+
+        assert (tmp_path / "a.csv").read_text() == text
