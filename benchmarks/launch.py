@@ -73,6 +73,8 @@ class Launched:
     def finish(self) -> Cost:
         """Wait for the end. Raises ToolError when the command failed, HungError when it had to be killed."""
         wait(self._process, self._bound_s + _GRACE_S)
+        if not self._result.exists():
+            raise ToolError("was killed together with its launcher")
         figures = json.loads(self._result.read_bytes())
         code, hung = figures.pop("code"), figures.pop("hung")
         if hung:

@@ -7,7 +7,7 @@ import mmap
 import sqlite3
 from typing import TYPE_CHECKING
 
-from benchmarks.tools.base import Recording, Tool, made_up
+from benchmarks.tools.base import Recording, Tool, ToolError, made_up
 
 if TYPE_CHECKING:
     import pathlib
@@ -33,13 +33,10 @@ class Procpath(Tool):
 
     def read(self, folder: pathlib.Path, metric: str) -> Recording:
         """Return what the database says."""
-        column, unit = _SIZES[metric]
-        sums = f"SELECT ts, sum({column}) AS size FROM record GROUP BY ts"  # noqa: S608 — a column of ours
-        with contextlib.closing(sqlite3.connect(_database(folder))) as database:
-            figures = database.execute(f"SELECT count(*), max(ts) - min(ts), max(size) FROM ({sums})").fetchone()  # noqa: S608 — the same
-            (processes,) = database.execute("SELECT count(DISTINCT stat_pid) FROM record").fetchone()
-        samples, span_s, size = figures
-        return Recording(samples, span_s or 0.0, None if size is None else size * unit, processes)
+        try:
+            return _figures(folder, *_SIZES[metric])
+        except sqlite3.Error as error:
+            raise ToolError(f"left no usable database: {error}") from error
 
     def draw(self, folder: pathlib.Path) -> list[str]:
         """Return the command that draws RSS, without a dot per sample."""
@@ -59,6 +56,15 @@ class Procpath(Tool):
             )
             marks = ",".join("?" * len(names))
             database.executemany(f"INSERT INTO record ({','.join(names)}) VALUES ({marks})", rows)  # noqa: S608 — the same
+
+
+def _figures(folder: pathlib.Path, column: str, unit: int) -> Recording:
+    sums = f"SELECT ts, sum({column}) AS size FROM record GROUP BY ts"  # noqa: S608 — a column of ours
+    with contextlib.closing(sqlite3.connect(_database(folder))) as database:
+        figures = database.execute(f"SELECT count(*), max(ts) - min(ts), max(size) FROM ({sums})").fetchone()  # noqa: S608 — the same
+        (processes,) = database.execute("SELECT count(DISTINCT stat_pid) FROM record").fetchone()
+    samples, span_s, size = figures
+    return Recording(samples, span_s or 0.0, None if size is None else size * unit, processes)
 
 
 def _changed(row: tuple[object, ...], time: int, moment: float, size: int, pages: int) -> list[object]:

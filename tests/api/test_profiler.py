@@ -54,6 +54,7 @@ def test_memory_of_an_operation() -> None:
         for _ in range(2):
             time.sleep(0.05)
             with profiler.operation("grow"):
+                time.sleep(0.05)
                 held.append(touch(40))
                 time.sleep(0.05)
     grown = [phase.delta for phase in profiler.session.phases]
