@@ -59,10 +59,16 @@ def _note(row: Row, tool: str, values: Values) -> str:
 
 
 def cost(values: Values, ours: Values | None) -> str:
-    """Return the median, and the median ratio to ours; the smaller the better."""
+    """Return the median, and the median ratio to ours; the smaller the better.
+
+    There is no ratio when one of ours is not above 0, lost in the noise of a difference.
+    """
     text = figure(values, ours)
-    ratios = [theirs / our for theirs, our in zip(values, ours or (), strict=False) if theirs is not None and our]
-    return f"{text} ({number(statistics.median(ratios))}×)" if ratios else text
+    rounds = zip(values, ours or (), strict=False)
+    pairs = [(theirs, our) for theirs, our in rounds if theirs is not None and our is not None]
+    if not pairs or min(our for _, our in pairs) <= 0:
+        return text
+    return f"{text} ({number(statistics.median(theirs / our for theirs, our in pairs))}×)"
 
 
 def figure(values: Values, _ours: Values | None) -> str:

@@ -47,7 +47,7 @@ class Smaps:
         result, self._result = self._result, None
         members = {process for process in processes if process.rss}
         if result is not None:
-            blurred = sum(process.peak_rss for process in members ^ self._members) * PAGE
+            blurred = sum(max(process.peak_rss, process.rss) for process in members ^ self._members) * PAGE
             if blurred > result[0] * _BLUR:
                 result = None
         folders = _own_folders(processes) if time.monotonic() >= self._due_s else []
