@@ -45,7 +45,7 @@ class Smaps:
         if self._running:
             return _UNKNOWN
         result, self._result = self._result, None
-        members = {process for process in processes if process.rss}
+        members = {process for process in processes if process.rss and process.counted}
         if result is not None:
             blurred = sum(max(process.peak_rss, process.rss) for process in members ^ self._members) * PAGE
             if blurred > result[0] * _BLUR:
