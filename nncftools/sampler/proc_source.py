@@ -71,7 +71,9 @@ class ProcSource:
         """Return one value per column; ``now_s`` is the time since the session's start."""
         for process in self._young:
             self._roster.identify(process)
-            process.counted = process.command[-1:] != [BESIDE]
+            process.counted = True
+            if process.command[-1:] == [BESIDE]:
+                self._roster.leave_out(process)
         self._young = []
         self._look(now_s)
         if self._tree.out_of_descriptors and not self._warned:

@@ -61,6 +61,11 @@ class Roster:
         self._tell("process", {**_identity(process), **born})
         self._adopt(process.pid, process.number, now_s)
 
+    def leave_out(self, process: Process) -> None:
+        """Take back a process that turned out to be the sampler of a program that records itself."""
+        self._tree.remove(process)
+        self._tell("process", {"id": process.number, "left_out": True})
+
     def identify(self, process: Process) -> None:
         """Read the name again, which the process may have had from its parent before its exec."""
         if process.alive and process.introduced and process.identify():

@@ -111,7 +111,8 @@ class _Reader:
                 f"largest values (--max-samples): averages are those of what was kept"
             )
         samples = Samples(self._columns, self._origin)
-        processes = [msgspec.convert(fields, Process, strict=True) for fields in self._processes.values()]
+        listed = (fields for fields in self._processes.values() if not fields.get("left_out"))
+        processes = [msgspec.convert(fields, Process, strict=True) for fields in listed]
         for process in processes:
             process.series = self._series.get(process.id)
         last_s = samples.time_s[-1] if len(samples) else 0.0

