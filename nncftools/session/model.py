@@ -96,11 +96,38 @@ class Mark(msgspec.Struct, kw_only=True):
     """An operation: from ``start_s`` to ``end_s``, or to the next mark on its level when that is null."""
 
     name: str
+    """What a reader calls it: the marker's own words, or the plain name of its kind."""
     start_s: float
     end_s: float | None = None
     depth: int = 0
+    """How many operations it is inside of."""
     pid: int | None = None
+    """The process that did it; null when whoever marked it stood outside."""
     source: str = ""
+    """Who marked it: ``api``, ``auto`` (a catalogued function was called), ``output`` (a line of the command's output),
+    ``shell`` (``nncf-tools mark``), ``sidecar``, or what another program calls itself."""
+    kind: str | None = None
+    """One of ``nncftools.session.kinds.KINDS``, when it is of one."""
+    call: str | None = None
+    """The function that was called."""
+    error: str | None = None
+    """The exception that ended it, or ``unfinished`` when its process ended before it did."""
+    count: int = 1
+    """How many calls are told together."""
+    total_s: float | None = None
+    """Seconds in those calls together; null for a single one."""
+    longest_s: float | None = None
+    """Seconds of the longest of them; null for a single one."""
+
+
+class SavedModel(msgspec.Struct, kw_only=True):
+    """What a model that was saved says about its compression, in its ``rt_info``."""
+
+    path: str
+    saved_s: float
+    """When it was written, in seconds since the start."""
+    facts: dict[str, str] = {}
+    """By place: ``nncf/weight_compression/mode``, ``optimum/optimum_intel_version``."""
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +194,8 @@ class Session(msgspec.Struct, kw_only=True, dict=True):
     peaks: dict[str, Peak] = {}
     processes: list[Process] = []
     marks: list[Mark] = []
+    models: list[SavedModel] = []
+    """Compressed models that the command saved, as far as they tell of it."""
     warnings: list[str] = []
     """What a reader of the figures should know; every report repeats them."""
 

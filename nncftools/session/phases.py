@@ -9,12 +9,18 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nncftools.session.model import Mark, Session
 
+CPU_WINDOW_S = 0.2
+"""CPU time is counted in ticks of 10 ms: over a shorter time, a rate says more of the tick than of the program."""
+_TAKEN_FOR_IT = 0.2
+"""A sample that follows a mark within this part of the distance to the one before was taken because of the mark."""
+_COLUMNS = ("rss", "cpu_user", "cpu_system", "read_bytes", "write_bytes", "read_chars", "write_chars")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Phase:
     """One operation from its mark to its end; bytes and seconds, None for unknown.
 
@@ -25,15 +31,37 @@ class Phase:
     start_s: float
     end_s: float
     depth: int = 0
+    pid: int | None = None
+    source: str = ""
+    kind: str | None = None
+    """One of ``nncftools.session.kinds.KINDS``."""
+    call: str | None = None
+    """The function that was called."""
+    error: str | None = None
+    """The exception that ended it, or ``unfinished``."""
+    count: int = 1
+    """How many calls are told together."""
+    total_s: float | None = None
+    """Seconds in them together; None for a single one."""
+    longest_s: float | None = None
+    """Seconds of the longest of them; None for a single one."""
     rss_start: float | None = None
     """RSS in the sample nearest to the start."""
     rss_end: float | None = None
     """RSS in the sample nearest to the end."""
     rss_peak: float | None = None
     """The largest RSS that was sampled meanwhile; None when there was no sample."""
+    has_peak: bool = False
+    """Whether the largest RSS of the whole run was sampled meanwhile."""
     cpu_s: float | None = None
+    cpu_peak: float | None = None
+    """The most cores that were busy on average over 0.2 s; None for a shorter phase."""
     read_bytes: float | None = None
+    """Delivered by storage."""
     write_bytes: float | None = None
+    read_chars: float | None = None
+    """By system calls, page cache and pipes included."""
+    write_chars: float | None = None
 
     @property
     def duration_s(self) -> float:
@@ -45,47 +73,95 @@ class Phase:
         """What RSS grew by, in bytes."""
         return None if self.rss_start is None or self.rss_end is None else self.rss_end - self.rss_start
 
+    @property
+    def cpu_average(self) -> float | None:
+        """How many cores were busy on average."""
+        return None if self.cpu_s is None or self.duration_s <= 0 else self.cpu_s / self.duration_s
+
 
 def phases(session: Session) -> list[Phase]:
     """Return the operations of a session in the order of their starts."""
     marks = sorted(session.marks, key=lambda mark: (mark.start_s, mark.depth))
-    columns = {name: _Column(session, name) for name in ("rss", "cpu_user", "cpu_system", "read_bytes", "write_bytes")}
-    return [_phase(columns, mark, _end_of(mark, marks[place + 1 :], session)) for place, mark in enumerate(marks)]
+    columns = {name: _Column(session, name) for name in _COLUMNS}
+    peak = session.peaks.get("rss")
+    peak_s = None if peak is None else peak.at_s
+    return [_phase(columns, mark, end_s, peak_s) for mark, end_s in zip(marks, _ends(marks, session), strict=True)]
 
 
-def _end_of(mark: Mark, later: Sequence[Mark], session: Session) -> float:
-    """Return the end of an operation: its own, the next mark of its process on its level or above, or the session's."""
-    if mark.end_s is not None:
-        return mark.end_s
-    followers = (other.start_s for other in later if other.depth <= mark.depth and other.pid == mark.pid)
-    return next(followers, max(session.duration_s, mark.start_s))
+def _ends(marks: Sequence[Mark], session: Session) -> list[float]:
+    """Return where operations end.
+
+    That is their own end, else the next mark of their process on their level or above, the end of their process, or
+    that of the session.
+    """
+    gone = {process.pid: process.end_s for process in session.processes if process.end_s is not None}
+    following: dict[int | None, dict[int, float]] = {}
+    ends = []
+    for mark in reversed(marks):
+        after = following.setdefault(mark.pid, {})
+        last_s = min(session.duration_s, gone.get(mark.pid, session.duration_s))
+        followers = [start_s for depth, start_s in after.items() if depth <= mark.depth]
+        ends.append(max(mark.start_s, min([*followers, last_s])) if mark.end_s is None else mark.end_s)
+        after[mark.depth] = mark.start_s
+    return ends[::-1]
 
 
-def _phase(columns: dict[str, _Column], mark: Mark, end_s: float) -> Phase:
+def _phase(columns: Mapping[str, _Column], mark: Mark, end_s: float, peak_s: float | None) -> Phase:
     span = mark.start_s, end_s
-    user, system = columns["cpu_user"].risen(*span), columns["cpu_system"].risen(*span)
+    user, system = columns["cpu_user"], columns["cpu_system"]
     return Phase(
         name=mark.name,
         start_s=mark.start_s,
         end_s=end_s,
         depth=mark.depth,
+        pid=mark.pid,
+        source=mark.source,
+        kind=mark.kind,
+        call=mark.call,
+        error=mark.error,
+        count=mark.count,
+        total_s=mark.total_s,
+        longest_s=mark.longest_s,
         rss_start=columns["rss"].nearest(mark.start_s),
         rss_end=columns["rss"].nearest(end_s),
         rss_peak=columns["rss"].largest(*span),
-        cpu_s=None if user is None or system is None else user + system,
+        has_peak=peak_s is not None and mark.start_s <= peak_s <= end_s,
+        cpu_s=_sum(user.risen(*span), system.risen(*span)),
+        cpu_peak=max(_rates(user, system, *span), default=None),
         read_bytes=columns["read_bytes"].risen(*span),
         write_bytes=columns["write_bytes"].risen(*span),
+        read_chars=columns["read_chars"].risen(*span),
+        write_chars=columns["write_chars"].risen(*span),
     )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+def _rates(user: _Column, system: _Column, start_s: float, end_s: float) -> Iterator[float]:
+    """Yield how many cores were busy in each window from sample to sample between two moments."""
+    before = start_s
+    for moment in user.spaced(start_s, end_s, CPU_WINDOW_S):
+        spent = _sum(user.risen(before, moment), system.risen(before, moment))
+        if spent is not None:
+            yield spent / (moment - before)
+        before = moment
 
 
 class _Column:
     """The samples in which a metric is known."""
 
     def __init__(self, session: Session, name: str) -> None:
-        values = session.samples[name] if name in session.samples else array("d")
-        known = [(time, value) for time, value in zip(session.samples.time_s, values, strict=False) if not isnan(value)]
-        self._times = [time for time, _ in known]
-        self._values = [value for _, value in known]
+        times: Sequence[float] = session.samples.time_s
+        values: Sequence[float] = session.samples[name] if name in session.samples else array("d")
+        if not values:
+            times = values
+        elif isnan(sum(values)):
+            known = [(time, value) for time, value in zip(times, values, strict=True) if not isnan(value)]
+            times, values = [time for time, _ in known], [value for _, value in known]
+        self._times = times
+        self._values = values
 
     def nearest(self, at_s: float) -> float | None:
         """Return the value of the sample that is nearest in time."""
@@ -98,13 +174,23 @@ class _Column:
         return max(self._values[bisect_left(self._times, start_s) : bisect_right(self._times, end_s)], default=None)
 
     def risen(self, start_s: float, end_s: float) -> float | None:
-        """Return by how much a counter rose, on straight lines between its samples."""
+        """Return by how much a counter rose."""
         return self._at(end_s) - self._at(start_s) if self._times else None
 
+    def spaced(self, start_s: float, end_s: float, distance_s: float) -> Iterator[float]:
+        """Yield the moments of samples between two moments, each at least ``distance_s`` after the one before."""
+        place = bisect_left(self._times, start_s + distance_s)
+        while place < len(self._times) and self._times[place] <= end_s:
+            yield self._times[place]
+            place = bisect_left(self._times, self._times[place] + distance_s)
+
     def _at(self, at_s: float) -> float:
+        """Return a counter's value: that of a sample taken for this moment, else on a straight line between two."""
         times, values = self._times, self._values
         after = bisect_left(times, at_s)
         if after in {0, len(times)}:
             return values[min(after, len(times) - 1)]
         share = (at_s - times[after - 1]) / (times[after] - times[after - 1])
+        if 1 - share <= _TAKEN_FOR_IT:
+            return values[after]
         return values[after - 1] + share * (values[after] - values[after - 1])
