@@ -20,6 +20,8 @@ from nncftools.sampler.signals import CAUGHT
 from nncftools.sampler.tree import BESIDE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nncftools.sampler.plan import Plan
 
 PROC = "/proc"
@@ -80,6 +82,7 @@ def own_plan(columns: list[str], interval_s: float, *, children: bool) -> Plan:
         "wait_all": False,
         "per_process": False,
         "max_samples": 1_000_000,
+        "marks": None,
         "channel": None,
         "columns": columns,
         "source": "proc" if sys.platform == "linux" else "psutil",
@@ -120,13 +123,23 @@ class Sampler:
     command by itself; SIGTERM is handed on to the sampler, which passes it to the command.
     """
 
-    def __init__(self, header: dict[str, Any], plan: Plan, journal: pathlib.Path) -> None:
+    def __init__(
+        self,
+        header: dict[str, Any],
+        plan: Plan,
+        journal: pathlib.Path,
+        environment: Mapping[str, str] | None = None,
+        outputs: tuple[int | None, int | None] = (None, None),
+    ) -> None:
         """Create the journal with ``header`` and ``plan`` as its first line.
 
-        Raises FileExistsError when the journal exists, OSError when it cannot be written.
+        The command gets ``environment`` on top of ours, and ``outputs`` (descriptors) in place of our standard output
+        and error. Raises FileExistsError when the journal exists, OSError when it cannot be written.
         """
         self.journal = journal
         self._plan = plan
+        self._environment = environment
+        self._outputs = outputs
         self._process: subprocess.Popen[bytes] | None = None
         self._handlers: dict[int, Any] = {}
         _create(journal, {**header, "plan": plan})
@@ -143,7 +156,9 @@ class Sampler:
             self._process = subprocess.Popen(
                 [*_interpreter(self._plan), str(_MAIN), str(self.journal.absolute())],
                 close_fds=False,  # descriptors that the command is to inherit (a make jobserver's) pass through
-                env=target.environment(),
+                env=target.environment(self._environment),
+                stdout=self._outputs[0],
+                stderr=self._outputs[1],
             )
         except OSError as error:
             self.__exit__()

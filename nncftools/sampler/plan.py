@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         """Beyond this number, neighbouring samples are merged."""
         columns: list[str]
         """The metrics to record, in the order of the values of a sample line."""
+        marks: str | None
+        """The file that marks are appended to: each is answered by a sample."""
         channel: list[int] | None
         """For a recording of its own starter: a descriptor to be told to stop, and one to tell of the first sample."""
         source: str

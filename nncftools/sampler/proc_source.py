@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DETAILS_EVERY_S = 1.0
 """Names and high-water marks are read this often: 20 µs a process."""
+_TWO_SAMPLES_S = 0.0009
+"""Samples that were taken for marks may be closer than any interval, and than vfork(2) is to exec."""
 
 
 class ProcSource:
@@ -54,7 +56,7 @@ class ProcSource:
         self._exits = exits
         self._root = root
         self._tell = tell
-        self._young: list[Process] = []
+        self._young: list[tuple[float, Process]] = []
         self._details_at_s = 0.0
         self._warned = False
 
@@ -64,17 +66,12 @@ class ProcSource:
         root = self._tree.add(pid)
         if root is not None:
             self._roster.introduce(root, 0.0)
-            self._young = [root]
+            self._young = [(0.0, root)]
         return root is not None
 
     def sample(self, now_s: float) -> Sequence[float | None]:
         """Return one value per column; ``now_s`` is the time since the session's start."""
-        for process in self._young:
-            self._roster.identify(process)
-            process.counted = True
-            if process.command[-1:] == [BESIDE]:
-                self._roster.leave_out(process)
-        self._young = []
+        self._settle(now_s)
         self._look(now_s)
         if self._tree.out_of_descriptors and not self._warned:
             self._warned = True
@@ -91,13 +88,26 @@ class ProcSource:
                 self._forget(process, now_s)
         return row
 
+    def _settle(self, now_s: float) -> None:
+        """Take as what they are those that were found at least one sample ago."""
+        still_young = []
+        for found_s, process in self._young:
+            if now_s - found_s < _TWO_SAMPLES_S:
+                still_young.append((found_s, process))
+                continue
+            self._roster.identify(process)
+            process.counted = True
+            if process.command[-1:] == [BESIDE]:
+                self._roster.leave_out(process)
+        self._young = still_young
+
     def _look(self, now_s: float) -> None:
         """Find new descendants; they may still have their parent's name."""
         found = self._tree.refresh()
         for process in found:
             process.counted = not process.forked_copy  # before exec, a child of vfork(2) shows all that is its parent's
             self._roster.introduce(process, now_s)
-        self._young += found
+        self._young += [(now_s, process) for process in found]
 
     def _read(self) -> list[float | None]:
         values: list[float | None] = []

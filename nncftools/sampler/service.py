@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from nncftools.sampler.exits import Exits
+    from nncftools.sampler.mark_watch import MarkWatch
     from nncftools.sampler.plan import Plan
 
     class Source(Protocol):
@@ -107,6 +108,7 @@ class Recording:
         self._is_urgent = False
         self._passed_on_s = -_SAME_SIGNAL_S
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
+        self._marks = _mark_watch(plan, self._sample_for_mark)
         self._exits = _exit_accounting(plan)
         self._source = _source(plan, journal.event, reaper, self._exits)
         gauges = [place for place, name in enumerate(plan["columns"]) if METRICS[name].is_memory]
@@ -147,10 +149,17 @@ class Recording:
             self._is_urgent = True
             _raise_priority()
 
-    def _sample(self, now_s: float) -> None:
+    def _sample_for_mark(self) -> None:
+        if self._loop.sampling:
+            self._protect(self._take, self._loop.elapsed_s())
+
+    def _take(self, now_s: float) -> None:
         values = self._source.sample(now_s)
         self._thinner.add((now_s, values, self._source.each() if self._plan["per_process"] else {}))
         self._journal.flush()
+
+    def _sample(self, now_s: float) -> None:
+        self._take(now_s)
         if self._tell is not None and self._loop.is_first_tick:
             os.write(self._tell, b"\n")
 
@@ -158,11 +167,14 @@ class Recording:
         if self._exits is not None or (self._attached and not self._exit_watch):
             timeout_s = _LOOK_EVERY_S if timeout_s is None else min(timeout_s, _LOOK_EVERY_S)
         told = [] if self._told is None else [self._told]
-        self._ready = self._signals.sleep(timeout_s, [*self._exit_watch, *told])
+        marks = [] if self._marks is None else [self._marks.descriptor]
+        self._ready = self._signals.sleep(timeout_s, [*self._exit_watch, *told, *marks])
 
     def _step(self) -> bool:
         """Do what is to be done between two ticks; return whether the run goes on."""
         noted = self._signals.take()
+        if self._marks is not None and self._marks.descriptor in self._ready:
+            self._marks.heed()
         self._protect(self._source.account, self._loop.elapsed_s())
         if _CHILD is None or _CHILD in noted:
             self._reap()
@@ -276,6 +288,17 @@ def _exit_accounting(plan: Plan) -> Exits | None:
     try:
         return Exits()
     except (OSError, AttributeError):  # AttributeError: not on Linux
+        return None
+
+
+def _mark_watch(plan: Plan, sample: Callable[[], None]) -> MarkWatch | None:
+    if plan["marks"] is None:
+        return None
+    from nncftools.sampler.mark_watch import MarkWatch
+
+    try:
+        return MarkWatch(plan["marks"], sample)
+    except (OSError, AttributeError):  # not on Linux, or too many watches: phases then begin and end between samples
         return None
 
 

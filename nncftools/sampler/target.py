@@ -10,7 +10,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 _SHELL = b"/bin/sh"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -29,8 +29,8 @@ def adopt_orphans() -> bool:
     return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
-def environment() -> dict[bytes, bytes] | dict[str, str]:
-    """Return the environment that this process was given.
+def environment(more: Mapping[str, str] | None = None) -> dict[bytes, bytes] | dict[str, str]:
+    """Return the environment that this process was given, and ``more`` on top of it.
 
     ``os.environ`` may hold more: in the C locale, Python sets ``LC_CTYPE`` for itself and its children (PEP 538).
     """
@@ -38,9 +38,10 @@ def environment() -> dict[bytes, bytes] | dict[str, str]:
         with open("/proc/self/environ", "rb") as file:
             block = file.read()
     except OSError:
-        return dict(os.environ)
+        return {**os.environ, **(more or {})}
     pairs = [entry.partition(b"=") for entry in block.split(b"\0") if b"=" in entry]
-    return {name: value for name, _, value in pairs}
+    added = {os.fsencode(name): os.fsencode(value) for name, value in (more or {}).items()}
+    return {name: value for name, _, value in pairs} | added
 
 
 def spawn(argv: list[bytes]) -> int:

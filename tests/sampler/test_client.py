@@ -33,6 +33,7 @@ def plan(*argv: str) -> Plan:
         "per_process": False,
         "channel": None,
         "max_samples": 1000,
+        "marks": None,
         "signal_mask": client.blocked_signals(),
     }
 
