@@ -13,7 +13,9 @@ _HOME_OF = {
     "QEffMemoryProfiler": "nncftools.api.qeff",
     "Session": "nncftools.session.model",
     "load_ipython_extension": "nncftools.api.notebook",
+    "mark_operation": "nncftools.marks.operations",
     "memory_monitor_context": "nncftools.api.memory_monitor",
+    "operation": "nncftools.marks.operations",
 }
 
 __all__ = [
@@ -23,7 +25,9 @@ __all__ = [
     "Profiler",
     "QEffMemoryProfiler",
     "Session",
+    "mark_operation",
     "memory_monitor_context",
+    "operation",
 ]
 
 TYPE_CHECKING = False
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from nncftools.api.memory_type import MemoryType
     from nncftools.api.profiler import Profiler
     from nncftools.api.qeff import QEffMemoryProfiler
+    from nncftools.marks.operations import mark_operation, operation
     from nncftools.session.model import Session
     from nncftools.units import MemoryUnit
 

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "compression": {"session", "render.style", "render.view"},
     "compression.sweep": {"session", "sampler.client"},
     "live": {"analysis", "session", "render"},
-    "api": {"sampler.client", "analysis", "session", "marks", "render"},
+    "api": {"sampler.client", "sampler.plan", "analysis", "session", "marks", "render"},
     "cli": {
         "api",
         "live",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from nncftools.api.recorder import Recorder
 from nncftools.errors import NncfToolsError
-from nncftools.marks.log import MarkLog
+from nncftools.marks import operations
 
 if TYPE_CHECKING:
     import os
@@ -34,7 +34,6 @@ class Profiler:
     def __init__(self, interval: float = 0.05, *, include_children: bool = True) -> None:
         """Plan to take a sample every ``interval`` seconds. Raises ValueError unless it is from 1 ms to a year."""
         self._recorder = Recorder(_METRICS, interval, children=include_children)
-        self._log = MarkLog()
 
     @property
     def is_running(self) -> bool:
@@ -45,7 +44,6 @@ class Profiler:
         """Start; the first sample is taken when it returns. Raises RuntimeError when it runs, NncfToolsError."""
         if self.is_running:
             raise RuntimeError("the profiler was started already")
-        self._log = MarkLog()
         self._recorder.start()
         return self
 
@@ -62,12 +60,12 @@ class Profiler:
     def mark(self, name: str) -> None:
         """Begin an operation that the next ``mark`` on its level ends; nearly free when nothing is recorded."""
         if self._recorder.is_running:
-            self._log.mark(name)
+            operations.mark_operation(name)
 
     @contextlib.contextmanager
     def operation(self, name: str) -> Iterator[None]:
         """Name an operation: a ``with`` block, or a function that this decorates; an exception ends it, too."""
-        with self._log.operation(name) if self._recorder.is_running else contextlib.nullcontext():
+        with operations.operation(name) if self._recorder.is_running else contextlib.nullcontext():
             yield
 
     @property
@@ -76,7 +74,6 @@ class Profiler:
         session = self._recorder.session
         if session is None:
             raise NncfToolsError("nothing was recorded: start the profiler first")
-        session.marks = self._log.marks(session.start.monotonic_ns or 0)
         return session
 
     def report(self) -> str:
@@ -92,15 +89,15 @@ class Profiler:
         return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
     def plot(self, path: str | os.PathLike[str]) -> pathlib.Path:
-        """Draw memory over time with the operations, to a .png, .svg or .pdf file, and return its path.
+        """Draw memory, CPU, I/O and the operations, to a .png, .svg or .pdf file, and return its path.
 
         Raises NncfToolsError before the start, OSError.
         """
-        from nncftools.render import plot
+        from nncftools.render import panels
         from nncftools.render.view import View
 
         picture = pathlib.Path(path)
-        plot.draw(self.session, View(["rss"]), picture)
+        panels.draw(self.session, View(["rss"]), picture)
         return picture
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: ANN401, FBT001 — as IPython calls it

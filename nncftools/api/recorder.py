@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from nncftools import __version__
 from nncftools.errors import NncfToolsError
+from nncftools.marks import own_log
 from nncftools.metrics import ALWAYS
 from nncftools.sampler import client
 from nncftools.session.header import header
@@ -21,6 +22,7 @@ from nncftools.session.header import header
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nncftools.sampler.plan import Plan
     from nncftools.session.model import Session
 
 _SHORTEST_S = 0.001
@@ -50,6 +52,7 @@ class Recorder:
         self._status = -1
         self._memory = -1
         self._journal = pathlib.Path()
+        self._marks: pathlib.Path | None = None
         self._session: Session | None = None
 
     @property
@@ -62,7 +65,9 @@ class Recorder:
         self._owner = os.getpid()
         try:
             self._journal = self._place()
-            self._control, self._status = client.start_beside(self._begin(), self._plan, self._journal)
+            self._marks = own_log.acquire()
+            plan: Plan = {**self._plan, "marks": str(self._marks)}
+            self._control, self._status = client.start_beside(self._begin(), plan, self._journal)
         except OSError as error:
             self._clear()
             raise NncfToolsError(f"the recording could not be started: {error}") from error
@@ -96,9 +101,13 @@ class Recorder:
         return self._read() if self.is_running else self._session
 
     def _read(self) -> Session:
+        from nncftools.marks.collecting import take_own
         from nncftools.session.model import Session
 
-        return Session.load(self._journal)
+        session = Session.load(self._journal)
+        with contextlib.suppress(OSError):  # somebody has tidied up in the temporary folder
+            take_own(session, b"" if self._marks is None else self._marks.read_bytes(), "marks", self._owner)
+        return session
 
     def _place(self) -> pathlib.Path:
         """Return where the journal goes: a temporary folder, or memory where no folder can be written."""
@@ -122,6 +131,9 @@ class Recorder:
             if descriptor >= 0:
                 os.close(descriptor)
         self._control = self._status = self._memory = -1
+        if self._marks is not None:
+            own_log.release()
+            self._marks = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None

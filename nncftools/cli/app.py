@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nncftools import __version__
-from nncftools.cli import from_lm_eval, metrics, monitor, report, schema, screen, viz_compression
+from nncftools.cli import from_lm_eval, mark, metrics, monitor, profile, report, schema, screen, viz_compression
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.view import printable
 
@@ -21,6 +21,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 monitor.register(app)
+profile.register(app)
+mark.register(app)
 report.register(app)
 metrics.register(app)
 schema.register(app)

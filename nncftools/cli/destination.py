@@ -6,11 +6,12 @@ import contextlib
 import os
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import is_locked
+from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS
 from nncftools.render.memory_log import stem
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 SESSION = "session.json"
 JOURNAL_ENDING = ".journal.jsonl"
+PANELS_ENDING = ".png"
 LATEST = "latest"
 _LONGEST_NAME = 60
 
@@ -42,10 +44,20 @@ class Destination:
     logs: Sequence[Log]
     folder: pathlib.Path | None
     """The folder made for this run alone, if one was."""
+    sidecar: pathlib.Path | None = None
+    """Where a profile leaves its marks."""
+    panels: pathlib.Path | None = None
+    """Where a profile draws its picture."""
+
+    @property
+    def marks(self) -> pathlib.Path:
+        """The file that marks are appended to while the recording runs."""
+        return self.journal.with_name(self.journal.name.removesuffix(JOURNAL_ENDING) + MARKS_ENDING)
 
     def abandon(self) -> None:
         """Leave nothing of a run that never began."""
         self.journal.unlink(missing_ok=True)
+        self.marks.unlink(missing_ok=True)
         if self.folder is not None:
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
@@ -104,7 +116,7 @@ def at_file(
 ) -> Destination:
     """Write the session to ``output`` and, if asked for, pictures beside it. Raises UsageError when that cannot be."""
     output = replaceable("--output", output, force=force)
-    name = re.sub(r"(\.json)?(\.gz)?$", "", output.name) or output.name
+    name = _stem(output)
     journal = output.with_name(f"{name}{JOURNAL_ENDING}")
     logs = [
         Log(metric, from_zero, None, output.with_name(f"{name}_{stem(metric, from_zero=from_zero)}.png"))
@@ -112,16 +124,31 @@ def at_file(
         for from_zero in zeros
         if plot
     ]
-    for beside in (journal, *(log.picture for log in logs if log.picture is not None)):
+    sidecars = [output.with_name(name + ending) for ending in SIDECARS]
+    for beside in (journal, *sidecars, *(log.picture for log in logs if log.picture is not None)):
         replaceable("--output", beside, force=force)
     if is_locked(journal):
         raise UsageError(f"option --output: another recording that still runs writes to {str(journal)!r}")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        journal.unlink(missing_ok=True)
+        for stale in (journal, *sidecars):
+            stale.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"option --output: cannot write to {str(output.parent)!r}: {error.strerror}") from error
     return Destination(output, journal, logs, None)
+
+
+def with_profile(place: Destination, *, plot: bool, force: bool) -> Destination:
+    """Return the same with a file of marks and, if asked for, one of panels. Raises UsageError when that cannot be."""
+    name = _stem(place.session)
+    panels = place.session.with_name(name + PANELS_ENDING)
+    if plot:
+        replaceable("--output", panels, force=force)
+    return replace(place, sidecar=place.session.with_name(name + SIDECARS[0]), panels=panels if plot else None)
+
+
+def _stem(session: pathlib.Path) -> str:
+    return re.sub(r"(\.json)?(\.gz)?$", "", session.name) or session.name
 
 
 def replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:

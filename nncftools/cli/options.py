@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pathlib
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,42 @@ ALL = "all"
 DEFAULT_TYPES = ("rss", "system")
 SHORTEST_INTERVAL_S = 0.001
 LONGEST_S = 366 * 24 * 3600.0
+DEFAULT_LOG_DIR = pathlib.Path("memory_logs")
+DEFAULT_MAX_SAMPLES = 1_000_000
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="COMMAND [ARGUMENT]",
+        show_default=False,
+        help="The command, argument for argument; it keeps terminal, folder and environment.",
+    ),
+]
+Interval = Annotated[float, typer.Option("--interval", "-i", metavar="SECONDS", help="From one sample to the next.")]
+Output = Annotated[
+    pathlib.Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write only the session, to this file (.json or .json.gz)."),
+]
+LogDir = Annotated[
+    pathlib.Path,
+    typer.Option("--log-dir", metavar="DIR", help="Where a new folder with session, logs and pictures is made."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")]
+Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="A name for the run.")]
+NoChildren = Annotated[bool, typer.Option("--no-children", help="Leave out descendants.")]
+WaitAll = Annotated[bool, typer.Option("--wait-all", help="Go on until the last descendant has ended.")]
+PerProcess = Annotated[bool, typer.Option("--per-process", help="Keep each process's RSS over time.")]
+MaxSamples = Annotated[
+    int,
+    typer.Option(
+        "--max-samples",
+        min=100,
+        metavar="N",
+        help="Beyond this number, merge neighbours; the smallest and largest values are kept.",
+    ),
+]
+Depth = Annotated[int, typer.Option("--depth", min=1, metavar="N", help="Levels of operations to show.")]
+Shell = Annotated[bool, typer.Option("--shell", help="Run one quoted string through the shell.")]
 
 Types = Annotated[
     list[str] | None,
@@ -49,11 +86,13 @@ Source = Annotated[
 ]
 
 
-def memory_types(asked: Sequence[str] | None, available: Iterable[str]) -> list[str]:
+def memory_types(
+    asked: Sequence[str] | None, available: Iterable[str], default: Sequence[str] = DEFAULT_TYPES
+) -> list[str]:
     """Return the memory metrics to show, each once; raise UsageError for one that is not available."""
     here = list(available)
     if asked is None:
-        return [name for name in DEFAULT_TYPES if name in here] or here
+        return [name for name in default if name in here] or here
     for name in asked:
         if name not in (*here, ALL):
             raise UsageError(f"option --type: {name!r} is not one of {', '.join((*here, ALL))}")

@@ -5,24 +5,29 @@ What reads and shows sessions is imported while the command runs, not before it 
 
 from __future__ import annotations
 
+import contextlib
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nncftools import __version__
 from nncftools.cli import screen
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.marks.line import VARIABLE
 from nncftools.render import memory_log
 from nncftools.render.view import View, printable
 from nncftools.sampler import client
 from nncftools.session.header import header
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import pathlib
+    from collections.abc import Callable, Sequence
 
     from nncftools.cli.destination import Destination
+    from nncftools.cli.relay import Relay
+    from nncftools.marks.calls import Call
     from nncftools.sampler.plan import Plan
     from nncftools.session.model import Session
-    from nncftools.units import MemoryUnit
 
 
 def facts(name: str, argv: Sequence[str]) -> dict[str, Any]:
@@ -36,19 +41,37 @@ def facts(name: str, argv: Sequence[str]) -> dict[str, Any]:
     )
 
 
-def record(plan: Plan, begin: dict[str, Any], place: Destination, view: View, *, quiet: bool) -> int:
+@dataclass(frozen=True)
+class Marking:
+    """How the operations of a command come to be marked, besides by themselves."""
+
+    automatic: Sequence[Call] | None = None
+    """The user's calls to mark besides those of the catalogue; None to mark none of either."""
+    on: Callable[[str], str | None] | None = None
+    """What names the operation that a line of output begins, None when it begins none."""
+
+
+def record(  # noqa: PLR0913 — what to record, where to leave it and how to show it
+    plan: Plan,
+    begin: dict[str, Any],
+    place: Destination,
+    view: View,
+    *,
+    quiet: bool,
+    marking: Marking = Marking(),
+) -> int:
     """Record, write the files and show the summary; return the exit status to end with.
 
     Raises NncfToolsError; its status is the command's, if that failed.
     """
-    session, status = _session(plan, begin, place)
+    session, status = _session(plan, begin, place, marking)
     try:
         _save(session, place)
         if not quiet:
             from nncftools.render import text
 
             screen.tell(text.report(session, view))
-        _write_logs(session, place, view.unit)
+        _write_beside(session, place, view)
     except NncfToolsError as error:
         error.exit_code = status or error.exit_code
         raise
@@ -69,21 +92,30 @@ def _folder() -> str:
         return ""
 
 
-def _session(plan: Plan, begin: dict[str, Any], place: Destination) -> tuple[Session, int]:
+def _session(plan: Plan, begin: dict[str, Any], place: Destination, marking: Marking) -> tuple[Session, int]:
     """Run the recording; return the session and the exit status to end with."""
-    try:
-        sampler = client.Sampler(begin, plan, place.journal)
-    except OSError as error:
-        option = "--output" if place.folder is None else "--log-dir"
-        raise UsageError(f"option {option}: cannot write {str(place.journal)!r}: {error.strerror}") from error
-    try:
-        with sampler:
-            from nncftools.session import journal, model
+    log = str(place.marks.absolute())
+    with contextlib.ExitStack() as stack:
+        try:
+            relay = None if marking.on is None else stack.enter_context(_relay(log, marking.on))
+            place.marks.touch(exist_ok=False)
+            outputs = (None, None) if relay is None else relay.outputs
+            environment = _environment(place.marks, marking)
+            sampler = client.Sampler(begin, {**plan, "marks": log}, place.journal, environment, outputs)
+        except OSError as error:
+            place.marks.unlink(missing_ok=True)
+            option = "--output" if place.folder is None else "--log-dir"
+            raise UsageError(f"option {option}: cannot write {str(place.journal)!r}: {error.strerror}") from error
+        try:
+            with sampler:
+                if relay is not None:
+                    relay.start()
+                from nncftools.session import journal, model
 
-            ending = sampler.wait()
-    except NncfToolsError:
-        place.abandon()
-        raise
+                ending = sampler.wait()
+        except NncfToolsError:
+            place.abandon()
+            raise
     data = place.journal.read_bytes()
     try:
         session = journal.session_from(data, str(place.journal))
@@ -97,7 +129,47 @@ def _session(plan: Plan, begin: dict[str, Any], place: Destination) -> tuple[Ses
         text = f"the sampler {ending.lost}: the recording ended early, the command went on undisturbed"
         session.warnings.insert(0, text)
         session.exit = None if ending.status is None else model.Exit(**ending.status)
+    _take_marks(session, place, automatic=marking.automatic is not None)
     return session, ending.exit_code or 0
+
+
+def _environment(log: pathlib.Path, marking: Marking) -> dict[str, str]:
+    if marking.automatic is None:
+        return {VARIABLE: str(log.absolute())}
+    from nncftools.marks import calls
+
+    return calls.environment(log, marking.automatic)
+
+
+def _relay(log: str, name_of: Callable[[str], str | None]) -> Relay:
+    """Return what passes the command's output on and marks the operations that its lines begin."""
+    from nncftools.cli.relay import Relay
+    from nncftools.marks.operations import mark_from_outside
+
+    def heed(text: str) -> None:
+        name = name_of(text)
+        if name is not None:
+            with contextlib.suppress(OSError):
+                mark_from_outside(log, name, "output")
+
+    return Relay(heed)
+
+
+def _take_marks(session: Session, place: Destination, *, automatic: bool) -> None:
+    data = place.marks.read_bytes() if place.marks.exists() else b""
+    if not (data or automatic):
+        return
+    from nncftools.marks.collecting import take_log
+
+    programs = take_log(session, data, place.marks.name)
+    if session.marks or not automatic:
+        return
+    why = (
+        f"none of the {programs} Python programs called a catalogued function: name others with --mark-call"
+        if programs
+        else "no Python program could be looked into (python -I, -E or -S, a cleaned environment, another language)"
+    )
+    session.warnings.append(f"no operation was marked: {why}; `nncf-tools mark` and --mark-on mark others")
 
 
 def _save(session: Session, place: Destination) -> None:
@@ -108,18 +180,28 @@ def _save(session: Session, place: Destination) -> None:
         message = f"the session could not be written ({error}); `nncf-tools report {place.journal}` shows its journal"
         raise NncfToolsError(message) from error
     place.journal.unlink()
+    place.marks.unlink(missing_ok=True)
     place.point_latest()
 
 
-def _write_logs(session: Session, place: Destination, unit: MemoryUnit) -> None:
-    for log in place.logs:
-        view = View(metrics=[log.metric], unit=unit, from_zero=log.from_zero)
-        try:
+def _write_beside(session: Session, place: Destination, view: View) -> None:
+    try:
+        if place.sidecar is not None:
+            from nncftools.marks.collecting import write_sidecar
+
+            write_sidecar(session.marks, place.sidecar)
+        for log in place.logs:
+            of_log = View(metrics=[log.metric], unit=view.unit, from_zero=log.from_zero)
             if log.text is not None:
-                memory_log.write(session, view, log.metric, log.text)
+                memory_log.write(session, of_log, log.metric, log.text)
             if log.picture is not None:
                 from nncftools.render import plot
 
-                plot.draw(session, view, log.picture)
-        except Exception as error:  # matplotlib fails in many ways where its set-up is broken
-            raise NncfToolsError(f"the session is written to {place.session}, but not its logs: {error}") from error
+                plot.draw(session, of_log, log.picture)
+        if place.panels is not None:
+            from nncftools.render import panels
+
+            panels.draw(session, view, place.panels, depth=view.depth)
+    except Exception as error:  # matplotlib fails in many ways where its set-up is broken
+        message = f"the session is written to {place.session}, but not all beside it: {error}"
+        raise NncfToolsError(message) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,10 +12,15 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.metrics import MEMORY_METRICS
 from nncftools.units import MemoryUnit
 
+if TYPE_CHECKING:
+    from nncftools.render.view import View
+    from nncftools.session.model import Session
+
 EXAMPLES = """\b
 Examples:
   nncf-tools report
   nncf-tools report run.json --unit GB
+  nncf-tools report run.json --marks operations.csv --panels run.pdf
   nncf-tools report run.json --plot run.svg --type rss --from-zero
   nncf-tools report memory_logs/latest/session.json --title 'int4, group 64'"""
 
@@ -31,6 +36,14 @@ Picture = Annotated[
     pathlib.Path | None,
     typer.Option("--plot", "-p", metavar="FILE", help="Also draw memory over time: .png, .svg or .pdf."),
 ]
+Panels = Annotated[
+    pathlib.Path | None,
+    typer.Option("--panels", metavar="FILE", help="Also draw memory, CPU, I/O and operations: .png, .svg or .pdf."),
+]
+Marks = Annotated[
+    list[pathlib.Path] | None,
+    typer.Option("--marks", metavar="FILE", help="Operations to add: JSON, JSON Lines or CSV; repeatable."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -42,6 +55,9 @@ def report(  # noqa: PLR0913 — one parameter per option
     path: Source = None,
     *,
     plot: Picture = None,
+    panels: Panels = None,
+    marks: Marks = None,
+    depth: options.Depth = 1,
     types: options.Types = None,
     unit: options.Unit = MemoryUnit.MiB,
     from_zero: options.FromZero = False,
@@ -49,33 +65,43 @@ def report(  # noqa: PLR0913 — one parameter per option
     force: options.Force = False,
 ) -> int:
     """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
-    from nncftools.cli import destination, screen
+    from nncftools.cli import opening, screen
     from nncftools.render import text
-    from nncftools.render.view import View, printable
-    from nncftools.session.model import Session
+    from nncftools.render.view import View
 
-    if plot is not None:
-        plot = _checked_picture(plot, force=force)
-    source = path or pathlib.Path("memory_logs")
-    session = Session.load(destination.newest_session(source) if path is None or source.is_dir() else source)
+    pictures = {
+        option: _checked_picture(option, picture, force=force)
+        for option, picture in (("--plot", plot), ("--panels", panels))
+        if picture is not None
+    }
+    session = opening.opened(path, options.DEFAULT_LOG_DIR, marks or [])
     available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
-    view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title)
+    view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
     screen.put(text.report(session, view))
-    if plot is not None:
-        from nncftools.render.plot import draw
-
-        try:
-            draw(session, view, plot)
-        except OSError as error:
-            raise NncfToolsError(f"option --plot: cannot write {str(plot)!r}: {error.strerror or error}") from error
-        screen.tell(f"\nDrawn to {printable(str(plot))}\n")
+    for option, picture in pictures.items():
+        _draw(option, picture, session, view)
     return 0
 
 
-def _checked_picture(path: pathlib.Path, *, force: bool) -> pathlib.Path:
+def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> None:
+    from nncftools.cli import screen
+    from nncftools.render import panels, plot
+    from nncftools.render.view import printable
+
+    try:
+        if option == "--plot":
+            plot.draw(session, view, picture)
+        else:
+            panels.draw(session, view, picture, depth=view.depth)
+    except OSError as error:
+        raise NncfToolsError(f"option {option}: cannot write {str(picture)!r}: {error.strerror or error}") from error
+    screen.tell(f"\nDrawn to {printable(str(picture))}\n")
+
+
+def _checked_picture(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
     from nncftools.cli import destination
 
     formats = (".png", ".svg", ".pdf")
     if path.suffix.lower() not in formats:
-        raise UsageError(f"option --plot: {str(path)!r} does not end in one of {', '.join(formats)}")
-    return destination.replaceable("--plot", path, force=force)
+        raise UsageError(f"option {option}: {str(path)!r} does not end in one of {', '.join(formats)}")
+    return destination.replaceable(option, path, force=force)

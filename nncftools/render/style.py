@@ -1,11 +1,16 @@
-"""The look of all pictures: one palette, one figure."""
+"""The look of all pictures: one palette, one figure, text that fits."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from nncftools.render.view import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,22 +20,29 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 SHADES = ("#f2f2f2", "#e4ecf4")
 """Behind operations, in turn."""
 FAINT = "#5f6368"
+INK = "#202124"
+"""Lines and text where colours belong to operations."""
 LINES = ("-", "--")
 """For more metrics than there are colours."""
+DPI = 120
 _SIZE = (10.0, 4.8)
-_DPI = 120
 _MINUTE = 60
 _HOUR = 3600
 
 
 def figure() -> tuple[Figure, Axes]:
     """Return a figure with one empty panel."""
-    drawing = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained")
+    drawing = Figure(figsize=_SIZE, dpi=DPI, layout="constrained")
     axes = drawing.add_subplot()
+    plain(axes)
+    return drawing, axes
+
+
+def plain(axes: Axes) -> None:
+    """Give a panel a light grid behind its data, and no frame above and on the right."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(visible=True, color="#e3e3e3", linewidth=0.8)
     axes.set_axisbelow(True)
-    return drawing, axes
 
 
 def time_axis(axes: Axes, duration_s: float) -> None:
@@ -46,3 +58,33 @@ def time_axis(axes: Axes, duration_s: float) -> None:
     ticks = [tick * factor for tick in locator.tick_values(0, max(duration_s, 1e-3) / factor)]
     axes.set_xticks([tick for tick in ticks if 0 <= tick <= duration_s * 1.0001])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
+
+
+class Ruler:
+    """Measures text as it will be drawn; widths in inches, sizes in points."""
+
+    def __init__(self) -> None:
+        self._renderer = RendererAgg(1, 1, DPI)
+
+    def width(self, text: str, size: float) -> float:
+        """Return how wide one line is."""
+        wide, _, _ = self._renderer.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)
+        return float(wide) / DPI
+
+    def fitted(self, text: str, room: float, size: float) -> str:
+        """Return one line, cut in the middle to what fits; empty when nothing of it does."""
+        if self.width(text, size) <= room:
+            return text
+        lengths = range(1, len(text))
+        fits = bisect_left(lengths, True, key=lambda length: self.width(shortened(text, length), size) > room)  # noqa: FBT003 — what is looked for
+        return shortened(text, fits) if fits > 1 else ""
+
+    def lines(self, text: str, room: float, size: float, most: int) -> list[str]:
+        """Return ``text`` broken into at most ``most`` lines, the last one cut in the middle to what fits."""
+        lines = []
+        while self.width(text, size) > room and len(lines) < most - 1:
+            fits = bisect_left(range(1, len(text)), True, key=lambda length: self.width(text[:length], size) > room)  # noqa: FBT003 — used at once
+            line = text[:fits].rpartition(" ")[0] or text[:fits]
+            lines.append(line)
+            text = text[len(line) :].lstrip()
+        return [*lines, self.fitted(text, room, size)]

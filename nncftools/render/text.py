@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import signal
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from nncftools.analysis.hints import hints
-from nncftools.analysis.summary import Level, cpu_s, largest_process, level, short_lived, taken
+from nncftools.analysis.summary import Level, cpu_s, is_between_samples, largest_process, level, short_lived, taken
+from nncftools.render.cells import FIRST_COLUMN, signed, table
+from nncftools.render.operations_text import models, operations
+from nncftools.render.processes_text import processes
 from nncftools.render.view import View, command_text, label, printable, shortened
 from nncftools.units import MemoryUnit, seconds_text, size_text
 
@@ -25,7 +30,6 @@ if TYPE_CHECKING:
 _TITLE = 200
 _NAME = 24
 _OPERATION = 40
-_FIRST_COLUMN = 12
 _WIDE = 1.02
 _UNBOUNDED = 10_000
 _HEADINGS = ("Peak", "at", "Final", "Delta", "Average", "Min")
@@ -34,13 +38,16 @@ _HEADINGS = ("Peak", "at", "Final", "Delta", "Average", "Min")
 def report(session: Session, view: View) -> RenderableType:
     """Return the report as something that a Rich console prints."""
     return Group(
-        Text(printable(view.title) or shortened(command_text(session), _TITLE), style="bold"),
+        Text("PERFORMANCE REPORT", style="bold"),
+        Text(printable(view.title) or shortened(command_text(session), _TITLE)),
         Text(_run(session), style="dim"),
         Text(),
+        *_peak(session, view),
         _Memory(session, view),
         Text(),
-        *_operations(session, view.unit),
+        *operations(session, view),
         _facts(session, view.unit),
+        *processes(session, view.unit),
         *_warnings(session, view.unit),
     )
 
@@ -55,6 +62,36 @@ def _ending(session: Session) -> str:
     if session.exit is None:
         return f"attached to pid {session.attached_to}" if session.attached_to is not None else "exit status unknown"
     return exit_text(session.exit)
+
+
+def _peak(session: Session, view: View) -> Iterator[RenderableType]:
+    """Say how much, when, and during which operation, when that is to be shown."""
+    peak = session.peaks.get("rss")
+    unit = view.unit
+    if view.from_zero or "rss" not in view.metrics or peak is None or peak.sampled is None or peak.at_s is None:
+        return
+    if is_between_samples(peak):
+        yield Text(
+            f"Peak memory  RSS {unit.label(peak.low)} between two samples (kernel's high-water mark)", style="bold"
+        )
+        yield Text()
+        return
+    text = Text(f"Peak memory  RSS {unit.label(peak.sampled)}", style="bold")
+    text.append(f" at {_clock(session, peak.at_s)}{seconds_text(peak.at_s)})", style="not bold")
+    during = [phase for phase in session.phases if phase.has_peak]
+    if during:
+        inner = max(during, key=lambda phase: phase.depth)
+        text.append(f"  during {shortened(printable(inner.name), _OPERATION)}")
+    yield text
+    yield Text()
+
+
+def _clock(session: Session, at_s: float) -> str:
+    """Return a moment as the time of day (UTC, as all of the report), and an opening bracket."""
+    with contextlib.suppress(ValueError, OverflowError):
+        moment = dt.datetime.fromisoformat(session.start.utc) + dt.timedelta(seconds=at_s)
+        return f"{moment:%H:%M:%S} ("
+    return "("
 
 
 def exit_text(exit_: Exit) -> str:
@@ -81,78 +118,51 @@ class _Memory:
 
     def _rows(self) -> Table:
         view = self._view
-        table = _table(view)
+        rows = _table(view)
         for heading in _HEADINGS:
-            table.add_column(heading, justify="right", min_width=7, no_wrap=True)
+            rows.add_column(heading, justify="right", min_width=7, no_wrap=True)
         for name, absolute in self._levels:
             if not view.from_zero:
-                table.add_row(name, *_cells(absolute, view.unit))
-            table.add_row(
+                rows.add_row(name, *_cells(absolute, view.unit))
+            rows.add_row(
                 f"{name} from zero" if view.from_zero else "  from zero",
                 *_cells(absolute.from_zero(), view.unit),
                 style="" if view.from_zero else "dim",
             )
-        return table
+        return rows
 
     def _blocks(self) -> Table:
         view = self._view
-        table = _table(view)
+        blocks = _table(view)
         if not view.from_zero:
-            table.add_column("absolute", justify="right", no_wrap=True)
-        table.add_column("from zero", justify="right", no_wrap=True)
+            blocks.add_column("absolute", justify="right", no_wrap=True)
+        blocks.add_column("from zero", justify="right", no_wrap=True)
         for name, absolute in self._levels:
             shown = [absolute.from_zero()] if view.from_zero else [absolute, absolute.from_zero()]
-            table.add_row(name)
+            blocks.add_row(name)
             for heading, *cells in zip(_HEADINGS, *(_cells(of, view.unit) for of in shown), strict=True):
-                table.add_row(f"  {heading}", *cells)
-        return table
+                blocks.add_row(f"  {heading}", *cells)
+        return blocks
 
 
 def _table(view: View) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column(f"Memory, {view.unit}", min_width=_FIRST_COLUMN, no_wrap=True)
-    return table
+    rows = table()
+    rows.add_column(f"Memory, {view.unit}", min_width=FIRST_COLUMN, no_wrap=True)
+    return rows
 
 
 def _cells(of: Level, unit: MemoryUnit) -> Iterator[Text]:
     yield Text(unit.text(of.peak), style="bold")
     yield Text(seconds_text(of.at_s))
     yield Text(unit.text(of.final))
-    yield Text(_signed(of.delta, unit))
+    yield Text(signed(of.delta, unit))
     yield Text(unit.text(of.average))
     yield Text(unit.text(of.lowest))
 
 
-def _signed(size: float | None, unit: MemoryUnit) -> str:
-    text = unit.text(size)
-    return f"+{text}" if size is not None and size > 0 else text
-
-
-def _operations(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
-    """Yield a table of what was marked, inner operations indented."""
-    phases = session.phases
-    if not phases:
-        return
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("Operation", min_width=_FIRST_COLUMN, overflow="fold")
-    for heading in ("from", "lasts", f"RSS peak, {unit}", "Delta", "CPU"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for phase in phases:
-        table.add_row(
-            Text("  " * phase.depth + shortened(printable(phase.name), _OPERATION)),
-            Text(seconds_text(phase.start_s)),
-            Text(seconds_text(phase.duration_s)),
-            Text(unit.text(phase.rss_peak)),
-            Text(_signed(phase.delta, unit)),
-            Text(seconds_text(phase.cpu_s)),
-        )
-    yield table
-    yield Text()
-
-
 def _facts(session: Session, unit: MemoryUnit) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(min_width=_FIRST_COLUMN, no_wrap=True)
+    table.add_column(min_width=FIRST_COLUMN, no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in (
         *_bracket(session, unit),
@@ -160,6 +170,7 @@ def _facts(session: Session, unit: MemoryUnit) -> Table:
         ("Storage", _bytes(session, "read_bytes", "write_bytes")),
         ("System calls", _bytes(session, "read_chars", "write_chars")),
         ("Processes", _processes(session, unit)),
+        *models(session),
         ("Sampler", _sampler(session)),
     ):
         table.add_row(name, Text(text))

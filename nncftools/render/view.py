@@ -25,6 +25,8 @@ class View:
     from_zero: bool = False
     """Show memory minus its first sample."""
     title: str = ""
+    depth: int = 1
+    """How many levels of operations to show."""
 
 
 def label(metric: str) -> str:

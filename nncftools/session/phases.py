@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+from nncftools.session.model import Mark
 
-    from nncftools.session.model import Mark, Session
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from nncftools.session.model import Session
 
 CPU_WINDOW_S = 0.2
 """CPU time is counted in ticks of 10 ms: over a shorter time, a rate says more of the tick than of the program."""
@@ -81,34 +83,63 @@ class Phase:
 
 def phases(session: Session) -> list[Phase]:
     """Return the operations of a session in the order of their starts."""
-    marks = sorted(session.marks, key=lambda mark: (mark.start_s, mark.depth))
+    marks = in_order(session.marks)
     columns = {name: _Column(session, name) for name in _COLUMNS}
+    peak_s = _peak_s(session)
+    return [_phase(columns, mark, end_s, peak_s) for mark, end_s in zip(marks, ends(marks, session), strict=True)]
+
+
+def unmarked(session: Session, shortest_s: float) -> list[Phase]:
+    """Return the times of at least ``shortest_s`` in which no operation was marked, as phases without a name."""
+    columns = {name: _Column(session, name) for name in _COLUMNS}
+    peak_s = _peak_s(session)
+    marks = in_order(session.marks)
+    gaps = []
+    free_from_s = 0.0
+    for start_s, end_s in [
+        *((mark.start_s, end_s) for mark, end_s in zip(marks, ends(marks, session), strict=True)),
+        (session.duration_s, session.duration_s),
+    ]:
+        if start_s - free_from_s >= shortest_s:
+            gaps.append(_phase(columns, Mark(name="", start_s=free_from_s), start_s, peak_s))
+        free_from_s = max(free_from_s, end_s)
+    return gaps
+
+
+def _peak_s(session: Session) -> float | None:
+    """Return when the largest sample of RSS was taken."""
     peak = session.peaks.get("rss")
-    peak_s = None if peak is None else peak.at_s
-    return [_phase(columns, mark, end_s, peak_s) for mark, end_s in zip(marks, _ends(marks, session), strict=True)]
+    return None if peak is None else peak.at_s
 
 
-def _ends(marks: Sequence[Mark], session: Session) -> list[float]:
-    """Return where operations end.
+def in_order(marks: Iterable[Mark]) -> list[Mark]:
+    """Return operations in the order of their starts, outer ones before those that they begin with."""
+    return sorted(marks, key=lambda mark: (mark.start_s, mark.depth))
+
+
+def ends(marks: Sequence[Mark], session: Session) -> list[float]:
+    """Return where operations, given in their order, end.
 
     That is their own end, else the next mark of their process on their level or above, the end of their process, or
     that of the session.
     """
     gone = {process.pid: process.end_s for process in session.processes if process.end_s is not None}
     following: dict[int | None, dict[int, float]] = {}
-    ends = []
+    found = []
     for mark in reversed(marks):
         after = following.setdefault(mark.pid, {})
         last_s = min(session.duration_s, gone.get(mark.pid, session.duration_s))
         followers = [start_s for depth, start_s in after.items() if depth <= mark.depth]
-        ends.append(max(mark.start_s, min([*followers, last_s])) if mark.end_s is None else mark.end_s)
+        found.append(max(mark.start_s, min([*followers, last_s])) if mark.end_s is None else mark.end_s)
         after[mark.depth] = mark.start_s
-    return ends[::-1]
+    return found[::-1]
 
 
 def _phase(columns: Mapping[str, _Column], mark: Mark, end_s: float, peak_s: float | None) -> Phase:
     span = mark.start_s, end_s
     user, system = columns["cpu_user"], columns["cpu_system"]
+    cpu_s = _sum(user.risen(*span), system.risen(*span))
+    rates = list(_rates(user, system, *span))
     return Phase(
         name=mark.name,
         start_s=mark.start_s,
@@ -126,8 +157,8 @@ def _phase(columns: Mapping[str, _Column], mark: Mark, end_s: float, peak_s: flo
         rss_end=columns["rss"].nearest(end_s),
         rss_peak=columns["rss"].largest(*span),
         has_peak=peak_s is not None and mark.start_s <= peak_s <= end_s,
-        cpu_s=_sum(user.risen(*span), system.risen(*span)),
-        cpu_peak=max(_rates(user, system, *span), default=None),
+        cpu_s=cpu_s,
+        cpu_peak=max([*rates, (cpu_s or 0.0) / (end_s - mark.start_s)]) if rates else None,
         read_bytes=columns["read_bytes"].risen(*span),
         write_bytes=columns["write_bytes"].risen(*span),
         read_chars=columns["read_chars"].risen(*span),

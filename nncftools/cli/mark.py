@@ -1,0 +1,44 @@
+"""``nncf-tools mark``: name an operation from a shell script."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.marks.line import VARIABLE
+
+EXAMPLES = """\b
+Example, in a script that `nncf-tools profile ./compress.sh` runs:
+  nncf-tools mark Export
+  optimum-cli export openvino --model DIR OUT
+  nncf-tools mark 'Weight Compression'
+  python compress.py OUT
+
+\b
+Without a recording it does nothing. A line appended to the file that
+NNCF_TOOLS_MARKS names does the same, from any language (docs/marks.md)."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command(name="mark", short_help="Name the operation that begins now.", epilog=EXAMPLES)(mark)
+
+
+def mark(name: Annotated[str, typer.Argument(metavar="NAME", help="What the report calls it.")]) -> None:
+    """Begin an operation of the run that this is part of; the next mark ends it."""
+    if not name.strip():
+        raise UsageError("argument NAME: at least one character expected")
+    log = os.environ.get(VARIABLE)
+    if not log:
+        return
+    from nncftools.marks.operations import mark_from_outside
+
+    try:
+        mark_from_outside(log, name, "shell")
+    except OSError as error:
+        raise NncfToolsError(
+            f"the marks log {log!r}, named by {VARIABLE}, cannot be written: {error.strerror}"
+        ) from error

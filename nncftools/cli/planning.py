@@ -1,0 +1,85 @@
+"""What to record, from checked options to the sampler's plan; shared by the commands that record."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from nncftools.cli import command, options
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.metrics import ALWAYS, MEMORY_METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.sampler.plan import Plan
+
+
+def plan(  # noqa: PLR0913 — one parameter per option
+    argv: Sequence[str],
+    columns: Sequence[str],
+    *,
+    pid: int | None,
+    interval: float,
+    duration: float | None,
+    children: bool,
+    wait_all: bool,
+    per_process: bool,
+    max_samples: int,
+    source: str,
+) -> Plan:
+    """Return the plan of a recording. Raises UsageError."""
+    from nncftools.sampler import client
+
+    options.checked_seconds("--interval", interval, options.SHORTEST_INTERVAL_S)
+    if duration is not None:
+        options.checked_seconds("--duration", duration, 0)
+    return {
+        "argv": [os.fsencode(word).decode("latin-1") for word in argv],
+        "pid": pid,
+        "interval_s": interval,
+        "duration_s": duration,
+        "children": children,
+        "wait_all": wait_all,
+        "per_process": per_process,
+        "max_samples": max_samples,
+        "marks": None,
+        "channel": None,
+        "columns": list(columns),
+        "source": source,
+        "signal_mask": client.blocked_signals(),
+    }
+
+
+def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the memory metrics to record, and what is recorded besides. Raises UsageError."""
+    from nncftools.sampler import client
+
+    options.check_source(source)
+    offers = client.offers(source)
+    for name in types or []:
+        if name in MEMORY_METRICS and (name not in offers or offers[name].missing):
+            reason = offers[name].missing if name in offers else f"not from --source {source}"
+            raise UsageError(f"option --type: {name!r} is not available here: {reason}")
+    here = [name for name, offer in offers.items() if not offer.missing]
+    memory = [name for name in MEMORY_METRICS if name in here]
+    return options.memory_types(types, memory, default), [name for name in ALWAYS if name in here]
+
+
+def target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:
+    """Return the argument list to execute, empty to attach to ``pid``. Raises NncfToolsError."""
+    if pid is None:
+        argv = command.arguments(words, shell=shell)
+        if not argv:
+            raise UsageError("argument COMMAND: missing; give a command to run")
+        command.check_executable(argv[0])
+        return argv
+    if words:
+        raise UsageError("option --pid: either a command or --pid, not both")
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        raise NncfToolsError(f"option --pid: there is no process {pid}") from None
+    except PermissionError:
+        pass
+    return []

@@ -1,0 +1,146 @@
+"""``nncf-tools profile``: record a command and which of its operations cost what."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nncftools.cli import options, planning
+from nncftools.errors import UsageError
+from nncftools.render.view import View
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nncftools.marks.calls import Call
+
+EXAMPLES = """\b
+Examples:
+  nncf-tools profile python quantize.py
+  nncf-tools profile -- optimum-cli export openvino --model DIR OUT
+  nncf-tools profile --mark-call my_package.training:fit=Training python run.py
+  nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
+
+\b
+Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficient
+are marked by themselves; a script marks others by `nncf-tools mark NAME`, Python
+by `with nncftools.operation(NAME):`. The exit status is the command's."""
+
+DEFAULT_TYPES = ("rss", "anon", "file", "shmem")
+_LONGEST_NAME = 80
+
+NoAuto = Annotated[bool, typer.Option("--no-auto", help="Mark no calls by themselves.")]
+MarkCall = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mark-call",
+        metavar="MODULE:FUNCTION=NAME",
+        help="Mark the calls of a function, too; repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
+    ),
+]
+MarkOn = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mark-on",
+        metavar="REGEX",
+        help="Lines of output that match begin an operation, named by the match, or its group (?P<name>…); repeatable.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand; options after the command's first word are the command's own."""
+    app.command(
+        name="profile",
+        short_help="Record a command and what each of its operations cost.",
+        epilog=EXAMPLES,
+        context_settings={"allow_interspersed_args": False},
+    )(profile)
+
+
+def profile(  # noqa: PLR0913 — one parameter per option
+    words: options.Words = None,
+    *,
+    no_auto: NoAuto = False,
+    mark_call: MarkCall = None,
+    mark_on: MarkOn = None,
+    depth: options.Depth = 1,
+    types: options.Types = None,
+    interval: options.Interval = 0.05,
+    unit: options.Unit = MemoryUnit.MiB,
+    output: options.Output = None,
+    log_dir: options.LogDir = options.DEFAULT_LOG_DIR,
+    plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Draw the picture.")] = True,
+    quiet: options.Quiet = False,
+    name: options.Name = "",
+    no_children: options.NoChildren = False,
+    wait_all: options.WaitAll = False,
+    per_process: options.PerProcess = False,
+    max_samples: options.MaxSamples = options.DEFAULT_MAX_SAMPLES,
+    shell: options.Shell = False,
+    force: options.Force = False,
+    source: options.Source = options.DEFAULT_SOURCE,
+) -> int:
+    """Record a command, and name what cost memory, CPU and I/O: report, session, marks and picture."""
+    metrics, others = planning.columns(types, source, DEFAULT_TYPES)
+    calls = _calls(mark_call or [], no_auto=no_auto)
+    patterns = [_pattern(text) for text in mark_on or []]
+    argv = planning.target(words or [], None, shell=shell)
+    plan = planning.plan(
+        argv,
+        [*metrics, *others],
+        pid=None,
+        interval=interval,
+        duration=None,
+        children=not no_children,
+        wait_all=wait_all,
+        per_process=per_process,
+        max_samples=max_samples,
+        source=source,
+    )
+    from nncftools.cli import destination, recording
+
+    if output is not None:
+        place = destination.at_file(output, [], [], plot=False, force=force)
+    else:
+        place = destination.new_folder(log_dir, name or pathlib.Path(argv[0]).name, [], [], plot=False)
+    place = destination.with_profile(place, plot=plot, force=force)
+    marking = recording.Marking(calls, _naming(patterns) if patterns else None)
+    view = View(metrics=metrics, unit=unit, depth=depth)
+    return recording.record(plan, recording.facts(name, argv), place, view, quiet=quiet, marking=marking)
+
+
+def _calls(asked: list[str], *, no_auto: bool) -> list[Call] | None:
+    """Return the calls to mark besides the catalogue's, None to mark none of either. Raises UsageError."""
+    if no_auto:
+        if asked:
+            raise UsageError("option --mark-call: either --no-auto or --mark-call, not both")
+        return None
+    from nncftools.marks import calls
+
+    try:
+        return [*calls.from_pyproject(pathlib.Path.cwd()), *calls.parse(asked)]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"option --mark-call: {error}") from error
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"option --mark-on: {text!r} is not a regular expression: {error}") from error
+
+
+def _naming(patterns: list[re.Pattern[str]]) -> Callable[[str], str | None]:
+    def name_of(line: str) -> str | None:
+        found = next((found for pattern in patterns if (found := pattern.search(line))), None)
+        if found is None:
+            return None
+        name = found.groupdict().get("name") or found[0] or line
+        return name.strip()[:_LONGEST_NAME] or None
+
+    return name_of

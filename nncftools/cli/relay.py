@@ -1,0 +1,107 @@
+"""The command's output on its way to ours, line by line to somebody who reads along.
+
+Where our output is a terminal, the command's is one too (of its own, raw: bytes pass as they are); input, the
+controlling terminal and the process group stay the command's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CHUNK = 1 << 16
+_LONGEST_LINE = 1 << 16
+_LINE_END = re.compile(rb"[\r\n]")
+_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+_STANDARD = (1, 2)
+
+
+class Relay:
+    """Passes standard output and error on until their last writer has closed them, as a pipe to ``tee`` would."""
+
+    def __init__(self, heed: Callable[[str], None]) -> None:
+        """Have ``heed`` called, in threads, with each line without colours; a progress bar's states are lines, too."""
+        self._heed = heed
+        self._inner: dict[int, int] = {}
+        """By descriptor of ours: what the command writes to in its place."""
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def outputs(self) -> tuple[int | None, int | None]:
+        """What the command is to have as standard output and error; None for one that is closed."""
+        return self._inner.get(1), self._inner.get(2)
+
+    def __enter__(self) -> Self:
+        """Make the pipes or terminals. Raises OSError."""
+        opened = [descriptor for descriptor in _STANDARD if _is_open(descriptor)]
+        same = len(opened) == len(_STANDARD) and os.path.sameopenfile(*opened)
+        for descriptor in opened:
+            if same and self._inner:
+                self._inner[descriptor] = self._inner[1]
+                continue
+            outer, inner = _terminal(descriptor) if os.isatty(descriptor) else os.pipe()
+            self._inner[descriptor] = inner
+            self._threads.append(threading.Thread(target=self._pass_on, args=(outer, descriptor), daemon=True))
+        return self
+
+    def start(self) -> None:
+        """Pass on, once the command has its ends: ours are closed, so that the last writer's close is the end."""
+        for inner in set(self._inner.values()):
+            os.close(inner)
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def _pass_on(self, outer: int, descriptor: int) -> None:
+        rest = b""
+        with contextlib.suppress(
+            OSError
+        ):  # EIO: the last writer has closed; EPIPE: nobody reads ours, nor need they write
+            while chunk := os.read(outer, _CHUNK):
+                _write_all(descriptor, chunk)
+                *lines, rest = _LINE_END.split(rest + chunk)
+                for line in lines:
+                    self._tell(line)
+                rest = rest[-_LONGEST_LINE:]
+        self._tell(rest)
+        os.close(outer)
+
+    def _tell(self, line: bytes) -> None:
+        text = _ESCAPES.sub(b"", line).decode(errors="replace").strip()
+        if text:
+            self._heed(text)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _terminal(like: int) -> tuple[int, int]:
+    """Return both ends of a new terminal of the size of an old one, which changes nothing in what passes."""
+    import termios
+    import tty
+
+    outer, inner = os.openpty()
+    tty.setraw(inner)
+    with contextlib.suppress(OSError):
+        termios.tcsetwinsize(inner, termios.tcgetwinsize(like))
+    return outer, inner
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

@@ -1,0 +1,132 @@
+"""Marks the functions of the catalogue, and the user's, in each module as soon as it is imported.
+
+Runs in the marked program at its start: Python 3.8 and later, as little of the standard library as possible.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic_ns
+
+from . import line
+from .catalogue import LIBRARIES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+CALLS = "NNCF_TOOLS_MARK_CALLS"
+"""Names the user's functions, one a line, tabs between: module, function, name, kind (empty when it is of none)."""
+_PACKAGE = __name__.rpartition(".")[0]
+
+
+class Entry:
+    """A function to mark, and how."""
+
+    def __init__(self, function: str, facts: dict[str, Any]) -> None:
+        self.function = function
+        self.facts = facts
+        self.is_users = "name" in facts
+
+
+class Finder:
+    """Finds the modules with functions to mark, through those who would have found them anyway."""
+
+    def __init__(self, path: bytes, entries: dict[str, list[Entry]]) -> None:
+        self._path = path
+        self._entries = entries
+        self._unread = dict(LIBRARIES)
+        self._recorder: Any = None
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
+        """Return the module's spec, with a loader that marks; None for all that are not listed."""
+        if not self.lists(name):
+            return None
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = None if find is None else find(name, path, target)
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = Loader(spec.loader, self)
+                return spec
+        return None
+
+    def lists(self, module: str) -> bool:
+        """Return whether a module has functions to mark; reads its library's catalogue when that is new."""
+        file = self._unread.pop(module.partition(".")[0], None)
+        if file is not None:
+            try:
+                self._read(file)
+            except Exception:  # noqa: BLE001, S110 — a program that cannot be marked must run as it would have
+                pass
+        return module in self._entries
+
+    def _read(self, file: str) -> None:
+        name = _PACKAGE + ".catalogue." + file
+        __import__(name)
+        for module, functions in sys.modules[name].CALLS.items():
+            listed = self._entries.setdefault(module, [])
+            listed += [Entry(function, facts) for function, facts in functions.items()]
+
+    def mark(self, module: Any, name: str) -> None:
+        """Mark the listed functions of a module."""
+        for entry in self._entries[name]:
+            try:
+                self._mark(module, name, entry)
+            except Exception:  # noqa: BLE001, S110 — the same
+                pass
+
+    def _mark(self, module: Any, name: str, entry: Entry) -> None:
+        from . import recording, wrapping
+
+        if self._recorder is None:
+            self._recorder = recording.Recorder(self._path)
+        facts = entry.facts
+        kind = facts["kind"]
+        shown = facts.get("call") or name.partition(".")[0] + "." + entry.function
+        members = line.described(facts.get("name", kind), "auto", kind, shown, step=facts.get("step", False))
+        try:
+            wrapping.mark(module, entry.function, recording.Call(members, facts.get("saves")), self._recorder)
+        except wrapping.NotMarkable as reason:
+            if entry.is_users:
+                text = f"--mark-call {name}:{entry.function}: nothing is marked, {entry.function} {reason}"
+                line.append(self._path, line.warning(text))
+
+
+class Loader:
+    """Lets a module's own loader do its work, as if it were alone, and then marks."""
+
+    def __init__(self, loader: Any, finder: Finder) -> None:
+        self._loader = loader
+        self._finder = finder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_loader"), name)
+
+    def exec_module(self, module: Any) -> None:
+        """Run the module, which sees its own loader, and mark its functions."""
+        name = module.__spec__.name
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._finder.mark(sys.modules.get(name, module), name)
+
+    # What is imported is to see its importer, not us: warnings skip frames of this file, tracebacks leave them out.
+    exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap>")
+
+
+def start() -> None:
+    """Mark from now on, into the log that the environment names."""
+    path = os.fsencode(os.environ[line.VARIABLE])
+    line.append(path, line.started(monotonic_ns()))
+    entries: dict[str, list[Entry]] = {}
+    for text in os.environ.get(CALLS, "").splitlines():
+        module, function, name, kind = text.split("\t")
+        facts = {"name": name, "kind": kind, "call": module + "." + function}
+        entries.setdefault(module, []).append(Entry(function, facts))
+    finder = Finder(path, entries)
+    sys.meta_path.insert(0, finder)
+    for name in [*LIBRARIES, *entries]:
+        if name in sys.modules and finder.lists(name):
+            finder.mark(sys.modules[name], name)

@@ -1,0 +1,87 @@
+"""The functions that a user wants marked, and the environment in which a command marks them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nncftools.marks.line import VARIABLE
+from nncftools.session.kinds import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+VARIABLE_OF_CALLS = "NNCF_TOOLS_MARK_CALLS"
+HOOK = pathlib.Path(__file__).with_name("hook")
+"""The folder that goes first on a command's PYTHONPATH."""
+_EXPECTED = "package.module:function=Name or package.module:Class.method=Name expected"
+_KEY = "`mark-calls` of [tool.nncf-tools]"
+_CALL = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*(\.[^\W\d]\w*)*)=(?P<name>.*\S.*)")
+
+
+class Call(NamedTuple):
+    """A function to mark, and the name of its phases."""
+
+    module: str
+    """Where it is defined."""
+    function: str
+    """Its name there, or ``Class.method``."""
+    name: str
+
+
+def parse(texts: Iterable[str]) -> list[Call]:
+    """Return the functions that texts like ``package.module:function=Name`` name. Raises ValueError."""
+    return [_parsed(text) for text in texts]
+
+
+def _parsed(text: str) -> Call:
+    found = _CALL.fullmatch(text.strip())
+    if found is None or not found["name"].isprintable():
+        raise ValueError(f"{_EXPECTED}, found {text!r}")
+    if found["module"] == "__main__":
+        raise ValueError(
+            f"{text!r}: a function of the script itself cannot be marked from outside; "
+            f'write `with nncftools.operation("{found["name"].strip()}"):` in the script, or move it to a module'
+        )
+    return Call(found["module"], found["function"], found["name"].strip())
+
+
+def from_pyproject(folder: pathlib.Path) -> list[Call]:
+    """Return what ``mark-calls`` of ``[tool.nncf-tools]`` names in the pyproject.toml of ``folder`` or nearest above.
+
+    Raises ValueError, which names the file, when it cannot be understood; OSError when it cannot be read.
+    """
+    resolved = folder.resolve()
+    path = next((path for above in (resolved, *resolved.parents) if (path := above / "pyproject.toml").is_file()), None)
+    if path is None:
+        return []
+    try:
+        return parse(_texts(tomllib.loads(path.read_text("utf-8"))))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _texts(document: dict[str, Any]) -> list[str]:
+    try:
+        texts = document.get("tool", {}).get("nncf-tools", {}).get("mark-calls", [])
+    except AttributeError:
+        texts = None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{_KEY}: a list of texts like package.module:function=Name expected")
+    return texts
+
+
+def environment(log: pathlib.Path, calls: Sequence[Call]) -> dict[str, str]:
+    """Return the variables with which a command's Pythons write marks to ``log``, which must exist."""
+    before = os.environ.get("PYTHONPATH")
+    variables = {
+        VARIABLE: str(log.resolve()),
+        "PYTHONPATH": f"{HOOK}{os.pathsep}{before}" if before else str(HOOK),
+    }
+    if calls:
+        lines = ("\t".join([call.module, call.function, call.name, kind_of(call.name) or ""]) for call in calls)
+        variables[VARIABLE_OF_CALLS] = "\n".join(lines)
+    return variables

@@ -1,0 +1,8 @@
+"""ONNX: reading and writing of models, also under the names ``onnx.load_model`` and ``onnx.save_model``."""
+
+CALLS = {
+    "onnx": {
+        "load": {"kind": "Model Loading"},
+        "save": {"kind": "Saving"},
+    },
+}

@@ -1,0 +1,143 @@
+"""What a marks log or a sidecar holds, read from JSON, JSON Lines or CSV."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import math
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from nncftools.errors import NncfToolsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nncftools.session.model import Start
+
+BEGIN = "begin"
+END = "end"
+_NANOSECONDS = 1e9
+_NAME_EXPECTED = "a `name` of at least one character expected"
+_TIME_EXPECTED = "`start_s` (seconds from the start), `start` (ISO 8601 with zone) or `t_ns` (CLOCK_MONOTONIC) expected"
+
+
+class Entry(msgspec.Struct, kw_only=True):
+    """One row: a moment, an operation with its end, or the begin or end of one; docs/marks.md says what keys mean."""
+
+    name: str = ""
+    start_s: float | None = None
+    end_s: float | None = None
+    start: str | None = None
+    end: str | None = None
+    t_ns: int | None = None
+    end_ns: int | None = None
+    event: str | None = None
+    op: int | None = None
+    depth: int | None = None
+    pid: int | None = None
+    tid: int | None = None
+    kind: str | None = None
+    call: str | None = None
+    source: str | None = None
+    step: bool = False
+    count: int = 1
+    total_ns: int | None = None
+    longest_ns: int | None = None
+    total_s: float | None = None
+    longest_s: float | None = None
+    error: str | None = None
+    saved: str | None = None
+    rt_info: str | None = None
+    warning: str | None = None
+    python: str | None = None
+
+    @property
+    def is_operation(self) -> bool:
+        """Whether this is about an operation, and no note of the recorder's hook."""
+        return self.warning is None and self.python is None
+
+    def timed(self, clock: Clock) -> Self:
+        """Return this with ``start_s`` and ``end_s`` in seconds from the session's start. Raises ValueError."""
+        if not self.is_operation:
+            return self
+        if self.event not in {None, BEGIN, END}:
+            raise ValueError(f'`event`: "{BEGIN}" or "{END}" expected, found {self.event!r}')
+        if not self.name and self.event != END:
+            raise ValueError(_NAME_EXPECTED)
+        if self.event is not None and (self.op is None or self.pid is None):
+            raise ValueError(f"`op` and `pid`, two whole numbers, expected with `event` {self.event!r}")
+        start_s = clock.seconds(self.start_s, self.start, self.t_ns)
+        if start_s is None:
+            raise ValueError(_TIME_EXPECTED)
+        end_s = clock.seconds(self.end_s, self.end, self.end_ns)
+        if end_s is not None and end_s < start_s:
+            raise ValueError(f"it ends before it begins: {start_s:g} s to {end_s:g} s")
+        return msgspec.structs.replace(self, start_s=start_s, end_s=end_s)
+
+
+class Clock:
+    """Turns any of the times that a row may hold into seconds from a session's start."""
+
+    def __init__(self, start: Start) -> None:
+        """Take the session's start as zero."""
+        self._monotonic_ns = start.monotonic_ns
+        self._utc = start.utc
+
+    def seconds(self, seconds: float | None, moment: str | None, t_ns: int | None) -> float | None:
+        """Return the first that is given, in seconds, None when none is. Raises ValueError."""
+        if seconds is not None:
+            if not math.isfinite(seconds):
+                raise ValueError(f"a number of seconds expected, found {seconds}")
+            return seconds
+        if moment is not None:
+            at = dt.datetime.fromisoformat(moment)
+            if at.tzinfo is None:
+                raise ValueError(f"a time with its zone expected, as in 2026-11-21T07:00:00+01:00, found {moment!r}")
+            return (at - dt.datetime.fromisoformat(self._utc)).total_seconds()
+        if t_ns is None:
+            return None
+        if self._monotonic_ns is None:
+            raise ValueError("`t_ns` cannot be used: the session does not say when it began on CLOCK_MONOTONIC")
+        return (t_ns - self._monotonic_ns) / _NANOSECONDS
+
+
+class Row(msgspec.Struct):
+    """A row as it was found; ``entry`` is None where ``wrong`` says what it is not."""
+
+    place: str
+    entry: Entry | None
+    wrong: str = ""
+
+
+def rows(data: bytes, name: str, start: Start) -> Iterator[Row]:
+    """Yield the rows of a marks log or sidecar; the ending of ``name`` tells CSV.
+
+    Raises NncfToolsError when it is neither JSON, JSON Lines nor CSV.
+    """
+    clock = Clock(start)
+    for place, found in _found(data, name):
+        try:
+            yield Row(place, msgspec.convert(found(), Entry, strict=not name.endswith(".csv")).timed(clock))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            yield Row(place, None, str(error))
+
+
+def _found(data: bytes, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield where each row is, and a function that returns it as it stands there."""
+    if name.endswith(".csv"):
+        text = io.StringIO(data.decode("utf-8-sig", errors="replace"), newline="")
+        for number, cells in enumerate(csv.DictReader(text), start=2):
+            yield f"line {number}", lambda cells=cells: {key: cell for key, cell in cells.items() if key and cell}
+    elif data.lstrip()[:1] == b"[":
+        try:
+            for number, item in enumerate(msgspec.json.decode(data, type=list[Any])):
+                yield f"at `$[{number}]`", lambda item=item: item
+        except msgspec.DecodeError as error:
+            raise NncfToolsError(f"{name}: not a list of marks: {error}") from error
+    else:
+        for number, line in enumerate(data.splitlines(), start=1):
+            if line.strip():
+                yield f"line {number}", lambda line=line: msgspec.json.decode(line)

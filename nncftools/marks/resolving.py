@@ -1,0 +1,204 @@
+"""From what was noted while a program ran to operations that know their depth and their end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from nncftools.marks.entries import BEGIN, END, Entry
+from nncftools.session.kinds import kind_of
+from nncftools.session.model import Mark
+from nncftools.session.phases import in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from nncftools.session.model import Process, Session
+
+AUTO = "auto"
+UNFINISHED = "unfinished"
+_Thread = tuple[int | None, int | None]
+_OUTSIDE: _Thread = (None, None)
+"""Where those stand who mark from outside of the programs: a shell script, a line of output, a sidecar."""
+
+
+class _Frame:
+    """An operation, and what it is inside of."""
+
+    __slots__ = ("entry", "inside", "is_moment", "mark", "thread")
+
+    def __init__(self, entry: Entry, thread: _Thread, inside: _Frame | None, *, is_moment: bool) -> None:
+        assert entry.start_s is not None
+        self.entry = entry
+        self.thread = thread
+        self.inside = inside
+        self.is_moment = is_moment
+        total_s = entry.total_s if entry.total_ns is None else entry.total_ns / 1e9
+        longest_s = entry.longest_s if entry.longest_ns is None else entry.longest_ns / 1e9
+        self.mark: Mark = Mark(
+            name=entry.name,
+            start_s=entry.start_s,
+            end_s=entry.end_s,
+            depth=(0 if inside is None else inside.mark.depth + 1) if entry.depth is None else entry.depth,
+            pid=entry.pid,
+            source=entry.source or "",
+            kind=entry.kind or kind_of(entry.name),
+            call=entry.call,
+            error=entry.error,
+            count=entry.count,
+            total_s=total_s,
+            longest_s=longest_s,
+        )
+
+
+def resolve(entries: Iterable[Entry], session: Session) -> list[Mark]:
+    """Return the operations in the order of their starts; ``entries`` have their times in seconds from the start.
+
+    A moment opens an operation that the next one of its thread on its level ends, one marked by hand too, or the end of
+    what it is inside of. What was marked automatically is inside of the moment before it. What a child process does is
+    inside of what its parent was just doing, what is marked automatically on another thread inside of what the main
+    thread does; all is inside of what was marked from outside of the programs. What never ended is unfinished.
+    """
+    return _Resolver(session).marks(entries)
+
+
+class _Resolver:
+    def __init__(self, session: Session) -> None:
+        self._finished = session.finished
+        self._by_id = {process.id: process for process in session.processes}
+        self._by_pid: dict[int | None, list[Process]] = defaultdict(list)
+        for process in session.processes:
+            self._by_pid[process.pid].append(process)
+        self._stacks: dict[_Thread, list[_Frame]] = defaultdict(list)
+        self._threads: dict[int | None, list[_Thread]] = defaultdict(list)
+        self._frames: list[_Frame] = []
+
+    def marks(self, entries: Iterable[Entry]) -> list[Mark]:
+        for entry in sorted(_as_events(entries), key=_order):
+            self._take(entry)
+        for frame in self._frames:
+            self._finish(frame)
+        marks = [frame.mark for frame in _steps_together(self._frames)]
+        return in_order(marks)
+
+    def _take(self, entry: Entry) -> None:
+        thread = _thread_of(entry)
+        stack = self._stacks[thread]
+        if thread not in self._threads[entry.pid]:
+            self._threads[entry.pid].append(thread)
+        if entry.event == END:
+            self._end(entry, stack)
+            return
+        if entry.source != AUTO:
+            self._end_moments(stack, entry.start_s, down_to=0)
+        frame = _Frame(entry, thread, self._surroundings(entry, thread), is_moment=entry.event is None)
+        self._frames.append(frame)
+        if entry.count == 1 and entry.depth is None:
+            stack.append(frame)
+
+    def _end(self, entry: Entry, stack: list[_Frame]) -> None:
+        place = next((place for place, frame in enumerate(stack) if frame.entry.op == entry.op), None)
+        if place is None:  # it began before the recording, or its begin could not be written
+            return
+        self._end_moments(stack, entry.start_s, down_to=place + 1)
+        frame = stack.pop(place)
+        frame.mark.end_s = entry.start_s
+        frame.mark.error = entry.error
+
+    @staticmethod
+    def _end_moments(stack: list[_Frame], at_s: float | None, down_to: int) -> None:
+        while len(stack) > down_to and stack[-1].is_moment:
+            stack.pop().mark.end_s = at_s
+
+    def _surroundings(self, entry: Entry, thread: _Thread) -> _Frame | None:
+        """Return what is open around a new operation: on its thread, on its process's main thread, in its ancestors."""
+        if self._stacks[thread]:
+            return self._stacks[thread][-1]
+        if thread == _OUTSIDE:
+            return None
+        main = (entry.pid, entry.pid)
+        if thread != main and entry.source == AUTO and self._stacks[main]:
+            return self._stacks[main][-1]
+        for pid in self._ancestors(entry):
+            open_frames = [stack[-1] for thread in self._threads[pid] if (stack := self._stacks[thread])]
+            if open_frames:
+                return max(open_frames, key=lambda frame: frame.mark.start_s)
+        return self._stacks[_OUTSIDE][-1] if self._stacks[_OUTSIDE] else None
+
+    def _ancestors(self, entry: Entry) -> Iterator[int | None]:
+        at_s = entry.start_s or 0.0
+        candidates = [process for process in self._by_pid[entry.pid] if (process.start_s or 0.0) <= at_s]
+        process = candidates[-1] if candidates else None
+        for _ in self._by_id:
+            process = None if process is None or process.parent is None else self._by_id.get(process.parent)
+            if process is None:
+                return
+            yield process.pid
+
+    def _finish(self, frame: _Frame) -> None:
+        """End what was never ended with what it is inside of; what is no moment is unfinished then."""
+        if frame.mark.end_s is not None or frame.entry.depth is not None:
+            return
+        if frame.inside is not None and frame.inside.thread[0] == frame.thread[0]:
+            frame.mark.end_s = frame.inside.mark.end_s
+        if not frame.is_moment and (self._finished or frame.mark.end_s is not None):
+            frame.mark.error = UNFINISHED
+
+
+def _thread_of(entry: Entry) -> _Thread:
+    return _OUTSIDE if entry.pid is None else (entry.pid, entry.tid)
+
+
+def _as_events(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield what has both ends, and others may be inside of, as a begin and an end."""
+    for number, entry in enumerate(entries):
+        if entry.event is None and entry.end_s is not None and entry.count == 1 and entry.depth is None:
+            op = -1 - number
+            yield replace(entry, event=BEGIN, op=op)
+            yield replace(entry, event=END, op=op, start_s=entry.end_s, end_s=None)
+        else:
+            yield entry
+
+
+def _order(entry: Entry) -> tuple[float, bool, float]:
+    """Order by time; at one moment ends come first, then the longest."""
+    assert entry.start_s is not None
+    return entry.start_s, entry.event != END, -(entry.end_s or 0.0)
+
+
+def _steps_together(frames: Sequence[_Frame]) -> Iterator[_Frame]:
+    """Yield the operations, those that are steps of one loop, with nothing else between them, as one."""
+    runs: dict[tuple[_Thread, _Frame | None], list[_Frame]] = {}
+    for frame in frames:
+        key = frame.thread, frame.inside
+        if frame.entry.step:
+            runs.setdefault(key, []).append(frame)
+            continue
+        if key in runs:
+            yield _together(runs.pop(key))
+        yield frame
+    for run in runs.values():
+        yield _together(run)
+
+
+def _together(steps: Sequence[_Frame]) -> _Frame:
+    first = steps[0]
+    if len(steps) == 1:
+        return first
+    mark = first.mark
+    counts: dict[str | None, int] = defaultdict(int)
+    lengths = []
+    for step in (frame.mark for frame in steps):
+        counts[step.call] += step.count
+        length_s = (step.end_s or step.start_s) - step.start_s
+        lengths.append((step.total_s or length_s, step.longest_s or length_s))
+    mark.count = max(counts.values())
+    mark.call = ", ".join(sorted(filter(None, counts))) or None
+    mark.total_s = sum(total for total, _ in lengths)
+    mark.longest_s = max(longest for _, longest in lengths)
+    ends = [frame.mark.end_s for frame in steps]
+    mark.end_s = None if None in ends else max(end for end in ends if end is not None)
+    mark.error = steps[-1].mark.error
+    return first

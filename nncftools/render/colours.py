@@ -1,0 +1,83 @@
+"""Which colour an operation has, in every panel and every picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain, product
+from typing import TYPE_CHECKING
+
+from nncftools.session.kinds import KINDS, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.session.phases import Phase
+
+
+@dataclass(frozen=True)
+class Look:
+    """How an operation is filled."""
+
+    colour: str
+    """``#rrggbb``."""
+    hatch: str = ""
+    """As Matplotlib writes it."""
+
+    @property
+    def ink(self) -> str:
+        """The colour of text that is readable on it."""
+        light = _luminance(self.colour)
+        return "#000000" if (light + _GLARE) ** 2 > (1 + _GLARE) * _GLARE else "#ffffff"
+
+
+_COLOURS = (
+    "#56B4E9",
+    "#E69F00",
+    "#009E73",
+    "#0072B2",
+    "#CC79A7",
+    "#D55E00",
+    "#F0E442",
+    "#332288",
+    "#3B3B3B",
+)
+"""In the order of the kinds: seven of Okabe and Ito, Tol's indigo, and a grey for Okabe and Ito's black. For every kind
+of colour blindness any two differ as much as the two closest of Okabe and Ito do."""
+_HATCHES = ("", "///", "...", "xxx")
+LOOKS = tuple(Look(colour, hatch) for hatch, colour in product(_HATCHES, _COLOURS))
+"""All that are told apart: first those of the kinds, then each colour with a hatch."""
+REST = Look("#BDBDBD")
+"""Several operations told together."""
+_GLARE = 0.05
+_BENT_FROM = 0.04045
+
+
+def looks(phases: Sequence[Phase]) -> dict[str, Look]:
+    """Return the look of every operation by its name.
+
+    An operation of a kind has the kind's, the others take in turn what the kinds in ``phases`` leave. More names than
+    there are looks use them again.
+    """
+    kinds: dict[str, str | None] = {}
+    for phase in phases:
+        kinds[phase.name] = kinds.get(phase.name) or _kind(phase)
+    by_kind = dict(zip(KINDS, LOOKS, strict=False))
+    taken = {by_kind[kind] for kind in kinds.values() if kind is not None}
+    others = [name for name, kind in kinds.items() if kind is None]
+    free = [look for look in LOOKS if look not in taken]
+    in_turn = dict(zip(others, chain.from_iterable([free] * (len(others) // len(free) + 1)), strict=False))
+    return {name: in_turn[name] if kind is None else by_kind[kind] for name, kind in kinds.items()}
+
+
+def _kind(phase: Phase) -> str | None:
+    return phase.kind if phase.kind in KINDS else kind_of(phase.name)
+
+
+def _luminance(colour: str) -> float:
+    """Return the relative luminance as WCAG defines it: 0 is black, 1 is white."""
+    red, green, blue = (_linear(int(colour[place : place + 2], 16) / 255) for place in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(level: float) -> float:
+    return level / 12.92 if level <= _BENT_FROM else float(((level + 0.055) / 1.055) ** 2.4)

@@ -1,0 +1,297 @@
+"""The panels over the run's time: memory, CPU, and I/O where no operations were marked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.ticker import FuncFormatter
+
+from nncftools.analysis.rates import rates
+from nncftools.analysis.series import drawn
+from nncftools.analysis.summary import cpu_s, level
+from nncftools.render.style import DPI, FAINT, INK
+from nncftools.render.view import label
+from nncftools.session.phases import CPU_WINDOW_S
+from nncftools.session.samples import known
+from nncftools.units import MemoryUnit, seconds_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from nncftools.render.colours import Look
+    from nncftools.render.operations import Operation
+    from nncftools.render.style import Ruler
+    from nncftools.render.view import View
+    from nncftools.session.model import Session
+
+    Points = NDArray[np.float64]
+
+LANE = 0.2
+"""How high the band of operations is, in inches, for each of its lanes."""
+_THIN_LANE = 0.06
+_MOST_LANES = 4
+_TINT = 0.16
+_PIXEL = 0.0008
+"""The narrowest operation, as part of the run."""
+_HATCHED = 0.006
+"""Less wide, neither hatch nor number can be seen."""
+_PARTS = {"anon": "#8a8f94", "file": "#b9bdc1", "shmem": "#dfe1e3"}
+"""The parts of RSS, from below. Colours belong to operations."""
+_ZONES = ((0, 50, "#fafafa"), (50, 80, "#f3f3f3"), (80, 100, "#eaeaea"))
+"""Per cent of all cores."""
+_CPU_TOPS = (5, 10, 25, 100)
+_CPU_WINDOWS = 1500
+"""More cannot be seen apart."""
+_FEW = 40
+_SIZE = 8.0
+_SHORTEST_S = 1e-3
+_MARGIN = 0.06
+_NARROWEST = 0.06
+"""In inches: less holds no number."""
+_CUT_NAME = 1.2
+"""Less room holds no readable part of a name."""
+_PEAK_NAME = 0.34
+"""How much room above the data the peak's name takes, in inches."""
+_NEARLY = 0.97
+_FEW_PER_CENT = 10
+IO_PLACES = {"Storage": ("read_bytes", "write_bytes"), "System calls": ("read_chars", "write_chars")}
+
+
+def run_s(session: Session) -> float:
+    """Return how long the time axis is, in seconds: never nothing."""
+    times = session.samples.time_s
+    return max(session.duration_s, times[-1] if times else 0.0, _SHORTEST_S)
+
+
+def lanes(every: Sequence[Operation]) -> list[int | None]:
+    """Return a lane for each operation, so that none covers another; None where all lanes are in use."""
+    ends: list[float] = []
+    found: list[int | None] = []
+    for operation in every:
+        phase = operation.phase
+        lane = next((lane for lane, end_s in enumerate(ends) if end_s <= phase.start_s), len(ends))
+        if lane == _MOST_LANES:
+            found.append(None)
+            continue
+        ends[lane : lane + 1] = [phase.end_s]
+        found.append(lane)
+    return found
+
+
+def draw_band(axes: Axes, every: Sequence[Operation], length_s: float, ruler: Ruler | None = None) -> None:
+    """Draw the operations in a band above the axes; with a ruler, with their names.
+
+    A name that does not fit is left out for its number, and that for nothing.
+    """
+    of = lanes(every)
+    high = (_THIN_LANE if ruler is None else LANE) / (axes.bbox.height / DPI)
+    count = 1 + max((lane for lane in of if lane is not None), default=0)
+    spans: dict[tuple[Look, int, bool], list[tuple[float, float]]] = {}
+    for operation, lane in zip(every, of, strict=True):
+        span = _span(operation, length_s)
+        if lane is None or span is None:
+            continue
+        is_wide = span[1] > length_s * _HATCHED
+        look = operation.look if is_wide else replace(operation.look, hatch="")
+        spans.setdefault((look, lane, is_wide), []).append(span)
+        if ruler is not None and is_wide:
+            _name(axes, operation, span, 1 + (count - lane - 0.5) * high, length_s, ruler)
+    for (look, lane, is_wide), of_look in spans.items():
+        bottom = 1 + (count - lane - 1) * high
+        edge = {"edgecolor": "white", "linewidth": 0.7 if is_wide else 0.0}
+        _fill(axes, of_look, (bottom, high), look.colour, hatch=look.hatch, clip_on=False, **edge)
+
+
+def tint(axes: Axes, every: Sequence[Operation], length_s: float) -> None:
+    """Colour the background of the axes lightly where an operation went on."""
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for operation in every:
+        span = _span(operation, length_s)
+        if span is not None:
+            spans.setdefault(operation.look.colour, []).append(span)
+    for colour, of_colour in spans.items():
+        _fill(axes, of_colour, (0, 1), colour, alpha=_TINT, zorder=0, linewidth=0)
+
+
+def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
+    """Draw RSS with its peak, and what it consists of as far as that was recorded.
+
+    Without RSS it is the first metric of ``view``. Above the first sample (``from_zero``) parts are not drawn: each
+    would have a zero of its own.
+    """
+    samples = session.samples
+    name = "rss" if "rss" in samples and known(samples["rss"]) else view.metrics[0]
+    values = known(samples[name]) if name in samples else ()
+    zero = values[0] if values and view.from_zero else 0.0
+    above = " above the first sample" if view.from_zero else ""
+    axes.set_ylabel(f"{label(name)}{above} ({view.unit})", fontsize=_SIZE + 1, parse_math=False)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+    if not values:
+        _note(axes, "no samples were recorded")
+        return
+    time, value = drawn(samples.time_s, samples[name], _interval_s(session))
+    line = (value - zero) / view.unit.factor
+    if name == "rss" and not view.from_zero:
+        _draw_parts(axes, session, view, time, line)
+    few = len(time) <= _FEW or len(values) < len(samples) / 2
+    axes.plot(time, line, color=INK, linewidth=1.5, marker="." if few else "", label=label(name))
+    sampled = max(values) - zero
+    at_s = samples.time_s[samples[name].index(sampled + zero)]
+    top, bottom = sampled / view.unit.factor, min(0.0, float(np.nanmin(line)))
+    axes.plot(at_s, top, marker="o", color=INK, markersize=6, markeredgecolor="white", label="_peak")
+    axes.set_ylim(bottom * 1.05, bottom * 1.05 + (top - bottom * 1.05 or 1.0) * _room(axes))
+    peak = level(samples, name, session.peaks)
+    kernel = "" if peak.at_s is not None or peak.peak is None else f" (kernel: {view.unit.label(peak.peak - zero)})"
+    said = f"{label(name)} peak {view.unit.label(sampled)} at {seconds_text(at_s)}{kernel}"
+    _name_peak(axes, (at_s, top), said, run_s(session), ruler)
+    if len(axes.collections) > 0 and axes.get_legend_handles_labels()[1] != [label(name)]:
+        _legend_beside(axes)
+
+
+def draw_cpu(axes: Axes, session: Session) -> None:
+    """Draw how many cores were busy, in per cent of all, and their average."""
+    cpus = session.host.cpus
+    part = 100 / (cpus or 1)
+    axes.set_ylabel(f"CPU (% of all {cpus} cores)" if cpus else "CPU (% of one core)", fontsize=_SIZE + 1)
+    moments, cores = _busy(session)
+    busy = cores * part
+    highest = float(np.nanmax(busy)) if np.isfinite(busy).any() else 0.0
+    spent = cpu_s(session)
+    average = None if spent is None or not session.duration_s else spent / session.duration_s * part
+    if cpus:
+        for low, high, colour in _ZONES:
+            axes.axhspan(low, high, color=colour, zorder=0, linewidth=0)
+    top = next((top for top in _CPU_TOPS if cpus and highest <= top * _NEARLY), highest) or 100
+    axes.set_ylim(0, max(top, average or 0) * 1.04)
+    if cpus and top == _CPU_TOPS[-1]:
+        axes.set_yticks([0, 50, 80, 100])
+    if len(busy):
+        axes.stairs(busy, moments, baseline=None, color=INK, linewidth=1.1)
+    elif "cpu_user" not in session.samples or spent is None:
+        _note(axes, "CPU time was not recorded")
+    else:
+        _note(axes, f"{seconds_text(spent)} of CPU time; too short for a course: it is counted in ticks of 10 ms")
+    if average is not None and len(busy):
+        axes.axhline(average, color=INK, linestyle="--", linewidth=1)
+        digits = 0 if average >= _FEW_PER_CENT else 1
+        beside = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
+        axes.annotate(f"average\n{average:.{digits}f} %", (1, average), (5, 0), fontsize=_SIZE, color=INK, **beside)
+
+
+def draw_io(axes: Axes, session: Session, place: str) -> None:
+    """Draw what was read and written until each moment; ``place`` is one of ``IO_PLACES``."""
+    columns = [(name, session.samples[name]) for name in IO_PLACES[place] if name in session.samples]
+    columns = [(name, column) for name, column in columns if known(column)]
+    unit = _unit(max((max(known(column)) for _, column in columns), default=0.0))
+    axes.set_title(place, loc="left", fontsize=_SIZE + 1, color=INK)
+    axes.set_ylabel(f"{unit}", fontsize=_SIZE + 1)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+    if not columns:
+        _note(axes, "I/O was not recorded")
+    for name, column in columns:
+        time, value = drawn(session.samples.time_s, column, _interval_s(session))
+        read = name.startswith("read")
+        total = session.totals.get(name)
+        said = f"{'read' if read else 'written'} {size_text(known(column)[-1] if total is None else total)}"
+        marker = "." if len(time) <= _FEW else ""
+        axes.plot(time, value / unit.factor, "-" if read else "--", color=INK, linewidth=1.4, marker=marker, label=said)
+    axes.set_ylim(0, max(axes.dataLim.ymax, 0) * 1.08 if columns and axes.dataLim.ymax > 0 else 1)
+    if columns:
+        legend = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2, "frameon": False, "borderaxespad": 0.2}
+        axes.legend(fontsize=_SIZE, **legend)
+
+
+def _span(operation: Operation, length_s: float) -> tuple[float, float] | None:
+    """Return start and width of an operation on the time axis; None when it was before or after the run."""
+    phase = operation.phase
+    if phase.start_s > length_s or phase.end_s < 0:
+        return None
+    start_s = max(0.0, phase.start_s)
+    width_s = max(min(phase.end_s, length_s) - start_s, length_s * _PIXEL)
+    return min(start_s, length_s - width_s), width_s
+
+
+def _fill(axes: Axes, spans: Sequence[tuple[float, float]], y: tuple[float, float], colour: str, **how: Any) -> None:
+    axes.broken_barh(spans, y, facecolor=colour, transform=axes.get_xaxis_transform(), **how)
+
+
+def _name(
+    axes: Axes, operation: Operation, span: tuple[float, float], y: float, length_s: float, ruler: Ruler
+) -> None:
+    room = span[1] / length_s * axes.bbox.width / DPI - _MARGIN
+    if room < _NARROWEST:
+        return
+    title, number = f"{operation.number} {operation.title}", f"{operation.number}"
+    text = ruler.fitted(title, room, _SIZE)
+    if text != title and room < _CUT_NAME:
+        text = number if ruler.width(number, _SIZE) <= room else ""
+    look = operation.look
+    behind = {"boxstyle": "square,pad=0.1", "facecolor": look.colour, "edgecolor": "none"} if look.hatch else None
+    how = {"ha": "center", "va": "center", "color": look.ink, "bbox": behind, "parse_math": False}
+    axes.text(span[0] + span[1] / 2, y, text, transform=axes.get_xaxis_transform(), fontsize=_SIZE, **how)
+
+
+def _draw_parts(axes: Axes, session: Session, view: View, time: Points, line: Points) -> None:
+    """Draw the parts of RSS upon each other, at the moments at which RSS is drawn."""
+    places = np.searchsorted(np.asarray(session.samples.time_s), time)
+    below = np.zeros(len(time))
+    for name, colour in _PARTS.items():
+        if name not in session.samples or not known(session.samples[name]):
+            continue
+        part = np.asarray(session.samples[name])[places] / view.unit.factor
+        known_here = ~np.isnan(line) & ~np.isnan(part)
+        top = below + np.where(known_here, part, 0)
+        axes.fill_between(time, below, top, where=known_here, color=colour, linewidth=0, label=label(name), zorder=1.5)
+        below = top
+
+
+def _name_peak(axes: Axes, point: tuple[float, float], text: str, length_s: float, ruler: Ruler) -> None:
+    """Write above a point, as near to it as the axes let."""
+    wide = axes.bbox.width / DPI
+    text = ruler.fitted(text, wide - _MARGIN, _SIZE + 1)
+    half = (ruler.width(text, _SIZE + 1) + _MARGIN) / 2 / wide * length_s
+    middle_s = min(max(point[0], half), length_s - half)
+    how = {"ha": "center", "va": "bottom", "color": INK, "parse_math": False}
+    axes.annotate(text, (middle_s, point[1]), (0, 6), textcoords="offset points", fontsize=_SIZE + 1, **how)
+
+
+def _room(axes: Axes) -> float:
+    """Return how many times the data's height the axes' has to be, for the peak's name to stand above."""
+    high = axes.bbox.height / DPI
+    return high / (high - _PEAK_NAME)
+
+
+def _legend_beside(axes: Axes) -> None:
+    handles, names = axes.get_legend_handles_labels()
+    where = {"loc": "upper left", "bbox_to_anchor": (1, 1), "frameon": False, "borderaxespad": 0.3}
+    axes.legend(handles[::-1], names[::-1], fontsize=_SIZE, handlelength=1.4, **where)
+
+
+def _busy(session: Session) -> tuple[Points, Points]:
+    """Return moments, and how many cores were busy on average from each to the next; both empty when unknown."""
+    samples = session.samples
+    if "cpu_user" not in samples or "cpu_system" not in samples:
+        return np.empty(0), np.empty(0)
+    spent = np.asarray(samples["cpu_user"]) + np.asarray(samples["cpu_system"])
+    window_s = max(CPU_WINDOW_S, run_s(session) / _CPU_WINDOWS)
+    return rates(samples.time_s, spent, window_s, _interval_s(session))
+
+
+def _interval_s(session: Session) -> float | None:
+    facts = session.sampler
+    return facts.merged_s or facts.achieved_interval_s or facts.interval_s
+
+
+def _unit(size: float) -> MemoryUnit:
+    """Return the binary unit that fits a size."""
+    units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
+    return next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
+
+
+def _note(axes: Axes, text: str) -> None:
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT, fontsize=_SIZE + 1)
