@@ -128,7 +128,8 @@ class Recording:
                 self._journal.flush()
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
         _raise_descriptor_limit()
-        start = {"utc": _utc_now(), "monotonic_ns": self._loop.start_ns, "pid": self._pid, "sampler_pid": os.getpid()}
+        start_ns = self._loop.start_ns
+        start = {"utc": _utc(start_ns), "monotonic_ns": start_ns, "pid": self._pid, "sampler_pid": os.getpid()}
         self._protect(self._journal.event, "start", start)
         self._protect(self._source.start, self._pid)
         self._protect(self._journal.flush)
@@ -342,7 +343,7 @@ def _own_high_water_mark() -> int:
         return 0
 
 
-def _utc_now() -> str:
-    now_ns = time.time_ns()
-    seconds, rest = divmod(now_ns, NANOSECONDS)
+def _utc(at_ns: int) -> str:
+    """Return a moment of CLOCK_MONOTONIC as wall-clock time."""
+    seconds, rest = divmod(time.time_ns() - (time.monotonic_ns() - at_ns), NANOSECONDS)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06d}Z"

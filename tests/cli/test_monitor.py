@@ -222,7 +222,7 @@ class TestCommand:
         assert told["arguments"] == [os.fsencode(word).decode("latin-1") for word in words]
 
     def test_folder_input_and_environment_are_the_commands(self, tmp_path: pathlib.Path) -> None:
-        """Folder, standard input and environment are those that nncf-tools was given, in the C locale too."""
+        """Folder, input and environment (plus where marks go) are those that nncf-tools was given, in any locale."""
         environment = {"PATH": os.environ["PATH"], "A": "b"}
         words = command_line("monitor", "-q", "-o", "r.json", *burner("tell", "told.json"))
         subprocess.run(
@@ -238,7 +238,13 @@ class TestCommand:
         assert told["folder"] == str(tmp_path)
         assert told["input"] == "hello"
         assert told["environment"] == sorted(
-            ["", "A=b", f"PATH={os.environ['PATH']}", f"PYTHONPATH={pathlib.Path.cwd()}"]
+            [
+                "",
+                "A=b",
+                f"NNCF_TOOLS_MARKS={tmp_path / 'r.marks.jsonl'}",
+                f"PATH={os.environ['PATH']}",
+                f"PYTHONPATH={pathlib.Path.cwd()}",
+            ]
         )
 
     def test_output_passes_through(self, nncf_tools: Run) -> None:
@@ -331,7 +337,9 @@ class TestExitStatus:
         result = nncf_tools("monitor", "-q", "-o", "run.json", "--plot", "sh", "-c", "exit 7", env={"MPLBACKEND": "x"})
 
         assert (result.returncode, (tmp_path / "run.json").exists()) == (7, True)
-        assert result.stderr.startswith("nncf-tools: error: the session is written to run.json, but not its logs: ")
+        assert result.stderr.startswith(
+            "nncf-tools: error: the session is written to run.json, but not all beside it: "
+        )
         assert len(result.stderr.splitlines()) == 1
 
 

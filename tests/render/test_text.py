@@ -128,7 +128,7 @@ def test_nothing_known() -> None:
     text = printed(run([], [], exit=None, host=Host(), sampler=SamplerFacts(), command=[], name="", totals={}))
 
     assert row(text, "RSS") == ["–"] * 6
-    assert text.startswith("unknown command\n")
+    assert text.startswith("PERFORMANCE REPORT\nunknown command\n")
     assert "CPU           unknown" in text
     assert "Storage       unknown" in text
 
@@ -204,14 +204,14 @@ def test_a_title_replaces_the_command() -> None:
     """A title stands in the place of the command."""
     text = printed(run(), title="My run")
 
-    assert text.startswith("My run\n")
+    assert text.startswith("PERFORMANCE REPORT\nMy run\n")
     assert "work" not in text
 
 
 def test_a_long_command_is_shortened() -> None:
     """Of a command of thousands of characters the beginning and the end are shown."""
     text = printed(run(command=["python", "x.py", *("word" for _ in range(2_000)), "--last"]))
-    title = "".join(text.partition("2026-")[0].splitlines())
+    title = "".join(text.partition("2026-")[0].splitlines()[1:])
 
     assert title.startswith("python x.py word")
     assert "…" in title

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from nncftools.session.model import Mark, Session
-from tests.made_up import mib, session
+from nncftools.session.phases import unmarked
+from tests.made_up import mib, process, session
 
 
 def marked(*marks: Mark, **columns: Any) -> Session:  # noqa: ANN401 — columns
@@ -75,3 +76,61 @@ def test_unknown() -> None:
     (phase,) = marked(mark("a", 0)).phases
 
     assert (phase.cpu_s, phase.read_bytes) == (None, None)
+
+
+def test_ends_with_its_process() -> None:
+    """An operation that never ended lasts no longer than its process."""
+    of = marked(mark("a", 0.0, pid=100))
+    of.processes = [process(end_s=0.25)]
+
+    assert [phase.end_s for phase in of.phases] == [0.25]
+
+
+def test_which_holds_the_peak() -> None:
+    """The operations in which the largest sample was taken are known, inner ones too."""
+    of = marked(mark("a", 0, end_s=0.4), mark("b", 0.4, end_s=0.6), mark("in", 0.45, end_s=0.6, depth=1))
+
+    assert [phase.has_peak for phase in of.phases] == [False, True, True]
+
+
+def test_a_sample_taken_for_a_mark_holds() -> None:
+    """Where a sample follows a mark at once, counters are its, not a straight line's."""
+    of = marked(
+        mark("a", 0, end_s=0.49), mark("b", 0.49, end_s=1.0), cpu_user=[0, 5, 9], cpu_system=[0, 0, 0], rss=[1, 1, 1]
+    )
+
+    assert [phase.cpu_s for phase in of.phases] == [5, 4]
+
+
+def test_cores_on_average_and_at_most() -> None:
+    """CPU time is told as busy cores: on average, and in the busiest window of at least 0.2 s."""
+    times = [0, 0.1, 0.2, 0.3, 0.4]
+    of = marked(
+        mark("a", 0, end_s=0.4),
+        mark("short", 0.3, end_s=0.4),
+        time_s=times,
+        rss=[1] * 5,
+        cpu_user=[0, 0.1, 0.1, 0.5, 0.6],
+        cpu_system=[0] * 5,
+    )
+    long, short = of.phases
+
+    assert (long.cpu_average, long.cpu_peak) == (pytest.approx(1.5), pytest.approx(2.5))
+    assert (short.cpu_average, short.cpu_peak) == (pytest.approx(1), None)
+
+
+def test_time_without_a_mark() -> None:
+    """What was not marked is told by its times and figures, where it is long enough."""
+    of = marked(mark("a", 0.1, end_s=0.4), mark("in", 0.2, end_s=0.3, depth=1), mark("b", 0.45, end_s=0.5))
+    first, last = unmarked(of, 0.1)
+
+    assert [(phase.name, phase.start_s, phase.end_s) for phase in (first, last)] == [("", 0, 0.1), ("", 0.5, 1.0)]
+    assert last.delta == mib(-100)[0]
+
+
+def test_ten_thousand_marks() -> None:
+    """Marks by the thousand, each ended by the next, are as many phases."""
+    of = marked(*(mark(f"{number}", number / 10_000) for number in range(10_000)))
+
+    assert len(of.phases) == 10_000
+    assert of.phases[17].end_s == of.phases[18].start_s

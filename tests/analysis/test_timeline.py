@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+from nncftools.analysis.timeline import timeline
+from nncftools.session.phases import Phase
+
+
+def phase(name: str, start_s: float, **fields: Any) -> Phase:  # noqa: ANN401 — any field
+    """Return a phase of half a second."""
+    return Phase(**{"name": name, "start_s": start_s, "end_s": start_s + 0.5, **fields})
+
+
+def test_outer_levels() -> None:
+    """Only operations of the levels that were asked for are shown."""
+    of = [phase("a", 0), phase("b", 0, depth=1), phase("c", 0, depth=2), phase("d", 1)]
+
+    assert [shown.name for shown in timeline(of, 1)] == ["a", "d"]
+    assert [shown.name for shown in timeline(of, 2)] == ["a", "b", "d"]
+
+
+def test_many_calls_inside_of_one_operation() -> None:
+    """They are one row: number, time together, longest, figures added, peaks not."""
+    outer = phase("Weight Compression", 0, end_s=100)
+    inner = [
+        phase(
+            "Compilation", 1.0 + n, depth=1, call="f", read_bytes=2, rss_start=n, rss_end=n + 1, rss_peak=n, cpu_s=0.25
+        )
+        for n in range(40)
+    ]
+    other = phase("Saving", 50, depth=1)
+    first, together, saving = timeline([outer, *inner, other], 2)
+
+    assert (first, saving) == (outer, other)
+    assert (together.start_s, together.end_s, together.count) == (1, 40.5, 40)
+    assert (together.total_s, together.longest_s) == (20, 0.5)
+    assert (together.read_bytes, together.cpu_s, together.rss_peak, together.delta) == (80, 10, 39, 40)
+
+
+def test_few_calls_stay_apart() -> None:
+    """Up to three calls of one function inside of one operation are shown one by one."""
+    of = [phase("a", 0, end_s=9), *(phase("b", 1.0 + n, depth=1) for n in range(3))]
+
+    assert timeline(of, 2) == of
+
+
+def test_calls_inside_of_two_operations() -> None:
+    """Calls are told together within their own operation only."""
+    of = [
+        phase("a", 0, end_s=10),
+        *(phase("b", 1.0 + n, depth=1) for n in range(4)),
+        phase("a", 10, end_s=20),
+        *(phase("b", 11.0 + n, depth=1) for n in range(4)),
+    ]
+
+    assert [(shown.name, shown.count) for shown in timeline(of, 2)] == [("a", 1), ("b", 4), ("a", 1), ("b", 4)]
+
+
+def test_outermost_calls_in_a_row() -> None:
+    """Many outermost calls of one function with no other between them are one row; a few are not."""
+    run = [phase("Generation", float(n), call="g") for n in range(20)]
+    after = [phase("Saving", 30), phase("Generation", 31, call="g")]
+
+    assert [(shown.name, shown.count) for shown in timeline([*run, *after], 1)] == [
+        ("Generation", 20),
+        ("Saving", 1),
+        ("Generation", 1),
+    ]
+    assert len(timeline(run[:12], 1)) == 12
+
+
+def test_unknown_stays_unknown() -> None:
+    """A sum of figures one of which is unknown is unknown; an error of one is told."""
+    run = [
+        phase("g", float(n), read_bytes=None if n == 3 else 1, error="KeyError" if n == 5 else None) for n in range(20)
+    ]
+    (shown,) = timeline(run, 1)
+
+    assert (shown.read_bytes, shown.error) == (None, "KeyError")

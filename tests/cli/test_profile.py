@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+
+import pytest
+
+from nncftools import Session
+from tests.conftest import BURNERS, Run, burner
+from tests.made_up import MIB, header
+
+PHASES = [sys.executable, str(BURNERS / "phases.py"), "300"]
+
+
+class TestMarks:
+    def test_operations_of_a_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Each operation has its memory and its children's I/O; report, session, marks and picture are left."""
+        result = nncf_tools("profile", "-o", "run.json", *PHASES)
+        of = Session.load(tmp_path / "run.json")
+        loading, export, compilation, cleanup = of.phases
+
+        assert (result.returncode, result.stdout) == (0, "done\n")
+        assert [phase.name for phase in of.phases] == ["Model Loading", "Export", "Compilation", "Cleanup"]
+        assert loading.delta == pytest.approx(60 * MIB, rel=0.05)
+        assert export.read_chars == pytest.approx(300 * MIB, rel=0.01)
+        assert compilation.has_peak
+        assert cleanup.delta == pytest.approx(-150 * MIB, rel=0.05)
+        assert "during Compilation" in result.stderr
+        assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+        assert len(json.loads((tmp_path / "run.marks.json").read_text())) == 4
+        assert sorted(path.name for path in tmp_path.glob("run*")) == ["run.json", "run.marks.json", "run.png"]
+
+    def test_by_default_a_folder_of_its_own(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Without --output a new folder under memory_logs holds all."""
+        nncf_tools("profile", "-q", "true")
+        folder = tmp_path / "memory_logs" / "latest"
+
+        assert sorted(path.name for path in folder.iterdir()) == ["session.json", "session.marks.json", "session.png"]
+
+    def test_monitor_keeps_marks_too(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """What a program marks by itself is in a session of monitor; nothing is left beside it."""
+        nncf_tools("monitor", "-q", "-o", "run.json", *PHASES)
+
+        assert len(Session.load(tmp_path / "run.json").marks) == 4
+        assert [path.name for path in tmp_path.glob("run*")] == ["run.json"]
+
+    def test_shell_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A script marks by the command, or by a line of its own; what a Python in it marks is inside."""
+        script = tmp_path / "run.sh"
+        tools = f"{sys.executable} -m nncftools"
+        script.write_text(
+            f"{tools} mark Export\n"
+            f"{sys.executable} -c 'import nncftools; nncftools.mark_operation(\"inner\")'\n"
+            'printf \'{"name":"by hand","start":"%s"}\\n\' "$(date -Ins)" >> "$NNCF_TOOLS_MARKS"\n'
+            f"{tools} mark 'Weight Compression'\n"
+        )
+        nncf_tools("profile", "-q", "-o", "run.json", "sh", script)
+        marks = Session.load(tmp_path / "run.json").marks
+
+        assert [(mark.name, mark.depth) for mark in marks] == [
+            ("Export", 0),
+            ("inner", 1),
+            ("by hand", 0),
+            ("Weight Compression", 0),
+        ]
+        assert marks[0].end_s == marks[2].start_s
+
+    def test_lines_of_output(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Lines that match begin operations, named by the match or its group, and pass on as they are."""
+        script = "printf 'Epoch 1: go\\n'; printf '\\033[1mloading model A\\033[0m\\n' >&2; printf 'Epoch 2\\rEpoch 3\\r'; sleep 0.3"
+        patterns = ("--mark-on", r"Epoch \d+", "--mark-on", "loading (?P<name>.*)")
+        result = nncf_tools("profile", "-q", "-o", "run.json", *patterns, "sh", "-c", script, text=False)
+        marks = Session.load(tmp_path / "run.json").marks
+
+        assert (result.stdout, result.stderr) == (b"Epoch 1: go\nEpoch 2\rEpoch 3\r", b"\x1b[1mloading model A\x1b[0m\n")
+        assert sorted(mark.name for mark in marks) == ["Epoch 1", "Epoch 2", "Epoch 3", "model A"]
+        assert {mark.source for mark in marks} == {"output"}
+
+    def test_nothing_marked(self, nncf_tools: Run) -> None:
+        """When nothing was marked, the report says why that may be."""
+        blind = nncf_tools("profile", "--no-plot", sys.executable, "-I", "-c", "1")
+        seeing = nncf_tools("profile", "--no-plot", sys.executable, "-c", "1")
+
+        assert "no Python program could be looked into" in " ".join(blind.stderr.split())
+        assert "none of the 1 Python programs called a catalogued function" in " ".join(seeing.stderr.split())
+
+    def test_catalogued_and_named_calls(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Calls of the catalogue and of --mark-call are marked in an unchanged script; --no-auto marks none."""
+        package = tmp_path / "nncf" / "quantization"
+        package.mkdir(parents=True)
+        (package.parent / "__init__.py").write_text("from nncf.quantization.quantize_model import quantize\n")
+        (package / "__init__.py").touch()
+        (package / "quantize_model.py").write_text("def quantize(model):\n    return model + 1\n")
+        (tmp_path / "mine.py").write_text("def fit():\n    return 'fitted'\n")
+        (tmp_path / "run.py").write_text("import nncf, mine\nprint(nncf.quantize(1), mine.fit())\n")
+        words = ("--mark-call", "mine:fit=Training", sys.executable, "run.py")
+        env = {"PYTHONPATH": os.pathsep.join([str(pathlib.Path.cwd()), str(tmp_path)])}
+        result = nncf_tools("profile", "-q", "-o", "run.json", *words, env=env)
+        nncf_tools("profile", "-q", "-o", "off.json", "--no-auto", sys.executable, "run.py", env=env)
+        marks = Session.load(tmp_path / "run.json").marks
+
+        assert result.stdout == "2 fitted\n"
+        assert [(mark.name, mark.kind, mark.source) for mark in marks] == [
+            ("Quantization", "Quantization", "auto"),
+            ("Training", "Training", "auto"),
+        ]
+        assert marks[0].call == "nncf.quantize"
+        assert Session.load(tmp_path / "off.json").marks == []
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("words", "complaint"),
+        [
+            (["--mark-on", "(", "true"], "option --mark-on: '(' is not a regular expression"),
+            (["--mark-call", "nonsense", "true"], "option --mark-call: package.module:function=Name or"),
+            (["--mark-call", "__main__:f=x", "true"], "option --mark-call: '__main__:f=x'"),
+            (["--no-auto", "--mark-call", "a:b=c", "true"], "either --no-auto or --mark-call, not both"),
+            (["--depth", "0", "true"], "--depth"),
+            ([], "argument COMMAND: missing"),
+        ],
+    )
+    def test_options(self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], complaint: str) -> None:
+        """What cannot be is refused in one line before anything starts, and nothing is left."""
+        result = nncf_tools("profile", *words)
+
+        assert result.returncode == 2
+        assert complaint in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+        assert list(tmp_path.iterdir()) == []
+
+    def test_pyproject(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Calls in pyproject.toml that cannot be understood are named with the file."""
+        (tmp_path / "pyproject.toml").write_text('[tool.nncf-tools]\nmark-calls = ["nonsense"]\n')
+        result = nncf_tools("profile", "true")
+
+        assert result.returncode == 2
+        assert "pyproject.toml: " in result.stderr
+
+    def test_keeps_what_is_there(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Files beside the session are kept unless --force is given; a stale sidecar goes then."""
+        (tmp_path / "run.marks.csv").write_text("name,start_s\nold,0\n")
+        refused = nncf_tools("profile", "-q", "-o", "run.json", "true")
+        forced = nncf_tools("profile", "-q", "--force", "-o", "run.json", "true")
+
+        assert (refused.returncode, forced.returncode) == (2, 0)
+        assert "run.marks.csv" in refused.stderr
+        assert not (tmp_path / "run.marks.csv").exists()
+
+    def test_marks_that_cannot_be_read(self, nncf_tools: Run) -> None:
+        """A line that a program wrote wrongly is counted in a warning, and the run is unharmed."""
+        result = nncf_tools(
+            "profile", "--no-auto", "--no-plot", "-o", "run.json", "sh", "-c", 'echo oops >> "$NNCF_TOOLS_MARKS"'
+        )
+
+        assert result.returncode == 0
+        assert "1 mark could not be read, the first is line 1" in " ".join(result.stderr.split())
+
+
+class TestMarkCommand:
+    def test_without_a_recording(self, nncf_tools: Run) -> None:
+        """A script that marks runs as well without a recording."""
+        result = nncf_tools("mark", "Export")
+
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+    def test_bad_input(self, nncf_tools: Run) -> None:
+        """An empty name, and a log that is gone, are told in one line."""
+        empty = nncf_tools("mark", " ")
+        gone = nncf_tools("mark", "a", env={"NNCF_TOOLS_MARKS": "/no/such/log"})
+
+        assert (empty.returncode, gone.returncode) == (2, 1)
+        assert "argument NAME" in empty.stderr
+        assert "/no/such/log" in gone.stderr
+
+
+class TestReport:
+    @pytest.fixture(autouse=True)
+    def _session(self, nncf_tools: Run) -> None:
+        """Record a second."""
+        nncf_tools("profile", "-q", "--no-plot", "--no-auto", "-o", "run.json", *burner("touch", 50, 0.9))
+
+    def test_sidecar_by_hand(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Operations of a file are reported and drawn."""
+        (tmp_path / "o.csv").write_text("name,start_s,end_s\nSetup,0,0.2\nExport,0.2,\n")
+        result = nncf_tools("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
+
+        assert "1. 0.000 s Setup" in result.stdout
+        assert "2. 0.200 s Export" in result.stdout
+        assert (tmp_path / "run.svg").read_bytes().startswith(b"<?xml")
+
+    def test_sidecar_beside_is_found(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """The sidecar beside the session holds its marks, as edited."""
+        (tmp_path / "run.marks.json").write_text('[{"name": "edited", "start_s": 0.1}]')
+
+        assert "edited" in nncf_tools("report", "run.json").stdout
+
+    def test_wrong_sidecar(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A wrong row is told with file and line, and nothing is drawn."""
+        (tmp_path / "o.csv").write_text("name,start_s\n,1\n")
+        result = nncf_tools("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
+
+        assert result.returncode == 1
+        assert result.stderr == "nncf-tools: error: o.csv: line 2: a `name` of at least one character expected\n"
+        assert not (tmp_path / "run.svg").exists()
+
+    def test_journal_with_its_log(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A journal that a killed recording left is shown with the marks that were noted beside it."""
+        journal = [
+            header(),
+            {"start": {"utc": "2026-11-21T07:00:00Z", "monotonic_ns": 0, "pid": 1}},
+            [0.0, 4096],
+            [2.0, 8192],
+        ]
+        (tmp_path / "x.journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in journal))
+        (tmp_path / "x.marks.jsonl").write_text('{"name":"Export","t_ns":1000000000,"pid":1,"tid":1}\nhalf')
+        result = nncf_tools("report", "x.journal.jsonl")
+
+        assert "1.  1.00 s Export" in result.stdout
+        assert "1 mark could not be read" in " ".join(result.stdout.split())

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from nncftools.errors import NncfToolsError
+from nncftools.marks.collecting import of_sidecar, put_around, take_log, take_own, write_sidecar
+from nncftools.marks.sidecars import beside
+from nncftools.session.model import Mark, Session
+from tests.made_up import session
+
+RT_INFO = (
+    '<nncf><version value="3.4.0" /><weight_compression><mode value="int4_sym" /><group_size value="64" />'
+    '</weight_compression></nncf><optimum><optimum_version value="2.3.0" /></optimum>'
+)
+
+
+def run() -> Session:
+    """Return a session of ten seconds that began at 5 ns on CLOCK_MONOTONIC."""
+    return session(duration_s=10.0)
+
+
+def log(*lines: dict[str, object] | str) -> bytes:
+    """Return a marks log."""
+    return b"".join((line if isinstance(line, str) else json.dumps(line)).encode() + b"\n" for line in lines)
+
+
+def names(of: Session) -> list[tuple[str, int]]:
+    """Return names and depths of a session's marks."""
+    return [(mark.name, mark.depth) for mark in of.marks]
+
+
+class TestLog:
+    def test_marks_and_programs(self) -> None:
+        """The log gives the session its marks; the Python programs that could mark theirs are counted."""
+        of = run()
+        programs = take_log(of, log({"python": "3.11.7", "pid": 1}, {"name": "a", "start_s": 1}), "marks")
+
+        assert programs == 1
+        assert names(of) == [("a", 0)]
+        assert of.warnings == []
+
+    def test_lines_that_cannot_be_read(self) -> None:
+        """They are left out, counted, and the first is named."""
+        of = run()
+        take_log(of, log('{"name": "cut', {"name": "a", "start_s": 1}, {"start_s": 2}), "run.marks.jsonl")
+
+        assert names(of) == [("a", 0)]
+        assert of.warnings == [
+            "2 marks could not be read, the first is line 1 (Input data was truncated) of run.marks.jsonl"
+        ]
+
+    def test_warnings_are_repeated_once(self) -> None:
+        """What the hook warns of is told once, however many processes say it."""
+        of = run()
+        take_log(of, log({"warning": "no such function"}, {"warning": "no such function"}), "marks")
+
+        assert of.warnings == ["no such function"]
+
+    def test_only_what_was_recorded(self) -> None:
+        """What ended before the recording or began after it is left out; what goes on at its start begins there."""
+        rows = [("before", -5, -1), ("over", -5, 1), ("within", 2, 3), ("after", 11, 12)]
+        of = run()
+        take_log(of, log(*({"name": name, "start_s": start, "end_s": end} for name, start, end in rows)), "marks")
+
+        assert [(mark.name, mark.start_s) for mark in of.marks] == [("over", 0), ("within", 2)]
+
+    def test_saved_models(self) -> None:
+        """What a saved model says of its compression is kept by place, that of its last state."""
+        begin = {"event": "begin", "op": 1, "name": "Saving", "start_s": 1, "pid": 1}
+        end = {
+            "event": "end",
+            "op": 1,
+            "start_s": 2,
+            "pid": 1,
+            "saved": "/m.xml",
+            "rt_info": "<nncf><old value='1'/></nncf>",
+        }
+        again = {**end, "op": 2, "start_s": 3, "rt_info": RT_INFO}
+        bad = {**end, "op": 3, "saved": "/bad.xml", "rt_info": "<nncf>&nbsp;"}
+        of = run()
+        take_log(of, log(begin, end, {**begin, "op": 2, "start_s": 2.5}, again, bad), "marks")
+        (model,) = of.models
+
+        assert (model.path, model.saved_s) == ("/m.xml", 3)
+        assert model.facts == {
+            "nncf/version": "3.4.0",
+            "optimum/optimum_version": "2.3.0",
+            "nncf/weight_compression/mode": "int4_sym",
+            "nncf/weight_compression/group_size": "64",
+        }
+
+    def test_own_marks_only(self) -> None:
+        """A program that records itself takes its own marks and its descendants', since the start."""
+        lines = [
+            {"name": "mine", "start_s": 1, "pid": 42},
+            {"name": "child's", "start_s": 2, "pid": 100},
+            {"name": "other's", "start_s": 3, "pid": 7},
+            {"name": "outside", "start_s": 3},
+            {"name": "before", "start_s": -1, "pid": 42},
+        ]
+        of = run()
+        take_own(of, log(*lines), "marks", 42)
+
+        assert [name for name, _ in names(of)] == ["mine", "child's"]
+
+
+class TestSidecar:
+    def write(self, folder: pathlib.Path, text: str, name: str = "run.marks.csv") -> pathlib.Path:
+        """Write a sidecar."""
+        (folder / name).write_text(text)
+        return folder / name
+
+    def test_names_its_source(self, tmp_path: pathlib.Path) -> None:
+        """Operations of a sidecar say that they are."""
+        (mark,) = of_sidecar(self.write(tmp_path, "name,start_s,end_s\na,1,2\n"), run())
+
+        assert (mark.name, mark.source, mark.pid) == ("a", "sidecar", None)
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("name,start_s\na,1\n,2\n", "run.marks.csv: line 3: a `name` of at least one character expected"),
+            ("name,start_s\na,soon\n", "run.marks.csv: line 2: "),
+            ("name,start_s\na,99\n", "'a' begins at 99.000 s, which is not within the recording (10.00 s)"),
+        ],
+    )
+    def test_wrong(self, tmp_path: pathlib.Path, text: str, complaint: str) -> None:
+        """A wrong row is refused, with file, line and what was expected."""
+        with pytest.raises(NncfToolsError) as error:
+            of_sidecar(self.write(tmp_path, text), run())
+
+        assert complaint in str(error.value)
+
+    def test_missing(self, tmp_path: pathlib.Path) -> None:
+        """A file that is not there is named."""
+        with pytest.raises(NncfToolsError, match=r"none\.csv: cannot be read: No such file"):
+            of_sidecar(tmp_path / "none.csv", run())
+
+    def test_written_and_read_again(self, tmp_path: pathlib.Path) -> None:
+        """What profile writes is read as it was, one operation a line."""
+        marks = [
+            Mark(name="out", start_s=1, end_s=4, pid=1, source="auto", kind="Export", call="f", error="KeyError"),
+            Mark(name="in", start_s=2, end_s=3, depth=1, pid=1, source="auto", count=9, total_s=0.5, longest_s=0.1),
+            Mark(name="last ü\n", start_s=4, source="api"),
+        ]
+        path = tmp_path / "run.marks.json"
+        write_sidecar(marks, path)
+
+        assert of_sidecar(path, run()) == marks
+        assert len(path.read_text().splitlines()) == 5
+
+    def test_nothing_to_write(self, tmp_path: pathlib.Path) -> None:
+        """A run without operations has an empty list."""
+        write_sidecar([], tmp_path / "run.marks.json")
+
+        assert json.loads((tmp_path / "run.marks.json").read_text()) == []
+
+    @pytest.mark.parametrize("session_name", ["run.json", "run.json.gz", "run.journal.jsonl"])
+    @pytest.mark.parametrize("ending", [".marks.json", ".marks.jsonl", ".marks.csv"])
+    def test_found_beside(self, tmp_path: pathlib.Path, session_name: str, ending: str) -> None:
+        """A sidecar beside a session or journal is found by its name."""
+        (tmp_path / f"run{ending}").touch()
+
+        assert beside(tmp_path / session_name) == tmp_path / f"run{ending}"
+        assert beside(tmp_path / "other.json") is None
+
+
+def test_put_around() -> None:
+    """Added operations are the outermost; what the session had is inside of them where they are around it."""
+    of = run()
+    of.marks = [
+        Mark(name="x", start_s=1, end_s=2),
+        Mark(name="y", start_s=1.5, end_s=2, depth=1),
+        Mark(name="z", start_s=9),
+    ]
+    put_around(of, [Mark(name="first", start_s=0), Mark(name="second", start_s=5, end_s=8)])
+
+    assert names(of) == [("first", 0), ("x", 1), ("y", 2), ("second", 0), ("z", 0)]

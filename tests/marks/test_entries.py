@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nncftools.errors import NncfToolsError
+from nncftools.marks.entries import rows
+from nncftools.session.model import Start
+
+START = Start(utc="2026-11-21T07:00:00+00:00", monotonic_ns=5_000_000_000)
+
+
+def times(data: str, name: str = "x.marks.jsonl", start: Start = START) -> list[tuple[str, float | None, float | None]]:
+    """Return name, start and end of rows that are right."""
+    entries = [row.entry for row in rows(data.encode(), name, start)]
+    assert None not in entries
+    return [(entry.name, entry.start_s, entry.end_s) for entry in entries if entry is not None]
+
+
+def wrong(data: str, name: str = "x.marks.jsonl", start: Start = START) -> tuple[str, str]:
+    """Return place and complaint of the one row."""
+    (row,) = rows(data.encode(), name, start)
+    assert row.entry is None
+    return row.place, row.wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('[{"name": "a", "start_s": 1, "end_s": 2.5}, {"name": "b", "start_s": 3}]', "x.json"),
+        ('{"name": "a", "start_s": 1, "end_s": 2.5}\n\n{"name": "b", "start_s": 3}', "x.jsonl"),
+        ("name,start_s,end_s,note\na,1,2.5,mine\nb,3,,\n", "x.csv"),
+        ("\ufeffname,start_s,end_s\r\na,1,2.5\r\nb,3,\r\n", "x.csv"),
+    ],
+    ids=["json", "json lines", "csv", "csv of a spreadsheet"],
+)
+def test_formats(text: str, name: str) -> None:
+    """JSON, JSON Lines and CSV hold the same rows; columns that nobody knows are let be."""
+    assert times(text, name) == [("a", 1, 2.5), ("b", 3, None)]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"start_s": 1.5, "end_s": 2},
+        {"start": "2026-11-21T07:00:01.5Z", "end": "2026-11-21T07:00:02+00:00"},
+        {"start": "2026-11-21T08:00:01,500000000+01:00", "end_s": 2},
+        {"t_ns": 6_500_000_000, "end_ns": 7_000_000_000},
+    ],
+    ids=["seconds", "wall clock", "as date -Ins", "monotonic"],
+)
+def test_times(row: dict[str, object]) -> None:
+    """Seconds from the start, wall-clock times with a zone and CLOCK_MONOTONIC mean the same moment."""
+    assert times(json.dumps({"name": "a", **row})) == [("a", 1.5, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ('{"start_s": 1}', "a `name` of at least one character expected"),
+        ('{"name": "a"}', "`start_s` (seconds from the start), `start` (ISO 8601 with zone) or `t_ns`"),
+        ('{"name": "a", "start": "2026-11-21T07:00:00"}', "a time with its zone expected"),
+        ('{"name": "a", "start": "noon"}', "Invalid isoformat string: 'noon'"),
+        ('{"name": "a", "start_s": 2, "end_s": 1}', "it ends before it begins: 2 s to 1 s"),
+        ('{"name": "a", "start_s": "soon"}', "Expected `float | null`, got `str` - at `$.start_s`"),
+        ('{"name": "a", "start_s": 1, "event": "stop"}', '`event`: "begin" or "end" expected'),
+        ('{"name": "a", "start_s": 1, "event": "begin"}', "`op` and `pid`, two whole numbers, expected"),
+        ('{"name": "a", "start_s": 1e999}', "Number out of range"),
+        ("half a li", "JSON is malformed"),
+    ],
+)
+def test_wrong_rows(row: str, complaint: str) -> None:
+    """A row that cannot be read says where it is, and what was expected."""
+    place, told = wrong(row)
+
+    assert place == "line 1"
+    assert complaint in told
+
+
+def test_damaged_list() -> None:
+    """A JSON list that is cut off cannot be read at all."""
+    with pytest.raises(NncfToolsError, match=r"x\.json: not a list of marks: Input data was truncated"):
+        list(rows(b"[1, 2", "x.json", START))
+
+
+def test_wrong_cell_of_a_table() -> None:
+    """A number that is none is named with its line, counted as an editor does."""
+    first, second = rows(b"name,start_s\na,1\nb,soon\n", "x.csv", START)
+
+    assert first.entry is not None
+    assert (second.entry, second.place) == (None, "line 3")
+    assert "start_s" in second.wrong
+
+
+def test_monotonic_times_of_an_unknown_clock() -> None:
+    """A session that does not know its CLOCK_MONOTONIC start says so."""
+    unknown = Start(utc="2026-11-21T07:00:00+00:00")
+
+    assert "does not say when it began" in wrong('{"name": "a", "t_ns": 1}', start=unknown)[1]
+
+
+def test_notes_of_the_hook_need_no_name() -> None:
+    """Lines of the recorder's hook, which are no operations, are read as they are."""
+    first, second = rows(b'{"python":"3.11.7","pid":1,"t_ns":5}\n{"warning":"w"}\n', "x.marks.jsonl", START)
+
+    assert first.entry is not None
+    assert second.entry is not None
+    assert not first.entry.is_operation
+    assert second.entry.warning == "w"

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nncftools.marks.entries import Entry
+from nncftools.marks.resolving import resolve
+from nncftools.session.model import Mark, Session
+from tests.made_up import process, session
+
+PID = 100
+"""The first process of a made-up session."""
+
+
+def moment(name: str, start_s: float, **fields: Any) -> Entry:  # noqa: ANN401 — any field
+    """Return what a program marks at a moment, by default on its main thread."""
+    return Entry(**{"name": name, "start_s": start_s, "pid": PID, "tid": PID, "source": "api", **fields})
+
+
+def begin(name: str, op: int, start_s: float, **fields: Any) -> Entry:  # noqa: ANN401 — any field
+    """Return the begin of an operation."""
+    return moment(name, start_s, event="begin", op=op, **fields)
+
+
+def end(op: int, start_s: float, **fields: Any) -> Entry:  # noqa: ANN401 — any field
+    """Return the end of an operation."""
+    return moment("", start_s, event="end", op=op, **fields)
+
+
+def both(name: str, op: int, start_s: float, end_s: float, **fields: Any) -> list[Entry]:  # noqa: ANN401 — any field
+    """Return begin and end of an operation."""
+    return [begin(name, op, start_s, **fields), end(op, end_s, **fields)]
+
+
+def run(**fields: Any) -> Session:  # noqa: ANN401 — any field
+    """Return a session of ten seconds."""
+    return session(duration_s=10.0, **fields)
+
+
+def spans(marks: list[Mark]) -> list[tuple[str, float, float | None, int]]:
+    """Return name, start, end and depth of operations."""
+    return [(mark.name, mark.start_s, mark.end_s, mark.depth) for mark in marks]
+
+
+def test_moments_end_one_another() -> None:
+    """A moment opens an operation that the next one ends; the last one has no end of its own."""
+    marks = resolve([moment("a", 1), moment("b", 2), moment("a", 3)], run())
+
+    assert spans(marks) == [("a", 1, 2, 0), ("b", 2, 3, 0), ("a", 3, None, 0)]
+    assert [mark.error for mark in marks] == [None] * 3
+
+
+def test_order_of_the_lines_does_not_count() -> None:
+    """Lines of several programs come in any order: their times count."""
+    marks = resolve([moment("b", 2), *reversed(both("c", 1, 3, 4)), moment("a", 1)], run())
+
+    assert [mark.name for mark in marks] == ["a", "b", "c"]
+
+
+def test_nested_operations() -> None:
+    """An operation inside of another is deeper; a moment inside of it ends with it."""
+    entries = [begin("out", 1, 1), begin("in", 2, 2), moment("step", 3), end(2, 4), end(1, 5), moment("next", 6)]
+
+    assert spans(resolve(entries, run())) == [
+        ("out", 1, 5, 0),
+        ("in", 2, 4, 1),
+        ("step", 3, 4, 2),
+        ("next", 6, None, 0),
+    ]
+
+
+def test_what_is_marked_by_hand_follows_one_another() -> None:
+    """An operation by hand ends the moment before it on its level."""
+    assert spans(resolve([moment("m", 1), *both("op", 1, 2, 3), moment("n", 4)], run())) == [
+        ("m", 1, 2, 0),
+        ("op", 2, 3, 0),
+        ("n", 4, None, 0),
+    ]
+
+
+def test_automatic_is_inside_of_the_moment_before() -> None:
+    """A catalogued call does not end what was marked by hand: it is inside of it."""
+    auto = both("Export", 1, 2, 3, source="auto")
+
+    assert spans(resolve([moment("mine", 1), *auto, moment("next", 4)], run())) == [
+        ("mine", 1, 4, 0),
+        ("Export", 2, 3, 1),
+        ("next", 4, None, 0),
+    ]
+
+
+def test_ends_are_told_apart_by_number() -> None:
+    """Operations that overlap on one thread, as those of coroutines do, end each by itself."""
+    entries = [begin("a", 1, 1), begin("b", 2, 2), end(1, 3), end(2, 4)]
+
+    assert spans(resolve(entries, run())) == [("a", 1, 3, 0), ("b", 2, 4, 1)]
+
+
+def test_threads_have_stacks_of_their_own() -> None:
+    """What another thread marks by hand is beside the main thread's; a catalogued call there is inside of it."""
+    entries = [
+        *both("main", 1, 1, 9),
+        *both("beside", 2, 2, 3, tid=101),
+        *both("Export", 3, 4, 5, tid=102, source="auto"),
+    ]
+
+    assert spans(resolve(entries, run())) == [("main", 1, 9, 0), ("beside", 2, 3, 0), ("Export", 4, 5, 1)]
+
+
+def test_descendants_are_inside_of_their_ancestors() -> None:
+    """What a grandchild does is inside of what the process above was doing, even if the one between marks nothing."""
+    processes = [process(0), process(1, parent=0), process(2, parent=1, start_s=0.5)]
+    entries = [*both("parent", 1, 1, 5), *both("grandchild", 1, 2, 3, pid=102, tid=102), moment("x", 6, pid=102)]
+
+    assert spans(resolve(entries, run(processes=processes))) == [
+        ("parent", 1, 5, 0),
+        ("grandchild", 2, 3, 1),
+        ("x", 6, None, 0),
+    ]
+
+
+def test_all_is_inside_of_what_is_marked_from_outside() -> None:
+    """A shell script's marks are the outermost, and end one another only."""
+    outside = {"pid": None, "tid": None, "source": "shell"}
+    entries = [moment("first", 0, **outside), *both("inner", 1, 1, 2), moment("second", 3, **outside)]
+
+    assert spans(resolve(entries, run())) == [("first", 0, 3, 0), ("inner", 1, 2, 1), ("second", 3, None, 0)]
+
+
+def test_rows_with_both_ends_nest_by_time() -> None:
+    """Rows of a sidecar that lie within others are inside of them, also those that begin with them."""
+    rows = [
+        Entry(name="in", start_s=1, end_s=2),
+        Entry(name="out", start_s=1, end_s=4),
+        Entry(name="after", start_s=4, end_s=5),
+    ]
+
+    assert spans(resolve(rows, run())) == [("out", 1, 4, 0), ("in", 1, 2, 1), ("after", 4, 5, 0)]
+
+
+def test_a_depth_that_is_given_is_kept() -> None:
+    """Rows that say their depth, as those written by profile, are taken as they are."""
+    rows = [Entry(name="a", start_s=1, end_s=2, depth=3), Entry(name="b", start_s=1.5, depth=0)]
+
+    assert spans(resolve(rows, run())) == [("a", 1, 2, 3), ("b", 1.5, None, 0)]
+
+
+def test_errors_are_kept() -> None:
+    """The exception that ended an operation is known by its name."""
+    (mark,) = resolve([begin("a", 1, 1), end(1, 2, error="KeyError")], run())
+
+    assert mark.error == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("finished", "inner", "outer"), [(True, "unfinished", "unfinished"), (False, None, None)], ids=["ended", "running"]
+)
+def test_what_never_ended(finished: bool, inner: str | None, outer: str | None) -> None:  # noqa: FBT001 — a parameter
+    """Operations without an end are unfinished, unless the recording goes on."""
+    marks = resolve([begin("out", 1, 1), begin("in", 2, 2)], run(finished=finished))
+
+    assert [mark.error for mark in marks] == [outer, inner]
+    assert [mark.end_s for mark in marks] == [None, None]
+
+
+def test_what_is_around_ends_what_never_ended() -> None:
+    """An operation whose end is missing ends with what it is inside of."""
+    marks = resolve([begin("out", 1, 1), begin("in", 2, 2), end(1, 3)], run())
+
+    assert spans(marks) == [("out", 1, 3, 0), ("in", 2, 3, 1)]
+    assert [mark.error for mark in marks] == [None, "unfinished"]
+
+
+def test_an_end_without_begin_is_nothing() -> None:
+    """The end of what began before the recording is left out."""
+    assert resolve([end(7, 1)], run()) == []
+
+
+def test_calls_that_were_told_together() -> None:
+    """A line of many calls is one operation with their number, their time together and the longest."""
+    entry = moment("Generation", 1, end_s=4.0, count=500, total_ns=2_000_000_000, longest_ns=1_000_000, source="auto")
+    mark, after = resolve([entry, *both("Export", 1, 2, 3, source="auto")], run())
+
+    assert (mark.count, mark.total_s, mark.longest_s, mark.end_s) == (500, 2.0, 0.001, 4.0)
+    assert after.depth == 0
+
+
+def test_steps_are_one_training() -> None:
+    """Steps of a loop with nothing between them are one operation, from the first start to the last end."""
+    entries: list[Entry] = []
+    for number in range(3):
+        at_s = float(number)
+        entries += both("Training", 10 * number, at_s, at_s + 0.125, source="auto", step=True, call="backward")
+        entries += both("Training", 10 * number + 1, at_s + 0.5, at_s + 0.75, source="auto", step=True, call="step")
+    entries += both("Saving", 99, 3, 4, source="auto")
+    entries += both("Training", 100, 5, 6, source="auto", step=True, call="backward")
+    training, saving, more = resolve(entries, run())
+
+    assert spans([training, saving, more]) == [("Training", 0, 2.75, 0), ("Saving", 3, 4, 0), ("Training", 5, 6, 0)]
+    assert (training.count, training.total_s, training.longest_s) == (3, 1.125, 0.25)
+    assert training.call == "backward, step"
+    assert more.count == 1
+
+
+def test_kinds_by_name() -> None:
+    """A mark by hand whose name is that of a kind is of that kind, whatever its case."""
+    marks = resolve([moment("model_loading", 1), moment("Lunch", 2)], run())
+
+    assert [mark.kind for mark in marks] == ["Model Loading", None]
