@@ -27,6 +27,8 @@ _MANY = 60
 """Rows; of more operations the longest are shown."""
 _LONG_GAP = 0.05
 """Of the run: from here on, a time in which nothing was marked is a row."""
+_SETTING = 3
+_SETTINGS = {"mode", "preset", "ratio", "group_size", "backup_mode", "subset_size", "model_type", "target_device"}
 _UNMARKED = "(nothing marked)"
 
 
@@ -123,15 +125,18 @@ def _cores(cores: float | None) -> str:
 
 
 def models(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield what saved models say of their compression, by file name."""
+    """Yield what saved models say of their compression."""
     for model in session.models:
-        yield model.path.rpartition("/")[2], _compression(model)
+        told = _compression(model)
+        if told:
+            yield "Compressed", printable(f"{model.path.rpartition('/')[2]}: {told}")
 
 
 def _compression(model: SavedModel) -> str:
-    parts = []
-    for place, value in model.facts.items():
-        library, _, name = place.partition("/")
-        if library == "nncf" and "/" in name:
-            parts.append(f"{name.rpartition('/')[2]} {value}")
-    return printable(", ".join(dict.fromkeys(parts))) or "not compressed"
+    """Return algorithm and settings, and which refinements were used: ``weight_compression, mode int4_sym, awq``."""
+    places = [(place.split("/"), value) for place, value in model.facts.items()]
+    settings = [(parts[1], parts[2], value) for parts, value in places if parts[0] == "nncf" and len(parts) == _SETTING]
+    said = [algorithm for algorithm, _, _ in settings]
+    said += [f"{name.replace('_', ' ')} {value}" for _, name, value in settings if name in _SETTINGS]
+    said += [name.replace("_", " ") for _, name, value in settings if value == "True"]
+    return ", ".join(dict.fromkeys(said))

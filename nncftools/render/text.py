@@ -76,7 +76,7 @@ def _peak(session: Session, view: View) -> Iterator[RenderableType]:
         )
         yield Text()
         return
-    text = Text(f"Peak memory  RSS {unit.label(peak.sampled)}", style="bold")
+    text = Text(f"Peak memory  RSS {unit.label(peak.low)}", style="bold")
     text.append(f" at {_clock(session, peak.at_s)}{seconds_text(peak.at_s)})", style="not bold")
     during = [phase for phase in session.phases if phase.has_peak]
     if during:

@@ -86,11 +86,11 @@ def test_thousands_of_operations() -> None:
 
 def test_saved_models() -> None:
     """A compressed model that was saved is told with what it says of its compression."""
-    facts = {"nncf/version": "3", "nncf/weight_compression/mode": "int4_sym", "nncf/weight_compression/ratio": "0.8"}
+    nncf = {"mode": "int4_sym", "ratio": "0.8", "awq": "True", "gptq": "False", "advanced_parameters": "{...}"}
+    facts = {"nncf/version": "3", **{f"nncf/weight_compression/{name}": value for name, value in nncf.items()}}
     of = run(models=[SavedModel(path="/out/model.xml", saved_s=1, facts=facts)])
 
-    assert "mode int4_sym, ratio 0.8" in " ".join(printed(of).split())
-    assert "model.xml" in printed(of)
+    assert "Compressed model.xml: weight_compression, mode int4_sym, ratio 0.8, awq Sampler" in " ".join(printed(of).split())
 
 
 def test_processes_that_mattered() -> None:
