@@ -90,7 +90,9 @@ def test_saved_models() -> None:
     facts = {"nncf/version": "3", **{f"nncf/weight_compression/{name}": value for name, value in nncf.items()}}
     of = run(models=[SavedModel(path="/out/model.xml", saved_s=1, facts=facts)])
 
-    assert "Compressed model.xml: weight_compression, mode int4_sym, ratio 0.8, awq Sampler" in " ".join(printed(of).split())
+    assert "Compressed model.xml: weight_compression, mode int4_sym, ratio 0.8, awq Sampler" in " ".join(
+        printed(of).split()
+    )
 
 
 def test_processes_that_mattered() -> None:
