@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
     Rates = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -21,9 +18,9 @@ _GAP = 2.5
 def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: float | None = None) -> Rates:
     """Return moments, and by how much the counter ``totals`` rose per second from each of them to the next.
 
-    There is one rate fewer than moments. All moments are samples that hold the counter, at least ``window_s`` apart; the
-    last sample closes the last window. A rate is NaN where samples are missing: where two that follow each other are
-    further apart than windows, and samples of ``interval_s``, are. Both are empty when the samples span no window.
+    There is one rate fewer than moments, as ``Axes.stairs`` takes them. Moments are samples that hold the counter, at
+    least ``window_s`` apart; the last sample closes the last window. A rate is NaN where samples are missing: two are
+    more than 2.5 windows and 2.5 ``interval_s`` apart there. Both are empty when the samples span no window.
     """
     time, total = np.asarray(time_s, dtype=np.float64), np.asarray(totals, dtype=np.float64)
     known = ~np.isnan(total)
@@ -41,13 +38,12 @@ def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: flo
 
 def _bounds(time: NDArray[np.float64], window_s: float) -> NDArray[np.intp]:
     """Return the places of the samples that bound windows, in a step of Python for each window, not for each sample."""
-    moments: Sequence[float] = memoryview(np.ascontiguousarray(time))
     places = []
     following = 0
-    while following < len(moments):
+    while following < len(time):
         places.append(following)
-        moment = moments[following]
-        following = bisect_left(moments, max(moment + window_s, float(np.nextafter(moment, np.inf))))
+        moment = time[following]
+        following = int(np.searchsorted(time, max(moment + window_s, np.nextafter(moment, np.inf))))
     if len(places) > 1:
         places[-1] = len(time) - 1
     return np.array(places, dtype=np.intp)

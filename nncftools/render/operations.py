@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools.render.colours import REST, Look, looks
-from nncftools.render.view import printable
+from nncftools.render.view import printable, shortened
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     Figures = tuple[float | None, float | None, float | None, float | None]
 
 UNFINISHED = "unfinished"
+_LONG = 200
+"""More is never shown."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Operation:
         phase = self.phase
         times = f" ×{phase.count}" if phase.count > 1 else ""
         end = "" if phase.error is None else " …" if phase.error == UNFINISHED else " ✕"
-        return f"{printable(phase.name)}{times}{end}"
+        return f"{shortened(printable(phase.name), _LONG)}{times}{end}"
 
     @property
     def details(self) -> str:
@@ -41,7 +43,7 @@ class Operation:
         phase = self.phase
         error = phase.error if phase.error in {None, UNFINISHED} else f"✕ {phase.error}"
         calls = None if phase.total_s is None else f"{seconds_text(phase.total_s)} in {phase.count} calls"
-        return printable(" · ".join(part for part in (error, calls, phase.call) if part))
+        return shortened(printable(" · ".join(part for part in (error, calls, phase.call) if part)), _LONG)
 
     @property
     def figures(self) -> Figures:
@@ -66,7 +68,7 @@ class Row:
 
 
 def operations(phases: Sequence[Phase]) -> list[Operation]:
-    """Number and colour the operations."""
+    """Return the phases numbered and coloured."""
     of = looks(phases)
     return [Operation(number, phase, of[phase.name]) for number, phase in enumerate(phases, start=1)]
 

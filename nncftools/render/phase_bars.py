@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.patches import Rectangle
 
 from nncftools.render.style import FAINT, INK
 from nncftools.units import UNKNOWN, seconds_text, size_text
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from nncftools.render.colours import Look
     from nncftools.render.operations import Row
     from nncftools.render.style import Ruler
 
@@ -37,7 +40,9 @@ _HEADINGS = ("Operation", "Duration and share of the run", "I/O: storage", "I/O:
 _IO_COLUMNS = ("read", "written", "read", "written")
 _ZEBRA = "#f5f5f5"
 _PALE = 0.35
-_NOTICEABLE = 0.01
+_NOTICEABLE, _CREDIBLE = 0.01, 9.995
+"""Shares of the run; several operations at once come to more than the whole."""
+_BROKEN_FROM = 1.001
 
 
 def height(rows: Sequence[Row]) -> float:
@@ -56,7 +61,7 @@ def draw_rows(axes: Axes, rows: Sequence[Row], run_s: float, ruler: Ruler) -> No
     for place, row in enumerate(rows):
         middle = _HEADER + high * (place + 0.5)
         if place % 2 == 0:
-            axes.barh(middle, WIDTH - 2 * _GAP, high, _GAP, color=_ZEBRA)
+            axes.add_artist(Rectangle((_GAP, middle - high / 2), WIDTH - 2 * _GAP, high, color=_ZEBRA, linewidth=0))
         _draw_name(axes, row, middle, ruler, two_lines=high == _HIGH_ROW)
         _draw_duration(axes, row, middle, longest_s, run_s)
         _draw_io(axes, row, middle, largest)
@@ -96,9 +101,9 @@ def _draw_duration(axes: Axes, row: Row, middle: float, longest_s: float, run_s:
     """Draw a duration; of repeated calls the time between them is pale."""
     scale = _DURATION_BAR / longest_s if longest_s else 0.0
     share = f" · {_percent(row.duration_s / run_s)}" if run_s else ""
-    solid = row.duration_s if row.in_calls_s is None else min(row.in_calls_s, row.duration_s)
-    _draw_bar(axes, row, (_DURATION, middle), row.duration_s * scale, _DURATION_BAR, pale=row.in_calls_s is not None)
-    _draw_bar(axes, row, (_DURATION, middle), solid * scale, _DURATION_BAR)
+    in_calls_s = row.duration_s if row.in_calls_s is None else min(row.in_calls_s, row.duration_s)
+    lengths = (row.duration_s * scale, in_calls_s * scale)
+    _draw_bar(axes, row.look, (_DURATION, middle), lengths, _DURATION_BAR)
     right = _DURATION + min(row.duration_s * scale, _DURATION_BAR) + _GAP
     _write(axes, right, middle, f"{seconds_text(row.duration_s)}{share}")
 
@@ -110,27 +115,33 @@ def _draw_io(axes: Axes, row: Row, middle: float, largest: float) -> None:
         if value is None:
             _write(axes, left, middle, UNKNOWN, color=FAINT)
             continue
-        _draw_bar(axes, row, (left, middle), value * scale, _IO_BAR)
+        _draw_bar(axes, row.look, (left, middle), (value * scale, value * scale), _IO_BAR)
         right = left + min(value * scale, _IO_BAR) + (_GAP if value * scale else 0)
         _write(axes, right, middle, size_text(value) if value else "0", color=INK if value else FAINT)
 
 
-def _draw_bar(axes: Axes, row: Row, at: tuple[float, float], length: float, most: float, *, pale: bool = False) -> None:
-    """Draw a bar of at most ``most``; one that would be longer is broken near its end."""
+def _draw_bar(axes: Axes, look: Look, at: tuple[float, float], lengths: tuple[float, float], most: float) -> None:
+    """Draw a bar whose whole length is pale beyond its solid one; where it would be too long, it is broken."""
     left, middle = at
-    look = row.look
-    bar = {"color": look.colour, "hatch": look.hatch, "edgecolor": "white", "linewidth": 0}
-    axes.barh(middle, min(length, most), _THICKNESS, left, alpha=_PALE if pale else 1, **bar)
-    if length > most:
+    whole, solid = lengths
+    corner = (left, middle - _THICKNESS / 2)
+    fill: dict[str, Any] = {"facecolor": look.colour, "hatch": look.hatch, "edgecolor": "white", "linewidth": 0}
+    if solid < whole:
+        axes.add_artist(Rectangle(corner, min(whole, most), _THICKNESS, alpha=_PALE, **fill))
+    if solid:
+        axes.add_artist(Rectangle(corner, min(solid, most), _THICKNESS, **fill))
+    if whole > most * _BROKEN_FROM:
         for place in (0.80, 0.86):
             x = left + most * place
             axes.plot([x - 0.02, x + 0.02], [middle + 0.1, middle - 0.1], color="white", linewidth=1.5)
 
 
 def _percent(share: float) -> str:
-    return "<1 %" if 0 < share < _NOTICEABLE else f"{share * 100:,.0f} %"
+    if 0 < share < _NOTICEABLE:
+        return "<1 %"
+    return f"{share * 100:.0f} %" if share < _CREDIBLE else ">999 %"
 
 
-def _write(axes: Axes, x: float, y: float, text: str, **look: object) -> None:
-    given = {"fontsize": _SIZE, "color": INK, "va": "center", "parse_math": False}
+def _write(axes: Axes, x: float, y: float, text: str, **look: Any) -> None:  # noqa: ANN401 — any property of a text
+    given: dict[str, Any] = {"fontsize": _SIZE, "color": INK, "va": "center", "parse_math": False}
     axes.text(x, y, text, **{**given, **look})

@@ -13,7 +13,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from nncftools.render.view import shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matplotlib.axes import Axes
+    from matplotlib.backend_bases import RendererBase
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito: tells apart also for the colour-blind. Yellow is left out: too light on white."""
@@ -64,27 +67,29 @@ class Ruler:
     """Measures text as it will be drawn; widths in inches, sizes in points."""
 
     def __init__(self) -> None:
-        self._renderer = RendererAgg(1, 1, DPI)
+        self._renderer: RendererBase = RendererAgg(1, 1, DPI)  # type: ignore[no-untyped-call] # of theirs
 
     def width(self, text: str, size: float) -> float:
         """Return how wide one line is."""
-        wide, _, _ = self._renderer.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)
-        return float(wide) / DPI
+        font = FontProperties(size=size)
+        return self._renderer.get_text_width_height_descent(text, font, ismath=False)[0] / DPI
 
     def fitted(self, text: str, room: float, size: float) -> str:
         """Return one line, cut in the middle to what fits; empty when nothing of it does."""
         if self.width(text, size) <= room:
             return text
-        lengths = range(1, len(text))
-        fits = bisect_left(lengths, True, key=lambda length: self.width(shortened(text, length), size) > room)  # noqa: FBT003 — what is looked for
+        fits = _largest(len(text), lambda length: self.width(shortened(text, length), size) <= room)
         return shortened(text, fits) if fits > 1 else ""
 
     def lines(self, text: str, room: float, size: float, most: int) -> list[str]:
         """Return ``text`` broken into at most ``most`` lines, the last one cut in the middle to what fits."""
-        lines = []
-        while self.width(text, size) > room and len(lines) < most - 1:
-            fits = bisect_left(range(1, len(text)), True, key=lambda length: self.width(text[:length], size) > room)  # noqa: FBT003 — used at once
-            line = text[:fits].rpartition(" ")[0] or text[:fits]
-            lines.append(line)
-            text = text[len(line) :].lstrip()
-        return [*lines, self.fitted(text, room, size)]
+        if most == 1 or self.width(text, size) <= room:
+            return [self.fitted(text, room, size)]
+        fits = _largest(len(text), lambda length: self.width(text[:length], size) <= room)
+        line = text[:fits].rpartition(" ")[0] or text[:fits]
+        return [line, *self.lines(text[len(line) :].lstrip(), room, size, most - 1)]
+
+
+def _largest(limit: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number from 1, below ``limit``, that fits, when all smaller ones do."""
+    return bisect_left(range(1, limit), 1, key=lambda number: not fits(number))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,28 +17,15 @@ from nncftools.session.samples import known
 from nncftools.units import MemoryUnit, seconds_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from nncftools.render.colours import Look
-    from nncftools.render.operations import Operation
     from nncftools.render.style import Ruler
     from nncftools.render.view import View
     from nncftools.session.model import Session
 
     Points = NDArray[np.float64]
 
-LANE = 0.2
-"""How high the band of operations is, in inches, for each of its lanes."""
-_THIN_LANE = 0.06
-_MOST_LANES = 4
-_TINT = 0.16
-_PIXEL = 0.0008
-"""The narrowest operation, as part of the run."""
-_HATCHED = 0.006
-"""Less wide, neither hatch nor number can be seen."""
 _PARTS = {"anon": "#8a8f94", "file": "#b9bdc1", "shmem": "#dfe1e3"}
 """The parts of RSS, from below. Colours belong to operations."""
 _ZONES = ((0, 50, "#fafafa"), (50, 80, "#f3f3f3"), (80, 100, "#eaeaea"))
@@ -50,14 +36,10 @@ _CPU_WINDOWS = 1500
 _FEW = 40
 _SIZE = 8.0
 _SHORTEST_S = 1e-3
-_MARGIN = 0.06
-_NARROWEST = 0.06
-"""In inches: less holds no number."""
-_CUT_NAME = 1.2
-"""Less room holds no readable part of a name."""
+_MARGIN = 0.04
+"""In inches, as what follows."""
 _PEAK_NAME = 0.34
-"""How much room above the data the peak's name takes, in inches."""
-_NEARLY = 0.97
+"""How much room above the data the peak's name takes."""
 _FEW_PER_CENT = 10
 IO_PLACES = {"Storage": ("read_bytes", "write_bytes"), "System calls": ("read_chars", "write_chars")}
 
@@ -66,56 +48,6 @@ def run_s(session: Session) -> float:
     """Return how long the time axis is, in seconds: never nothing."""
     times = session.samples.time_s
     return max(session.duration_s, times[-1] if times else 0.0, _SHORTEST_S)
-
-
-def lanes(every: Sequence[Operation]) -> list[int | None]:
-    """Return a lane for each operation, so that none covers another; None where all lanes are in use."""
-    ends: list[float] = []
-    found: list[int | None] = []
-    for operation in every:
-        phase = operation.phase
-        lane = next((lane for lane, end_s in enumerate(ends) if end_s <= phase.start_s), len(ends))
-        if lane == _MOST_LANES:
-            found.append(None)
-            continue
-        ends[lane : lane + 1] = [phase.end_s]
-        found.append(lane)
-    return found
-
-
-def draw_band(axes: Axes, every: Sequence[Operation], length_s: float, ruler: Ruler | None = None) -> None:
-    """Draw the operations in a band above the axes; with a ruler, with their names.
-
-    A name that does not fit is left out for its number, and that for nothing.
-    """
-    of = lanes(every)
-    high = (_THIN_LANE if ruler is None else LANE) / (axes.bbox.height / DPI)
-    count = 1 + max((lane for lane in of if lane is not None), default=0)
-    spans: dict[tuple[Look, int, bool], list[tuple[float, float]]] = {}
-    for operation, lane in zip(every, of, strict=True):
-        span = _span(operation, length_s)
-        if lane is None or span is None:
-            continue
-        is_wide = span[1] > length_s * _HATCHED
-        look = operation.look if is_wide else replace(operation.look, hatch="")
-        spans.setdefault((look, lane, is_wide), []).append(span)
-        if ruler is not None and is_wide:
-            _name(axes, operation, span, 1 + (count - lane - 0.5) * high, length_s, ruler)
-    for (look, lane, is_wide), of_look in spans.items():
-        bottom = 1 + (count - lane - 1) * high
-        edge = {"edgecolor": "white", "linewidth": 0.7 if is_wide else 0.0}
-        _fill(axes, of_look, (bottom, high), look.colour, hatch=look.hatch, clip_on=False, **edge)
-
-
-def tint(axes: Axes, every: Sequence[Operation], length_s: float) -> None:
-    """Colour the background of the axes lightly where an operation went on."""
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for operation in every:
-        span = _span(operation, length_s)
-        if span is not None:
-            spans.setdefault(operation.look.colour, []).append(span)
-    for colour, of_colour in spans.items():
-        _fill(axes, of_colour, (0, 1), colour, alpha=_TINT, zorder=0, linewidth=0)
 
 
 def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
@@ -140,16 +72,16 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
         _draw_parts(axes, session, view, time, line)
     few = len(time) <= _FEW or len(values) < len(samples) / 2
     axes.plot(time, line, color=INK, linewidth=1.5, marker="." if few else "", label=label(name))
-    sampled = max(values) - zero
-    at_s = samples.time_s[samples[name].index(sampled + zero)]
-    top, bottom = sampled / view.unit.factor, min(0.0, float(np.nanmin(line)))
+    sampled = max(values)
+    at_s = samples.time_s[samples[name].index(sampled)]
+    top, bottom = (sampled - zero) / view.unit.factor, min(0.0, float(np.nanmin(line))) * 1.05
     axes.plot(at_s, top, marker="o", color=INK, markersize=6, markeredgecolor="white", label="_peak")
-    axes.set_ylim(bottom * 1.05, bottom * 1.05 + (top - bottom * 1.05 or 1.0) * _room(axes))
+    axes.set_ylim(bottom, bottom + (top - bottom or 1.0) * _room(axes))
     peak = level(samples, name, session.peaks)
     kernel = "" if peak.at_s is not None or peak.peak is None else f" (kernel: {view.unit.label(peak.peak - zero)})"
-    said = f"{label(name)} peak {view.unit.label(sampled)} at {seconds_text(at_s)}{kernel}"
+    said = f"{label(name)} peak {view.unit.label(sampled - zero)} at {seconds_text(at_s)}{kernel}"
     _name_peak(axes, (at_s, top), said, run_s(session), ruler)
-    if len(axes.collections) > 0 and axes.get_legend_handles_labels()[1] != [label(name)]:
+    if len(axes.get_legend_handles_labels()[1]) > 1:
         _legend_beside(axes)
 
 
@@ -159,27 +91,25 @@ def draw_cpu(axes: Axes, session: Session) -> None:
     part = 100 / (cpus or 1)
     axes.set_ylabel(f"CPU (% of all {cpus} cores)" if cpus else "CPU (% of one core)", fontsize=_SIZE + 1)
     moments, cores = _busy(session)
-    busy = cores * part
-    highest = float(np.nanmax(busy)) if np.isfinite(busy).any() else 0.0
     spent = cpu_s(session)
+    if not len(cores):
+        recorded = spent is not None and "cpu_user" in session.samples and len(session.samples) > 0
+        said = f"{seconds_text(spent)} of CPU time; the run is too short to tell when"
+        _note(axes, said if recorded else "CPU time was not recorded")
+        return
+    busy = cores * part
     average = None if spent is None or not session.duration_s else spent / session.duration_s * part
+    highest = float(max(busy[~np.isnan(busy)].max(initial=0), average or 0))
+    tops = _CPU_TOPS if cpus else ()
+    axes.set_ylim(0, next((top for top in tops if highest <= top), highest or 1) * 1.04)
     if cpus:
         for low, high, colour in _ZONES:
             axes.axhspan(low, high, color=colour, zorder=0, linewidth=0)
-    top = next((top for top in _CPU_TOPS if cpus and highest <= top * _NEARLY), highest) or 100
-    axes.set_ylim(0, max(top, average or 0) * 1.04)
-    if cpus and top == _CPU_TOPS[-1]:
-        axes.set_yticks([0, 50, 80, 100])
-    if len(busy):
-        axes.stairs(busy, moments, baseline=None, color=INK, linewidth=1.1)
-    elif "cpu_user" not in session.samples or spent is None:
-        _note(axes, "CPU time was not recorded")
-    else:
-        _note(axes, f"{seconds_text(spent)} of CPU time; too short for a course: it is counted in ticks of 10 ms")
-    if average is not None and len(busy):
+    axes.stairs(busy, moments, baseline=None, color=INK, linewidth=1.1)
+    if average is not None:
         axes.axhline(average, color=INK, linestyle="--", linewidth=1)
         digits = 0 if average >= _FEW_PER_CENT else 1
-        beside = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
+        beside: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
         axes.annotate(f"average\n{average:.{digits}f} %", (1, average), (5, 0), fontsize=_SIZE, color=INK, **beside)
 
 
@@ -200,40 +130,19 @@ def draw_io(axes: Axes, session: Session, place: str) -> None:
         said = f"{'read' if read else 'written'} {size_text(known(column)[-1] if total is None else total)}"
         marker = "." if len(time) <= _FEW else ""
         axes.plot(time, value / unit.factor, "-" if read else "--", color=INK, linewidth=1.4, marker=marker, label=said)
-    axes.set_ylim(0, max(axes.dataLim.ymax, 0) * 1.08 if columns and axes.dataLim.ymax > 0 else 1)
+    highest = max((float(np.nanmax(line.get_ydata())) for line in axes.lines), default=0.0)
+    axes.set_ylim(0, highest * 1.08 or 1)
+    if not highest:
+        axes.set_yticks([0] if columns else [])
     if columns:
-        legend = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 2, "frameon": False, "borderaxespad": 0.2}
+        legend: dict[str, Any] = {
+            "loc": "lower right",
+            "bbox_to_anchor": (1, 1),
+            "ncols": 2,
+            "frameon": False,
+            "borderaxespad": 0.2,
+        }
         axes.legend(fontsize=_SIZE, **legend)
-
-
-def _span(operation: Operation, length_s: float) -> tuple[float, float] | None:
-    """Return start and width of an operation on the time axis; None when it was before or after the run."""
-    phase = operation.phase
-    if phase.start_s > length_s or phase.end_s < 0:
-        return None
-    start_s = max(0.0, phase.start_s)
-    width_s = max(min(phase.end_s, length_s) - start_s, length_s * _PIXEL)
-    return min(start_s, length_s - width_s), width_s
-
-
-def _fill(axes: Axes, spans: Sequence[tuple[float, float]], y: tuple[float, float], colour: str, **how: Any) -> None:
-    axes.broken_barh(spans, y, facecolor=colour, transform=axes.get_xaxis_transform(), **how)
-
-
-def _name(
-    axes: Axes, operation: Operation, span: tuple[float, float], y: float, length_s: float, ruler: Ruler
-) -> None:
-    room = span[1] / length_s * axes.bbox.width / DPI - _MARGIN
-    if room < _NARROWEST:
-        return
-    title, number = f"{operation.number} {operation.title}", f"{operation.number}"
-    text = ruler.fitted(title, room, _SIZE)
-    if text != title and room < _CUT_NAME:
-        text = number if ruler.width(number, _SIZE) <= room else ""
-    look = operation.look
-    behind = {"boxstyle": "square,pad=0.1", "facecolor": look.colour, "edgecolor": "none"} if look.hatch else None
-    how = {"ha": "center", "va": "center", "color": look.ink, "bbox": behind, "parse_math": False}
-    axes.text(span[0] + span[1] / 2, y, text, transform=axes.get_xaxis_transform(), fontsize=_SIZE, **how)
 
 
 def _draw_parts(axes: Axes, session: Session, view: View, time: Points, line: Points) -> None:
@@ -256,7 +165,7 @@ def _name_peak(axes: Axes, point: tuple[float, float], text: str, length_s: floa
     text = ruler.fitted(text, wide - _MARGIN, _SIZE + 1)
     half = (ruler.width(text, _SIZE + 1) + _MARGIN) / 2 / wide * length_s
     middle_s = min(max(point[0], half), length_s - half)
-    how = {"ha": "center", "va": "bottom", "color": INK, "parse_math": False}
+    how: dict[str, Any] = {"ha": "center", "va": "bottom", "color": INK, "parse_math": False}
     axes.annotate(text, (middle_s, point[1]), (0, 6), textcoords="offset points", fontsize=_SIZE + 1, **how)
 
 
@@ -268,7 +177,7 @@ def _room(axes: Axes) -> float:
 
 def _legend_beside(axes: Axes) -> None:
     handles, names = axes.get_legend_handles_labels()
-    where = {"loc": "upper left", "bbox_to_anchor": (1, 1), "frameon": False, "borderaxespad": 0.3}
+    where: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1), "frameon": False, "borderaxespad": 0.3}
     axes.legend(handles[::-1], names[::-1], fontsize=_SIZE, handlelength=1.4, **where)
 
 
@@ -294,4 +203,6 @@ def _unit(size: float) -> MemoryUnit:
 
 
 def _note(axes: Axes, text: str) -> None:
+    """Write instead of data."""
+    axes.set(yticks=[], ylim=(0, 1))
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT, fontsize=_SIZE + 1)

@@ -172,12 +172,14 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 def _rates(user: _Column, system: _Column, start_s: float, end_s: float) -> Iterator[float]:
     """Yield how many cores were busy in each window from sample to sample between two moments."""
-    before = start_s
-    for moment in user.spaced(start_s, end_s, CPU_WINDOW_S):
-        spent = _sum(user.risen(before, moment), system.risen(before, moment))
-        if spent is not None:
-            yield spent / (moment - before)
-        before = moment
+    if user.times is not system.times and user.times != system.times:
+        return
+    before: int | None = None
+    for place in user.spaced(start_s, end_s, CPU_WINDOW_S):
+        if before is not None:
+            spent = user.values[place] - user.values[before] + system.values[place] - system.values[before]
+            yield spent / (user.times[place] - user.times[before])
+        before = place
 
 
 class _Column:
@@ -191,33 +193,38 @@ class _Column:
         elif isnan(sum(values)):
             known = [(time, value) for time, value in zip(times, values, strict=True) if not isnan(value)]
             times, values = [time for time, _ in known], [value for _, value in known]
-        self._times = times
-        self._values = values
+        self.times = times
+        """In seconds since the start."""
+        self.values = values
 
     def nearest(self, at_s: float) -> float | None:
         """Return the value of the sample that is nearest in time."""
-        after = bisect_left(self._times, at_s)
-        around = [place for place in (after - 1, after) if 0 <= place < len(self._times)]
-        return self._values[min(around, key=lambda place: abs(self._times[place] - at_s))] if around else None
+        after = bisect_left(self.times, at_s)
+        around = [place for place in (after - 1, after) if 0 <= place < len(self.times)]
+        return self.values[min(around, key=lambda place: abs(self.times[place] - at_s))] if around else None
 
     def largest(self, start_s: float, end_s: float) -> float | None:
         """Return the largest value between two moments."""
-        return max(self._values[bisect_left(self._times, start_s) : bisect_right(self._times, end_s)], default=None)
+        return max(self.values[bisect_left(self.times, start_s) : bisect_right(self.times, end_s)], default=None)
 
     def risen(self, start_s: float, end_s: float) -> float | None:
         """Return by how much a counter rose."""
-        return self._at(end_s) - self._at(start_s) if self._times else None
+        return self._at(end_s) - self._at(start_s) if self.times else None
 
-    def spaced(self, start_s: float, end_s: float, distance_s: float) -> Iterator[float]:
-        """Yield the moments of samples between two moments, each at least ``distance_s`` after the one before."""
-        place = bisect_left(self._times, start_s + distance_s)
-        while place < len(self._times) and self._times[place] <= end_s:
-            yield self._times[place]
-            place = bisect_left(self._times, self._times[place] + distance_s)
+    def spaced(self, start_s: float, end_s: float, distance_s: float) -> Iterator[int]:
+        """Yield the places of samples between two moments, each at least ``distance_s`` after the one before."""
+        times = self.times
+        place, last = bisect_left(times, start_s), bisect_right(times, end_s) - 1
+        while place <= last:
+            yield place
+            next_s = times[place] + distance_s
+            place += 1
+            if place <= last and times[place] < next_s:
+                place = bisect_left(times, next_s, place)
 
     def _at(self, at_s: float) -> float:
         """Return a counter's value: that of a sample taken for this moment, else on a straight line between two."""
-        times, values = self._times, self._values
+        times, values = self.times, self.values
         after = bisect_left(times, at_s)
         if after in {0, len(times)}:
             return values[min(after, len(times) - 1)]
