@@ -112,7 +112,7 @@ class Loader:
         self._loader.exec_module(module)
         self._finder.mark(sys.modules.get(name, module), name)
 
-    # What is imported is to see its importer, not us: warnings skip frames of this file, tracebacks leave them out.
+    # Of this very file, import leaves frames out of tracebacks.
     exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap>")
 
 
@@ -127,6 +127,9 @@ def start() -> None:
         entries.setdefault(module, []).append(Entry(function, facts))
     finder = Finder(path, entries)
     sys.meta_path.insert(0, finder)
-    for name in [*LIBRARIES, *entries]:
-        if name in sys.modules and finder.lists(name):
+    for name in LIBRARIES:
+        if name in sys.modules:
+            finder.lists(name)
+    for name in list(entries):
+        if name in sys.modules:
             finder.mark(sys.modules[name], name)

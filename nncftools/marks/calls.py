@@ -8,13 +8,13 @@ import re
 import tomllib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nncftools.marks.autoload import CALLS
 from nncftools.marks.line import VARIABLE
 from nncftools.session.kinds import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-VARIABLE_OF_CALLS = "NNCF_TOOLS_MARK_CALLS"
 HOOK = pathlib.Path(__file__).with_name("hook")
 """The folder that goes first on a command's PYTHONPATH."""
 _EXPECTED = "package.module:function=Name or package.module:Class.method=Name expected"
@@ -83,5 +83,5 @@ def environment(log: pathlib.Path, calls: Sequence[Call]) -> dict[str, str]:
     }
     if calls:
         lines = ("\t".join([call.module, call.function, call.name, kind_of(call.name) or ""]) for call in calls)
-        variables[VARIABLE_OF_CALLS] = "\n".join(lines)
+        variables[CALLS] = "\n".join(lines)
     return variables

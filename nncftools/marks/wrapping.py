@@ -6,7 +6,6 @@ Runs in the marked program: Python 3.8 and later, the standard library only.
 from __future__ import annotations
 
 import functools
-import inspect
 
 from . import saved
 from .recording import Frame
@@ -18,11 +17,9 @@ if TYPE_CHECKING:
 
     from .recording import Call, Recorder
 
-INTERNAL = "<frozen importlib._bootstrap nncf-tools>"
-"""The file that our frames claim to be of: with these words in it, ``warnings`` and ``logging`` look past them to the
-caller (CPython's ``_is_internal_frame``), and with this beginning torch.compile leaves them alone."""
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
-_LATER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_LATER = 0x20 | 0x80 | 0x100 | 0x200
+"""CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR: the module inspect takes 10 ms to load."""
 
 
 class NotMarkable(Exception):  # noqa: N818 — no error of the program's
@@ -40,7 +37,7 @@ def mark(module: object, qualified_name: str, call: Call, recorder: Recorder) ->
         owner = _member(owner, part)
     found = _member(owner, name)
     function = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
-    if getattr(getattr(function, "__code__", None), "co_filename", None) == INTERNAL:
+    if getattr(getattr(function, "__code__", None), "co_filename", None) == marked.__code__.co_filename:
         return
     if type(function).__name__ not in _KINDS or (classes and not hasattr(found, "__get__")):
         raise NotMarkable("is no function")
@@ -91,5 +88,5 @@ def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Call
         return result
 
     functools.update_wrapper(wrapper, function)
-    wrapper.__code__ = wrapper.__code__.replace(co_name=wrapper.__name__, co_filename=INTERNAL)
+    wrapper.__code__ = wrapper.__code__.replace(co_name=wrapper.__name__)
     return wrapper

@@ -4,22 +4,57 @@ Nothing of this folder stays on ``sys.path``. The sitecustomize that this one st
 there is none, the import below says so, as Python's own would have.
 """
 
+from __future__ import annotations
+
 import os
 import sys
+from _frozen_importlib_external import SourceFileLoader, spec_from_file_location
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any
 
 _HOOK = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = "_nncf_tools_marks"
+"""A name that nobody else uses: nncftools itself may not be installed here, or be imported by the program."""
+_FILE = "<frozen importlib._bootstrap nncf-tools>"
+"""The file that our code claims to be of: with these words in it, ``warnings`` and ``logging`` look past our frames to
+the caller (CPython's ``_is_internal_frame``), coverage tools measure no file, and torch.compile leaves it alone."""
+
+
+def _renamed(code: CodeType) -> CodeType:
+    constants = tuple(_renamed(item) if isinstance(item, type(code)) else item for item in code.co_consts)
+    return code.replace(co_filename=_FILE, co_consts=constants)
+
+
+class _Loader(SourceFileLoader):
+    def get_code(self, fullname: str) -> Any:
+        return _renamed(SourceFileLoader.get_code(self, fullname))  # type: ignore[arg-type]
+
+
+class _Finder:
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> Any:
+        if not name.startswith(_PACKAGE + "."):
+            return None
+        path = os.path.join(os.path.dirname(_HOOK), *name.split(".")[1:])
+        inside = [path] if os.path.isdir(path) else None
+        file = os.path.join(path, "__init__.py") if inside else path + ".py"
+        return spec_from_file_location(name, file, loader=_Loader(name, file), submodule_search_locations=inside)
 
 
 def _start() -> None:
-    """Install the finder, from a package of a name that nobody else uses: nncftools itself may not be installed."""
-    name = "_nncf_tools_marks"
     try:
         if os.path.isfile(os.environ.get("NNCF_TOOLS_MARKS", "")):
-            package = type(sys)(name)
-            package.__path__ = [os.path.dirname(_HOOK)]
-            sys.modules[name] = package
-            __import__(name + ".autoload")
-            sys.modules[name + ".autoload"].start()
+            for function in _renamed, _Loader.get_code, _Finder.find_spec:
+                function.__code__ = _renamed(function.__code__)
+            package: Any = type(sys)(_PACKAGE)
+            package.__path__ = []
+            sys.modules[_PACKAGE] = package
+            sys.meta_path.insert(0, _Finder)
+            __import__(_PACKAGE + ".autoload")
+            package.autoload.start()
     except Exception:  # noqa: BLE001, S110 — a program that cannot be marked must run as it would have
         pass
 

@@ -1,0 +1,5 @@
+"""Stands in for QEfficient, which only installs beside its own hardware's tools: same modules, same names."""
+
+from QEfficient.transformers.models.modeling_auto import QEFFAutoModelForCausalLM
+
+__all__ = ["QEFFAutoModelForCausalLM"]

@@ -1,0 +1,631 @@
+"""What the hook does to a program: nothing but marks. Each test runs a Python of its own with made-up packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+from nncftools.marks import calls
+from tests.conftest import HANGING_S
+
+SOURCE = '''
+import functools, warnings
+
+def work(size=1, *, deep=False):
+    """Does it."""
+    return size
+
+def fail():
+    raise error
+
+error = ValueError("wrong")
+alias = work
+
+def warn():
+    warnings.warn("old", UserWarning, stacklevel=2)
+
+def later():
+    yield 1
+
+async def soon():
+    pass
+
+@functools.wraps(later)
+def wrapped(*args):
+    return later(*args)
+
+def outer(times, call):
+    for _ in range(times):
+        call()
+
+def nap(seconds):
+    import time
+    time.sleep(seconds)
+
+count = 3
+
+class Base:
+    def inherited(self):
+        return self
+
+class Model(Base):
+    def run(self):
+        return self
+
+    @classmethod
+    def load(cls, name):
+        return cls, name
+
+    @staticmethod
+    def save(name):
+        return name
+'''
+NAMES = {
+    "work": "Work",
+    "fail": "Fail",
+    "warn": "Warn",
+    "outer": "Outer",
+    "nap": "Nap",
+    "Model.run": "Run",
+    "Model.load": "Load",
+    "Model.save": "Save",
+}
+Lines = list[dict[str, Any]]
+
+
+class Program:
+    """A folder with the package ``made`` and the marks log of what runs there."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.log = folder / "marks.jsonl"
+        self.log.touch()
+        self.calls = [calls.Call("made.up", function, name) for function, name in NAMES.items()]
+        self.write("made/__init__.py", "")
+        self.write("made/up.py", SOURCE)
+
+    def write(self, name: str, text: str) -> pathlib.Path:
+        """Write a file of the program."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    def run(self, text: str, *options: str, hook: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a script, with the hook or without, and return what it wrote; it must succeed."""
+        script = self.write("script.py", text)
+        words = [sys.executable, *options, str(script)]
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            variables = {**os.environ, **(calls.environment(self.log, self.calls) if hook else {})}
+        done = subprocess.run(
+            words, env=variables, cwd=self.folder, capture_output=True, text=True, timeout=HANGING_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def marks(self, text: str, *options: str, **environment: str) -> Lines:
+        """Run a script and return the lines of its log."""
+        self.log.write_bytes(b"")
+        self.run(text, *options, **environment)
+        return [json.loads(line) for line in self.log.read_bytes().splitlines()]
+
+
+@pytest.fixture
+def program(tmp_path: pathlib.Path) -> Program:
+    """Make a folder with a package to mark."""
+    return Program(tmp_path)
+
+
+def begun(lines: Lines) -> list[str]:
+    """Return the names of the operations in the order in which they began."""
+    return [line["name"] for line in lines if line.get("event") == "begin"]
+
+
+def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
+    """The log says which Python ran, and of the call its name, call, process, thread and times."""
+    python, begin, end = program.marks("import made.up; made.up.work()")
+
+    assert python == {"python": sys.version.split()[0], "pid": python["pid"], "t_ns": python["t_ns"]}
+    assert begin == {
+        "event": "begin",
+        "op": begin["op"],
+        "name": "Work",
+        "call": "made.up.work",
+        "source": "auto",
+        "t_ns": begin["t_ns"],
+        "pid": python["pid"],
+        "tid": python["pid"] if sys.platform == "linux" else begin["tid"],
+    }
+    assert end == {
+        "event": "end", "op": begin["op"], "t_ns": end["t_ns"], "pid": python["pid"], "tid": begin["tid"]
+    }  # fmt: skip
+    assert python["t_ns"] < begin["t_ns"] <= end["t_ns"]
+
+
+def test_methods_and_other_names_are_marked(program: Program) -> None:
+    """Methods, class and static methods, and further names of a function are marked, and return what they would."""
+    lines = program.marks("""
+        from made.up import Model, alias
+        model = Model()
+        assert (model.run(), Model.load("a"), model.save("b"), alias(3)) == (model, (Model, "a"), "b", 3)
+    """)
+
+    assert begun(lines) == ["Run", "Load", "Save", "Work"]
+
+
+def test_catalogue_names_kind_and_call(program: Program) -> None:
+    """A function of the catalogue is named by its kind and shown as readers know it; a step says so."""
+    program.write("torch/__init__.py", "")
+    program.write("torch/autograd.py", "def backward(): pass")
+    line = program.marks("import torch.autograd; torch.autograd.backward()")[1]
+
+    assert (line["name"], line["kind"], line["call"]) == ("Training", "Training", "torch.autograd.backward")
+    assert line["step"] is True
+
+
+def test_users_name_wins_over_the_catalogue(program: Program) -> None:
+    """A catalogued function that the user named is marked once, under that name."""
+    program.write("torch/__init__.py", "")
+    program.write("torch/serialization.py", "def save(): pass")
+    program.calls = [calls.Call("torch.serialization", "save", "Checkpoint")]
+
+    assert begun(program.marks("import torch.serialization as s; s.save()")) == ["Checkpoint"]
+
+
+def test_signature_source_and_pickling_stay(program: Program) -> None:
+    """A marked function has the signature, source, names and documentation of the real one, and is pickled by name."""
+    program.marks("""
+        import inspect, pickle
+        from made.up import Model, work, alias
+        assert work.__wrapped__.__code__.co_filename.endswith("up.py")
+        assert str(inspect.signature(work)) == "(size=1, *, deep=False)"
+        assert str(inspect.signature(Model.load)) == "(name)"
+        assert inspect.getsource(work).startswith("def work(")
+        assert inspect.getdoc(work) == "Does it." and work.__qualname__ == "work" and work.__module__ == "made.up"
+        assert pickle.loads(pickle.dumps(work)) is work is alias
+        assert pickle.loads(pickle.dumps(Model.load))("x") == (Model, "x")
+    """)
+
+
+def test_exception_is_the_same_object_and_is_recorded(program: Program) -> None:
+    """An exception passes unchanged, and the end says its type."""
+    lines = program.marks("""
+        import made.up
+        try:
+            made.up.fail()
+        except ValueError as error:
+            assert error is made.up.error and error.__context__ is None and error.__cause__ is None
+    """)
+
+    assert lines[-1]["error"] == "ValueError"
+
+
+@pytest.mark.parametrize("raised", ["SystemExit(0)", "KeyboardInterrupt"])
+def test_what_is_no_exception_passes(program: Program, raised: str) -> None:
+    """SystemExit and KeyboardInterrupt pass, and are recorded."""
+    lines = program.marks(f"""
+        import made.up
+        def stop():
+            raise {raised}
+        try:
+            made.up.outer(1, stop)
+        except BaseException as error:
+            assert isinstance(error, {raised.partition("(")[0]})
+    """)
+
+    assert lines[-1]["error"] == raised.partition("(")[0]
+
+
+def test_warning_blames_the_caller(program: Program) -> None:
+    """A warning with ``stacklevel=2`` names the file and line that called the marked function, as without the hook."""
+    text = "import made.up\n\nmade.up.warn()\n"
+
+    assert program.run(text).stderr == program.run(text, hook=False).stderr != ""
+
+
+def test_warning_on_import_blames_the_importer(program: Program) -> None:
+    """A module that warns when it is imported names its importer, as without the hook."""
+    program.write("made/up.py", 'import warnings\nwarnings.warn("old", stacklevel=2)\ndef work(): pass')
+    text = "\nimport made.up\n"
+
+    assert program.run(text).stderr == program.run(text, hook=False).stderr
+    assert "script.py:2" in program.run(text).stderr
+
+
+def test_traceback_of_a_failing_import_is_the_same(program: Program) -> None:
+    """A module that fails when it is imported leaves the traceback that it would have left."""
+    program.write("made/up.py", "1 / 0")
+    text = """
+        import traceback
+        try:
+            import made.up
+        except ZeroDivisionError:
+            traceback.print_exc()
+    """
+
+    assert program.run(text).stderr == program.run(text, hook=False).stderr != ""
+
+
+def test_module_sees_its_own_loader(program: Program) -> None:
+    """While a marked module runs and afterwards, its spec and loader are those that Python's own finder gave it."""
+    program.write("made/up.py", "first = type(__spec__.loader), type(__loader__)\ndef work(): pass")
+    program.marks("""
+        import importlib, importlib.machinery, importlib.util, made.up
+        loader = importlib.machinery.SourceFileLoader
+        assert made.up.first == (loader, loader) == (type(made.up.__spec__.loader), type(made.up.__loader__))
+        assert importlib.util.find_spec("made.up") is made.up.__spec__
+        assert importlib.reload(made.up).work.__wrapped__
+    """)
+
+
+def test_lazily_loaded_module_is_marked(program: Program) -> None:
+    """A module behind importlib's LazyLoader is marked when it is loaded in the end."""
+    lines = program.marks("""
+        import importlib.util, sys
+        spec = importlib.util.find_spec("made.up")
+        loader = importlib.util.LazyLoader(spec.loader)
+        spec.loader = loader
+        module = sys.modules["made.up"] = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+        module.work()
+    """)
+
+    assert begun(lines) == ["Work"]
+
+
+def test_already_imported_module_is_marked(program: Program) -> None:
+    """A module that Python imported before the hook came is marked, too, and so are builtin functions."""
+    program.calls = [calls.Call("posixpath", "join", "Join"), calls.Call("time", "sleep", "Sleep")]
+    names = begun(program.marks("import time, posixpath; posixpath.join('a', 'b'); time.sleep(0)"))
+
+    assert {"Join", "Sleep"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("absent", "does not exist"),
+        ("Absent.run", "does not exist"),
+        ("later", "is a coroutine or generator function, whose call is not its run"),
+        ("soon", "is a coroutine or generator function, whose call is not its run"),
+        ("wrapped", "is a coroutine or generator function, whose call is not its run"),
+        ("count", "is no function"),
+        ("count.real", "does not exist"),
+        ("Model", "is no function"),
+        ("Model.inherited", "is inherited: name it as made.up:Base.inherited"),
+    ],
+)
+def test_what_cannot_be_marked_is_said(program: Program, function: str, reason: str) -> None:
+    """A function of the user's that cannot be marked stays what it is, and a warning says why."""
+    program.calls = [calls.Call("made.up", function, "Name")]
+    lines = program.marks("""
+        import inspect, made.up
+        assert inspect.isgeneratorfunction(made.up.later) and inspect.iscoroutinefunction(made.up.soon)
+        list(made.up.wrapped())
+    """)
+
+    assert lines[1:] == [
+        {"warning": f"--mark-call made.up:{function}: nothing is marked, {function} {reason}"}
+    ]  # fmt: skip
+
+
+def test_existing_sitecustomize_runs_once_in_our_place(program: Program) -> None:
+    """A sitecustomize further on the path runs once, and is the one in sys.modules."""
+    path = program.write("site/sitecustomize.py", "import builtins\nbuiltins.ran = getattr(builtins, 'ran', 0) + 1")
+    lines = program.marks(
+        f"""
+        import builtins, sys, made.up
+        assert builtins.ran == 1 and sys.modules["sitecustomize"].__file__ == {str(path)!r}
+        made.up.work()
+        """,
+        PYTHONPATH=str(path.parent),
+    )
+
+    assert begun(lines) == ["Work"]
+
+
+def test_failing_sitecustomize_fails_as_it_would(program: Program) -> None:
+    """What a sitecustomize raises is reported by Python as without the hook."""
+    path = program.write("site/sitecustomize.py", "raise RuntimeError('mine')")
+    with_hook = program.run("import sys; print('sitecustomize' in sys.modules)", PYTHONPATH=str(path.parent))
+    without = program.run("import sys; print('sitecustomize' in sys.modules)", PYTHONPATH=str(path.parent), hook=False)
+
+    assert (with_hook.stdout, with_hook.stderr) == (without.stdout, without.stderr)
+    assert "RuntimeError: mine" in with_hook.stderr
+
+
+def test_nothing_else_is_changed(program: Program) -> None:
+    """The search path, the modules that a program has by itself, and its output are the same with and without."""
+    text = """
+        import sys, made.up
+        print(sys.path, sys.argv, sys.flags, made.up.work(2), "sitecustomize" in sys.modules)
+        print(sorted(name for name in sys.modules if name.startswith(("made", "site", "json", "threading", "typing"))))
+        print([path for path in sys.path_importer_cache if "hook" in path])
+    """
+
+    assert program.run(text).stdout == program.run(text, hook=False).stdout
+
+
+def test_hook_loads_little(program: Program) -> None:
+    """In a program that marks nothing, the hook loads its own modules and three small ones of the standard library."""
+    text = "import sys; print(*sorted(sys.modules))"
+    added = set(program.run(text).stdout.split()) - set(program.run(text, hook=False).stdout.split())
+
+    assert {name for name in added if not name.startswith("_nncf_tools_marks")} <= {"__future__", "itertools", "time"}
+
+
+@pytest.mark.parametrize("option", ["-I", "-E", "-S"])
+def test_isolated_python_is_left_alone(program: Program, option: str) -> None:
+    """A Python that ignores its environment or site marks nothing, and runs."""
+    assert program.marks("print()", option) == []
+
+
+def test_log_that_does_not_exist_is_not_made(program: Program) -> None:
+    """Without its log nothing is recorded, nothing created, and the function is not even wrapped."""
+    program.log.unlink()
+
+    assert program.run("import made.up; print(hasattr(made.up.work, '__wrapped__'))").stdout == "False\n"
+    assert not program.log.exists()
+
+
+def test_log_that_vanishes_harms_nothing(program: Program) -> None:
+    """When the log is removed while the program runs, the program goes on and makes no new one."""
+    program.run("""
+        import os, made.up
+        os.remove(os.environ["NNCF_TOOLS_MARKS"])
+        assert made.up.work(3) == 3
+    """)
+
+    assert not program.log.exists()
+
+
+def test_no_descriptor_is_kept(program: Program) -> None:
+    """Marking leaves no file open: a program that closes or counts its descriptors sees its own."""
+    lines = program.marks("""
+        import os, made.up
+        before = os.listdir("/proc/self/fd")
+        made.up.work()
+        assert os.listdir("/proc/self/fd") == before
+        os.closerange(3, 64)
+        made.up.work()
+    """)
+
+    assert begun(lines) == ["Work", "Work"]
+
+
+def test_fork_begins_anew(program: Program) -> None:
+    """A forked child is at the bottom of its own stack; it neither ends its parent's calls nor tells its tallies."""
+    lines = program.marks("""
+        import os, sys, made.up
+        def forked():
+            child = os.fork()
+            if child:
+                assert os.waitpid(child, 0)[1] == 0
+            else:
+                made.up.work()
+        for _ in range(1002):
+            made.up.nap(0)
+        made.up.outer(1, forked)
+    """)
+    parent = lines[0]["pid"]
+    child = [line for line in lines if line["pid"] != parent]
+
+    assert [(line.get("event"), line.get("name")) for line in child] == [("begin", "Work"), ("end", None)]
+    assert child[0]["tid"] == child[0]["pid"]
+    assert [line["count"] for line in lines if "count" in line] == [2]
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_workers_of_multiprocessing_are_marked(program: Program, method: str) -> None:
+    """Functions called in a pool's workers are marked there, however these are started."""
+    lines = program.marks(f"""
+        import multiprocessing, made.up
+        if __name__ == "__main__":
+            with multiprocessing.get_context("{method}").Pool(2) as pool:
+                assert pool.map(made.up.work, range(4)) == list(range(4))
+    """)
+    began = [line for line in lines if line.get("event") == "begin"]
+
+    assert begun(lines) == ["Work"] * 4
+    assert lines[0]["pid"] not in {line["pid"] for line in began}
+
+
+def test_child_process_is_marked(program: Program) -> None:
+    """A Python that the program starts marks, too."""
+    lines = program.marks("""
+        import subprocess, sys
+        subprocess.run([sys.executable, "-c", "import made.up; made.up.work()"], check=True)
+    """)
+
+    assert begun(lines) == ["Work"]
+    assert len([line for line in lines if "python" in line]) == 2
+
+
+def test_each_thread_has_its_own_calls(program: Program) -> None:
+    """Calls of two threads at once carry the numbers of their threads, and each ends where it began."""
+    lines = program.marks("""
+        import threading, made.up
+        barrier = threading.Barrier(2)
+        threads = [threading.Thread(target=made.up.outer, args=(1, barrier.wait)) for _ in range(2)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+    """)[1:]
+    threads = {line["op"]: line["tid"] for line in lines if line["event"] == "begin"}
+
+    assert [line["event"] for line in lines] == ["begin", "begin", "end", "end"]
+    assert len(set(threads.values())) == 2
+    assert threads == {line["op"]: line["tid"] for line in lines if line["event"] == "end"}
+
+
+def test_calls_beyond_a_thousand_are_told_together(program: Program) -> None:
+    """Of 1,500 calls inside one operation 1,000 are written, and the others as one line before that one's end."""
+    lines = program.marks("import made.up; made.up.outer(1500, made.up.work)")
+    told = lines[-2]
+
+    assert begun(lines) == ["Outer", *["Work"] * 1000]
+    assert (told["name"], told["call"], told["source"]) == ("Work", "made.up.work", "auto")
+    assert (told["count"], told["pid"], told["tid"]) == (500, lines[1]["pid"], lines[1]["tid"])
+    assert told["t_ns"] + told["total_ns"] <= told["end_ns"] <= lines[-1]["t_ns"]
+    assert 0 < told["longest_ns"] < told["total_ns"]
+
+
+def test_tally_comes_before_another_call(program: Program) -> None:
+    """What is told together is written before the next call that is written on its level, and at the end."""
+    lines = program.marks("""
+        import made.up
+        for _ in range(1003):
+            made.up.work()
+        made.up.nap(0)
+        for _ in range(2):
+            made.up.work()
+    """)
+    after = [(line.get("event"), line.get("name"), line.get("count")) for line in lines[2001:]]
+
+    assert after == [(None, "Work", 3), ("begin", "Nap", None), ("end", None, None), (None, "Work", 2)]
+
+
+def test_each_operation_counts_anew(program: Program) -> None:
+    """The bound is per operation: each of two writes a thousand; inside of what is only counted nothing is written."""
+    lines = program.marks("""
+        import made.up
+        for _ in range(2):
+            made.up.outer(1001, made.up.work)
+        made.up.outer(1001, lambda: made.up.outer(1, made.up.work))
+    """)
+
+    assert begun(lines).count("Work") == 2 * 1000 + 1000
+    assert [line["count"] for line in lines if "count" in line] == [1, 1, 1]
+
+
+def test_last_failure_of_a_tally_is_told(program: Program) -> None:
+    """When the last of the calls that are told together failed, their line says with what."""
+    lines = program.marks("""
+        import made.up
+        for _ in range(1002):
+            try:
+                made.up.fail()
+            except ValueError:
+                pass
+    """)
+
+    assert (lines[-1]["count"], lines[-1]["error"]) == (2, "ValueError")
+
+
+def test_long_tallies_are_told_in_between(program: Program) -> None:
+    """What is told together is written at least every ten seconds, so that a kill takes no more than that."""
+    lines = program.marks("""
+        import sys, os, made.up
+        sys.modules["_nncf_tools_marks.recording"].TOGETHER_NS = 10**6
+        for _ in range(1000):
+            made.up.nap(0)
+        for _ in range(3):
+            made.up.nap(0.002)
+        os._exit(0)
+    """)
+
+    assert [line["count"] for line in lines if "count" in line] == [1, 1, 1]
+
+
+def test_tracing_sees_the_programs_own_lines(program: Program) -> None:
+    """A trace function, as coverage installs it, sees the program's files, their lines, and no file of ours."""
+    text = """
+        import os, sys
+        standard = os.path.dirname(os.__file__)
+        seen = []
+        def trace(frame, event, _):
+            name = frame.f_code.co_filename
+            if not name.startswith(("<", standard)) and "_distutils_hack" not in name:  # a finder of setuptools
+                seen.append((os.path.basename(name), event, frame.f_code.co_name, frame.f_lineno))
+            return trace
+        sys.settrace(trace)
+        import made.up, torch.autograd
+        made.up.outer(2, made.up.work)
+        torch.autograd.backward()
+        sys.settrace(None)
+        print(*seen, sep="\\n")
+    """
+    program.write("torch/__init__.py", "")
+    program.write("torch/autograd.py", "def backward(): pass")
+
+    assert program.run(text).stdout == program.run(text, hook=False).stdout
+
+
+def test_names_of_any_characters_are_json(program: Program) -> None:
+    """Quotes, backslashes, letters outside of ASCII and of the BMP arrive as they were given."""
+    name = 'a "b" \\ ü 世 😀'
+    program.calls = [calls.Call("made.up", "work", name)]
+
+    assert begun(program.marks("import made.up; made.up.work()")) == [name]
+
+
+MODEL = """<?xml version="1.0"?>
+<net name="m" version="11">
+	<layers><layer id="0"><rt_info><nncf>of a layer</nncf></rt_info></layer></layers>
+	<edges>
+	</edges>
+	<rt_info>
+		<info name="x" />
+		<nncf>
+			<weight_compression><mode value="int4_sym" /></weight_compression>
+		</nncf>
+		<optimum><v value="1" /></optimum>
+	</rt_info>
+</net>
+"""
+
+
+@pytest.fixture
+def saving(program: Program) -> Program:
+    """Make a package with the module paths of OpenVINO that saves what it is given."""
+    program.write("openvino/__init__.py", "from openvino._pyopenvino import save_model")
+    program.write(
+        "openvino/_pyopenvino.py",
+        "def save_model(model, output_model):\n    open(output_model, 'w').write(model)\n",
+    )
+    return program
+
+
+@pytest.mark.parametrize("call", ["m, pathlib.Path('m.xml')", "m, output_model='m.xml'", "m, b'm.xml'"])
+def test_saved_model_tells_of_its_compression(saving: Program, call: str) -> None:
+    """The end of a call that saved an OpenVINO model says where, and what the model's own rt_info says."""
+    saving.write("m.txt", MODEL)
+    end = saving.marks(f"""
+        import openvino, pathlib
+        m = pathlib.Path("m.txt").read_text()
+        openvino.save_model({call})
+    """)[-1]
+
+    assert end["saved"] == str(saving.folder / "m.xml")
+    assert end["rt_info"].startswith("<nncf>\n\t\t\t<weight_compression>")
+    assert end["rt_info"].endswith('</nncf><optimum><v value="1" /></optimum>')
+
+
+@pytest.mark.parametrize("text", ["<net><edges></edges><rt_info></rt_info></net>", "", "<nncf>"])
+def test_model_that_tells_nothing(saving: Program, text: str) -> None:
+    """A saved model without these elements adds nothing to its line."""
+    end = saving.marks(f"import openvino; openvino.save_model({text!r}, 'm.xml')")[-1]
+
+    assert set(end) == {"event", "op", "t_ns", "pid", "tid"}
+
+
+def test_only_the_end_of_a_saved_model_is_read(saving: Program) -> None:
+    """What stands before the last 64 KiB is not read."""
+    end = saving.marks(f"import openvino; openvino.save_model({MODEL!r} + ' ' * 65536, 'm.xml')")[-1]
+
+    assert "saved" not in end
+
+
+def test_nncftools_is_not_imported(program: Program) -> None:
+    """What marks comes from the hook's folder alone: nncftools need not be installed where the program runs."""
+    lines = program.marks("import sys, made.up; made.up.work(); sys.exit('nncftools' in sys.modules)")
+
+    assert begun(lines) == ["Work"]

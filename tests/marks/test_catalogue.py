@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from nncftools.marks import calls, catalogue
+from nncftools.session.kinds import KINDS
+
+FACTS = {"kind", "call", "step", "saves"}
+FOLDER = pathlib.Path(catalogue.__file__).parent
+STAND_IN = pathlib.Path(__file__).parent / "stand_in"
+
+
+def entries() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """Yield file, module, function and facts of all that is listed."""
+    for file in sorted(set(catalogue.LIBRARIES.values())):
+        for module, functions in importlib.import_module(f"nncftools.marks.catalogue.{file}").CALLS.items():
+            for function, facts in functions.items():
+                yield file, module, function, facts
+
+
+def test_every_file_is_registered() -> None:
+    """Each file of the folder is some library's, and each library has one."""
+    assert {path.stem for path in FOLDER.glob("*.py")} - {"__init__"} == set(catalogue.LIBRARIES.values())
+
+
+@pytest.mark.parametrize(
+    ("file", "module", "function", "facts"), [*entries()], ids=[f"{entry[1]}:{entry[2]}" for entry in entries()]
+)
+def test_entry_is_whole(file: str, module: str, function: str, facts: dict[str, Any]) -> None:
+    """Every entry has one of the kinds and known facts, and is found by the root package that lists its file."""
+    assert facts["kind"] in KINDS
+    assert set(facts) <= FACTS
+    assert catalogue.LIBRARIES[module.partition(".")[0]] == file
+    assert all(part.isidentifier() for part in [*module.split("."), *function.split(".")])
+    assert not facts.get("step") or facts["kind"] == "Training"
+
+
+def test_no_function_is_listed_twice() -> None:
+    """A module stands in one file, so that its functions are listed once."""
+    places = [(file, module) for file, module, _, _ in entries()]
+    modules = {module for _, module in places}
+
+    assert len(set(places)) == len(modules)
+
+
+def test_shown_calls_are_unambiguous() -> None:
+    """No two functions are shown under one name."""
+    shown = [facts.get("call") or f"{module.partition('.')[0]}.{name}" for _, module, name, facts in entries()]
+
+    assert sorted(shown) == sorted(set(shown))
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_files_are_plain_data(path: pathlib.Path) -> None:
+    """A catalogue file imports nothing and calls nothing, so that any Python reads it in no time."""
+    import ast
+
+    nodes = {type(node) for node in ast.walk(ast.parse(path.read_bytes()))}
+
+    assert not nodes & {ast.Import, ast.ImportFrom, ast.Call, ast.FunctionDef, ast.ClassDef, ast.BinOp}
+
+
+def test_qefficient_is_marked(tmp_path: pathlib.Path) -> None:
+    """Loading, export, compilation and generation of QEfficient are marked; a stand-in has its modules and names."""
+    log = tmp_path / "marks.jsonl"
+    log.touch()
+    program = """
+from QEfficient import QEFFAutoModelForCausalLM
+model = QEFFAutoModelForCausalLM.from_pretrained("gpt2")
+assert model.compile() == "gpt2.qpc" and model.generate(["a"]) == ["A"]
+"""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(STAND_IN))
+        environment = {**os.environ, **calls.environment(log, [])}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    lines = [json.loads(line) for line in log.read_bytes().splitlines()]
+
+    assert [(line["name"], line["call"]) for line in lines if line.get("event") == "begin"] == [
+        ("Model Loading", "QEfficient.QEFFAutoModelForCausalLM.from_pretrained"),
+        ("Model Loading", "QEfficient.QEFFTransformersBase.from_pretrained"),
+        ("Export", "QEfficient.QEFFBaseModel.export"),
+        ("Compilation", "QEfficient.QEFFBaseModel.compile"),
+        ("Generation", "QEfficient.QEFFAutoModelForCausalLM.generate"),
+    ]

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+
+import msgspec
+import pytest
+
+from nncftools.marks import line
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain", 'a "quoted" \\ one', "tab\tline\nnul\0", "Größe", "世界", "\u2028", "😀", "\x7f", "\ufffd"]
+)
+def test_quoted_is_json(text: str) -> None:
+    """Any text comes back as it was, from ASCII without line breaks."""
+    quoted = line.quoted(text)
+
+    assert json.loads(quoted) == text
+    assert quoted.isascii()
+    assert quoted.isprintable()
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udcffb", "\udc00\ud800"])
+def test_half_a_pair_is_replaced(text: str) -> None:
+    """Half a surrogate pair, as in a path that is no UTF-8, would make readers refuse the line: it is replaced."""
+    assert msgspec.json.decode(line.quoted(text)) == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+
+
+def test_lines_are_json() -> None:
+    """Begin, end and moment name process and thread, and hold what is said of the operation."""
+    members = line.described("Name", "auto", "Export", "a.b", step=True)
+    here = {"pid": os.getpid(), "tid": json.loads(f"{{{line.here()}}}")["tid"]}
+    about = {"name": "Name", "kind": "Export", "call": "a.b", "source": "auto", "step": True}
+
+    assert json.loads(line.begin(3, members, 5)) == {"event": "begin", "op": 3, **about, "t_ns": 5, **here}
+    assert json.loads(line.moment(members, 5)) == {**about, "t_ns": 5, **here}
+    assert json.loads(line.end(3, 7)) == {"event": "end", "op": 3, "t_ns": 7, **here}
+    assert json.loads(line.end(3, 7, "E", ',"x":1')) == {**json.loads(line.end(3, 7)), "error": "E", "x": 1}
+    assert json.loads(line.warning('"')) == {"warning": '"'}
+
+
+def test_numbers_of_operations_are_the_apis() -> None:
+    """In nncftools operations have odd numbers: the hook's copy of the module counts in even ones."""
+    assert next(line.operations) % 2 == 1
+
+
+def test_append(tmp_path: pathlib.Path) -> None:
+    """A line is put behind what is there."""
+    log = tmp_path / "log"
+    log.write_bytes(b"before\n")
+    line.append(os.fsencode(log), "after\n")
+
+    assert log.read_bytes() == b"before\nafter\n"
+
+
+@pytest.mark.parametrize("name", ["missing", "missing/log", "."])
+def test_append_makes_nothing(tmp_path: pathlib.Path, name: str) -> None:
+    """A log that is not there, or is no file, is no error, and nothing is made."""
+    line.append(os.fsencode(tmp_path / name), "text\n")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_append_lets_the_programs_exceptions_pass(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the program raises meanwhile, in a handler of a signal, is not taken for a log that cannot be written."""
+    log = tmp_path / "log"
+    log.touch()
+
+    def interrupted(*_: object) -> int:
+        raise TimeoutError("the program's")
+
+    monkeypatch.setattr(os, "write", interrupted)
+    with pytest.raises(TimeoutError, match="the program's"):
+        line.append(os.fsencode(log), "text\n")
