@@ -28,7 +28,7 @@ _MANY = 60
 _LONG_GAP = 0.05
 """Of the run: from here on, a time in which nothing was marked is a row."""
 _SETTING = 3
-_SETTINGS = {"mode", "preset", "ratio", "group_size", "backup_mode", "subset_size", "model_type", "target_device"}
+_SETTINGS = ("mode", "preset", "ratio", "group_size", "backup_mode", "subset_size", "model_type", "target_device")
 _UNMARKED = "(nothing marked)"
 
 
@@ -91,8 +91,8 @@ def _named(phase: Phase) -> Text:
 
 
 def _brief(call: str) -> str:
-    """Return a function's own name, with its class if it has one that says more."""
-    return printable(", ".join(one.rpartition(".")[2] for one in call.split(", ")))
+    """Return a function with its library, a method by its own name."""
+    return printable(", ".join(one if one.count(".") == 1 else one.rpartition(".")[2] for one in call.split(", ")))
 
 
 def _figures(rows: Sequence[Phase], numbers: dict[int, int], unit: MemoryUnit) -> Table:
@@ -133,10 +133,11 @@ def models(session: Session) -> Iterator[tuple[str, str]]:
 
 
 def _compression(model: SavedModel) -> str:
-    """Return algorithm and settings, and which refinements were used: ``weight_compression, mode int4_sym, awq``."""
+    """Return algorithm and settings, and which refinements were used: ``weight compression, mode int4_sym, awq``."""
     places = [(place.split("/"), value) for place, value in model.facts.items()]
     settings = [(parts[1], parts[2], value) for parts, value in places if parts[0] == "nncf" and len(parts) == _SETTING]
     said = [algorithm for algorithm, _, _ in settings]
-    said += [f"{name.replace('_', ' ')} {value}" for _, name, value in settings if name in _SETTINGS]
-    said += [name.replace("_", " ") for _, name, value in settings if value == "True"]
+    for wanted in _SETTINGS:
+        said += [f"{name} {value}" for _, name, value in settings if name == wanted and value != "None"]
+    said += [name for _, name, value in settings if value == "True"]
     return ", ".join(dict.fromkeys(said))

@@ -77,8 +77,8 @@ class Phase:
 
     @property
     def cpu_average(self) -> float | None:
-        """How many cores were busy on average."""
-        return None if self.cpu_s is None or self.duration_s <= 0 else self.cpu_s / self.duration_s
+        """How many cores were busy on average; None when it was shorter than 0.2 s."""
+        return None if self.cpu_s is None or self.duration_s < CPU_WINDOW_S else self.cpu_s / self.duration_s
 
 
 def phases(session: Session) -> list[Phase]:
@@ -204,8 +204,15 @@ class _Column:
         return self.values[min(around, key=lambda place: abs(self.times[place] - at_s))] if around else None
 
     def largest(self, start_s: float, end_s: float) -> float | None:
-        """Return the largest value between two moments."""
-        return max(self.values[bisect_left(self.times, start_s) : bisect_right(self.times, end_s)], default=None)
+        """Return the largest value between two moments, that of a sample taken for the latter included."""
+        after = bisect_right(self.times, end_s)
+        if 0 < after < len(self.times) and self._is_taken_for(end_s, after):
+            after += 1
+        return max(self.values[bisect_left(self.times, start_s) : after], default=None)
+
+    def _is_taken_for(self, at_s: float, after: int) -> bool:
+        """Return whether the sample at place ``after``, the first after a moment, was taken because of it."""
+        return self.times[after] - at_s <= _TAKEN_FOR_IT * (self.times[after] - self.times[after - 1])
 
     def risen(self, start_s: float, end_s: float) -> float | None:
         """Return by how much a counter rose."""
@@ -228,7 +235,7 @@ class _Column:
         after = bisect_left(times, at_s)
         if after in {0, len(times)}:
             return values[min(after, len(times) - 1)]
-        share = (at_s - times[after - 1]) / (times[after] - times[after - 1])
-        if 1 - share <= _TAKEN_FOR_IT:
+        if self._is_taken_for(at_s, after):
             return values[after]
+        share = (at_s - times[after - 1]) / (times[after] - times[after - 1])
         return values[after - 1] + share * (values[after] - values[after - 1])
