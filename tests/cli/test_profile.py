@@ -69,12 +69,17 @@ class TestMarks:
 
     def test_lines_of_output(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Lines that match begin operations, named by the match or its group, and pass on as they are."""
-        script = "printf 'Epoch 1: go\\n'; printf '\\033[1mloading model A\\033[0m\\n' >&2; printf 'Epoch 2\\rEpoch 3\\r'; sleep 0.3"
+        out, error = "Epoch 1: go\nEpoch 2\rEpoch 3\r", "\x1b[1mloading model A\x1b[0m\n"
+        script = (
+            f"import sys, time; sys.stdout.write({out!r}); sys.stderr.write({error!r}); "
+            "sys.stdout.flush(); time.sleep(0.3)"
+        )
         patterns = ("--mark-on", r"Epoch \d+", "--mark-on", "loading (?P<name>.*)")
-        result = nncf_tools("profile", "-q", "-o", "run.json", *patterns, "sh", "-c", script, text=False)
+        words = ("profile", "-q", "-o", "run.json", *patterns, sys.executable, "-c", script)
+        result = nncf_tools(*words, text=False)
         marks = Session.load(tmp_path / "run.json").marks
 
-        assert (result.stdout, result.stderr) == (b"Epoch 1: go\nEpoch 2\rEpoch 3\r", b"\x1b[1mloading model A\x1b[0m\n")
+        assert (result.stdout, result.stderr) == (out.encode(), error.encode())
         assert sorted(mark.name for mark in marks) == ["Epoch 1", "Epoch 2", "Epoch 3", "model A"]
         assert {mark.source for mark in marks} == {"output"}
 

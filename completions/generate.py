@@ -1,0 +1,49 @@
+"""Write the completion scripts of this folder, and docs/commands.md (``python completions/generate.py``).
+
+The scripts are Typer's: at each Tab they ask nncf-tools itself, so that what it offers is what is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+from typer._completion_shared import get_completion_script  # there is no public way without a running shell
+
+PROGRAM = "nncf-tools"
+HERE = pathlib.Path(__file__).parent
+SHELLS = {"bash": "nncf-tools.bash", "zsh": "_nncf-tools", "fish": "nncf-tools.fish", "powershell": "nncf-tools.ps1"}
+"""File names as the shells look for them."""
+COMMANDS = HERE.parent / "docs" / "commands.md"
+_WIDTH = "80"
+
+
+def script(shell: str) -> str:
+    """Return the completion script of a shell."""
+    text = get_completion_script(prog_name=PROGRAM, complete_var="_NNCF_TOOLS_COMPLETE", shell=shell)
+    return text.strip() + "\n"
+
+
+def commands_page() -> str:
+    """Return the help of every command, as it is printed at 80 columns."""
+    from nncftools.cli.app import app
+
+    names = [command.name for command in app.registered_commands]
+    parts = ["# Commands\n\nThe help of every command (`python completions/generate.py` writes this page).\n"]
+    parts += [f"## {PROGRAM}\n\n```\n{_help()}```\n"]
+    parts += [f"## {PROGRAM} {name}\n\n```\n{_help(str(name))}```\n" for name in names]
+    return "\n".join(parts)
+
+
+def _help(*words: str) -> str:
+    environment = {**os.environ, "COLUMNS": _WIDTH, "TERMINAL_WIDTH": _WIDTH, "NO_COLOR": "1"}
+    argv = [sys.executable, "-m", "nncftools", *words, "--help"]
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    for shell, name in SHELLS.items():
+        (HERE / name).write_text(script(shell), encoding="utf-8")
+    COMMANDS.write_text(commands_page(), encoding="utf-8")

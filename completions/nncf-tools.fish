@@ -1,0 +1,1 @@
+complete --command nncf-tools --no-files --arguments "(env _NNCF_TOOLS_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) nncf-tools)" --condition "env _NNCF_TOOLS_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) nncf-tools"

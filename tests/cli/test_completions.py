@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from types import ModuleType
+
+import pexpect
+import pytest
+
+from nncftools.cli.candidates import memory_types
+from tests.conftest import HANGING_S
+
+FOLDER = pathlib.Path(__file__).parents[2] / "completions"
+CASES = [
+    ("nncf-tools mon", "monitor"),
+    ("nncf-tools monitor --max-s", "--max-samples"),
+    ("nncf-tools profile --type sw", "swap"),
+    ("nncf-tools report run.j", "run.json"),
+    ("nncf-tools monitor nncf-to", "nncf-tools"),
+]
+"""What is typed before Tab, and what its last word becomes."""
+SHELL_S = 30
+
+
+def generator() -> ModuleType:
+    """Return the program that writes the scripts."""
+    spec = importlib.util.spec_from_file_location("generate", FOLDER / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Return a folder with one session."""
+    (tmp_path / "run.json").touch()
+    return tmp_path
+
+
+def environment() -> dict[str, str]:
+    """Return an environment in which nncf-tools is found, and that of the user is not read."""
+    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "PS1": "> ", "TERM": "xterm", "HOME": "/nonexistent"}
+
+
+def shell(name: str) -> str:
+    """Return where a shell is; in CI all of them must be there."""
+    path = shutil.which(name)
+    if path is None:
+        if "CI" in os.environ:
+            pytest.fail(f"in CI {name} must be there")
+        pytest.skip(f"{name} is not installed")
+    return path
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish", "powershell"])
+def test_scripts_are_current(name: str) -> None:
+    """The scripts in the repository are those that the generator writes."""
+    of = generator()
+
+    assert (FOLDER / of.SHELLS[name]).read_text() == of.script(name)
+
+
+def test_page_of_commands_is_current() -> None:
+    """docs/commands.md holds the help of every command as it is printed."""
+    of = generator()
+
+    assert of.COMMANDS.read_text() == of.commands_page()
+
+
+def test_metrics_with_their_meaning() -> None:
+    """Memory types are offered with what they mean."""
+    ((name, meaning),) = memory_types("ps")
+
+    assert name == "pss"
+    assert "shared" in meaning
+
+
+def pressed(folder: pathlib.Path, argv: list[str], prepare: str, typed: str) -> str:
+    """Type into an interactive shell, press Tab, and return what stands on the line then."""
+    child = pexpect.spawn(
+        argv[0], argv[1:], cwd=str(folder), env=environment(), encoding="utf-8", timeout=SHELL_S, dimensions=(40, 200)
+    )
+    child.sendline(f"{prepare}; PS1='> '; echo read''y")
+    child.expect("ready\r\n")
+    child.send(f"{typed}\t")
+    child.send("\x01echo \r")  # to the beginning of the line, and have the shell say what it holds
+    child.expect(r"\r\n(nncf-tools [^\r\x1b]*)\r\n")
+    line: str = child.match[1]
+    child.close(force=True)
+    return line.strip()
+
+
+@pytest.mark.parametrize(("typed", "expected"), CASES)
+def test_bash(folder: pathlib.Path, typed: str, expected: str) -> None:
+    """Tab in a real bash completes commands, options, metrics, sessions and programs."""
+    argv = [shell("bash"), "--norc", "--noprofile", "-i"]
+    prepare = f"bind 'set enable-bracketed-paste off'; source {FOLDER / 'nncf-tools.bash'}"
+
+    assert pressed(folder, argv, prepare, typed) == f"{typed.rpartition(' ')[0]} {expected}"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("typed", "expected"), CASES)
+def test_zsh(folder: pathlib.Path, typed: str, expected: str) -> None:
+    """Tab in a real zsh does the same."""
+    prepare = f"autoload -U compinit; compinit -u -d zdump; source {FOLDER / '_nncf-tools'}"
+
+    assert pressed(folder, [shell("zsh"), "-f", "-i"], prepare, typed) == f"{typed.rpartition(' ')[0]} {expected}"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("typed", "expected"), CASES)
+def test_fish(folder: pathlib.Path, typed: str, expected: str) -> None:
+    """A real fish offers the same."""
+    script = f"source {FOLDER / 'nncf-tools.fish'}; complete -C '{typed}'"
+    offered = subprocess.run(
+        [shell("fish"), "--no-config", "-c", script],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANGING_S,
+    ).stdout
+
+    assert expected in [line.partition("\t")[0] for line in offered.splitlines()]
