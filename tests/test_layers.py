@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "marks": {"session"},
     "compression": {"session", "render.style", "render.view"},
     "compression.sweep": {"session", "sampler.client"},
-    "live": {"analysis", "session", "render"},
+    "live": {"analysis", "session", "render", "marks"},
     "api": {"sampler.client", "sampler.plan", "analysis", "session", "marks", "render"},
     "cli": {
         "api",

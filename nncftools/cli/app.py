@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from nncftools import __version__
-from nncftools.cli import from_lm_eval, mark, metrics, monitor, profile, report, schema, screen, viz_compression
+from nncftools.cli import (
+    from_lm_eval,
+    mark,
+    metrics,
+    monitor,
+    profile,
+    replay,
+    report,
+    schema,
+    screen,
+    viz_compression,
+    watch,
+)
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.view import printable
 
@@ -23,6 +35,8 @@ app = typer.Typer(
 monitor.register(app)
 profile.register(app)
 mark.register(app)
+watch.register(app)
+replay.register(app)
 report.register(app)
 metrics.register(app)
 schema.register(app)

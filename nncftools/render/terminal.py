@@ -280,7 +280,10 @@ def chart(  # noqa: PLR0913 — the size, and what the screen can show
     spans = [Span(row.name, row.start_s, row.end_s, row.kind) for row in timeline(session.phases, 1) if row.depth == 0]
     rates = [rate_line(name, found, hue, style) for name, found, hue in _rates_of(session, shown)]
     below = [operations_line(spans, shown, style)] if spans else []
-    return Group(*drawn(lines, marked, shown, height - len(below) - len(rates), style), *below, *rates)
+    texts = [*drawn(lines, marked, shown, height - len(below) - len(rates), style), *below, *rates]
+    for text in texts:
+        text.truncate(width)
+    return Group(*texts)
 
 
 def _line_of(session: Session, name: str, columns: int, *, from_zero: bool) -> Line:

@@ -1,0 +1,94 @@
+"""``nncf-tools replay``: a recorded run in the live view."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nncftools.cli import options
+from nncftools.errors import UsageError
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from nncftools.live.replaying import Replay
+
+EXAMPLES = """\b
+Examples:
+  nncf-tools replay
+  nncf-tools replay run.json --speed 60
+
+\b
+Keys: q quit, space pause, m metric, + and - zoom, l processes."""
+
+_SLOWEST, _FASTEST = 0.01, 1e6
+
+Source = Annotated[
+    pathlib.Path | None,
+    typer.Argument(
+        metavar="SESSION",
+        show_default=False,
+        help="A session, a journal, or a folder of them (then the newest); also gzipped. Default: memory_logs.",
+    ),
+]
+Speed = Annotated[float, typer.Option("--speed", metavar="N", help="Seconds of the run told in each second.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command(name="replay", short_help="Show a recorded run as it went on.", epilog=EXAMPLES)(replay)
+
+
+def replay(
+    path: Source = None,
+    *,
+    speed: Speed = 10.0,
+    types: options.Types = None,
+    unit: options.Unit = MemoryUnit.MiB,
+) -> int:
+    """Show a recorded run in the live view, as it went on, faster."""
+    import sys
+
+    from nncftools.cli import opening, screen
+    from nncftools.cli.showing import look_of
+    from nncftools.live import figures, viewer
+    from nncftools.live.fullscreen import Ended
+    from nncftools.live.replaying import Replay
+    from nncftools.metrics import MEMORY_METRICS
+    from nncftools.render.view import View
+
+    if not _SLOWEST <= speed <= _FASTEST:
+        raise UsageError(f"option --speed: a number from {_SLOWEST:g} to {_FASTEST:g} expected, found {speed:g}")
+    session = opening.opened(path, options.DEFAULT_LOG_DIR)
+    available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
+    metrics = options.memory_types(types, available, ()) if types else []
+    look = look_of(View(metrics, unit), sys.stdout.encoding, f"replay ×{speed:g}")
+    source = _Faster(Replay(session), speed)
+    here = figures.Machine(is_here=False)
+    try:
+        if viewer.can_draw(sys.stdout.fileno()):
+            viewer.show(source, look, here, sys.stdout.fileno(), stays=True)
+        else:
+            viewer.tell(source, look, here, screen.put)
+    except Ended as ended:
+        return ended.status
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+class _Faster:
+    """A replay whose clock goes ``speed`` times as fast."""
+
+    def __init__(self, told: Replay, speed: float) -> None:
+        self._told = told
+        self._speed = speed
+        self._now_s = 0.0
+        self.run = told.run
+
+    def step(self, passed_s: float) -> bool:
+        """Tell on; return whether more is to come."""
+        self._now_s += passed_s * self._speed
+        self._told.advance(self._now_s)
+        return not self.run.ended

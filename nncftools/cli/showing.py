@@ -1,0 +1,129 @@
+"""What happens to the command's output, and to the screen, while a recording runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from nncftools.errors import UsageError
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable
+
+    from nncftools.cli.relay import Relay
+    from nncftools.live.companion import Companion
+    from nncftools.live.look import Look
+    from nncftools.render.view import View
+
+_STANDARD_ERROR = 2
+
+
+@dataclass(frozen=True)
+class Showing:
+    """What somebody wants to see while the command runs."""
+
+    live: bool = False
+    capture: pathlib.Path | None = None
+    """The file that gets the command's output in place of ours."""
+
+
+NOTHING = Showing()
+
+
+class Scene:
+    """A context manager around a recording: nothing at all, a relay, a live view, or both."""
+
+    def __init__(self, showing: Showing, view: View, heed: Callable[[str], None] | None) -> None:
+        """Show a run as ``view`` says; ``heed`` is called with each line of output, where somebody wants them."""
+        self._showing = showing
+        self._view = view
+        self._heed = heed
+        self._captured = -1
+        self._relay: Relay | None = None
+        self._companion: Companion | None = None
+        self._stack = contextlib.ExitStack()
+
+    @property
+    def outputs(self) -> tuple[int | None, int | None]:
+        """What the command is to have as standard output and error; None for ours."""
+        if self._relay is not None:
+            return self._relay.outputs
+        return (None, None) if self._captured < 0 else (self._captured, self._captured)
+
+    def __enter__(self) -> Self:
+        """Open what output goes to. Raises UsageError when it cannot be captured, OSError when there is no terminal."""
+        with self._stack:
+            self._open_capture()
+            if self._showing.live:
+                from nncftools.live.companion import Companion
+
+                companion = Companion(
+                    _STANDARD_ERROR,
+                    look_of(self._view, sys.stderr.encoding),
+                    alone=self._captured >= 0,
+                    resized=self._resize,
+                )
+                self._companion = self._stack.enter_context(companion)
+            draws = self._companion is not None and self._companion.draws and self._captured < 0
+            if self._heed is not None or draws:
+                from nncftools.cli.relay import Relay
+
+                relay = Relay(
+                    self._heed,
+                    self._put if draws or self._captured >= 0 else None,
+                    only_terminals=self._heed is None,
+                    only_pipes=self._captured >= 0,
+                )
+                self._relay = self._stack.enter_context(relay)
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._stack.close()
+
+    def begin(self, journal: pathlib.Path) -> None:
+        """Begin to pass on and to draw, once the command has been started."""
+        if self._relay is not None:
+            self._relay.start()
+        if self._companion is not None:
+            self._companion.follow(journal)
+
+    def _open_capture(self) -> None:
+        path = self._showing.capture
+        if path is None:
+            return
+        try:
+            self._captured = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise UsageError(f"option --capture: cannot write {str(path)!r}: {error.strerror}") from error
+        self._stack.callback(os.close, self._captured)
+
+    def _put(self, descriptor: int, data: bytes) -> None:
+        stage = None if self._companion is None else self._companion.stage
+        if self._captured < 0 and stage is not None and os.isatty(descriptor):
+            stage.take(data)
+            return
+        to = descriptor if self._captured < 0 else self._captured
+        while data:
+            data = data[os.write(to, data) :]
+
+    def _resize(self) -> None:
+        if self._relay is not None:
+            self._relay.resize()
+
+
+def look_of(view: View, encoding: str | None, state: str = "recording") -> Look:
+    """Return the look that a stream of this encoding can show."""
+    from nncftools.live.look import Look
+
+    return Look(
+        metrics=view.metrics,
+        unit=view.unit,
+        unicode=(encoding or "ascii").lower().replace("-", "").startswith("utf"),
+        colour=not os.environ.get("NO_COLOR"),
+        state=state,
+    )

@@ -1,0 +1,230 @@
+"""``nncf-tools watch``: look at a recording that runs elsewhere, or at a running process."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import platform
+import re
+import tempfile
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nncftools.cli import options
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nncftools.live.follower import Follower
+
+EXAMPLES = """\b
+Examples:
+  nncf-tools watch
+  nncf-tools watch memory_logs/2026-11-21_09-30-00_python
+  nncf-tools watch run.journal.jsonl
+  nncf-tools watch --pid 4711
+
+\b
+Keys: q quit, space pause, m metric, + and - zoom, l processes. The recording is
+not disturbed by being watched, nor by the end of it."""
+
+_SESSION_ENDING = r"(\.json)?(\.gz)?$"
+_SAVING_S = 10.0
+_PATIENCE_S = 2.0
+
+Session = Annotated[
+    pathlib.Path | None,
+    typer.Argument(
+        metavar="SESSION",
+        show_default=False,
+        help="A session, its journal, or a folder of them. Default: the newest recording that runs in memory_logs.",
+    ),
+]
+Pid = Annotated[int | None, typer.Option("--pid", min=1, metavar="PID", help="Watch a running process instead.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command(name="watch", short_help="Follow a recording while it runs.", epilog=EXAMPLES)(watch)
+
+
+def watch(
+    path: Session = None,
+    *,
+    pid: Pid = None,
+    types: options.Types = None,
+    interval: options.Interval = 0.1,
+    unit: options.Unit = MemoryUnit.MiB,
+) -> int:
+    """Follow a recording of another terminal, a job or a CI runner until it ends, then show its summary."""
+    from nncftools.live.fullscreen import Ended
+
+    if pid is not None and path is not None:
+        raise UsageError("option --pid: either a session or --pid, not both")
+    try:
+        if pid is not None:
+            return _watch_process(pid, types, interval, unit)
+        return _watch_recording(path, types, unit)
+    except Ended as ended:
+        return ended.status
+    except KeyboardInterrupt:
+        return 130
+
+
+def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: MemoryUnit) -> int:
+    from nncftools.cli import destination, screen
+    from nncftools.files import is_locked
+
+    journal = _journal(path)
+    if journal is None or not is_locked(journal):
+        if path is None:
+            message = (
+                f"no recording runs under {str(options.DEFAULT_LOG_DIR)!r}; `nncf-tools report` shows the last one"
+            )
+            raise NncfToolsError(message)
+        found = journal or (destination.newest_session(path) if path.is_dir() else path)
+        _summary(found, types, unit, "This recording has ended.")
+        return 0
+    with _followed(journal) as follower:
+        if not _show(follower, types, unit):
+            screen.put("The recording goes on.\n")
+            return 0
+        if follower.error is not None:
+            raise NncfToolsError(f"nothing was recorded: {follower.error}")
+    _summary(_saved(journal), types, unit, "")
+    return 0
+
+
+def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
+    """Return the journal that is meant: of a folder, the newest that is written to. Raises NncfToolsError."""
+    from nncftools.cli import destination
+    from nncftools.files import is_locked
+
+    if path is not None and not path.is_dir():
+        if path.name.endswith(destination.JOURNAL_ENDING):
+            return path
+        journal = path.with_name(re.sub(_SESSION_ENDING, "", path.name) + destination.JOURNAL_ENDING)
+        return journal if journal.exists() else None
+    folder = path or options.DEFAULT_LOG_DIR
+    patterns = (f"*{destination.JOURNAL_ENDING}", f"*/*{destination.JOURNAL_ENDING}")
+    running = {
+        journal
+        for pattern in patterns
+        for journal in folder.glob(pattern)
+        if destination.LATEST not in journal.parts[:-1] and is_locked(journal)
+    }
+    return max(running, key=lambda journal: journal.stat().st_mtime_ns, default=None)
+
+
+@contextlib.contextmanager
+def _followed(journal: pathlib.Path) -> Iterator[Follower]:
+    from nncftools.live.follower import Follower
+
+    try:
+        follower = Follower(journal)
+    except OSError as error:
+        raise NncfToolsError(f"{journal}: cannot be read: {error.strerror or error}") from error
+    with follower:
+        yield follower
+
+
+class _Recording:
+    """A recording that goes on, as the source of a view."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self.run = follower.run
+
+    def step(self, _passed_s: float) -> bool:
+        """Read on; return whether more is to come."""
+        lives = self._follower.recorder_lives()
+        self._follower.read()
+        return lives and not self.run.ended
+
+
+def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool:
+    """Show a recording; return whether it has ended."""
+    import sys
+
+    from nncftools.cli import screen
+    from nncftools.cli.showing import look_of
+    from nncftools.live import figures, viewer
+    from nncftools.render.view import View
+
+    follower.read()
+    metrics = options.memory_types(types, follower.run.facts.columns, ()) if types else []
+    look = look_of(View(metrics, unit), sys.stdout.encoding, "recording")
+    here = figures.Machine(is_here=follower.run.facts.host.name == platform.node())
+    source = _Recording(follower)
+    if viewer.can_draw(sys.stdout.fileno()):
+        return viewer.show(source, look, here, sys.stdout.fileno(), stays=False)
+    viewer.tell(source, look, here, screen.put)
+    return True
+
+
+def _saved(journal: pathlib.Path) -> pathlib.Path:
+    """Return the session that the recorder makes of its journal, once it is there, else the journal."""
+    from nncftools.cli import destination
+
+    name = journal.name.removesuffix(destination.JOURNAL_ENDING)
+    candidates = [journal.with_name(name + ending) for ending in (".json", ".json.gz", "")]
+    deadline = time.monotonic() + _SAVING_S
+    patience = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        found = next((path for path in candidates if path.exists()), None)
+        if not journal.exists() and found is not None:
+            return found
+        if time.monotonic() > patience and journal.exists():
+            return journal
+        time.sleep(0.05)
+    return journal
+
+
+def _summary(path: pathlib.Path, types: list[str] | None, unit: MemoryUnit, first: str) -> None:
+    from nncftools.cli import opening, screen
+    from nncftools.metrics import MEMORY_METRICS
+    from nncftools.render import text
+    from nncftools.render.view import View
+
+    session = opening.opened(path, options.DEFAULT_LOG_DIR)
+    available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
+    view = View(options.memory_types(types, available), unit)
+    if first:
+        screen.put(f"{first}\n\n")
+    screen.put(text.report(session, view))
+
+
+def _watch_process(pid: int, types: list[str] | None, interval: float, unit: MemoryUnit) -> int:
+    """Record a process into a folder that is gone afterwards, and show it."""
+    from nncftools.cli import planning, recording
+    from nncftools.sampler import client
+
+    metrics, others = planning.columns(types, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
+    planning.target([], pid, shell=False)
+    plan = planning.plan(
+        [],
+        [*metrics, *others],
+        pid=pid,
+        interval=interval,
+        duration=None,
+        children=True,
+        wait_all=False,
+        per_process=False,
+        max_samples=options.DEFAULT_MAX_SAMPLES,
+        source=options.DEFAULT_SOURCE,
+    )
+    with tempfile.TemporaryDirectory(prefix="nncf-tools-") as folder:
+        journal = pathlib.Path(folder, "session.journal.jsonl")
+        with client.Sampler(recording.facts("", []), plan, journal) as sampler:
+            try:
+                with _followed(journal) as follower:
+                    _show(follower, types, unit)
+            finally:
+                sampler.stop()
+                sampler.wait()
+        _summary(journal, types, unit, "")
+    return 0

@@ -1,0 +1,69 @@
+"""How somebody wants to see a run, and what the keys change of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from nncftools.metrics import MEMORY_METRICS
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+KEYS = "q quit   space pause   m metric   + - zoom   l processes"
+_OWN = ("rss", "pss", "uss", "anon", "file", "shmem", "swap")
+"""Metrics of the run, which fit one axis; those of the machine and address space have another scale."""
+_MOST_TOGETHER = 4
+_DEEPEST = 6
+
+
+@dataclass(frozen=True)
+class Look:
+    """The choices of a viewer."""
+
+    metrics: Sequence[str] = ()
+    """Memory metrics asked for; empty: those that were recorded."""
+    unit: MemoryUnit = MemoryUnit.MiB
+    unicode: bool = True
+    colour: bool = True
+    choice: int = 0
+    """Which of ``charts``."""
+    zoom: int = 0
+    """Shows the last 1 / 2 ** zoom of the run."""
+    paused: bool = False
+    listing: bool = False
+    """Whether the processes take the place of the chart."""
+    keys: bool = False
+    """Whether keys are heeded, and to be named."""
+    state: str = ""
+    """What to call what goes on: ``recording``, ``replay x10``."""
+
+    def charts(self, columns: Sequence[str]) -> list[list[str]]:
+        """Return what can be charted: the metrics of the run on one axis, then every metric for itself."""
+        here = [name for name in columns if name in MEMORY_METRICS]
+        asked = [name for name in self.metrics if name in here] or here
+        together = [name for name in asked if name in _OWN][:_MOST_TOGETHER]
+        alone = [[name] for name in (*asked, *(name for name in here if name not in asked))]
+        return [together, *alone] if len(together) > 1 else alone
+
+    def chart(self, columns: Sequence[str]) -> list[str]:
+        """Return the metrics that are charted."""
+        charts = self.charts(columns)
+        return charts[self.choice % len(charts)] if charts else []
+
+
+def after(look: Look, key: str) -> Look:
+    """Return the look after a key was pressed; keys that mean nothing change nothing."""
+    match key:
+        case " " | "p":
+            return replace(look, paused=not look.paused)
+        case "m":
+            return replace(look, choice=look.choice + 1)
+        case "+" | "=":
+            return replace(look, zoom=min(_DEEPEST, look.zoom + 1))
+        case "-" | "_":
+            return replace(look, zoom=max(0, look.zoom - 1))
+        case "l":
+            return replace(look, listing=not look.listing)
+    return look

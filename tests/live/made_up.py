@@ -1,0 +1,25 @@
+"""Runs made up for the live view."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nncftools.live.run import Facts, Run
+from nncftools.session.model import Host
+
+MIB = 2**20
+
+
+def run(seconds: float = 100.0, step_s: float = 0.1, memory: int | None = 8 << 30) -> Run:
+    """Return a run whose RSS rises by 1 MiB a second, with one core busy."""
+    columns = ["rss", "anon", "system", "cpu_user", "cpu_system", "read_bytes", "write_bytes", "processes"]
+    made = Run(Facts("work --fast", columns, step_s, Host(name="box", memory=memory)))
+    time_s = np.arange(0.0, seconds, step_s)
+    rss = (100 + time_s) * MIB
+    zero = np.zeros(len(time_s))
+    rows = [rss, rss / 2, rss + (2 << 30), time_s * 0.75, time_s * 0.25, zero, time_s * MIB, zero + 2]
+    made.take_rows(time_s, np.stack(rows, axis=1))
+    for number in range(8):
+        made.take_process({"id": number, "pid": 1000 + number, "name": f"worker-{number}"})
+        made.processes[number].rss = (8 - number) * MIB
+    return made
