@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -83,10 +83,16 @@ class Phase:
 
 def phases(session: Session) -> list[Phase]:
     """Return the operations of a session in the order of their starts."""
+    if not session.marks:  # no column has to be parsed
+        return []
     marks = in_order(session.marks)
     columns = {name: _Column(session, name) for name in _COLUMNS}
     peak_s = _peak_s(session)
-    return [_phase(columns, mark, end_s, peak_s) for mark, end_s in zip(marks, ends(marks, session), strict=True)]
+    found = [_phase(columns, mark, end_s, peak_s) for mark, end_s in zip(marks, ends(marks, session), strict=True)]
+    if peak_s is None or any(phase.has_peak for phase in found):
+        return found
+    rss = columns["rss"]
+    return [replace(phase, has_peak=rss.is_taken_for(phase.end_s, peak_s)) for phase in found]
 
 
 def unmarked(session: Session, shortest_s: float) -> list[Phase]:
@@ -206,11 +212,16 @@ class _Column:
     def largest(self, start_s: float, end_s: float) -> float | None:
         """Return the largest value between two moments, that of a sample taken for the latter included."""
         after = bisect_right(self.times, end_s)
-        if 0 < after < len(self.times) and self._is_taken_for(end_s, after):
+        if 0 < after < len(self.times) and self._follows_at_once(end_s, after):
             after += 1
         return max(self.values[bisect_left(self.times, start_s) : after], default=None)
 
-    def _is_taken_for(self, at_s: float, after: int) -> bool:
+    def is_taken_for(self, at_s: float, sample_s: float) -> bool:
+        """Return whether the sample at ``sample_s`` was taken because of a mark at ``at_s``."""
+        after = bisect_right(self.times, at_s)
+        return 0 < after < len(self.times) and self.times[after] == sample_s and self._follows_at_once(at_s, after)
+
+    def _follows_at_once(self, at_s: float, after: int) -> bool:
         """Return whether the sample at place ``after``, the first after a moment, was taken because of it."""
         return self.times[after] - at_s <= _TAKEN_FOR_IT * (self.times[after] - self.times[after - 1])
 
@@ -235,7 +246,7 @@ class _Column:
         after = bisect_left(times, at_s)
         if after in {0, len(times)}:
             return values[min(after, len(times) - 1)]
-        if self._is_taken_for(at_s, after):
+        if self._follows_at_once(at_s, after):
             return values[after]
         share = (at_s - times[after - 1]) / (times[after] - times[after - 1])
         return values[after - 1] + share * (values[after] - values[after - 1])

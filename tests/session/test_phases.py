@@ -91,6 +91,7 @@ def test_peak_in_the_sample_taken_for_the_end() -> None:
     (phase,) = marked(mark("a", 0.1, end_s=0.48)).phases
 
     assert phase.rss_peak == mib(300)[0]
+    assert phase.has_peak
 
 
 def test_which_holds_the_peak() -> None:
