@@ -8,6 +8,7 @@ import typer
 
 from nncftools import __version__
 from nncftools.cli import (
+    compare,
     from_lm_eval,
     mark,
     metrics,
@@ -38,6 +39,7 @@ mark.register(app)
 watch.register(app)
 replay.register(app)
 report.register(app)
+compare.register(app)
 metrics.register(app)
 schema.register(app)
 viz_compression.register(app)

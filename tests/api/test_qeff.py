@@ -27,19 +27,19 @@ def profiler(tmp_path_factory: pytest.TempPathFactory) -> QEffMemoryProfiler:
     of.start_monitoring()
     of.mark_operation("Model Loading")
     held = touch(60)
-    time.sleep(0.05)
+    time.sleep(0.2)
     del held
-    time.sleep(0.05)
+    time.sleep(0.2)
     of.mark_operation("Export")
-    time.sleep(0.05)
+    time.sleep(0.2)
     kept = touch(20)
-    time.sleep(0.05)
+    time.sleep(0.2)
     of.mark_segment("Export")
-    time.sleep(0.05)
+    time.sleep(0.2)
     file = pathlib.Path(of.output_file).with_name("written")
     script = f"f = open({str(file)!r}, 'wb'); f.write(b'x' * (8 << 20)); f.flush(); import os; os.fsync(f.fileno())"
     subprocess.run([sys.executable, "-S", "-c", script], check=True)
-    time.sleep(0.05)
+    time.sleep(0.2)
     of.stop_monitoring()
     del kept
     return of
