@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options, planning
+from nncftools.cli import limits, options, planning
+from nncftools.cli.showing import Showing
+from nncftools.errors import UsageError
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nncftools.cli.destination import Destination
 
 EXAMPLES = """\b
@@ -21,6 +25,8 @@ Examples:
   nncf-tools monitor --output run.json --plot --unit GiB ./compress.sh
   nncf-tools monitor --shell 'python a.py | tee log.txt'
   nncf-tools monitor --pid 4711 --duration 60
+  nncf-tools monitor --max-memory 24GiB --on-limit kill python export.py
+  nncf-tools monitor --repeat 5 --output old.json python export.py
 
 \b
 The exit status is the command's: 128 + N when signal N killed it, 127 when it
@@ -34,6 +40,11 @@ Pid = Annotated[int | None, typer.Option("--pid", min=1, metavar="PID", help="At
 Duration = Annotated[
     float | None,
     typer.Option("--duration", metavar="SECONDS", help="Stop recording after this time; the command goes on."),
+]
+
+Repeat = Annotated[
+    int,
+    typer.Option("--repeat", min=1, metavar="N", help="Run it N times, into N sessions (-1, -2, …) to compare."),
 ]
 
 
@@ -58,9 +69,14 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     from_zero: options.FromZero = False,
     plot: Plot = None,
     quiet: options.Quiet = False,
+    live: options.Live = False,
+    capture: options.Capture = None,
     name: options.Name = "",
     pid: Pid = None,
     duration: Duration = None,
+    max_memory: limits.MaxMemory = None,
+    on_limit: limits.OnLimit = limits.ACTIONS[0],
+    repeat: Repeat = 1,
     no_children: options.NoChildren = False,
     wait_all: options.WaitAll = False,
     per_process: options.PerProcess = False,
@@ -72,6 +88,10 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     """Record memory, CPU and disk I/O of a command and all its descendants."""
     metrics, others = planning.columns(types, source, options.DEFAULT_TYPES)
     argv = planning.target(words or [], pid, shell=shell)
+    capture = options.checked_capture(capture, live=live and pid is None, force=force)
+    if repeat > 1 and (pid is not None or capture is not None):
+        raise UsageError(f"option --repeat: not with {'--capture' if pid is None else '--pid'}")
+    limit = limits.limit(max_memory, on_limit)
     plan = planning.plan(
         argv,
         [*metrics, *others],
@@ -84,14 +104,24 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         max_samples=max_samples,
         source=source,
     )
-    from nncftools.cli import destination, recording
+    if limit is not None:
+        plan = limits.with_limit(plan, limit)
+    from nncftools.cli import destination, recording, repeating
 
     zeros = (True,) if from_zero else (False, True)
-    place: Destination
+    suffixes = repeating.suffixes(repeat)
+    places: Iterable[Destination]
     if output is not None:
-        place = destination.at_file(output, metrics, zeros, plot=bool(plot), force=force)
+        files = [repeating.numbered(output, suffix) for suffix in suffixes]
+        places = [destination.at_file(file, metrics, zeros, plot=bool(plot), force=force) for file in files]
     else:
         run_name = name or (pathlib.Path(argv[0]).name if argv else f"pid-{pid}")
-        place = destination.new_folder(log_dir, run_name, metrics, zeros, plot=plot is not False)
+        names = [f"{run_name}{suffix}" for suffix in suffixes]
+        places = (destination.new_folder(log_dir, of, metrics, zeros, plot=plot is not False) for of in names)
     view = View(metrics=metrics, unit=unit, from_zero=from_zero)
-    return recording.record(plan, recording.facts(name, argv), place, view, quiet=quiet)
+    showing = Showing(live, capture)
+
+    def record(place: Destination) -> int:
+        return recording.record(plan, recording.facts(name, argv), place, view, quiet=quiet, showing=showing)
+
+    return repeating.repeat(repeat, places, record, view, quiet=quiet)

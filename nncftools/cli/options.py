@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nncftools.cli import candidates
 from nncftools.errors import UsageError
 from nncftools.metrics import MEMORY_METRICS
 from nncftools.units import MemoryUnit
@@ -30,6 +31,7 @@ Words = Annotated[
     typer.Argument(
         metavar="COMMAND [ARGUMENT]",
         show_default=False,
+        autocompletion=candidates.programs,
         help="The command, argument for argument; it keeps terminal, folder and environment.",
     ),
 ]
@@ -59,12 +61,19 @@ MaxSamples = Annotated[
 Depth = Annotated[int, typer.Option("--depth", min=1, metavar="N", help="Levels of operations to show.")]
 Shell = Annotated[bool, typer.Option("--shell", help="Run one quoted string through the shell.")]
 
+Live = Annotated[bool, typer.Option("--live", help="Show memory, CPU and operations while the command runs.")]
+Capture = Annotated[
+    pathlib.Path | None,
+    typer.Option("--capture", metavar="FILE", help="With --live: the command's output goes to this file instead."),
+]
+
 Types = Annotated[
     list[str] | None,
     typer.Option(
         "--type",
         "-t",
         metavar="METRIC",
+        autocompletion=candidates.memory_types,
         help=f"Memory to show: {', '.join(MEMORY_METRICS)}, or all; repeatable. Default: {', '.join(DEFAULT_TYPES)}.",
     ),
 ]
@@ -112,3 +121,14 @@ def check_source(source: str) -> None:
     """Raise UsageError when there is no such source of figures."""
     if source not in SOURCES:
         raise UsageError(f"option --source: {source!r} is not one of {', '.join(SOURCES)}")
+
+
+def checked_capture(capture: pathlib.Path | None, *, live: bool, force: bool) -> pathlib.Path | None:
+    """Return the file that the command's output goes to; raise UsageError when that cannot be."""
+    if capture is None:
+        return None
+    from nncftools.cli import destination
+
+    if not live:
+        raise UsageError("option --capture: only with --live and a command; without a view, use `> FILE`")
+    return destination.replaceable("--capture", capture, force=force)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nncftools.cli import options, planning
+from nncftools.cli.showing import Showing
 from nncftools.errors import UsageError
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit
@@ -76,6 +77,8 @@ def profile(  # noqa: PLR0913 — one parameter per option
     log_dir: options.LogDir = options.DEFAULT_LOG_DIR,
     plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Draw the picture.")] = True,
     quiet: options.Quiet = False,
+    live: options.Live = False,
+    capture: options.Capture = None,
     name: options.Name = "",
     no_children: options.NoChildren = False,
     wait_all: options.WaitAll = False,
@@ -90,6 +93,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
     calls = _calls(mark_call or [], no_auto=no_auto)
     patterns = [_pattern(text) for text in mark_on or []]
     argv = planning.target(words or [], None, shell=shell)
+    capture = options.checked_capture(capture, live=live, force=force)
     plan = planning.plan(
         argv,
         [*metrics, *others],
@@ -111,7 +115,10 @@ def profile(  # noqa: PLR0913 — one parameter per option
     place = destination.with_profile(place, plot=plot, force=force)
     marking = recording.Marking(calls, _naming(patterns) if patterns else None)
     view = View(metrics=metrics, unit=unit, depth=depth)
-    return recording.record(plan, recording.facts(name, argv), place, view, quiet=quiet, marking=marking)
+    showing = Showing(live, capture)
+    return recording.record(
+        plan, recording.facts(name, argv), place, view, quiet=quiet, marking=marking, showing=showing
+    )
 
 
 def _calls(asked: list[str], *, no_auto: bool) -> list[Call] | None:

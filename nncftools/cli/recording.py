@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nncftools import __version__
 from nncftools.cli import screen
+from nncftools.cli.showing import NOTHING, Scene, Showing
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.marks.line import VARIABLE
 from nncftools.render import memory_log
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nncftools.cli.destination import Destination
-    from nncftools.cli.relay import Relay
     from nncftools.marks.calls import Call
     from nncftools.sampler.plan import Plan
     from nncftools.session.model import Session
@@ -59,12 +59,14 @@ def record(  # noqa: PLR0913 — what to record, where to leave it and how to sh
     *,
     quiet: bool,
     marking: Marking = Marking(),
+    showing: Showing = NOTHING,
 ) -> int:
     """Record, write the files and show the summary; return the exit status to end with.
 
     Raises NncfToolsError; its status is the command's, if that failed.
     """
-    session, status = _session(plan, begin, place, marking)
+    scene = Scene(showing, view, None if marking.on is None else _heeding(place.marks, marking.on))
+    session, status = _session(plan, begin, place, marking, scene)
     try:
         _save(session, place)
         if not quiet:
@@ -92,24 +94,27 @@ def _folder() -> str:
         return ""
 
 
-def _session(plan: Plan, begin: dict[str, Any], place: Destination, marking: Marking) -> tuple[Session, int]:
+def _session(
+    plan: Plan, begin: dict[str, Any], place: Destination, marking: Marking, scene: Scene
+) -> tuple[Session, int]:
     """Run the recording; return the session and the exit status to end with."""
     log = str(place.marks.absolute())
     with contextlib.ExitStack() as stack:
         try:
-            relay = None if marking.on is None else stack.enter_context(_relay(log, marking.on))
+            stack.enter_context(scene)
             place.marks.touch(exist_ok=False)
-            outputs = (None, None) if relay is None else relay.outputs
             environment = _environment(place.marks, marking)
-            sampler = client.Sampler(begin, {**plan, "marks": log}, place.journal, environment, outputs)
+            sampler = client.Sampler(begin, {**plan, "marks": log}, place.journal, environment, scene.outputs)
         except OSError as error:
             place.marks.unlink(missing_ok=True)
             option = "--output" if place.folder is None else "--log-dir"
             raise UsageError(f"option {option}: cannot write {str(place.journal)!r}: {error.strerror}") from error
+        except NncfToolsError:
+            place.abandon()
+            raise
         try:
             with sampler:
-                if relay is not None:
-                    relay.start()
+                scene.begin(place.journal)
                 from nncftools.session import journal, model
 
                 ending = sampler.wait()
@@ -141,18 +146,19 @@ def _environment(log: pathlib.Path, marking: Marking) -> dict[str, str]:
     return calls.environment(log, marking.automatic)
 
 
-def _relay(log: str, name_of: Callable[[str], str | None]) -> Relay:
-    """Return what passes the command's output on and marks the operations that its lines begin."""
-    from nncftools.cli.relay import Relay
+def _heeding(log: pathlib.Path, name_of: Callable[[str], str | None]) -> Callable[[str], None]:
+    """Return what marks the operations that lines of the command's output begin."""
     from nncftools.marks.operations import mark_from_outside
+
+    path = str(log.absolute())
 
     def heed(text: str) -> None:
         name = name_of(text)
         if name is not None:
             with contextlib.suppress(OSError):
-                mark_from_outside(log, name, "output")
+                mark_from_outside(path, name, "output")
 
-    return Relay(heed)
+    return heed
 
 
 def _take_marks(session: Session, place: Destination, *, automatic: bool) -> None:
@@ -201,7 +207,7 @@ def _write_beside(session: Session, place: Destination, view: View) -> None:
         if place.panels is not None:
             from nncftools.render import panels
 
-            panels.draw(session, view, place.panels, depth=view.depth)
+            panels.draw(session, view, place.panels)
     except Exception as error:  # matplotlib fails in many ways where its set-up is broken
         message = f"the session is written to {place.session}, but not all beside it: {error}"
         raise NncfToolsError(message) from error

@@ -25,9 +25,25 @@ _STANDARD = (1, 2)
 class Relay:
     """Passes standard output and error on until their last writer has closed them, as a pipe to ``tee`` would."""
 
-    def __init__(self, heed: Callable[[str], None]) -> None:
-        """Have ``heed`` called, in threads, with each line without colours; a progress bar's states are lines, too."""
+    def __init__(
+        self,
+        heed: Callable[[str], None] | None = None,
+        put: Callable[[int, bytes], None] | None = None,
+        *,
+        only_terminals: bool = False,
+        only_pipes: bool = False,
+    ) -> None:
+        """Have ``heed`` called, in threads, with each line without colours; a progress bar's states are lines, too.
+
+        Output goes to ``put``, with the descriptor of ours that it was meant for, or else there. With
+        ``only_terminals`` what is none stays the command's own; with ``only_pipes`` the command finds no terminal.
+        """
         self._heed = heed
+        self._put = put or _write_all
+        self._only_terminals = only_terminals
+        self._only_pipes = only_pipes
+        self._terminals: dict[int, int] = {}
+        """The outer ends of those made, and the descriptors that they stand for."""
         self._inner: dict[int, int] = {}
         """By descriptor of ours: what the command writes to in its place."""
         self._threads: list[threading.Thread] = []
@@ -40,15 +56,25 @@ class Relay:
     def __enter__(self) -> Self:
         """Make the pipes or terminals. Raises OSError."""
         opened = [descriptor for descriptor in _STANDARD if _is_open(descriptor)]
+        if self._only_terminals:
+            opened = list(filter(os.isatty, opened))
         same = len(opened) == len(_STANDARD) and os.path.sameopenfile(*opened)
         for descriptor in opened:
             if same and self._inner:
                 self._inner[descriptor] = self._inner[1]
                 continue
-            outer, inner = _terminal(descriptor) if os.isatty(descriptor) else os.pipe()
+            is_terminal = os.isatty(descriptor) and not self._only_pipes
+            outer, inner = _terminal(descriptor) if is_terminal else os.pipe()
+            if is_terminal:
+                self._terminals[outer] = descriptor
             self._inner[descriptor] = inner
             self._threads.append(threading.Thread(target=self._pass_on, args=(outer, descriptor), daemon=True))
         return self
+
+    def resize(self) -> None:
+        """Give the command's terminals the size that ours have now."""
+        for outer, descriptor in list(self._terminals.items()):
+            _fit(outer, descriptor)
 
     def start(self) -> None:
         """Pass on, once the command has its ends: ours are closed, so that the last writer's close is the end."""
@@ -68,17 +94,20 @@ class Relay:
             OSError
         ):  # EIO: the last writer has closed; EPIPE: nobody reads ours, nor need they write
             while chunk := os.read(outer, _CHUNK):
-                _write_all(descriptor, chunk)
+                self._put(descriptor, chunk)
+                if self._heed is None:
+                    continue
                 *lines, rest = _LINE_END.split(rest + chunk)
                 for line in lines:
                     self._tell(line)
                 rest = rest[-_LONGEST_LINE:]
         self._tell(rest)
+        self._terminals.pop(outer, None)
         os.close(outer)
 
     def _tell(self, line: bytes) -> None:
         text = _ESCAPES.sub(b"", line).decode(errors="replace").strip()
-        if text:
+        if text and self._heed is not None:
             self._heed(text)
 
 
@@ -92,14 +121,19 @@ def _is_open(descriptor: int) -> bool:
 
 def _terminal(like: int) -> tuple[int, int]:
     """Return both ends of a new terminal of the size of an old one, which changes nothing in what passes."""
-    import termios
     import tty
 
     outer, inner = os.openpty()
     tty.setraw(inner)
-    with contextlib.suppress(OSError):
-        termios.tcsetwinsize(inner, termios.tcgetwinsize(like))
+    _fit(inner, like)
     return outer, inner
+
+
+def _fit(terminal: int, like: int) -> None:
+    import termios
+
+    with contextlib.suppress(OSError, termios.error):
+        termios.tcsetwinsize(terminal, termios.tcgetwinsize(like))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

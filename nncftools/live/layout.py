@@ -113,10 +113,10 @@ class Drawing:
         """Return chart, operations and rates, drawn anew if they have changed and it costs no more than its share."""
         shown = picture.window(run, look, width)
         spans = run.operations.outermost(run.latest_s)
-        form = look, width, height, bool(spans)
+        form = look, width, height, bool(spans), run.ended
         halves = (shown.end_s - shown.begin_s) / shown.columns / 2
         tops = [top.value for top in run.tops.values()]
-        state = int(shown.end_s / halves), len(spans), spans[-1:], tops, run.ended
+        state = int(shown.end_s / halves), len(spans), spans[-1:], tops
         now_s = time.monotonic()
         if self._form != form or (self._state != state and now_s >= self._after_s):
             begin_cpu_s = time.thread_time()

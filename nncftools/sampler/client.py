@@ -186,6 +186,11 @@ class Sampler:
                 with contextlib.suppress(OSError):
                     os.kill(pid, number)
 
+    def stop(self) -> None:
+        """End a recording that is attached to a process."""
+        assert self._process is not None
+        self._process.terminate()
+
     def wait(self) -> Ending:
         """Wait for the end of the recording.
 

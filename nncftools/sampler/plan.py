@@ -4,7 +4,15 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypedDict
+    from typing import NotRequired, TypedDict
+
+    class MemoryLimit(TypedDict):
+        """The most that the processes may hold together, and what is done when they hold more."""
+
+        rss: int
+        """In bytes."""
+        action: str
+        """``warn`` or ``kill``."""
 
     class Plan(TypedDict):
         """What to run or to attach to, and what to read of it how often."""
@@ -31,6 +39,8 @@ if TYPE_CHECKING:
         """The file that marks are appended to: each is answered by a sample."""
         channel: list[int] | None
         """For a recording of its own starter: a descriptor to be told to stop, and one to tell of the first sample."""
+        limit: NotRequired[MemoryLimit | None]
+        """Compared with the column ``rss`` at each sample."""
         source: str
         """Where figures come from: ``proc`` or ``psutil``."""
         signal_mask: list[int]

@@ -179,6 +179,12 @@ class ProcSource:
         self._look(now_s)
         return not any(_runs(process) for process in self._tree.processes)
 
+    def alive(self, now_s: float) -> list[int]:
+        """Return the PIDs of the processes that run."""
+        self.account(now_s)
+        self._look(now_s)
+        return [process.pid for process in self._tree.processes if _runs(process)]
+
     def close(self, now_s: float) -> None:
         """Tell the last figures of all processes; those that still run have no end."""
         self._look(now_s)

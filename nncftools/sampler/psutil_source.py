@@ -125,6 +125,12 @@ class PsutilSource:
             self._look(process, now_s)
         return not any(_is_alive(seen.process) for seen in self._alive.values())
 
+    def alive(self, now_s: float) -> list[int]:
+        """Return the PIDs of the processes that run."""
+        for process in self._find():
+            self._look(process, now_s)
+        return [seen.process.pid for seen in self._alive.values() if _is_alive(seen.process)]
+
     def totals(self) -> Sequence[float | None]:
         """Return one value per column: the counters' totals as far as they were seen; None for gauges."""
         return self._counters.only(self._row({}))

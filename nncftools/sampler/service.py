@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from nncftools.sampler.exits import Exits
+    from nncftools.sampler.limit import Limit
     from nncftools.sampler.mark_watch import MarkWatch
     from nncftools.sampler.plan import Plan
 
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
         def is_empty(self, now_s: float) -> bool:
             """Return whether no process of the tree is left."""
+
+        def alive(self, now_s: float) -> Sequence[int]:
+            """Return the PIDs of the processes that run."""
 
         def totals(self) -> Sequence[float | None]:
             """Return the counters' totals, None for gauges."""
@@ -104,6 +108,7 @@ class Recording:
         self._status: dict[str, int | None] | None = None
         self._figures: dict[str, object] | None = None
         self._over = False
+        self._left = False
         self._failed = False
         self._is_urgent = False
         self._passed_on_s = -_SAME_SIGNAL_S
@@ -111,6 +116,7 @@ class Recording:
         self._marks = _mark_watch(plan, self._sample_for_mark)
         self._exits = _exit_accounting(plan)
         self._source = _source(plan, journal.event, reaper, self._exits)
+        self._limit = _limit(plan, self._source, self._say)
         gauges = [place for place, name in enumerate(plan["columns"]) if METRICS[name].is_memory]
         self._thinner = Thinner(plan["max_samples"], gauges, journal.sample)
         self._loop = Loop(plan["interval_s"], plan["duration_s"])
@@ -157,6 +163,8 @@ class Recording:
     def _take(self, now_s: float) -> None:
         values = self._source.sample(now_s)
         self._thinner.add((now_s, values, self._source.each() if self._plan["per_process"] else {}))
+        if self._limit is not None:
+            self._limit.check(values[self._plan["columns"].index("rss")], now_s)
         self._journal.flush()
 
     def _sample(self, now_s: float) -> None:
@@ -167,6 +175,9 @@ class Recording:
     def _sleep(self, timeout_s: float | None) -> None:
         if self._exits is not None or (self._attached and not self._exit_watch):
             timeout_s = _LOOK_EVERY_S if timeout_s is None else min(timeout_s, _LOOK_EVERY_S)
+        remaining_s = None if self._limit is None else self._limit.remaining_s(self._loop.elapsed_s())
+        if remaining_s is not None:
+            timeout_s = remaining_s if timeout_s is None else min(timeout_s, remaining_s)
         told = [] if self._told is None else [self._told]
         marks = [] if self._marks is None else [self._marks.descriptor]
         self._ready = self._signals.sleep(timeout_s, [*self._exit_watch, *told, *marks])
@@ -181,9 +192,12 @@ class Recording:
             self._reap()
         for number in noted:
             self._heed(number)
-        if self._status is not None and not (self._plan["wait_all"] and self._has_descendants()):
-            self._over = True
-        if self._attached and (self._has_left() or self._told in self._ready or not self._loop.sampling):
+        waits = self._is_ending() or (self._plan["wait_all"] and not self._attached)
+        if self._attached:
+            ended = self._has_left() or self._told in self._ready or not self._loop.sampling
+        else:
+            ended = self._status is not None
+        if ended and not (waits and self._has_descendants()):
             self._over = True
         if self._figures is None and (self._over or not self._loop.sampling):
             self._protect(self._close)
@@ -195,6 +209,13 @@ class Recording:
             self._protect(self._source.ended, ended.pid, now_s, ended.status, ended.high_water_limit)
             if ended.pid == self._pid:
                 self._status = ended.status
+
+    def _is_ending(self) -> bool:
+        """Return whether processes are being ended because they held too much; what is due is done."""
+        if self._limit is None:
+            return False
+        self._protect(self._limit.enforce, self._loop.elapsed_s())
+        return self._limit.is_ending and not self._failed
 
     def _has_descendants(self) -> bool:
         return not self._failed and not self._source.is_empty(self._loop.elapsed_s())
@@ -214,9 +235,10 @@ class Recording:
 
     def _has_left(self) -> bool:
         """Return whether the process that we are attached to has ended."""
-        if self._exit_watch:
-            return self._exit_watch[0] in self._ready
-        return not target.is_running(self._pid)
+        if self._exit_watch and self._exit_watch[0] in self._ready:
+            self._left = True
+            os.close(self._exit_watch.pop())  # it stays readable, and would wake us for ever
+        return self._left or not (self._exit_watch or target.is_running(self._pid))
 
     def _close(self) -> None:
         """Take the figures that belong to the whole of the recording, at its end."""
@@ -256,8 +278,17 @@ class Recording:
             with contextlib.suppress(OSError):
                 self._journal.event("warning", text)
                 self._journal.flush()
-            with contextlib.suppress(OSError):
-                os.write(_STANDARD_ERROR, f"nncf-tools: {text}; the command goes on\n".encode())
+            _tell_user(f"{text}; the command goes on")
+
+    def _say(self, text: str) -> None:
+        """Warn the user now, and the readers of the session."""
+        self._journal.event("warning", text)
+        _tell_user(text)
+
+
+def _tell_user(text: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(_STANDARD_ERROR, f"nncf-tools: {text}\n".encode())
 
 
 def _detach() -> None:
@@ -301,6 +332,15 @@ def _mark_watch(plan: Plan, sample: Callable[[], None]) -> MarkWatch | None:
         return MarkWatch(plan["marks"], sample)
     except (OSError, AttributeError):  # not on Linux, or too many watches: phases then begin and end between samples
         return None
+
+
+def _limit(plan: Plan, source: Source, say: Callable[[str], None]) -> Limit | None:
+    limit = plan.get("limit")
+    if limit is None:
+        return None
+    from nncftools.sampler.limit import Limit
+
+    return Limit(limit, source.alive, say)
 
 
 def _source(plan: Plan, tell: Callable[[str, object], None], reaper: int | None, exits: Exits | None) -> Source:

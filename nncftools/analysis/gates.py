@@ -1,0 +1,179 @@
+"""Limits that a run must keep, as text: ``peak_rss>+5%`` fails when the peak rose by more than 5 %.
+
+METRIC[@OPERATION] followed by ``>`` or ``<``, an optional sign, a number and an optional unit. With a sign it is the
+change against BASE, in per cent or in the metric's unit; without, the figure of NEW itself.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from nncftools.analysis.comparison import FIGURES, Figure, unit_for
+from nncftools.errors import UsageError
+from nncftools.units import MemoryUnit, seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nncftools.analysis.comparison import Comparison, Difference, Values
+
+_OPTION = "option --fail-if"
+_PERCENT = "%"
+_GATE = re.compile(
+    r"(?P<metric>\w+)(?:@(?P<operation>.+))?\s*(?P<relation>[<>])\s*"
+    r"(?P<sign>[+-]?)\s*(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?P<unit>%|[A-Za-z]*)",
+    re.DOTALL,
+)
+_MEMORY_UNITS = {unit.value.casefold(): unit for unit in MemoryUnit}
+_UNITS = {
+    "B": {name: Fraction(unit.factor) for name, unit in _MEMORY_UNITS.items()},
+    "s": {"s": Fraction(1)},
+}
+_LISTED = 20
+_LONGEST = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """A limit; it fails when the figure is above it, or below when not ``above``."""
+
+    text: str
+    figure: Figure
+    operation: str | None
+    above: bool
+    limit: Fraction
+    """In bytes, seconds or per cent; with its sign."""
+    relative: bool
+    """Whether the limit is one of the change against BASE."""
+    percent: bool
+    unit: MemoryUnit | None = None
+    """That of a limit in memory, in which figures are told beside it."""
+
+    def fails(self, base: float, new: float) -> bool:
+        """Return whether the figure ``new`` is beyond the limit; exact, also at the limit itself."""
+        limit = self.limit
+        if self.percent:
+            limit = Fraction(base) * (1 + limit / 100)
+        elif self.relative:
+            limit = Fraction(base) + limit
+        return Fraction(new) > limit if self.above else Fraction(new) < limit
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a gate."""
+
+    gate: Gate
+    passed: bool
+    measured: str
+    """What was measured, for a reader."""
+
+
+def parsed(text: str) -> Gate:
+    """Return the gate that ``text`` means. Raises UsageError."""
+    found = _GATE.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+    if found is None:
+        expected = "METRIC or METRIC@OPERATION, > or <, a number and its unit expected"
+        examples = "'peak_rss>+5%', 'peak_rss@Export>8GiB' or 'duration>+10s'"
+        raise UsageError(f"{_OPTION}: {text[:_LONGEST]!r} cannot be read: {expected}, as in {examples}")
+    figure = FIGURES.get(found["metric"])
+    if figure is None:
+        raise UsageError(f"{_OPTION}: {text!r}: {found['metric']!r} is not one of {', '.join(FIGURES)}")
+    operation, unit = found["operation"], found["unit"]
+    percent = unit == _PERCENT
+    if percent and not found["sign"]:
+        either = f"+{found['number']}% or -{found['number']}%"
+        raise UsageError(f"{_OPTION}: {text!r}: a percentage is a change against BASE: {either} expected")
+    factors = _UNITS[figure.unit]
+    if unit and not percent and unit.casefold() not in factors:
+        names = "%, s" if figure.unit == "s" else f"%, {', '.join(MemoryUnit)}"
+        raise UsageError(f"{_OPTION}: {text!r}: the unit {unit!r} is not one of {names}")
+    factor = Fraction(1) if percent or not unit else factors[unit.casefold()]
+    return Gate(
+        text=text.strip(),
+        figure=figure,
+        operation=operation.strip() if operation is not None else None,
+        above=found["relation"] == ">",
+        limit=Fraction(found["number"]) * factor * (-1 if found["sign"] == "-" else 1),
+        relative=bool(found["sign"]),
+        percent=percent,
+        unit=None if percent or figure.unit == "s" else _MEMORY_UNITS.get(unit.casefold()),
+    )
+
+
+def judged(gate: Gate, comparison: Comparison) -> Verdict:
+    """Return whether NEW keeps the limit.
+
+    In groups a change is that of the medians, and a limit must be kept by every run. Raises UsageError when the figure
+    is not known where it is needed.
+    """
+    return _relative(gate, comparison) if gate.relative else _absolute(gate, comparison)
+
+
+def _relative(gate: Gate, comparison: Comparison) -> Verdict:
+    difference = _differences(gate, comparison).get(gate.figure.name)
+    if difference is None:
+        raise UsageError(_not_there(gate, "in both BASE and NEW", _differences(gate, comparison)))
+    base, new = difference.base.median, difference.new.median
+    percent = "" if difference.percent is None else f", {difference.percent:+,.2f}%"
+    text = _writer(gate, min(filter(None, (base, new)), default=0.0))
+    change = ("-" if difference.change < 0 else "+") + text(abs(difference.change))
+    said = f"{text(new)} against {text(base)} ({change}{percent})"
+    if comparison.is_of_groups:
+        said += f", medians of {len(difference.new.values)} and {len(difference.base.values)} runs"
+    return Verdict(gate, not gate.fails(base, new), said)
+
+
+def _absolute(gate: Gate, comparison: Comparison) -> Verdict:
+    runs = [run.figures if gate.operation is None else run.operations.get(gate.operation) for run in comparison.new]
+    values = [of[gate.figure.name].low for of in runs if of is not None and gate.figure.name in of]
+    if not values:
+        raise UsageError(_not_there(gate, "in NEW", _of_new(gate, comparison)))
+    worst = max(values) if gate.above else min(values)
+    said = _writer(gate, worst)(worst)
+    if len(comparison.new) > 1:
+        said += f", the {'largest' if gate.above else 'smallest'} of {len(values)} runs"
+    return Verdict(gate, not gate.fails(0.0, worst), said)
+
+
+def _differences(gate: Gate, comparison: Comparison) -> Mapping[str, Difference]:
+    if gate.operation is None:
+        return comparison.figures
+    found = next((one for one in comparison.operations if one.name == gate.operation), None)
+    if found is None or not (found.base_runs and found.new_runs):
+        there = [one.name for one in comparison.operations if one.base_runs and one.new_runs]
+        raise UsageError(_no_operation(gate, comparison, there, "in both BASE and NEW"))
+    return found.differences
+
+
+def _of_new(gate: Gate, comparison: Comparison) -> Values:
+    if gate.operation is None:
+        return {name: value for run in comparison.new for name, value in run.figures.items()}
+    having = [run.operations[gate.operation] for run in comparison.new if gate.operation in run.operations]
+    if not having:
+        there = list(dict.fromkeys(name for run in comparison.new for name in run.operations))
+        raise UsageError(_no_operation(gate, comparison, there, "in NEW"))
+    return {name: value for values in having for name, value in values.items()}
+
+
+def _no_operation(gate: Gate, comparison: Comparison, there: list[str], where: str) -> str:
+    start = f"{_OPTION}: {gate.text!r}: no operation {gate.operation!r} {where}"
+    if any(gate.operation in run.deeper for run in (*comparison.base, *comparison.new)):
+        return f"{start} on the levels that are compared; it is inside of another one: give --depth"
+    more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
+    return f"{start}; there is {', '.join(map(repr, there[:_LISTED])) or 'none'}{more}"
+
+
+def _not_there(gate: Gate, where: str, known: Mapping[str, object]) -> str:
+    there = ", ".join(known) or "none"
+    return f"{_OPTION}: {gate.text!r}: {gate.figure.name!r} is not known {where}; what is known there: {there}"
+
+
+def _writer(gate: Gate, smallest: float) -> Callable[[float], str]:
+    """Return what writes figures of a gate, all in one unit: memory in the limit's own, or in one that fits."""
+    if gate.figure.unit == "s":
+        return seconds_text
+    return (gate.unit or unit_for(smallest)).label

@@ -1,0 +1,272 @@
+"""``nncf-tools compare``: two runs, or groups of repeated runs, beside each other, with gates for scripts."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nncftools.cli import options
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.render.view import printable
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from nncftools.analysis.comparison import Comparison, Run
+    from nncftools.analysis.gates import Verdict
+    from nncftools.render.overlay import Curve
+
+EXAMPLES = """\b
+Examples:
+  nncf-tools compare before.json after.json
+  nncf-tools compare fp32.json int8.json int4.json --plot overlay.png
+  nncf-tools compare before.json after.json --format markdown -o table.md
+  nncf-tools compare a.json b.json --fail-if 'peak_rss>+5%'
+  nncf-tools compare a.json b.json --fail-if 'duration@Export>90s'
+  nncf-tools compare --base 'old-*.json' --new 'new-*.json'
+
+\b
+A gate is METRIC[@OPERATION], > or <, a number and a unit (%, s, B, KiB, MiB,
+GiB). With a sign (+5%, +100MiB, -10%) it limits the change against BASE,
+without one the figure of NEW. Metrics: peak_rss and peak_ before any other
+memory metric, duration, cpu, read_bytes, write_bytes, read_chars, write_chars.
+
+\b
+The exit status is 3 when a gate failed."""
+
+GATE_FAILED = 3
+FORMATS = ("text", "markdown", "json")
+_PICTURES = (".png", ".svg", ".pdf")
+_MOST_CURVES = 14
+_MOST_RUNS = 100
+"""In a group; the exact rank test of more would take seconds a figure."""
+
+Sessions = Annotated[
+    list[pathlib.Path] | None,
+    typer.Argument(
+        metavar="BASE NEW [NEW]",
+        show_default=False,
+        help="Sessions, journals, or folders with one; each NEW is compared with BASE.",
+    ),
+]
+Base = Annotated[
+    list[str] | None,
+    typer.Option("--base", metavar="PATTERN", help="A group of repeated runs instead, as 'old-*.json'; repeatable."),
+]
+New = Annotated[
+    list[str] | None, typer.Option("--new", metavar="PATTERN", help="The group to compare with it; repeatable.")
+]
+Format = Annotated[str, typer.Option("--format", "-f", metavar="|".join(FORMATS), help="How it is written.")]
+Output = Annotated[
+    pathlib.Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
+]
+Picture = Annotated[
+    pathlib.Path | None,
+    typer.Option("--plot", "-p", metavar="FILE", help="Also draw memory over time of all: .png, .svg or .pdf."),
+]
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option("--fail-if", metavar="GATE", help="End with status 3 when this is so; repeatable."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command(name="compare", short_help="Compare recorded runs, with gates.", epilog=EXAMPLES)(compare)
+
+
+def compare(  # noqa: PLR0913 — one parameter per option
+    sessions: Sessions = None,
+    *,
+    base: Base = None,
+    new: New = None,
+    format_: Format = FORMATS[0],
+    output: Output = None,
+    plot: Picture = None,
+    fail_if: FailIf = None,
+    unit: options.Unit = MemoryUnit.MiB,
+    depth: options.Depth = 1,
+    force: options.Force = False,
+) -> int:
+    """Compare what runs cost: peaks, time, CPU, I/O, each operation."""
+    from nncftools.analysis import comparison, gates
+    from nncftools.cli import destination, lean, screen
+
+    if format_ not in FORMATS:
+        raise UsageError(f"option --format: {format_!r} is not one of {', '.join(FORMATS)}")
+    limits = [gates.parsed(text) for text in fail_if or []]
+    groups = _groups(sessions or [], base, new)
+    output = None if output is None else destination.replaceable("--output", output, force=force)
+    plot = None if plot is None else _checked_picture(plot, force=force)
+    if plot is not None and len(groups) > _MOST_CURVES:
+        raise UsageError(
+            f"option --plot: {len(groups)} sessions; at most {_MOST_CURVES} can be told apart in a picture"
+        )
+    lean.numpy_without_threads()
+    if plot is not None:
+        lean.matplotlib_without_manual()
+    runs, curves = _loaded(groups, depth, with_curves=plot is not None)
+    compared = [comparison.compared(runs[0], group) for group in runs[1:]]
+    judged = [(one, [gates.judged(limit, one) for limit in limits]) for one in compared]
+    _put(judged, format_, unit, output)
+    if plot is not None:
+        _draw(runs, curves, unit, plot)
+    for one, verdicts in judged:
+        for verdict in verdicts:
+            screen.tell(_verdict_text(verdict, one if len(judged) > 1 else None))
+    failed = any(not verdict.passed for _, verdicts in judged for verdict in verdicts)
+    return GATE_FAILED if failed else 0
+
+
+def _groups(
+    sessions: Sequence[pathlib.Path], base: Sequence[str] | None, new: Sequence[str] | None
+) -> list[list[pathlib.Path]]:
+    """Return the files of BASE and of each NEW. Raises UsageError."""
+    if base is None and new is None:
+        if len(sessions) < 2:  # noqa: PLR2004 — BASE and NEW
+            raise UsageError("arguments BASE NEW: two sessions expected, or --base and --new")
+        groups = [[_session_file(path)] for path in sessions]
+    else:
+        if sessions:
+            words = f"{str(sessions[0])!r} found beside --base and --new"
+            raise UsageError(f"argument BASE: {words}; patterns have to be quoted, as in --base 'a*.json'")
+        if base is None or new is None:
+            raise UsageError("options --base and --new: both expected")
+        groups = [_matched("--base", base), _matched("--new", new)]
+    _check_once(groups)
+    return groups
+
+
+def _session_file(path: pathlib.Path) -> pathlib.Path:
+    from nncftools.cli import destination
+
+    return destination.newest_session(path) if path.is_dir() else path
+
+
+def _matched(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:
+    """Return the sessions that patterns match, in the order of their names; a name without wildcards is itself."""
+    from glob import glob
+
+    from nncftools.marks.sidecars import SIDECARS
+
+    found = []
+    for pattern in patterns:
+        path = pathlib.Path(pattern)
+        names = [pattern] if path.exists() else sorted(glob(pattern, recursive=True))  # noqa: PTH207 — absolute ones, too
+        matched = [pathlib.Path(name) for name in names if not name.endswith(SIDECARS)]
+        if not matched:
+            raise UsageError(f"option {option}: nothing matches {pattern!r}")
+        found += [_session_file(path) for path in matched]
+    if len(found) > _MOST_RUNS:
+        raise UsageError(f"option {option}: {len(found)} runs; at most {_MOST_RUNS} can be compared")
+    return found
+
+
+def _check_once(groups: Sequence[Sequence[pathlib.Path]]) -> None:
+    seen: set[pathlib.Path] = set()
+    for path in (path for group in groups for path in group):
+        if path.resolve() in seen:
+            raise UsageError(f"{str(path)!r} is given twice; a run can only be compared with another one")
+        seen.add(path.resolve())
+
+
+def _loaded(
+    groups: Sequence[Sequence[pathlib.Path]], depth: int, *, with_curves: bool
+) -> tuple[list[list[Run]], list[list[Curve]]]:
+    """Return what is needed of each session, one loaded at a time: a group of large ones would fill the memory."""
+    from nncftools.analysis.comparison import measured
+    from nncftools.cli import opening
+
+    runs: list[list[Run]] = []
+    curves: list[list[Curve]] = []
+    for group in groups:
+        runs.append([])
+        curves.append([])
+        for path in group:
+            session = opening.opened(path, options.DEFAULT_LOG_DIR)
+            runs[-1].append(measured(session, str(path), depth))
+            if with_curves:
+                from nncftools.render.overlay import curve
+
+                curves[-1].append(curve(session, str(path)))
+    return runs, curves
+
+
+def _put(
+    judged: Sequence[tuple[Comparison, Sequence[Verdict]]], format_: str, unit: MemoryUnit, output: pathlib.Path | None
+) -> None:
+    from nncftools.cli import screen
+
+    content = _rendered(judged, format_, unit)
+    if output is None:
+        screen.put(content)
+        return
+    from nncftools.files import replacing
+
+    try:
+        with replacing(output) as beside:
+            beside.write_text(screen.plain(content), encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise _cannot_write("--output", output, error) from error
+    screen.tell(f"Written to {printable(str(output))}\n")
+
+
+def _rendered(judged: Sequence[tuple[Comparison, Sequence[Verdict]]], format_: str, unit: MemoryUnit) -> RenderableType:
+    if format_ == "json":
+        import msgspec
+
+        from nncftools.render import comparison_json
+
+        return f"{msgspec.json.format(msgspec.json.encode(comparison_json.document(judged)), indent=2).decode()}\n"
+    if format_ == "markdown":
+        from nncftools.render import comparison_markdown
+
+        return "\n".join(comparison_markdown.rendered(of, unit, verdicts) for of, verdicts in judged)
+    from rich.console import Group
+
+    from nncftools.render import comparison_text
+
+    return Group(*[piece for of, _ in judged for piece in ("", comparison_text.rendered(of, unit))][1:])
+
+
+def _draw(
+    runs: Sequence[Sequence[Run]], curves: Sequence[Sequence[Curve]], unit: MemoryUnit, picture: pathlib.Path
+) -> None:
+    from nncftools.cli import screen
+    from nncftools.render import overlay
+    from nncftools.render.comparison_cells import runs_text
+
+    metric = overlay.common_metric(curves)
+    if metric is None:
+        raise NncfToolsError("option --plot: the runs have no memory metric in common that could be drawn")
+    names = [runs_text(group) for group in runs]
+    try:
+        overlay.draw(list(zip(names, curves, strict=True)), metric, unit, picture)
+    except OSError as error:
+        raise _cannot_write("--plot", picture, error) from error
+    screen.tell(f"Drawn to {printable(str(picture))}\n")
+
+
+def _checked_picture(path: pathlib.Path, *, force: bool) -> pathlib.Path:
+    from nncftools.cli import destination
+
+    if path.suffix.lower() not in _PICTURES:
+        raise UsageError(f"option --plot: {str(path)!r} does not end in one of {', '.join(_PICTURES)}")
+    return destination.replaceable("--plot", path, force=force)
+
+
+def _cannot_write(option: str, path: pathlib.Path, error: OSError) -> NncfToolsError:
+    return NncfToolsError(f"option {option}: cannot write {str(path)!r}: {error.strerror or error}")
+
+
+def _verdict_text(verdict: Verdict, of: Comparison | None) -> str:
+    """Return what came of a gate in one line, with the run that it is of when there are several."""
+    result = "passed" if verdict.passed else "failed"
+    run = "" if of is None else f"{of.new[0].title}: "
+    return f"gate {result}: {run}{printable(verdict.gate.text)}: {verdict.measured}\n"

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nncftools.analysis.comparison import Comparison, Run, Value, compared, measured
+from nncftools.errors import NncfToolsError
+from nncftools.session.model import Exit, Host, Mark, SamplerFacts
+from tests.made_up import MIB, mib, process, session
+
+TIMES = (0, 1, 2, 3)
+
+
+def run(*rss: float, title: str = "run", **fields: Any) -> Run:  # noqa: ANN401 — any field of a session
+    """Return a run whose RSS in MiB was taken once a second."""
+    return measured(session({"time_s": range(len(rss)), "rss": mib(*rss)}, **fields), title)
+
+
+def marked(*marks: Mark, depth: int = 1, **columns: Any) -> Run:  # noqa: ANN401 — any column
+    """Return a run of four seconds with operations."""
+    given = {"time_s": TIMES, "rss": mib(100, 400, 200, 100), **columns}
+    return measured(session(given, marks=list(marks)), "run", depth)
+
+
+def warnings(base: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Return the warnings of two runs with these fields."""
+    return list(compared([run(1, 2, title="a", **base)], [run(1, 2, title="b", **new)]).warnings)
+
+
+class TestRun:
+    def test_figures(self) -> None:
+        """A run has its peaks, duration, CPU seconds and I/O."""
+        of = run(100, 300, totals={"cpu_user": 1.0, "cpu_system": 0.5, "read_chars": 7})
+
+        assert of.figures == {
+            "peak_rss": Value(300 * MIB),
+            "duration": Value(1.0),
+            "cpu": Value(1.5),
+            "read_chars": Value(7),
+        }
+
+    def test_peak_is_a_bracket(self) -> None:
+        """A peak is the lower end of its bracket, and keeps the upper one."""
+        of = run(100, 300, processes=[process(high_water_mark=310 * MIB, accounted=True)])
+
+        assert of.figures["peak_rss"] == Value(310 * MIB, 310 * MIB)
+
+    def test_operations(self) -> None:
+        """An operation has the peak of every memory metric, duration, CPU seconds and I/O."""
+        mark = Mark(name="Export", start_s=1, end_s=3)
+        of = marked(mark, anon=mib(50, 60, 80, 70), cpu_user=(0, 1, 2, 3), cpu_system=(0, 0, 0, 0))
+
+        assert of.operations["Export"]["peak_rss"] == Value(400 * MIB)
+        assert of.operations["Export"]["peak_anon"] == Value(80 * MIB)
+        assert of.operations["Export"]["duration"] == Value(2)
+        assert of.operations["Export"]["cpu"] == Value(2)
+        assert "read_bytes" not in of.operations["Export"]
+
+    def test_operations_of_one_name(self) -> None:
+        """The second operation of a name is told apart by its number, also when another one is called so."""
+        of = marked(*(Mark(name=name, start_s=at) for at, name in enumerate(("a", "a (2)", "a"))))
+
+        assert list(of.operations) == ["a", "a (2)", "a (3)"]
+
+    def test_depth(self) -> None:
+        """Operations of the outer levels are compared, and those inside are known to be there."""
+        marks = Mark(name="outer", start_s=0, end_s=3), Mark(name="inner", start_s=1, end_s=2, depth=1)
+
+        assert list(marked(*marks).operations) == ["outer"]
+        assert marked(*marks).deeper == {"inner"}
+        assert list(marked(*marks, depth=2).operations) == ["outer", "inner"]
+
+    def test_no_samples(self) -> None:
+        """A session without samples is refused."""
+        with pytest.raises(NncfToolsError, match=r"empty.json: holds no samples"):
+            measured(session({"rss": ()}), "empty.json")
+
+
+class TestDifference:
+    def test_change(self) -> None:
+        """A difference is told in the metric's unit and in per cent."""
+        peak = compared([run(100, 200)], [run(100, 250)]).figures["peak_rss"]
+
+        assert (peak.change, peak.percent) == (50 * MIB, 25)
+        assert (peak.p, peak.exceeds_spread) == (None, None)
+
+    def test_from_nothing(self) -> None:
+        """A change from zero has no percentage."""
+        totals = [{"read_bytes": 0}, {"read_bytes": 5}]
+        base, new = (run(1, 2, totals=of) for of in totals)
+
+        assert compared([base], [new]).figures["read_bytes"].percent is None
+
+    @pytest.mark.parametrize(("high", "expected"), [(250, True), (219, False), (None, False)])
+    def test_brackets(self, high: int | None, expected: bool) -> None:  # noqa: FBT001 — a parameter of a test
+        """A difference is within the brackets when these overlap; nothing is said of brackets without an end."""
+        ends = None if high is None else high * MIB
+        base = run(100, 200, processes=[process(high_water_limit=ends, end_s=1.0, start_s=-1.0)])
+        new = run(100, 220, processes=[process(high_water_limit=300 * MIB, end_s=1.0, start_s=-1.0)])
+
+        assert compared([base], [new]).figures["peak_rss"].is_within_brackets is expected
+
+    def test_groups(self) -> None:
+        """Groups are compared by their medians, and five runs each that do not overlap differ."""
+        base, new = ([run(1, size) for size in sizes] for sizes in ((10, 11, 12, 13, 99), (110, 111, 112, 113, 114)))
+        peak = compared(base, new).figures["peak_rss"]
+
+        assert (peak.base.median, peak.new.median) == (12 * MIB, 112 * MIB)
+        assert peak.p == pytest.approx(2 / 252)
+        assert peak.exceeds_spread
+
+    def test_groups_that_overlap(self) -> None:
+        """Groups that overlap do not differ by more than their spread."""
+        base, new = ([run(1, size) for size in sizes] for sizes in ((10, 12, 14, 16, 18), (11, 13, 15, 17, 19)))
+
+        assert compared(base, new).figures["peak_rss"].exceeds_spread is False
+
+    def test_groups_too_small(self) -> None:
+        """Three runs each never exceed the spread: the smallest p is 0.1."""
+        base, new = ([run(1, size) for size in sizes] for sizes in ((10, 11, 12), (20, 21, 22)))
+
+        assert compared(base, new).figures["peak_rss"].exceeds_spread is False
+
+
+class TestOperations:
+    def of(self, base: list[str], new: list[str]) -> Comparison:
+        """Return the comparison of two runs with operations of these names."""
+        sides = ([Mark(name=name, start_s=at) for at, name in enumerate(names)] for names in (base, new))
+        one, other = (marked(*marks) for marks in sides)
+        return compared([one], [other])
+
+    def test_are_matched_by_name_and_occurrence(self) -> None:
+        """The second Export is compared with the second Export; what only one run has is listed without figures."""
+        operations = self.of(["Load", "Export", "Export"], ["Export", "Export", "Save"]).operations
+
+        assert [(of.name, of.base_runs, of.new_runs, bool(of.differences)) for of in operations] == [
+            ("Load", 1, 0, False),
+            ("Export", 1, 1, True),
+            ("Export (2)", 1, 1, True),
+            ("Save", 0, 1, False),
+        ]
+
+
+class TestRefusal:
+    def test_no_common_metric(self) -> None:
+        """Sessions of different memory metrics are refused, and what each has is named."""
+        one = measured(session({"rss": mib(1, 2)}), "a.json")
+        other = measured(session({"pss": mib(1, 2)}), "b.json")
+
+        with pytest.raises(
+            NncfToolsError, match=r"no memory metric in common.*a.json has peak_rss.*b.json has peak_pss"
+        ):
+            compared([one], [other])
+
+    def test_no_memory(self) -> None:
+        """Sessions that recorded no memory are compared by their CPU time."""
+        one, other = (measured(session({"cpu_user": (0, 1)}), name) for name in "ab")
+
+        assert compared([one], [other]).figures["cpu"].change == 0
+
+    def test_metrics_of_one_side(self) -> None:
+        """What was recorded on one side only is listed."""
+        one = measured(session({"rss": mib(1, 2), "pss": mib(1, 2)}), "a")
+        other = measured(session({"rss": mib(1, 2), "uss": mib(1, 2)}), "b")
+        found = compared([one], [other])
+
+        assert [figure.name for figure in found.only_base] == ["peak_pss"]
+        assert [figure.name for figure in found.only_new] == ["peak_uss"]
+
+
+class TestWarnings:
+    def test_alike(self) -> None:
+        """Runs that are alike give no warning."""
+        assert warnings({}, {}) == []
+
+    @pytest.mark.parametrize(
+        ("fields", "expected"),
+        [
+            ({"host": Host(name="big", cpus=64)}, "different hosts: base box; new big (64 cores)"),
+            ({"sampler": SamplerFacts(interval_s=2)}, "different intervals: base 0.5 s; new 2 s"),
+            ({"tool_version": "9"}, "different tool versions: base 0.1.0; new 9"),
+            ({"command": ["work", "--slow"]}, "different commands"),
+            ({"finished": False}, "b is unfinished: its figures are those up to then"),
+            ({"exit": Exit(code=3)}, "b ended with exit status 3"),
+            ({"exit": Exit(signal=9)}, "b was killed by signal 9"),
+        ],
+    )
+    def test_not_alike(self, fields: dict[str, Any], expected: str) -> None:
+        """Whatever makes runs hard to compare is said."""
+        assert warnings({}, fields) == [expected]
+
+    def test_one_sample(self) -> None:
+        """A run with one sample is compared, and that is said."""
+        assert compared([run(1, 2)], [run(1, title="b")]).warnings == [
+            "b has one sample: what it held at other moments is not known"
+        ]

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from nncftools.analysis.comparison import Comparison, compared, measured
+from nncftools.analysis.gates import judged, parsed
+from nncftools.errors import UsageError
+from nncftools.session.model import Mark
+from tests.made_up import MIB, mib, session
+
+
+def runs(base: float, new: float) -> Comparison:
+    """Return the comparison of two runs with these peaks in MiB; 10 CPU seconds, and one operation, Export."""
+
+    def one(peak: float) -> Comparison | object:
+        marks = [Mark(name="Export", start_s=0, end_s=0.5), Mark(name="inner", start_s=0, end_s=0.2, depth=1)]
+        return session(
+            {"rss": mib(1, peak)}, totals={"cpu_user": 10.0, "cpu_system": 0.0, "read_bytes": 0}, marks=marks
+        )
+
+    return compared([measured(one(base), "base")], [measured(one(new), "new")])  # type: ignore[arg-type] # a session
+
+
+def groups(base: list[float], new: list[float]) -> Comparison:
+    """Return the comparison of two groups with these peaks in MiB."""
+    return compared(*([measured(session({"rss": mib(1, peak)}), "run") for peak in peaks] for peaks in (base, new)))
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "relative", "percent"),
+    [
+        ("peak_rss>+5%", Fraction(5), True, True),
+        (" peak_rss < -0.5 % ", Fraction(-1, 2), True, True),
+        ("peak_rss>8GiB", Fraction(8 << 30), False, False),
+        ("peak_rss>8gib", Fraction(8 << 30), False, False),
+        ("peak_rss>-.5MB", Fraction(-500_000), True, False),
+        ("peak_rss>100", Fraction(100), False, False),
+        ("duration>90s", Fraction(90), False, False),
+        ("cpu>+1.5", Fraction(3, 2), True, False),
+    ],
+)
+def test_grammar(text: str, limit: Fraction, relative: bool, percent: bool) -> None:  # noqa: FBT001 — parameters of a test
+    """A gate is a metric, a relation, a number and a unit; a sign makes it one of the change."""
+    gate = parsed(text)
+
+    assert (gate.limit, gate.relative, gate.percent) == (limit, relative, percent)
+
+
+@pytest.mark.parametrize("name", ["Export", "Model Loading", "a>b", "a@b", "漢字", "Export (2)"])
+def test_operation(name: str) -> None:
+    """The operation is everything between the first @ and the last relation."""
+    assert parsed(f"peak_rss@{name}>+5%").operation == name
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cannot be read"),
+        ("peak_rss", "cannot be read"),
+        ("peak_rss>", "cannot be read"),
+        ("peak_rss>=5%", "cannot be read"),
+        ("peak_rss>+5%%", "cannot be read"),
+        ("peak_rss>five", "cannot be read"),
+        ("peak_rss>nan", "cannot be read"),
+        ("peak_rss@>5%", "cannot be read"),
+        ("peak_rss>1e3", "cannot be read"),
+        ("x" * 100_000, "cannot be read"),
+        ("peak>+5%", "'peak' is not one of peak_rss, peak_vms"),
+        ("peak_rss>5%", r"a percentage is a change against BASE: \+5% or -5% expected"),
+        ("peak_rss>5s", "the unit 's' is not one of %, B, KiB"),
+        ("duration>5GiB", "the unit 'GiB' is not one of %, s"),
+    ],
+)
+def test_unreadable(text: str, message: str) -> None:
+    """A gate that cannot be read is refused with what was expected."""
+    with pytest.raises(UsageError, match=message):
+        parsed(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "passed"),
+    [
+        ("peak_rss>+5%", False),
+        ("peak_rss>+10%", True),
+        ("peak_rss>+9.999%", False),
+        ("peak_rss<+10%", True),
+        ("peak_rss<+10.001%", False),
+        ("peak_rss<-5%", True),
+        ("peak_rss>-5%", False),
+        ("peak_rss>+10MiB", True),
+        ("peak_rss>+9MiB", False),
+        ("peak_rss>110MiB", True),
+        ("peak_rss>109MiB", False),
+        ("peak_rss<111MiB", False),
+        ("cpu>+0%", True),
+        ("read_bytes>+5%", True),
+        ("read_bytes<+5%", True),
+        ("peak_rss@Export>+5%", False),
+        ("duration@Export>0.5s", True),
+    ],
+)
+def test_one_run_each(text: str, passed: bool) -> None:  # noqa: FBT001 — a parameter of a test
+    """From 100 to 110 MiB: a gate fails beyond its limit, and passes exactly at it."""
+    assert judged(parsed(text), runs(100, 110)).passed is passed
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("peak_rss>+5%", "110.0 MiB against 100.0 MiB (+10.0 MiB, +10.00%)"),
+        ("peak_rss<1GiB", "0.107 GiB"),
+        ("cpu>+1s", "10.00 s against 10.00 s (+0.000 s, +0.00%)"),
+        ("read_bytes>+1%", "0 B against 0 B (+0 B)"),
+    ],
+)
+def test_says_what_was_measured(text: str, expected: str) -> None:
+    """A verdict names the figures that it comes from, a limit's in the limit's own unit."""
+    assert judged(parsed(text), runs(100, 110)).measured == expected
+
+
+def test_change_of_groups() -> None:
+    """The change of a group is that of the medians, and the verdict says so."""
+    verdict = judged(parsed("peak_rss>+5%"), groups([100, 100, 100], [90, 101, 500]))
+
+    assert verdict.passed
+    assert verdict.measured == "101.0 MiB against 100.0 MiB (+1.0 MiB, +1.00%), medians of 3 and 3 runs"
+
+
+@pytest.mark.parametrize(
+    ("text", "passed", "measured"),
+    [
+        ("peak_rss>400MiB", False, "500.0 MiB, the largest of 3 runs"),
+        ("peak_rss<80MiB", True, "90.0 MiB, the smallest of 3 runs"),
+    ],
+)
+def test_limit_of_groups(text: str, passed: bool, measured: str) -> None:  # noqa: FBT001 — a parameter of a test
+    """A limit has to be kept by every run of the group."""
+    verdict = judged(parsed(text), groups([100], [90, 101, 500]))
+
+    assert (verdict.passed, verdict.measured) == (passed, measured)
+
+
+def test_limit_is_of_the_lower_end() -> None:
+    """A gate is judged by the lower end of the bracket: what is certain."""
+    assert judged(parsed("peak_rss>110MiB"), runs(1, 110)).passed
+    assert runs(1, 110).figures["peak_rss"].new.median == 110 * MIB
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("peak_pss>+5%", r"'peak_pss' is not known in both BASE and NEW; what is known there: peak_rss, duration, cpu"),
+        ("peak_pss>5GiB", "'peak_pss' is not known in NEW; what is known there: peak_rss"),
+        ("peak_pss@Export>5GiB", "'peak_pss' is not known in NEW; what is known there: peak_rss, duration"),
+        ("peak_rss@Load>+5%", "no operation 'Load' in both BASE and NEW; there is 'Export'"),
+        ("peak_rss@Load>5GiB", "no operation 'Load' in NEW; there is 'Export'"),
+        ("peak_rss@inner>5GiB", "it is inside of another one: give --depth"),
+    ],
+)
+def test_unknown(text: str, message: str) -> None:
+    """A metric or operation that was not recorded is refused with what there is; it never passes silently."""
+    with pytest.raises(UsageError, match=message):
+        judged(parsed(text), runs(100, 110))

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from typing import Any
+
+import pytest
+
+from nncftools.session.model import Mark
+from tests.conftest import Run, burner
+from tests.made_up import MIB, mib, session
+
+
+def save(folder: pathlib.Path, name: str, peak: float, **fields: Any) -> None:  # noqa: ANN401 — any field of a session
+    """Write a session with this peak in MiB and one operation."""
+    marks = [Mark(name="Export", start_s=0.5, end_s=1.0), Mark(name="inner", start_s=0.5, end_s=0.7, depth=1)]
+    session({"rss": mib(100, peak, 50)}, **{"marks": marks, **fields}).save(folder / name)
+
+
+@pytest.fixture
+def pair(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Write a.json with a peak of 1000 MiB and b.json with one of 1100 MiB."""
+    save(tmp_path, "a.json", 1000)
+    save(tmp_path, "b.json", 1100)
+    return tmp_path
+
+
+@pytest.fixture
+def groups(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Write two groups of five runs, old-N.json and new-N.json."""
+    for number in range(5):
+        save(tmp_path, f"old-{number}.json", 1000 + number)
+        save(tmp_path, f"new-{number}.json", 1100 + number)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("pair")
+class TestPair:
+    def test_text(self, nncf_tools: Run) -> None:
+        """Two sessions are compared, whole and by operation."""
+        result = nncf_tools("compare", "a.json", "b.json")
+
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "1,000.0 1,100.0  +100.0 +10.0%" in result.stdout
+        assert "Export" in result.stdout.splitlines()
+
+    def test_several(self, nncf_tools: Run, pair: pathlib.Path) -> None:
+        """Each NEW is compared with BASE."""
+        save(pair, "c.json", 500)
+        result = nncf_tools("compare", "a.json", "b.json", "c.json", "--format", "json")
+        found = json.loads(result.stdout)["comparisons"]
+
+        assert [of["figures"]["peak_rss"]["percent"] for of in found] == [10.0, -50.0]
+
+    @pytest.mark.parametrize(("format_", "start"), [("text", "COMPARISON"), ("markdown", "| | Session"), ("json", "{")])
+    def test_output(self, nncf_tools: Run, pair: pathlib.Path, format_: str, start: str) -> None:
+        """--output writes to a file what standard output would get."""
+        shown = nncf_tools("compare", "a.json", "b.json", "--format", format_)
+        written = nncf_tools("compare", "a.json", "b.json", "--format", format_, "-o", "out")
+
+        assert shown.stdout.startswith(start)
+        assert (pair / "out").read_text() == shown.stdout
+        assert (written.stdout, written.stderr) == ("", "Written to out\n")
+
+    @pytest.mark.parametrize(("name", "magic"), [("o.png", b"\x89PNG"), ("o.svg", b"<?xml"), ("o.pdf", b"%PDF")])
+    def test_plot(self, nncf_tools: Run, pair: pathlib.Path, name: str, magic: bytes) -> None:
+        """--plot draws memory over time of both."""
+        result = nncf_tools("compare", "a.json", "b.json", "--plot", name)
+
+        assert (result.returncode, result.stderr) == (0, f"Drawn to {name}\n")
+        assert (pair / name).read_bytes().startswith(magic)
+
+    def test_unit(self, nncf_tools: Run) -> None:
+        """--unit is that of the peaks."""
+        assert "Peak RSS, GB" in nncf_tools("compare", "a.json", "b.json", "--unit", "gb").stdout
+
+    def test_marks_beside(self, nncf_tools: Run, pair: pathlib.Path) -> None:
+        """Operations of a sidecar are those that are compared."""
+        for name in ("a", "b"):
+            (pair / f"{name}.marks.json").write_text('[{"name": "Beside", "start_s": 0, "end_s": 1}]')
+
+        assert "Beside" in nncf_tools("compare", "a.json", "b.json").stdout.splitlines()
+
+    def test_folders(self, nncf_tools: Run, pair: pathlib.Path) -> None:
+        """A folder is the session in it."""
+        for name in ("a", "b"):
+            (pair / name).mkdir()
+            (pair / f"{name}.json").rename(pair / name / "session.json")
+        result = nncf_tools("compare", "a", "b", "--format", "json")
+
+        assert json.loads(result.stdout)["comparisons"][0]["figures"]["peak_rss"]["percent"] == 10.0
+
+
+@pytest.mark.usefixtures("pair")
+class TestGates:
+    @pytest.mark.parametrize(
+        ("gates", "status", "lines"),
+        [
+            (
+                ["peak_rss>+20%"],
+                0,
+                ["gate passed: peak_rss>+20%: 1,100.0 MiB against 1,000.0 MiB (+100.0 MiB, +10.00%)"],
+            ),
+            (["peak_rss>+5%"], 3, ["gate failed: peak_rss>+5%: 1,100.0 MiB against 1,000.0 MiB (+100.0 MiB, +10.00%)"]),
+            (
+                ["peak_rss@Export>1GiB", "duration>5s"],
+                3,
+                ["gate failed: peak_rss@Export>1GiB: 1.074 GiB", "gate passed: duration>5s: 1.00 s"],
+            ),
+        ],
+    )
+    def test_status(self, nncf_tools: Run, gates: list[str], status: int, lines: list[str]) -> None:
+        """A failed gate is status 3; every gate is one line on standard error that says what was measured."""
+        result = nncf_tools("compare", "a.json", "b.json", *(word for gate in gates for word in ("--fail-if", gate)))
+
+        assert (result.returncode, result.stderr.splitlines()) == (status, lines)
+        assert result.stdout.startswith("COMPARISON")
+
+    def test_one_of_several(self, nncf_tools: Run, pair: pathlib.Path) -> None:
+        """With several NEW, the line names the one that failed."""
+        save(pair, "c.json", 999)
+        result = nncf_tools("compare", "a.json", "b.json", "c.json", "--fail-if", "peak_rss>+5%")
+
+        assert result.returncode == 3
+        assert [line.split(": ")[:2] for line in result.stderr.splitlines()] == [
+            ["gate failed", "b.json"],
+            ["gate passed", "c.json"],
+        ]
+
+    def test_inner_operation(self, nncf_tools: Run) -> None:
+        """--depth lets a gate name an operation inside of another one."""
+        words = ("compare", "a.json", "b.json", "--fail-if", "duration@inner>1s")
+
+        assert nncf_tools(*words).returncode == 2
+        assert nncf_tools(*words, "--depth", "2").returncode == 0
+
+    def test_in_documents(self, nncf_tools: Run) -> None:
+        """JSON and Markdown hold what came of the gates."""
+        words = ("compare", "a.json", "b.json", "--fail-if", "peak_rss>+5%")
+
+        assert json.loads(nncf_tools(*words, "-f", "json").stdout)["comparisons"][0]["gates"][0]["passed"] is False
+        assert "**failed**" in nncf_tools(*words, "-f", "markdown").stdout
+
+
+@pytest.mark.usefixtures("groups")
+class TestGroups:
+    def test_patterns(self, nncf_tools: Run) -> None:
+        """--base and --new expand patterns; the groups differ by more than their spread."""
+        result = nncf_tools("compare", "--base", "old-*.json", "--new", "new-*.json", "--plot", "o.png")
+
+        assert result.returncode == 0
+        assert "5 runs: old-0.json, …, old-4.json" in result.stdout
+        assert "0.008 *" in result.stdout
+
+    def test_sidecars_are_no_sessions(self, nncf_tools: Run, groups: pathlib.Path) -> None:
+        """A pattern leaves out the sidecars that it matches, too."""
+        (groups / "old-0.marks.json").write_text("[]")
+
+        assert "5 runs" in nncf_tools("compare", "--base", "old-*.json", "--new", "new-*.json").stdout
+
+    def test_a_name_with_brackets(self, nncf_tools: Run, groups: pathlib.Path) -> None:
+        """A name that exists is itself, whatever it looks like as a pattern."""
+        (groups / "old-0.json").rename(groups / "[x].json")
+
+        assert nncf_tools("compare", "--base", "[x].json", "--new", "new-*.json").returncode == 0
+
+    def test_medians_are_gated(self, nncf_tools: Run) -> None:
+        """A gate on the change of groups says that it compares medians."""
+        words = ("compare", "--base", "old-*.json", "--new", "new-*.json", "--fail-if", "peak_rss>+5%")
+        result = nncf_tools(*words)
+
+        assert result.returncode == 3
+        assert result.stderr.endswith(", medians of 5 and 5 runs\n")
+
+
+def recorded(nncf_tools: Run, name: str, touched_mib: int) -> None:
+    """Record a program that touches so much memory."""
+    command = burner("touch", touched_mib, 0.1)
+    result = nncf_tools("monitor", "-q", "-i", "0.02", "-t", "rss", "-o", name, *command)
+    assert result.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peaks are the kernel's high-water marks")
+class TestRealGroups:
+    def test_ten_per_cent(self, nncf_tools: Run) -> None:
+        """Five real runs that hold 10 % more memory differ by more than the spread, and fail a gate of 5 %."""
+        for number in range(5):
+            recorded(nncf_tools, f"old-{number}.json", 100)
+            recorded(nncf_tools, f"new-{number}.json", 110)
+        words = ("compare", "--base", "old-*.json", "--new", "new-*.json", "-f", "json", "--fail-if", "peak_rss>+5%")
+        result = nncf_tools(*words)
+        peak = json.loads(result.stdout)["comparisons"][0]["figures"]["peak_rss"]
+
+        assert result.returncode == 3
+        assert peak["exceeds_spread"] is True
+        assert 9.5 * MIB < peak["change"] < 10.5 * MIB
+
+    def test_no_difference(self, nncf_tools: Run) -> None:
+        """Five real runs of the same and five more stay within a gate of 5 %: a median is a page or two apart."""
+        for number in range(5):
+            recorded(nncf_tools, f"old-{number}.json", 100)
+            recorded(nncf_tools, f"new-{number}.json", 100)
+        words = ("compare", "--base", "old-*.json", "--new", "new-*.json", "-f", "json", "--fail-if", "peak_rss>+5%")
+        result = nncf_tools(*words)
+        peak = json.loads(result.stdout)["comparisons"][0]["figures"]["peak_rss"]
+
+        assert result.returncode == 0
+        assert abs(peak["percent"]) < 1
+        assert peak["p"] >= 2 / 252
+
+
+@pytest.mark.usefixtures("pair")
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("words", "status", "message"),
+        [
+            ([], 2, "two sessions expected, or --base and --new"),
+            (["a.json"], 2, "two sessions expected"),
+            (["a.json", "none.json"], 1, "none.json: cannot be read"),
+            (["a.json", "./a.json"], 2, "is given twice"),
+            (["a.json", "text"], 1, "text: not a session"),
+            (["a.json", "empty.json"], 1, "empty.json: holds no samples"),
+            (["a.json", "pss.json"], 1, "no memory metric in common"),
+            (["--base", "a.json"], 2, "options --base and --new: both expected"),
+            (["--base", "x*", "--new", "b.json"], 2, "option --base: nothing matches 'x*'"),
+            (["--base", "a.json", "c.json", "--new", "b.json"], 2, "patterns have to be quoted"),
+            (["--base", "?.json", "--new", "b.json"], 2, "is given twice"),
+            (["a.json", "b.json", "--fail-if", "peak"], 2, "option --fail-if: 'peak' cannot be read"),
+            (["a.json", "b.json", "--fail-if", "peak>1%"], 2, "'peak' is not one of peak_rss"),
+            (["a.json", "b.json", "--fail-if", "cpu@Load>1s"], 2, "no operation 'Load' in NEW; there is 'Export'"),
+            (["a.json", "b.json", "--format", "xml"], 2, "option --format: 'xml' is not one of text, markdown, json"),
+            (["a.json", "b.json", "-o", "text"], 2, "option --output: 'text' exists"),
+            (["a.json", "b.json", "-o", "."], 2, "is a folder"),
+            (["a.json", "b.json", "-o", "no/such/x"], 1, "option --output: cannot write 'no/such/x'"),
+            (["a.json", "b.json", "-p", "x.gif"], 2, "does not end in one of .png, .svg, .pdf"),
+            (["a.json", "b.json", "-p", "old.png"], 2, "option --plot: 'old.png' exists"),
+            (["a.json", "b.json", "-p", "no/such/x.png"], 1, "option --plot: cannot write 'no/such/x.png'"),
+        ],
+    )
+    def test_is_one_line(
+        self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], status: int, message: str
+    ) -> None:
+        """What cannot be compared, read or written is one line that names it."""
+        (tmp_path / "text").write_text("no session")
+        (tmp_path / "old.png").write_text("precious")
+        session({"rss": ()}).save(tmp_path / "empty.json")
+        session({"pss": mib(1, 2)}).save(tmp_path / "pss.json")
+        result = nncf_tools("compare", *words)
+
+        assert result.returncode == status
+        assert len(result.stderr.splitlines()) == 1
+        assert message in result.stderr
+        assert (tmp_path / "old.png").read_text() == "precious"
+
+    def test_force(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """--force replaces a file that exists."""
+        (tmp_path / "out").write_text("old")
+        result = nncf_tools("compare", "a.json", "b.json", "-o", "out", "--force")
+
+        assert result.returncode == 0
+        assert (tmp_path / "out").read_text().startswith("COMPARISON")
+
+    def test_one_sample(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A session with one sample is compared, drawn, and said to be one."""
+        session({"rss": mib(100)}, duration_s=0.0).save(tmp_path / "one.json")
+        result = nncf_tools("compare", "a.json", "one.json", "--plot", "o.png")
+
+        assert result.returncode == 0
+        assert "! one.json has one sample" in result.stdout
+
+    def test_too_many_for_a_picture(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """More sessions than there are colours and dashes are not drawn."""
+        names = [f"{number}.json" for number in range(15)]
+        for name in names:
+            save(tmp_path, name, 1)
+        result = nncf_tools("compare", *names, "--plot", "o.png")
+
+        assert result.returncode == 2
+        assert "at most 14" in result.stderr

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from nncftools.cli.limits import limit, with_limit
+from nncftools.errors import UsageError
+from nncftools.session.model import Session
+from tests.conftest import HANGING_S, Run, burner, command_line
+
+if TYPE_CHECKING:
+    from nncftools.sampler.plan import Plan
+
+KILL = ("--max-memory", "50MiB", "--on-limit", "kill")
+ENDED = "is above --max-memory 50.0 MiB: the command is ended"
+
+
+def runs(file: pathlib.Path) -> bool:
+    """Return whether the process runs whose PID a file holds; a zombie does not."""
+    try:
+        return psutil.Process(int(file.read_text())).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("8GiB", 8 << 30), ("0.5 gib", 1 << 29), ("500MB", 500_000_000), ("70B", 70)]
+)
+def test_size(text: str, size: int) -> None:
+    """A limit is a number with its unit, in any case."""
+    assert limit(text, "warn") == {"rss": size, "action": "warn"}
+
+
+@pytest.mark.parametrize("text", ["", "8", "GiB", "-1GiB", "0GiB", "0.1B", "8 TiB", "1e3MiB", "8GiB!"])
+def test_no_size(text: str) -> None:
+    """Anything else is refused with what was expected."""
+    with pytest.raises(UsageError, match="option --max-memory: a size above 0 with its unit"):
+        limit(text, "warn")
+
+
+@pytest.mark.parametrize(("size", "action"), [(None, "kill"), ("8GiB", "stop")])
+def test_no_action(size: str | None, action: str) -> None:
+    """What is to be done without a limit, or is unknown, is refused."""
+    with pytest.raises(UsageError, match="option --on-limit"):
+        limit(size, action)
+
+
+@pytest.mark.parametrize(("columns", "expected"), [(["pss"], ["rss", "pss"]), (["pss", "rss"], ["pss", "rss"])])
+def test_rss_is_recorded(columns: list[str], expected: list[str]) -> None:
+    """A limit needs RSS, which is recorded then."""
+    plan: Plan = {"columns": columns}  # type: ignore[typeddict-item] # the rest stays as it is
+
+    assert with_limit(plan, {"rss": 1, "action": "warn"})["columns"] == expected
+
+
+def test_below(nncf_tools: Run) -> None:
+    """A command that stays below ends as it would, and nothing is said."""
+    result = nncf_tools("monitor", "-q", "-o", "run.json", *KILL, *burner("touch", 1, 0.1, 3))
+
+    assert (result.returncode, result.stderr) == (3, "")
+
+
+def test_warn(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """A command that is above goes on; the warning is on standard error and in the session."""
+    words = ("--max-memory", "50MiB", *burner("touch", 100, 0.3, 3))
+    result = nncf_tools("monitor", "-q", "-i", "0.02", "-o", "run.json", *words)
+    (warning,) = Session.load(tmp_path / "run.json").warnings[:1]
+
+    assert result.returncode == 3
+    assert result.stderr == f"nncf-tools: {warning}\n"
+    assert "is above --max-memory 50.0 MiB" in warning
+
+
+@pytest.mark.parametrize("source", ["proc", "psutil"])
+def test_kill(nncf_tools: Run, tmp_path: pathlib.Path, source: str) -> None:
+    """The command is ended with all its descendants, its status is that of SIGTERM, and the session says why."""
+    if source == "proc" and sys.platform != "linux":
+        pytest.skip("no /proc")
+    hold = " ".join(burner("touch", 100, HANGING_S))
+    words = ("--source", source, "-i", "0.05", "-t", "rss", *KILL, "sh", "-c", f"{hold} & echo $! > child; wait")
+    result = nncf_tools("monitor", "-q", "-o", "run.json", *words)
+    session = Session.load(tmp_path / "run.json")
+
+    assert result.returncode == 143
+    assert session.exit is not None
+    assert session.exit.signal == signal.SIGTERM
+    assert ENDED in session.warnings[0]
+    assert not runs(tmp_path / "child")
+
+
+def test_kill_what_does_not_heed(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """What ignores SIGTERM gets SIGKILL 5 s later, also a child of a command that has ended."""
+    hold = " ".join(burner("touch", 100, HANGING_S))
+    script = f"(trap '' TERM; exec {hold}) & echo $! > child; wait"
+    result = nncf_tools("monitor", "-q", "-i", "0.05", "-t", "pss", "-o", "run.json", *KILL, "sh", "-c", script)
+    session = Session.load(tmp_path / "run.json")
+
+    assert result.returncode == 143
+    assert session.warnings[1] == "1 of the processes went on for 5 s after SIGTERM: SIGKILL"
+    assert not runs(tmp_path / "child")
+
+
+def test_kill_what_was_attached_to(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """A process that the recording is attached to is ended, too."""
+    with subprocess.Popen(burner("touch", 100, HANGING_S)) as process:
+        try:
+            words = ("-i", "0.05", *KILL, "--pid", process.pid)
+            result = nncf_tools("monitor", "-q", "-o", "run.json", *words)
+            status = process.wait(HANGING_S)
+        finally:
+            process.kill()
+
+    assert (result.returncode, status) == (0, -signal.SIGTERM)
+    assert ENDED in Session.load(tmp_path / "run.json").warnings[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the sampler ends with the command line")
+def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:
+    """The limit holds when the command line was killed: the sampler keeps it."""
+    hold = burner("touch", 100, HANGING_S)
+    gate = f"echo $$ > child; while [ ! -e go ]; do sleep 0.05; done; exec {' '.join(hold)}"
+    words = command_line("monitor", "-q", "-i", "0.05", "-o", "run.json", *KILL, "sh", "-c", gate)
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text():
+            time.sleep(0.01)
+        process.kill()
+        (tmp_path / "go").touch()
+        deadline = time.monotonic() + HANGING_S
+        while runs(tmp_path / "child") and time.monotonic() < deadline:
+            time.sleep(0.01)
+    last = [json.loads(line) for line in (tmp_path / "run.journal.jsonl").read_text().splitlines()]
+
+    assert not runs(tmp_path / "child")
+    assert any(isinstance(line, dict) and ENDED in str(line.get("warning")) for line in last)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--max-memory", "8"), "option --max-memory: a size above 0 with its unit"),
+        (("--on-limit", "kill"), "option --on-limit: only with --max-memory"),
+        (("--max-memory", "8GiB", "--on-limit", "x"), "option --on-limit: 'x' is not one of warn, kill"),
+    ],
+)
+def test_wrong(nncf_tools: Run, tmp_path: pathlib.Path, words: tuple[str, ...], message: str) -> None:
+    """A wrong limit is one line, and nothing is run or left."""
+    result = nncf_tools("monitor", *words, "touch", "ran")
+
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert not list(tmp_path.iterdir())

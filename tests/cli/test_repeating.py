@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+
+from nncftools.cli.repeating import numbered
+from tests.conftest import Run, burner
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("run.json", "run-2.json"), ("a.b.json.gz", "a.b-2.json.gz"), ("run", "run-2"), ("run.gz", "run-2.gz")],
+)
+def test_numbered(name: str, expected: str) -> None:
+    """The number comes before the endings of a session."""
+    assert numbered(pathlib.Path("x") / name, "-2") == pathlib.Path("x") / expected
+
+
+def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """With --output, each run has a session of its own; at the end the peaks are told in one line."""
+    result = nncf_tools("monitor", "--repeat", "3", "-i", "0.02", "-o", "run.json", *burner("touch", 20, 0.1))
+
+    assert result.returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1.json", "run-2.json", "run-3.json"]
+    assert result.stderr.count("PERFORMANCE REPORT") == 3
+    assert [line for line in result.stderr.splitlines() if line.startswith("Run ")] == [
+        f"Run {number} of 3" for number in (1, 2, 3)
+    ]
+    assert re.fullmatch(
+        r"3 runs: RSS peak \d+\.\d MiB \(median\), from \d+\.\d to \d+\.\d", result.stderr.splitlines()[-1]
+    )
+
+
+def test_folders(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """Without, each run has a folder of its own."""
+    result = nncf_tools("monitor", "-q", "--no-plot", "--repeat", "2", "--name", "old", "true")
+    folders = sorted(path.name for path in (tmp_path / "memory_logs").iterdir() if not path.is_symlink())
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert [name.rpartition("_")[2] for name in folders] == ["old-1", "old-2"]
+
+
+def test_stops_at_the_first_failure(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """A run that fails is the last, and its status is ours."""
+    script = "test -e once && exit 7; touch once"
+    result = nncf_tools("monitor", "-q", "--repeat", "5", "-o", "run.json", "sh", "-c", script)
+
+    assert result.returncode == 7
+    assert result.stderr == "Stopped: run 2 of 5 ended with exit status 7\n"
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["run-1.json", "run-2.json"]
+
+
+def test_nothing_runs_when_a_file_exists(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """All files are checked before the first run."""
+    (tmp_path / "run-3.json").write_text("precious")
+    result = nncf_tools("monitor", "--repeat", "3", "-o", "run.json", "touch", "ran")
+
+    assert result.returncode == 2
+    assert "'run-3.json' exists" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["run-3.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--pid", "1"), "option --repeat: not with --pid"),
+        (("--live", "--capture", "out", "true"), "option --repeat: not with --capture"),
+    ],
+)
+def test_not_with(nncf_tools: Run, words: tuple[str, ...], message: str) -> None:
+    """A process that runs already cannot be repeated, and several runs would share a captured output."""
+    result = nncf_tools("monitor", "--repeat", "2", *words)
+
+    assert result.returncode == 2
+    assert message in result.stderr

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pathlib
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from nncftools.sampler.limit import GRACE_S, Limit
+from tests.conftest import HANGING_S
+
+MIB = 2**20
+
+
+def sleeper(folder: pathlib.Path, *, stubborn: bool) -> subprocess.Popen[bytes]:
+    """Start a shell that heeds SIGTERM, or not; return when it is ready."""
+    trap = "trap '' TERM;" if stubborn else ""
+    ready = folder / "ready"
+    process = subprocess.Popen(["sh", "-c", f"{trap} : > {ready}; sleep {HANGING_S}; true"])
+    while not ready.exists():
+        time.sleep(0.01)
+    ready.unlink()
+    return process
+
+
+@pytest.fixture
+def said() -> list[str]:
+    """Collect what is said."""
+    return []
+
+
+@pytest.fixture
+def target(tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that the parameter says to be stubborn or not."""
+    process = sleeper(tmp_path, stubborn=request.param)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def limit(action: str, said: list[str], *processes: subprocess.Popen[bytes]) -> Limit:
+    """Return a limit of 50 MiB for these processes."""
+
+    def alive(_now_s: float) -> list[int]:
+        return [process.pid for process in processes if process.poll() is None]
+
+    return Limit({"rss": 50 * MIB, "action": action}, alive, said.append)
+
+
+def test_warns_once(said: list[str]) -> None:
+    """Above the limit is said once, with figure and time; at the limit and unknown are not above."""
+    of = limit("warn", said)
+    for at_s, rss in enumerate((None, 50 * MIB, 51 * MIB, 99 * MIB)):
+        of.check(rss, at_s)
+
+    assert said == ["RSS of 51.0 MiB at 2.000 s is above --max-memory 50.0 MiB"]
+    assert not of.is_ending
+
+
+@pytest.mark.parametrize("target", [False], indirect=True)
+def test_ends_with_sigterm(said: list[str], target: subprocess.Popen[bytes]) -> None:
+    """With ``kill``, a process that heeds SIGTERM is ended by it, and no more is said."""
+    of = limit("kill", said, target)
+    of.check(51 * MIB, 1.0)
+
+    assert target.wait(HANGING_S) == -signal.SIGTERM
+    assert said == ["RSS of 51.0 MiB at 1.000 s is above --max-memory 50.0 MiB: the command is ended"]
+    assert of.remaining_s(2.0) == GRACE_S - 1
+
+    of.enforce(1.0 + GRACE_S)
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("target", [True], indirect=True)
+def test_ends_with_sigkill(said: list[str], target: subprocess.Popen[bytes]) -> None:
+    """A process that does not heed SIGTERM gets SIGKILL, not before its time has passed, and that is said."""
+    of = limit("kill", said, target)
+    of.check(51 * MIB, 1.0)
+    of.enforce(0.99 + GRACE_S)
+
+    assert target.poll() is None
+    assert of.is_ending
+
+    of.enforce(1.0 + GRACE_S)
+
+    assert target.wait(HANGING_S) == -signal.SIGKILL
+    assert said[1:] == ["1 of the processes went on for 5 s after SIGTERM: SIGKILL"]
+    assert not of.is_ending
+    assert of.remaining_s(9.0) is None
