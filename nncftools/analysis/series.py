@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -18,7 +16,7 @@ _GAP = 2.5
 """In intervals: a distance of two samples from which on nothing is known in between."""
 
 
-def drawn(time_s: Sequence[float], values: Sequence[float], interval_s: float | None, points: int = 4000) -> Points:
+def drawn(time_s: ArrayLike, values: ArrayLike, interval_s: float | None, points: int = 4000) -> Points:
     """Return time and values of at most about ``points`` points that look like the whole column.
 
     Every bucket keeps its smallest and its largest value, so that no peak is lost. Where samples are missing, one NaN
@@ -31,22 +29,26 @@ def drawn(time_s: Sequence[float], values: Sequence[float], interval_s: float | 
         time, value = time[known], value[known]
     elif interval_s:
         after = np.flatnonzero(np.diff(time) > _GAP * interval_s) + 1
-        time, value = np.insert(time, after, time[after]), np.insert(value, after, np.nan)
+        if len(after):
+            time, value = np.insert(time, after, time[after]), np.insert(value, after, np.nan)
     return decimated(time, value, points)
 
 
 def decimated(time: NDArray[np.float64], value: NDArray[np.float64], points: int) -> Points:
-    """Return the smallest and largest value of each of ``points / 2`` buckets, in time order.
+    """Return the smallest and largest value of each of at most ``points / 2`` buckets, in time order.
 
     A bucket with a NaN keeps it, too, so that a gap stays a gap.
     """
     if len(time) <= points:
         return time, value
-    starts = np.linspace(0, len(time), points // 2, endpoint=False).astype(np.intp)
-    stops = np.append(starts[1:], len(time))
-    within = starts[:, None] + np.arange((stops - starts).max())
-    within = np.minimum(within, stops[:, None] - 1)
-    lowest = within[np.arange(len(within)), np.where(np.isnan(value), np.inf, value)[within].argmin(axis=1)]
-    highest = within[np.arange(len(within)), np.where(np.isnan(value), -np.inf, value)[within].argmax(axis=1)]
-    kept = np.unique(np.concatenate([lowest, highest, np.flatnonzero(np.isnan(value))]))
-    return time[kept], value[kept]
+    unknown = np.isnan(value)
+    length = -(-len(time) // (points // 2))
+    whole = len(time) // length * length
+    kept = [np.flatnonzero(unknown)]
+    for extreme, instead in ((np.argmin, np.inf), (np.argmax, -np.inf)):
+        filled = np.where(unknown, instead, value) if len(kept[0]) else value
+        kept.append(extreme(filled[:whole].reshape(-1, length), axis=1) + np.arange(0, whole, length))
+        if whole < len(time):
+            kept.append(np.array([whole + extreme(filled[whole:])]))
+    places = np.unique(np.concatenate(kept))
+    return time[places], value[places]

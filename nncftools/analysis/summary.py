@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING
 
 from nncftools.session.peaks import mark_of_tree
-from nncftools.session.samples import known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,15 +58,15 @@ class Level:
 
 def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> Level:
     """Return the level of the memory metric ``name``."""
-    values = known(samples[name])
+    values, figures = samples[name], samples.figures(name)
     peak = peaks.get(name)
     return Level(
         peak=None if peak is None else peak.low,
         at_s=None if peak is None or is_between_samples(peak) else peak.at_s,
-        final=values[-1] if values else None,
-        average=sum(values) / len(values) if values else None,
-        lowest=min(values, default=None),
-        first=values[0] if values else None,
+        final=next((value for value in reversed(values) if not isnan(value)), None),
+        average=figures.average,
+        lowest=figures.lowest if figures.known else None,
+        first=next((value for value in values if not isnan(value)), None),
     )
 
 

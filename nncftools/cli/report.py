@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,9 +12,13 @@ import typer
 from nncftools.cli import options
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.metrics import MEMORY_METRICS
+from nncftools.render import formats
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from nncftools.render.formats import Content
     from nncftools.render.view import View
     from nncftools.session.model import Session
 
@@ -21,6 +27,8 @@ Examples:
   nncf-tools report
   nncf-tools report run.json --unit GB
   nncf-tools report run.json --marks operations.csv --panels run.pdf
+  nncf-tools report run.json --format html --output run.html
+  nncf-tools report run.json --format json | jq .peaks.rss.low
   nncf-tools report run.json --plot run.svg --type rss --from-zero
   nncf-tools report memory_logs/latest/session.json --title 'int4, group 64'"""
 
@@ -30,6 +38,19 @@ Source = Annotated[
         metavar="SESSION",
         show_default=False,
         help="A session, a journal, or a folder of them (then the newest); also gzipped. Default: memory_logs.",
+    ),
+]
+Format = Annotated[
+    str,
+    typer.Option("--format", "-f", metavar="|".join(formats.FORMATS), help="What the report is written as."),
+]
+Output = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the report to this file; memory-log: a .txt and a .png per metric to this folder.",
     ),
 ]
 Picture = Annotated[
@@ -54,6 +75,8 @@ def register(app: typer.Typer) -> None:
 def report(  # noqa: PLR0913 — one parameter per option
     path: Source = None,
     *,
+    format_: Format = formats.TEXT,
+    output: Output = None,
     plot: Picture = None,
     panels: Panels = None,
     marks: Marks = None,
@@ -65,10 +88,13 @@ def report(  # noqa: PLR0913 — one parameter per option
     force: options.Force = False,
 ) -> int:
     """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
-    from nncftools.cli import opening, screen
-    from nncftools.render import text
-    from nncftools.render.view import View
+    from nncftools.cli import destination, lean, opening, screen
+    from nncftools.render.view import View, printable
 
+    lean.numpy_without_threads()
+    render = formats.format_named(format_)
+    if output is not None and not output.is_dir():
+        output = destination.replaceable("--output", output, force=force)
     pictures = {
         option: _checked_picture(option, picture, force=force)
         for option, picture in (("--plot", plot), ("--panels", panels))
@@ -77,22 +103,59 @@ def report(  # noqa: PLR0913 — one parameter per option
     session = opening.opened(path, options.DEFAULT_LOG_DIR, marks or [])
     available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
-    screen.put(text.report(session, view))
+    content = render(session, view)
+    if output is None:
+        screen.put(_for_screen(format_, content))
+    else:
+        _write(content, output, force=force)
+        screen.tell(f"Written to {printable(str(output))}\n")
     for option, picture in pictures.items():
         _draw(option, picture, session, view)
     return 0
 
 
-def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> None:
-    from nncftools.cli import screen
-    from nncftools.render import panels, plot
-    from nncftools.render.view import printable
+def _for_screen(name: str, content: Content) -> RenderableType | bytes:
+    """Return what can go to standard output. Raises UsageError for what cannot."""
+    if isinstance(content, Mapping):
+        raise UsageError(f"option --format: {name} is several files; name a folder for them with --output")
+    if isinstance(content, bytes) and sys.stdout.isatty():
+        raise UsageError(f"option --format: {name} is not for a terminal; name a file with --output")
+    return content
+
+
+def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
+    """Write one file, or several to a folder. Raises NncfToolsError."""
+    from nncftools.cli import destination, screen
+    from nncftools.files import replacing
 
     try:
+        if isinstance(content, Mapping):
+            paths = {name: destination.replaceable("--output", output / name, force=force) for name in content}
+            output.mkdir(parents=True, exist_ok=True)
+            for name, write in content.items():
+                write(paths[name])
+            return
+        data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
+        with replacing(destination.replaceable("--output", output, force=force)) as beside:
+            beside.write_bytes(data)
+    except OSError as error:
+        raise NncfToolsError(f"option --output: cannot write {str(output)!r}: {error.strerror or error}") from error
+
+
+def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> None:
+    from nncftools.cli import lean, screen
+    from nncftools.render.view import printable
+
+    lean.matplotlib_without_manual()
+    try:
         if option == "--plot":
+            from nncftools.render import plot
+
             plot.draw(session, view, picture)
         else:
-            panels.draw(session, view, picture, depth=view.depth)
+            from nncftools.render import panels
+
+            panels.draw(session, view, picture)
     except OSError as error:
         raise NncfToolsError(f"option {option}: cannot write {str(picture)!r}: {error.strerror or error}") from error
     screen.tell(f"\nDrawn to {printable(str(picture))}\n")

@@ -25,7 +25,7 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def put(content: RenderableType) -> None:
+def put(content: RenderableType | bytes) -> None:
     """Print to standard output; raise NncfToolsError when that cannot be, BrokenPipeError when nobody reads on."""
     try:
         _write(content, sys.stdout)
@@ -44,12 +44,20 @@ def tell(content: RenderableType) -> None:
         sys.stderr = _nowhere()
 
 
-def _write(content: RenderableType, stream: TextIO) -> None:
-    """Write text as it is, anything else by Rich.
+def plain(content: RenderableType) -> str:
+    """Return what a file gets: text as it is, anything else by Rich, in lines of at most 100 characters."""
+    return content if isinstance(content, str) else _rendered(content, io.StringIO())
+
+
+def _write(content: RenderableType | bytes, stream: TextIO) -> None:
+    """Write text and bytes as they are, anything else by Rich.
 
     A terminal gets lines of its width; a pipe or file lines of at most 100 characters without trailing blanks.
     """
-    stream.write(content if isinstance(content, str) else _rendered(content, stream))
+    if isinstance(content, bytes):
+        stream.buffer.write(content)
+    else:
+        stream.write(content if isinstance(content, str) else _rendered(content, stream))
     stream.flush()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from nncftools.render.operations import lanes
 from nncftools.render.style import DPI, FAINT
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ class Band:
 
     def __init__(self, every: Sequence[Operation], length_s: float) -> None:
         self._length_s = length_s
-        lanes = _lanes(every)
-        self._placed = [(operation, lane) for operation, lane in zip(every, lanes, strict=True) if lane is not None]
-        self._left_out = lanes.count(None)
+        found = lanes(every, _MOST_LANES)
+        self._placed = [(operation, lane) for operation, lane in zip(every, found, strict=True) if lane is not None]
+        self._left_out = found.count(None)
         self._count = 1 + max((lane for _, lane in self._placed), default=-1)
 
     @property
@@ -108,21 +109,6 @@ class Band:
         how: dict[str, Any] = {"ha": "center", "va": "center", "bbox": behind, "parse_math": False}
         if text:
             axes.text(*middle, text, transform=axes.get_xaxis_transform(), fontsize=size, color=look.ink, **how)
-
-
-def _lanes(every: Sequence[Operation]) -> list[int | None]:
-    """Return the first free lane for each operation; None where all are in use."""
-    ends: list[float] = []
-    found: list[int | None] = []
-    for operation in every:
-        phase = operation.phase
-        lane = next((lane for lane, end_s in enumerate(ends) if end_s <= phase.start_s), len(ends))
-        if lane == _MOST_LANES:
-            found.append(None)
-            continue
-        ends[lane : lane + 1] = [phase.end_s]
-        found.append(lane)
-    return found
 
 
 def _fill(axes: Axes, spans: Sequence[Span], y: tuple[float, float], look: dict[str, Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
+from functools import partial
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ from nncftools.files import replacing
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from nncftools.render.view import View
     from nncftools.session.model import Session
@@ -24,6 +26,18 @@ _NOTHING = "no samples were recorded"
 def stem(metric: str, *, from_zero: bool) -> str:
     """Return the file name of a metric's log without its ending."""
     return f"{metric}_memory_usage{'_from-zero' if from_zero else ''}"
+
+
+def report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], None]]:
+    """Return what writes log and picture of every metric, by the names that the monitor gives them."""
+    from nncftools.render import plot
+
+    files: dict[str, Callable[[pathlib.Path], None]] = {}
+    for metric in view.metrics:
+        name = stem(metric, from_zero=view.from_zero)
+        files[f"{name}.txt"] = partial(write, session, view, metric)
+        files[f"{name}.png"] = partial(plot.draw, session, replace(view, metrics=[metric]))
+    return files
 
 
 def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:

@@ -100,6 +100,21 @@ def rows(every: Sequence[Operation], most: int) -> list[Row]:
     return [*(_row(operation) for operation in every if operation.number in kept), together]
 
 
+def lanes(every: Sequence[Operation], most: int) -> list[int | None]:
+    """Return the first free lane for each operation; None where ``most`` are in use."""
+    ends: list[float] = []
+    found: list[int | None] = []
+    for operation in every:
+        phase = operation.phase
+        lane = next((lane for lane, end_s in enumerate(ends) if end_s <= phase.start_s), len(ends))
+        if lane == most:
+            found.append(None)
+            continue
+        ends[lane : lane + 1] = [phase.end_s]
+        found.append(lane)
+    return found
+
+
 def _row(operation: Operation) -> Row:
     phase = operation.phase
     return Row(

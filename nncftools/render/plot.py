@@ -6,6 +6,7 @@ import textwrap
 import warnings
 from typing import TYPE_CHECKING
 
+import numpy as np
 from matplotlib.ticker import StrMethodFormatter
 
 from nncftools.analysis.series import drawn
@@ -13,7 +14,6 @@ from nncftools.analysis.summary import level
 from nncftools.files import replacing
 from nncftools.render.style import FAINT, LINES, PALETTE, SHADES, figure, time_axis
 from nncftools.render.view import View, command_text, label, printable, shortened
-from nncftools.session.samples import known
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
         axes.set_ylim(lowest - (highest - lowest) * _ROOM_BELOW if lowest < 0 else 0, highest * _ROOM_ABOVE)
     title = printable(view.title) or shortened(command_text(session), _TITLE)
     axes.set_title("\n".join(textwrap.wrap(title, _TITLE_LINE)), loc="left", fontsize=10, parse_math=False)
-    if not any(len(known(session.samples[name])) for name in view.metrics):
+    if not any(session.samples.figures(name).known for name in view.metrics):
         axes.text(0.5, 0.5, "no samples were recorded", transform=axes.transAxes, ha="center", va="center")
     elif len(view.metrics) > 1:
         columns = min(_LEGEND_COLUMNS, len(view.metrics))
@@ -87,17 +87,17 @@ def _shade_operations(axes: Axes, session: Session) -> None:
 def _draw_metric(axes: Axes, session: Session, view: View, place: int) -> None:
     """Draw one metric with its peak, which is named at the point when it is the only one, else in the legend."""
     name = view.metrics[place]
-    values = session.samples[name]
-    if not known(values):
+    values, figures = np.asarray(session.samples[name]), session.samples.figures(name)
+    if not figures.known:
         return
     facts = session.sampler
     interval_s = facts.merged_s or facts.achieved_interval_s or facts.interval_s
     time, value = drawn(session.samples.time_s, values, interval_s)
-    zero = known(values)[0] if view.from_zero else 0.0
-    marker = "." if len(time) <= _FEW or len(known(values)) < len(values) / 2 else ""
+    zero = values[~np.isnan(values)][0] if view.from_zero else 0.0
+    marker = "." if len(time) <= _FEW or figures.known < len(values) / 2 else ""
     colour, line = PALETTE[place % len(PALETTE)], LINES[place // len(PALETTE) % len(LINES)]
-    sampled = max(known(values)) - zero
-    at_s = session.samples.time_s[values.index(sampled + zero)]
+    sampled = figures.highest - zero
+    at_s = session.samples.time_s[int(np.nanargmax(values))]
     said = f"{label(name)} peak {view.unit.label(sampled)} at {seconds_text(at_s)}"
     peak = level(session.samples, name, session.peaks)
     if peak.at_s is None and peak.peak is not None:

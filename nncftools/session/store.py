@@ -35,7 +35,7 @@ def load(path: str | os.PathLike[str]) -> Session:
     path = pathlib.Path(path)
     data = _read(path)
     origin = str(path)
-    if not data.strip():
+    if not data or data.isspace():
         raise SessionFileError(f"{origin}: the file is empty; a session of `nncf-tools monitor` was expected")
     first = data[: data.find(b"\n") + 1] or data
     if f'"{header.FORMAT}"'.encode() in first[:200]:
@@ -53,7 +53,7 @@ def save(session: Session, path: str | os.PathLike[str]) -> pathlib.Path:
     Raises OSError.
     """
     path = pathlib.Path(path)
-    loaded: dict[str, msgspec.Raw] = session.__dict__.get(_AS_LOADED, {})
+    loaded = msgspec.json.decode(session.__dict__.get(_AS_LOADED, b"{}"), type=dict[str, msgspec.Raw])
     document: dict[str, bytes] = {}
     for field in msgspec.structs.fields(Session):
         value = getattr(session, field.name)
@@ -94,7 +94,7 @@ def _read(path: pathlib.Path) -> bytes:
 
 def _session_from(data: bytes, origin: str) -> Session:
     try:
-        document = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        document = _split(data)
         kind = msgspec.json.decode(document.get("format", b"null"))
         version = msgspec.json.decode(document.get("version", b"null"))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -114,14 +114,36 @@ def _session_from(data: bytes, origin: str) -> Session:
             if field.required:
                 raise SessionFileError(f"{origin}: at `$`: the key {field.name!r} is missing")
             continue
-        kind = dict[str, msgspec.Raw] if field.type is Samples else field.type
-        value = _decode(raw, kind, f"$.{field.name}", origin)
-        fields[field.name] = Samples(value, origin) if field.type is Samples else value
+        if field.type is Samples:
+            columns = raw if isinstance(raw, dict) else _decode(raw, dict[str, msgspec.Raw], "$.samples", origin)
+            fields[field.name] = Samples(columns, origin)
+        else:
+            fields[field.name] = _decode(raw, field.type, f"$.{field.name}", origin)
     session = Session(**fields)
     if not 0 <= session.duration_s <= _LONGEST_S:
         raise SessionFileError(f"{origin}: at `$.duration_s`: seconds expected, found {session.duration_s:g}")
-    session.__dict__[_AS_LOADED] = document
+    session.__dict__[_AS_LOADED] = data
     return session
+
+
+_Parts = msgspec.defstruct(
+    "_Parts",
+    [
+        (field.name, dict[str, msgspec.Raw] if field.type is Samples else msgspec.Raw, None)
+        for field in msgspec.structs.fields(Session)
+    ],
+)
+
+
+def _split(data: bytes) -> dict[str, Any]:
+    """Return the document's parts unparsed; ``samples`` as a dictionary, if it is one: a second pass is slow."""
+    try:
+        if not data.isascii():
+            str(data, "utf-8")  # keys that are skipped are not looked at otherwise
+        parts = msgspec.json.decode(data, type=_Parts)
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        return msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    return {name: part for name, part in msgspec.structs.asdict(parts).items() if part is not None}
 
 
 def _decode(raw: msgspec.Raw, kind: Any, place: str, origin: str) -> Any:  # noqa: ANN401 — whatever the field's type is

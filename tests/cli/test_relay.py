@@ -54,9 +54,9 @@ def test_reads_the_terminal(tmp_path: pathlib.Path) -> None:
 
 def test_interrupt_reaches_the_command(tmp_path: pathlib.Path) -> None:
     """Ctrl-C ends the command as without the relay."""
-    argv = command_line(
-        "profile", "-q", "--no-plot", "--mark-on", "x", "-o", "r.json", "sh", "-c", "echo ready; sleep 99"
-    )
+    script = "import time; print('ready', flush=True); time.sleep(99)"
+    words = ("profile", "-q", "--no-plot", "--mark-on", "x", "-o", "r.json", sys.executable, "-S", "-c", script)
+    argv = command_line(*words)
     child = pexpect.spawn(argv[0], argv[1:], cwd=str(tmp_path), encoding="utf-8", timeout=HANGING_S)
     child.expect_exact("ready")
     child.sendintr()

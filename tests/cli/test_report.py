@@ -5,9 +5,16 @@ import json
 import pathlib
 import re
 
+import pexpect
 import pytest
 
-from tests.conftest import Run
+from tests.conftest import HANGING_S, Run, command_line
+from tests.made_up import full_disk
+
+
+def split(words: list[str]) -> tuple[str, list[str]]:
+    """Return a command line as pexpect takes it."""
+    return words[0], words[1:]
 
 
 @pytest.fixture
@@ -65,6 +72,90 @@ class TestReport:
 
         assert (refused.returncode, forced.returncode) == (2, 0)
         assert (tmp_path / "old.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("session")
+class TestFormats:
+    @pytest.mark.parametrize(
+        ("name", "begins"),
+        [
+            ("text", "PERFORMANCE REPORT"),
+            ("markdown", "### `sleep 0.3`"),
+            ("json", "{"),
+            ("csv", "time_s,"),
+            ("html", "<!DOCTYPE html>"),
+            ("terminal", ""),
+        ],
+    )
+    def test_file_is_what_a_pipe_gets(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str, begins: str) -> None:
+        """Every format goes to standard output, and with --output the same goes to the file."""
+        piped = nncf_tools("report", "run.json", "--format", name)
+        filed = nncf_tools("report", "run.json", "--format", name, "--output", "out")
+
+        assert (piped.returncode, filed.returncode, filed.stdout) == (0, 0, "")
+        assert "Written to out" in filed.stderr
+        assert piped.stdout.startswith(begins)
+        assert (tmp_path / "out").read_text(encoding="utf-8") == piped.stdout
+
+    def test_memory_log_is_a_folder(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """The memory monitor's log and picture of each metric are put into the folder that --output names."""
+        done = nncf_tools("report", "run.json", "--format", "memory-log", "--type", "rss", "--output", "a/logs")
+        text, picture = (tmp_path / "a" / "logs" / f"rss_memory_usage.{ending}" for ending in ("txt", "png"))
+
+        assert done.returncode == 0
+        assert "Max memory:" in text.read_text()
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert len(list(text.parent.iterdir())) == 2
+
+    def test_memory_log_keeps_what_is_there(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A log that exists is kept, and nothing is written beside it, unless --force is given."""
+        (tmp_path / "rss_memory_usage.png").write_text("precious")
+        words = ("report", "run.json", "--format", "memory-log", "--type", "rss", "--output", ".")
+        refused = nncf_tools(*words)
+        left = {path.name for path in tmp_path.iterdir()}
+        forced = nncf_tools(*words, "--force")
+
+        assert (refused.returncode, forced.returncode) == (2, 0)
+        assert "'rss_memory_usage.png' exists; choose another name or give --force" in refused.stderr
+        assert "rss_memory_usage.txt" not in left
+
+    @pytest.mark.parametrize("name", ["text", "html"])
+    def test_keeps_an_existing_file(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
+        """A file that exists is kept unless --force is given."""
+        (tmp_path / "old").write_text("precious")
+        refused = nncf_tools("report", "run.json", "--format", name, "--output", "old")
+        kept = (tmp_path / "old").read_text()
+        forced = nncf_tools("report", "run.json", "--format", name, "--output", "old", "--force")
+
+        assert (refused.returncode, kept, forced.returncode) == (2, "precious", 0)
+        assert (tmp_path / "old").read_text() != "precious"
+
+    def test_full_disk_leaves_nothing(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A report that cannot be written whole is not there, and one line says why."""
+        with full_disk():
+            done = nncf_tools("report", "run.json", "--format", "json", "--output", "out")
+
+        assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+        assert "option --output: cannot write 'out'" in done.stderr
+        assert {path.name for path in tmp_path.iterdir()} == {"run.json"}
+
+    def test_page_is_not_for_a_terminal(self, tmp_path: pathlib.Path) -> None:
+        """A page is not poured over a terminal."""
+        child = pexpect.spawn(*split(command_line("report", "run.json", "--format", "html")), cwd=str(tmp_path))
+        child.expect(pexpect.EOF, timeout=HANGING_S)
+        child.close()
+
+        assert child.exitstatus == 2
+        assert b"html is not for a terminal; name a file with --output" in child.before
+
+    def test_without_plotly(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Without plotly one line says how to install it."""
+        (tmp_path / "plotly").mkdir()
+        (tmp_path / "plotly" / "__init__.py").write_text("raise ImportError")
+        done = nncf_tools("report", "run.json", "--format", "html", env={"PYTHONPATH": str(tmp_path)})
+
+        assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+        assert "pip install 'nncf-tools[html]'" in done.stderr
 
 
 class TestNewest:
@@ -125,6 +216,11 @@ class TestBadInput:
         [
             (["--plot", "a.gif"], "option --plot: 'a.gif' does not end in one of .png, .svg, .pdf"),
             (["--plot", "no/such/folder/a.png"], "option --plot: cannot write 'no/such/folder/a.png'"),
+            (["--format", "pdf"], "option --format: 'pdf' is not one of text, markdown, json, csv, html, terminal"),
+            (["--format", "memory-log"], "option --format: memory-log is several files; name a folder for them"),
+            (["--output", "no/such/folder/a"], "option --output: cannot write 'no/such/folder/a'"),
+            (["--output", "."], "option --output: '.' is a folder; a file name expected"),
+            (["--format", "memory-log", "--output", "run.json/a"], "option --output: cannot write 'run.json/a'"),
             (["--type", "vms"], "option --type: 'vms' is not one of rss, system"),
         ],
     )

@@ -9,7 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nncftools.metrics import MEMORY_METRICS, METRICS
-from nncftools.render.text import exit_text, report
+from nncftools.render.facts import exit_text
+from nncftools.render.text import report
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Host, Process, SamplerFacts, Session, Start
 from nncftools.units import MemoryUnit

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from nncftools.errors import SessionFileError
-from nncftools.session.samples import Samples, known
+from nncftools.session import samples as samples_module
+from nncftools.session.samples import Figures, Samples, known
 from tests.made_up import samples
 
 
@@ -123,3 +124,77 @@ def test_known(values: list[float | None], expected: list[float]) -> None:
 def test_unknown_does_not_equal_zero() -> None:
     """A column of unknown values has no sum: nothing downstream can take it for 0."""
     assert isnan(sum(samples([0], rss=[nan])["rss"]))
+
+
+class TestLong:
+    """Columns are parsed a piece at a time, and long ones are looked at by numpy."""
+
+    @pytest.fixture(autouse=True)
+    def _soon_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Take 200,000 samples for many."""
+        monkeypatch.setattr(samples_module, "_MANY", 200_000)
+
+    @pytest.mark.parametrize("blanks", ["", " ", "\n  "])
+    @pytest.mark.parametrize("count", [0, 1, 2, 7_000, 300_000])
+    def test_is_parsed_whole(self, count: int, blanks: str) -> None:
+        """No value is lost between pieces, whatever blanks are between the values; null is NaN."""
+        values = [None if place % 1000 == 999 else place / 8 if place % 2 else place * 10**9 for place in range(count)]
+        times = json.dumps(list(range(count)), separators=(f"{blanks},{blanks}", ":"))
+        text = f"[{blanks}{f'{blanks},{blanks}'.join(map(json.dumps, values))}{blanks}]"
+        found = loaded(time_s=times, other=text)
+        length = len(found)
+        column = found["other"]
+
+        assert (length, len(found.time_s)) == (count, count)
+        assert [None if isnan(value) else value for value in column] == values
+
+    @pytest.mark.parametrize("count", [100, 300_000])
+    def test_figures(self, count: int) -> None:
+        """Short and long columns amount to the same: what is unknown does not count."""
+        values: list[float | None] = [float(place) for place in range(count)]
+        values[5] = values[-1] = None
+        known = [value for value in values if value is not None]
+        found = loaded(time_s=json.dumps(list(range(count))), other=json.dumps(values))
+
+        assert found.figures("other") == Figures(count - 2, 0.0, count - 2.0, pytest.approx(sum(known) / len(known)))
+
+    @pytest.mark.parametrize("count", [100, 300_000])
+    def test_nothing_known(self, count: int) -> None:
+        """A column of nulls amounts to nothing."""
+        found = loaded(time_s=json.dumps(list(range(count))), other=json.dumps([None] * count))
+
+        assert found.figures("other") == Figures()
+
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            ('"much"', "Expected `float | null`, got `str` - at `$[250000]`"),
+            ("[1, 2]", "Expected `float | null`, got `array` - at `$[250000]`"),
+            ("-1", "a value from 0 to 2^63 expected, found -1"),
+        ],
+    )
+    def test_wrong_value_is_named_with_its_place(self, wrong: str, message: str) -> None:
+        """A value far behind that cannot be right is named with its place in the whole list."""
+        values = ["1"] * 300_000
+        values[250_000] = wrong
+        found = loaded(time_s=json.dumps(list(range(300_000))), rss=f"[{','.join(values)}]")
+
+        with pytest.raises(SessionFileError) as raised:
+            found["rss"]
+        assert message in str(raised.value)
+        assert "250000" in str(raised.value)
+
+    def test_time_that_goes_back(self) -> None:
+        """The place at which time goes back is named, far behind, too."""
+        times = list(range(300_000))
+        times[250_000] = 7
+        found = loaded(time_s=json.dumps(times))
+
+        with pytest.raises(SessionFileError, match=r"time_s\[250000\]`: time goes back from 249999.0 to 7.0"):
+            found["time_s"]
+
+    @pytest.mark.parametrize("text", [f'"{"1," * 50_000}"', f'{{"a": [{"1," * 50_000}1]}}', "5", "null"])
+    def test_no_list(self, text: str) -> None:
+        """What is no list of numbers is refused, however much it looks like pieces of one."""
+        with pytest.raises(SessionFileError, match="Expected `array`"):
+            loaded(time_s=text)["time_s"]

@@ -1,0 +1,52 @@
+"""The formats of a report, by name.
+
+A format is one function, ``(session, view) -> Content``. To add one, write its file and name it here: nothing else
+changes. What it returns says where it can go:
+
+- ``str``: text, written as it is;
+- a Rich renderable: text that fits itself to the terminal, in lines of 100 characters elsewhere;
+- ``bytes``: a document for another program, never shown on a terminal;
+- a mapping of file names to functions that write such a file: several files, for a folder.
+
+``json`` and ``csv`` are for scripts: all metrics in bytes and seconds, whatever the view asks for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Union
+
+from nncftools.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from nncftools.render.view import View
+    from nncftools.session.model import Session
+
+Files = Mapping[str, Callable[[pathlib.Path], None]]
+"""What writes a file, by the file's name."""
+Content = Union["RenderableType", bytes, Files]
+Format = Callable[["Session", "View"], Content]
+
+TEXT = "text"
+FORMATS = {
+    TEXT: "nncftools.render.text:report",
+    "markdown": "nncftools.render.markdown:report",
+    "json": "nncftools.render.summary_json:report",
+    "csv": "nncftools.render.samples_csv:report",
+    "html": "nncftools.render.html_page:report",
+    "terminal": "nncftools.render.static_chart:report",
+    "memory-log": "nncftools.render.memory_log:report",
+}
+
+
+def format_named(name: str) -> Format:
+    """Return what makes a report of this format. Raises UsageError when there is no such format."""
+    if name not in FORMATS:
+        raise UsageError(f"option --format: {name!r} is not one of {', '.join(FORMATS)}")
+    module, _, function = FORMATS[name].partition(":")
+    found: Format = getattr(importlib.import_module(module), function)
+    return found

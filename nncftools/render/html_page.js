@@ -1,0 +1,159 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const chart = document.getElementById("chart");
+
+function put(selector, text) {
+  document.querySelector(selector).textContent = text;
+}
+function cell(text, name, kind = "td") {
+  return Object.assign(document.createElement(kind), {textContent: text, className: name});
+}
+/* Fill a table; the first `texts` columns stand on the left. */
+function fill(selector, headings, rows, texts, draw) {
+  const table = document.querySelector(selector);
+  if (headings.length) {
+    const head = table.createTHead().insertRow();
+    head.append(...headings.map((text, place) => cell(text, place < texts ? "text" : "", "th")));
+  }
+  const body = table.createTBody();
+  for (const row of rows) {
+    const line = body.insertRow();
+    line.append(...row.cells.map((text, place) => cell(text, place < texts ? "text" : "")));
+    draw?.(line, row);
+  }
+}
+function name(line, row, place) {
+  const at = line.cells[place];
+  at.className = "name text";
+  at.style.paddingLeft = `${0.6 + 1.1 * Math.min(row.depth, 12)}rem`;
+  if (row.details) at.append(Object.assign(document.createElement("small"), {textContent: row.details}));
+}
+
+document.title = data.title;
+put("h1", data.title);
+put("#run", data.run);
+put("#peak", data.peak);
+document.getElementById("warnings").append(
+  ...data.warnings.map(text => Object.assign(document.createElement("li"), {textContent: text})));
+fill("#memory", data.memory.headings, data.memory.rows, 1);
+fill("#facts", [], data.facts, 2);
+fill("#phases", data.phases.headings, data.phases.rows, 2, (line, row) => {
+  name(line, row, 1);
+  const swatch = Object.assign(document.createElement("span"), {className: "swatch"});
+  swatch.style.background = row.colour;
+  line.cells[1].prepend(swatch);
+  line.classList.toggle("peak", row.peak);
+  line.tabIndex = 0;
+  line.title = "show this time";
+  const zoom = () => {
+    Plotly.relayout(chart, {"xaxis.range": [row.from_s / data.chart.factor, row.to_s / data.chart.factor]});
+    chart.scrollIntoView({block: "nearest"});
+  };
+  line.addEventListener("click", zoom);
+  line.addEventListener("keydown", event => event.key === "Enter" && zoom());
+});
+fill("#processes", data.processes.headings, data.processes.rows, 1, (line, row) => {
+  name(line, row, 0);
+  line.title = row.command;
+});
+for (const part of ["phases", "processes"]) {
+  document.getElementById(`${part}-section`).hidden = !data[part].rows.length;
+  put(`#${part}-section .more`, data[part].more);
+}
+document.getElementById("memory-section").hidden = !data.memory.rows.length;
+
+/* Names are no markup: Plotly reads a little HTML in every text. */
+function plain(text) {
+  return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/(.{70})/gu, "$1<br>");
+}
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const LIGHT = {ink: "#202124", faint: "#5f6368", line: "#e3e3e3", paper: "#ffffff",
+  lines: ["#202124", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7a7f85"]};
+const DARK = {ink: "#e8eaed", faint: "#a5aab0", line: "#36393d", paper: "#1b1c1f",
+  lines: ["#e8eaed", "#56B4E9", "#E8762B", "#22B98F", "#DDA0C2", "#8CCBF0", "#F0B93A", "#9aa0a6"]};
+const DASHES = ["solid", "dash", "dot"];
+
+/* The panels from above: which y axis, and how high. */
+const panels = [["y", "memory", 10], ["y2", "cpu", 4], ["y3", "io", 4]].filter(([, part]) => data.chart[part].length);
+const lanes = data.chart.lanes;
+const heights = [...(lanes ? [["y4", "band", 0.7 * lanes]] : []), ...panels];
+const GAP = 0.95;
+const whole = heights.reduce((sum, [,, high]) => sum + high, 0) + GAP * (heights.length - 1);
+const PIXELS = 30, ABOVE = 32, BELOW = 44;
+
+function traces() {
+  const bars = data.chart.bars.map(bar => ({
+    type: "bar", orientation: "h", yaxis: "y4", showlegend: false, name: "",
+    base: bar.base, x: bar.width, y: bar.lane, width: bar.base.map(() => 0.86),
+    marker: {color: bar.colour, line: {width: 0.6, color: bar.colour},
+      pattern: {shape: bar.pattern, fgcolor: "#ffffff", fillmode: "overlay", size: 6}},
+    text: bar.names.map(plain), textposition: "inside", insidetextanchor: "middle", constraintext: "inside",
+    textangle: 0, textfont: {color: bar.ink, size: 11},
+    customdata: bar.hover.map(plain), hovertemplate: "%{customdata}<extra></extra>",
+  }));
+  const lines = panels.flatMap(([axis, part]) => data.chart[part].map((line, place) => ({
+    type: "scatter", mode: line.steps || line.x.length > 60 ? "lines" : "lines+markers", yaxis: axis, name: plain(line.name),
+    x: line.x, y: line.y, connectgaps: false, cliponaxis: line.x.length > 60, visible: line.hidden ? "legendonly" : true,
+    line: {width: place ? 1.3 : 1.8, shape: line.steps ? "hv" : "linear", dash: DASHES[Math.floor(place / 8) % 3]},
+    marker: {size: 5}, legend: {y: "legend", y2: "legend2", y3: "legend3"}[axis],
+    hovertemplate: `%{y:,.${line.digits}f} ${line.unit}<extra>${plain(line.name)}</extra>`, meta: place,
+  })));
+  return [...bars, ...lines];
+}
+function layout(look) {
+  const made = {
+    height: whole * PIXELS + ABOVE + BELOW, margin: {l: 72, r: 12, t: ABOVE, b: BELOW}, autosize: true,
+    paper_bgcolor: look.paper, plot_bgcolor: look.paper, font: {family: "system-ui, sans-serif", size: 12, color: look.ink},
+    barmode: "overlay", uniformtext: {mode: "hide", minsize: 10}, dragmode: "zoom", hovermode: "x unified", hoversubplots: "axis",
+    hoverlabel: {bgcolor: look.paper, bordercolor: look.line, font: {color: look.ink}, namelength: -1, align: "left"},
+    xaxis: {title: {text: `Time (${data.chart.time_unit})`, font: {color: look.faint}, standoff: 8}, range: data.chart.range,
+      gridcolor: look.line, zeroline: false, anchor: panels.length ? panels.at(-1)[0] : "y4",
+      showspikes: true, spikemode: "across", spikethickness: 1, spikecolor: look.faint, spikedash: "dot",
+      hoverformat: ".6~g", unifiedhovertitle: {text: `%{x} ${data.chart.time_unit}`}},
+    shapes: data.chart.shades.map(([x0, x1, colour]) => ({type: "rect", xref: "x", yref: "y domain", x0, x1, y0: 0, y1: 1,
+      fillcolor: colour, opacity: 0.13, line: {width: 0}, layer: "below"})),
+    annotations: [],
+  };
+  let top = 1;
+  for (const [axis, part, high] of heights) {
+    const domain = [Math.max(0, top - high / whole), top];
+    made[axis.replace("y", "yaxis")] = part === "band"
+      ? {domain, range: [lanes - 0.5, -0.5], visible: false, fixedrange: true}
+      : {domain, title: {text: data.chart.axes[part], font: {color: look.faint}}, gridcolor: look.line, zeroline: false,
+        rangemode: "tozero", automargin: true, tickformat: ",~r", fixedrange: false,
+        ...(part === "memory" && data.chart.from_zero ? {rangemode: "normal"} : {})};
+    made[axis.replace("y", "legend").replace(/^legend4$/, "legend9")] = {orientation: "h", x: 0, xanchor: "left",
+      y: domain[1], yanchor: "bottom", bgcolor: "rgba(0,0,0,0)", font: {color: look.ink, size: 11.5}, tracegroupgap: 0};
+    top = domain[0] - GAP / whole;
+  }
+  const peak = data.chart.peak;
+  if (peak) {
+    made.annotations.push({x: peak.x, y: peak.y, text: plain(peak.text), showarrow: true, arrowhead: 0, arrowwidth: 1,
+      ax: peak.left ? 40 : -40, ay: -16, xanchor: peak.left ? "left" : "right", arrowcolor: look.faint,
+      font: {color: look.ink, size: 12}, bgcolor: `${look.paper}b0`, borderpad: 2});
+  }
+  return made;
+}
+function show(look) {
+  const drawn = traces();
+  for (const trace of drawn) {
+    if (trace.type !== "scatter") continue;
+    trace.line.color = look.lines[trace.meta % look.lines.length];
+    const before = chart.data?.find(other => other.yaxis === trace.yaxis && other.name === trace.name);
+    if (before) trace.visible = before.visible;
+  }
+  const made = layout(look);
+  if (chart.layout?.xaxis) made.xaxis.range = chart.layout.xaxis.range;
+  return Plotly.react(chart, drawn, made, {responsive: true, displaylogo: false, displayModeBar: "hover",
+    modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]], toImageButtonOptions: {format: "svg"}});
+}
+const theme = () => show(dark.matches ? DARK : LIGHT);
+if (data.chart.nothing) {
+  chart.textContent = data.chart.nothing;
+  put("#hint", "");
+} else {
+  theme();
+  dark.addEventListener("change", theme);
+  addEventListener("beforeprint", () => show(LIGHT));
+  addEventListener("afterprint", theme);
+}

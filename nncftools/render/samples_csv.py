@@ -1,0 +1,43 @@
+"""The samples as CSV: a column per metric, bytes and seconds, an empty cell for unknown."""
+
+from __future__ import annotations
+
+import csv
+import io
+from math import isnan
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nncftools.metrics import METRICS
+from nncftools.session.samples import TIME
+
+if TYPE_CHECKING:
+    from array import array
+
+    from nncftools.render.view import View
+    from nncftools.session.model import Session
+
+_ROWS = 10_000
+"""Made into text at a time, so that few cells are objects at once."""
+
+
+def report(session: Session, _view: View) -> str:
+    """Return all samples with all metrics."""
+    names = [TIME, *session.samples.metrics]
+    columns = [session.samples[name] for name in names]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(names)
+    for begin in range(0, len(session.samples), _ROWS):
+        cells = (_cells(name, column[begin : begin + _ROWS]) for name, column in zip(names, columns, strict=True))
+        text.writelines(f"{row}\n" for row in map(",".join, zip(*cells, strict=True)))
+    return text.getvalue()
+
+
+def _cells(name: str, values: array[float]) -> list[str]:
+    """Return values as a reader expects them: whole numbers of bytes and of things."""
+    numbers: list[float | None] | array[float] = values
+    if name in METRICS and METRICS[name].unit != "s":
+        numbers = [None if isnan(value) else round(value) for value in values]
+    text = msgspec.json.encode(list(numbers)).decode()  # NaN is null; repr() is slower
+    return text[1:-1].replace("null", "").split(",")

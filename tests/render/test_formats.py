@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import importlib
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from nncftools.errors import UsageError
+from nncftools.render import formats
+from nncftools.render.view import View
+from nncftools.session.model import Mark, Session
+from tests.made_up import mib, session
+from tests.render import golden
+
+SPARSE = {
+    "no metric": session({}),
+    "no sample": session({"rss": []}),
+    "one sample": session({"rss": mib(100)}),
+    "nothing known": session({"rss": [None, None]}),
+    "an operation without end": session(marks=[Mark(name="Export", start_s=0.2)]),
+    "an operation before the first sample": session({"rss": []}, marks=[Mark(name="Export", start_s=0)]),
+    "very many operations": session(
+        marks=[
+            Mark(name=f"{place % 50}", start_s=place / 10_000, end_s=(place + 1) / 10_000) for place in range(10_000)
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", formats.FORMATS)
+def test_every_format_is_there(name: str) -> None:
+    """Every name leads to a function of a session and a view."""
+    assert len(inspect.signature(formats.format_named(name)).parameters) == 2
+
+
+def test_unknown_format() -> None:
+    """A name that is none is told with those that are."""
+    with pytest.raises(UsageError, match="option --format: 'pdf' is not one of text, markdown, json"):
+        formats.format_named("pdf")
+
+
+def test_naming_formats_loads_none() -> None:
+    """The registry is imported with the command line: it loads no renderer and no library."""
+    program = "import sys; import nncftools.render.formats; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    ours = [name for name in loaded if name.startswith("nncftools.render.")]
+
+    assert ours == ["nncftools.render.formats"]
+    assert {"numpy", "rich", "plotly", "matplotlib"}.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize("name", golden.ENDINGS)
+def test_golden(name: str) -> None:
+    """The output of the made-up session is the one that was read; ``python -m tests.render.golden`` writes it anew."""
+    expected = (golden.FOLDER / f"report.{golden.ENDINGS[name]}").read_text(encoding="utf-8")
+
+    assert golden.rendered(name) == expected
+
+
+@pytest.mark.parametrize("of", SPARSE.values(), ids=SPARSE)
+@pytest.mark.parametrize("name", formats.FORMATS)
+def test_next_to_nothing(name: str, of: Session, tmp_path: pathlib.Path) -> None:
+    """Sessions with next to nothing in them, or with far too much, are reported in every format."""
+    content = formats.format_named(name)(of, View(metrics=[name for name in of.samples if name == "rss"]))
+    if isinstance(content, dict):
+        for file, write in content.items():
+            write(tmp_path / file)
+            assert (tmp_path / file).stat().st_size
+    elif not isinstance(content, bytes):
+        screen = importlib.import_module("nncftools.cli.screen")
+        assert screen.plain(content).strip()
