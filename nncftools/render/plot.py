@@ -30,6 +30,8 @@ _FEW = 40
 """Samples up to this number are drawn as points as well."""
 _ROOM_ABOVE = 1.14
 _OPERATION = 30
+_MOST_OPERATIONS = 60
+"""Of more, the longest are shown."""
 _ROOM_PER_CHARACTER = 0.009
 """Of the picture's width."""
 _LEGEND_COLUMNS = 3
@@ -66,6 +68,9 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
 def _shade_operations(axes: Axes, session: Session) -> None:
     """Shade the outermost operations in turn, and write their names at the top, upright where there is no room."""
     outer = [phase for phase in session.phases if phase.depth == 0]
+    if len(outer) > _MOST_OPERATIONS:
+        shortest_s = sorted(phase.duration_s for phase in outer)[-_MOST_OPERATIONS]
+        outer = [phase for phase in outer if phase.duration_s > shortest_s]
     for place, phase in enumerate(outer):
         axes.axvspan(phase.start_s, phase.end_s, color=SHADES[place % len(SHADES)], zorder=0, linewidth=0)
         wide = phase.duration_s > session.duration_s * _ROOM_PER_CHARACTER * len(phase.name)

@@ -32,7 +32,7 @@ def profiler(tmp_path_factory: pytest.TempPathFactory) -> QEffMemoryProfiler:
     time.sleep(0.2)
     of.mark_operation("Export")
     time.sleep(0.2)
-    kept = touch(20)
+    kept = touch(40)  # beyond what malloc would take from its heap
     time.sleep(0.2)
     of.mark_segment("Export")
     time.sleep(0.2)
