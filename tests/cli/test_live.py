@@ -26,7 +26,7 @@ class TestView:
     @pytest.mark.parametrize("size", SIZES)
     def test_fills_the_lower_part_of_any_screen(self, tmp_path: pathlib.Path, size: tuple[int, int]) -> None:
         """Command, memory with its peak, chart, processes and the machine's memory stand below the command's output."""
-        terminal = live(tmp_path, *burner("touch", 50, 4), size=size)
+        terminal = live(tmp_path, *burner("touch", 50, 6), size=size)
         text = terminal.until(lambda text: "peak" in text and "┤" in text and "Machine" in text)
         first = next(row for row, line in enumerate(terminal.lines) if "recording" in line)
         terminal.until_end()
@@ -39,7 +39,7 @@ class TestView:
 
     def test_gives_way_to_the_summary(self, tmp_path: pathlib.Path) -> None:
         """When the command has ended, the view is gone and the summary stands below the command's words."""
-        terminal = live(tmp_path, *burner("prints", 3, 2), size=(100, 50))
+        terminal = live(tmp_path, *burner("prints", 3, 5), size=(100, 50))
         terminal.until("recording")
         text = terminal.until_end()
 
@@ -73,7 +73,7 @@ class TestView:
 
     def test_no_colour(self, tmp_path: pathlib.Path) -> None:
         """With NO_COLOR, nothing is coloured."""
-        terminal = live(tmp_path, *burner("touch", 10, 2), NO_COLOR="1")
+        terminal = live(tmp_path, *burner("touch", 10, 5), NO_COLOR="1")
         terminal.until("┤")
         terminal.until_end()
 
@@ -81,7 +81,7 @@ class TestView:
 
     def test_ascii_where_nothing_else_can_be_shown(self, tmp_path: pathlib.Path) -> None:
         """Where the encoding has no other characters, the view has none, either."""
-        terminal = live(tmp_path, *burner("touch", 10, 2), PYTHONIOENCODING="ascii")
+        terminal = live(tmp_path, *burner("touch", 10, 5), PYTHONIOENCODING="ascii")
         terminal.until("+-")
         view = terminal.written
         terminal.until_end()
@@ -116,7 +116,7 @@ class TestView:
 class TestOutput:
     def test_much_output_scrolls_above(self, tmp_path: pathlib.Path) -> None:
         """All lines of a command that prints a lot arrive in order, the last ones right above the view."""
-        terminal = live(tmp_path, *burner("prints", 3000, 3))
+        terminal = live(tmp_path, *burner("prints", 3000, 5))
         text = terminal.until(lambda text: "line 2999 of" in text and "recording" in text)
         lines = text.split("\n")
         last = next(row for row, line in enumerate(lines) if "line 2999" in line)
@@ -129,7 +129,7 @@ class TestOutput:
 
     def test_progress_bar(self, tmp_path: pathlib.Path) -> None:
         """A bar is one line above the view, its last state stays, and what follows comes after it."""
-        terminal = live(tmp_path, *burner("bar", 20, 3))
+        terminal = live(tmp_path, *burner("bar", 20, 5))
         text = terminal.until(lambda text: "%|" in text and "recording" in text)
         after = terminal.until("after the bar")
         terminal.until_end()
@@ -141,7 +141,7 @@ class TestOutput:
 
     def test_captured_output(self, tmp_path: pathlib.Path) -> None:
         """With --capture the output is in the file and not on the screen, which the view has for itself."""
-        terminal = live(tmp_path, *burner("prints", 3, 3), options=("--capture", "out.txt"))
+        terminal = live(tmp_path, *burner("prints", 3, 5), options=("--capture", "out.txt"))
         text = terminal.until("┤")
         first = next(row for row, line in enumerate(text.split("\n")) if "recording" in line)
         terminal.until_end()
@@ -159,7 +159,7 @@ class TestOutput:
 
     def test_redirected_output_stays_the_commands(self, tmp_path: pathlib.Path) -> None:
         """Standard output that goes to a file goes there untouched."""
-        inner = " ".join(["nncftools", "monitor", "--live", "-o", "run.json", *burner("prints", 3, 2)])
+        inner = " ".join(["nncftools", "monitor", "--live", "-o", "run.json", *burner("prints", 3, 5)])
         (tmp_path / "run.sh").write_text(f"{sys.executable} -m {inner} > out.txt\n")
         terminal = PseudoTerminal(tmp_path, "monitor", "-q", "-o", "outer.json", "sh", "run.sh")
         terminal.until("recording")
@@ -244,7 +244,7 @@ class TestEndings:
 
     def test_kill(self, tmp_path: pathlib.Path) -> None:
         """SIGKILL leaves modes, screen and cursor as they were, and the recording goes on."""
-        terminal = live(tmp_path, *burner("touch", 5, 3), in_shell=True)
+        terminal = live(tmp_path, *burner("touch", 5, 6), in_shell=True)
         terminal.until("┤")
         os.kill(terminal.child, signal.SIGKILL)
         while b'"end":' not in (tmp_path / "run.journal.jsonl").read_bytes():
@@ -260,7 +260,7 @@ class TestEndings:
     def test_failing_view(self, tmp_path: pathlib.Path) -> None:
         """A view that fails is left out; the recording is not touched by it."""
         (tmp_path / "plotext.py").write_text("raise RuntimeError('broken')\n")
-        terminal = live(tmp_path, *burner("prints", 2, 2), PYTHONPATH=f"{tmp_path}:{pathlib.Path.cwd()}")
+        terminal = live(tmp_path, *burner("prints", 2, 5), PYTHONPATH=f"{tmp_path}:{pathlib.Path.cwd()}")
         text = terminal.until_end()
 
         assert "steps aside" in text
@@ -269,7 +269,7 @@ class TestEndings:
 
     def test_stopped_and_continued(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-Z takes the view away, and it is there again when the job goes on."""
-        terminal = PseudoTerminal(tmp_path, "monitor", "--live", "-o", "run.json", *burner("touch", 5, 4))
+        terminal = PseudoTerminal(tmp_path, "monitor", "--live", "-o", "run.json", *burner("touch", 5, 7))
         terminal.until("┤")
         os.kill(terminal.process.pid, signal.SIGTSTP)
         terminal.until(lambda text: "recording" not in text)

@@ -207,7 +207,7 @@ class TestProcess:
 
 def test_journal_is_never_written_to(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
     """Watching changes nothing of what is recorded."""
-    process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, 2))
+    process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, 4))
     start_of(tmp_path / "run.journal.jsonl")
     nncf_tools("watch", "run.json")
     process.wait(HANGING_S)
