@@ -116,7 +116,7 @@ def at_file(
 ) -> Destination:
     """Write the session to ``output`` and, if asked for, pictures beside it. Raises UsageError when that cannot be."""
     output = replaceable("--output", output, force=force)
-    name = _stem(output)
+    name = session_stem(output)
     journal = output.with_name(f"{name}{JOURNAL_ENDING}")
     logs = [
         Log(metric, from_zero, None, output.with_name(f"{name}_{stem(metric, from_zero=from_zero)}.png"))
@@ -140,14 +140,15 @@ def at_file(
 
 def with_profile(place: Destination, *, plot: bool, force: bool) -> Destination:
     """Return the same with a file of marks and, if asked for, one of panels. Raises UsageError when that cannot be."""
-    name = _stem(place.session)
+    name = session_stem(place.session)
     panels = place.session.with_name(name + PANELS_ENDING)
     if plot:
         replaceable("--output", panels, force=force)
     return replace(place, sidecar=place.session.with_name(name + SIDECARS[0]), panels=panels if plot else None)
 
 
-def _stem(session: pathlib.Path) -> str:
+def session_stem(session: pathlib.Path) -> str:
+    """Return a session's file name without its endings, from which the files beside it have their names."""
     return re.sub(r"(\.json)?(\.gz)?$", "", session.name) or session.name
 
 

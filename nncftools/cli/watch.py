@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import platform
-import re
 import tempfile
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -32,7 +31,6 @@ Examples:
 Keys: q quit, space pause, m metric, + and - zoom, l processes. The recording is
 not disturbed by being watched, nor by the end of it."""
 
-_SESSION_ENDING = r"(\.json)?(\.gz)?$"
 _SAVING_S = 10.0
 _PATIENCE_S = 2.0
 
@@ -107,7 +105,7 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
     if path is not None and not path.is_dir():
         if path.name.endswith(destination.JOURNAL_ENDING):
             return path
-        journal = path.with_name(re.sub(_SESSION_ENDING, "", path.name) + destination.JOURNAL_ENDING)
+        journal = path.with_name(destination.session_stem(path) + destination.JOURNAL_ENDING)
         return journal if journal.exists() else None
     folder = path or options.DEFAULT_LOG_DIR
     patterns = (f"*{destination.JOURNAL_ENDING}", f"*/*{destination.JOURNAL_ENDING}")

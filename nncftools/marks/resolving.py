@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nncftools.marks.entries import BEGIN, END, Entry
 from nncftools.session.kinds import kind_of
-from nncftools.session.model import Mark
+from nncftools.session.model import UNFINISHED, Mark
 from nncftools.session.phases import in_order
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from nncftools.session.model import Process, Session
 
 AUTO = "auto"
-UNFINISHED = "unfinished"
 _Thread = tuple[int | None, int | None]
 _OUTSIDE: _Thread = (None, None)
 """Where those stand who mark from outside of the programs: a shell script, a line of output, a sidecar."""

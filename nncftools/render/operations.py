@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.render.colours import REST, Look, looks
 from nncftools.render.view import printable, shortened
+from nncftools.session.model import UNFINISHED
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     Figures = tuple[float | None, float | None, float | None, float | None]
 
-UNFINISHED = "unfinished"
 _LONG = 200
 """More is never shown."""
 

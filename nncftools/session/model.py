@@ -92,6 +92,10 @@ class Process(msgspec.Struct, kw_only=True):
     """Its RSS over time, where that was asked for."""
 
 
+UNFINISHED = "unfinished"
+"""The ``error`` of an operation whose process ended before it did."""
+
+
 class Mark(msgspec.Struct, kw_only=True):
     """An operation: from ``start_s`` to ``end_s``, or to the next mark on its level when that is null."""
 
