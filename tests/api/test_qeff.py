@@ -26,7 +26,7 @@ def profiler(tmp_path_factory: pytest.TempPathFactory) -> QEffMemoryProfiler:
     )
     of.start_monitoring()
     of.mark_operation("Model Loading")
-    held = touch(60)
+    held = touch(400)  # more than a copy of this process before its exec
     time.sleep(0.2)
     del held
     time.sleep(0.2)
