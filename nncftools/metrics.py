@@ -5,6 +5,10 @@ The sampler imports this module, so it uses nothing but the language.
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container
+
 GAUGE = "gauge"
 COUNTER = "counter"
 
@@ -46,6 +50,7 @@ METRICS = {
         Metric("cgroup", "B", GAUGE, "Cgroup", "memory charged to the command's control group, page cache included"),
         Metric("cpu_user", "s", COUNTER, "CPU user", "CPU time in the programs"),
         Metric("cpu_system", "s", COUNTER, "CPU system", "CPU time in the kernel for them"),
+        Metric("cpu", "s", COUNTER, "CPU", "CPU time; of other tools' logs that do not tell programs from kernel"),
         Metric("read_bytes", "B", COUNTER, "Read from storage", "bytes that storage delivered"),
         Metric("write_bytes", "B", COUNTER, "Written to storage", "bytes that were sent to storage"),
         Metric("read_chars", "B", COUNTER, "Read by system calls", "bytes read by system calls, pipes and cache too"),
@@ -59,5 +64,13 @@ METRICS = {
 
 MEMORY_METRICS = tuple(name for name, metric in METRICS.items() if metric.is_memory)
 COUNTERS = tuple(name for name, metric in METRICS.items() if metric.kind == COUNTER)
-ALWAYS = tuple(name for name, metric in METRICS.items() if not metric.is_memory)
+ONLY_IMPORTED = ("cpu",)
+RECORDED = {name: metric for name, metric in METRICS.items() if name not in ONLY_IMPORTED}
+ALWAYS = tuple(name for name, metric in RECORDED.items() if not metric.is_memory)
 """What every recording holds besides the memory that was asked for: it comes from files that are read anyway."""
+
+
+def cpu_counters(held: Container[str]) -> tuple[str, ...]:
+    """Return those of the metrics ``held`` whose sum is CPU time; none when it is unknown."""
+    ways = (("cpu_user", "cpu_system"), ("cpu",))
+    return next((names for names in ways if all(name in held for name in names)), ())

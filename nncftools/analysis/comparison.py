@@ -129,7 +129,7 @@ def _figures(session: Session) -> Values:
     peaks = {
         _PEAK + name: Value(peak.low, peak.high)
         for name, peak in session.peaks.items()
-        if name in MEMORY_METRICS and peak.low is not None
+        if name in MEMORY_METRICS and peak.low is not None and not session.from_zero
     }
     others = {"duration": session.duration_s, "cpu": cpu_s(session), **{name: session.totals.get(name) for name in _IO}}
     found = {**peaks, **_known(others)}

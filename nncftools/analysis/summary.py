@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
+from nncftools.metrics import cpu_counters
 from nncftools.session.peaks import mark_of_tree
 
 if TYPE_CHECKING:
@@ -104,8 +105,9 @@ def largest_process(session: Session) -> Largest | None:
 
 def cpu_s(session: Session) -> float | None:
     """Return the CPU seconds of the whole tree, user and system."""
-    user, system = session.totals.get("cpu_user"), session.totals.get("cpu_system")
-    return None if user is None or system is None else user + system
+    spent = [session.totals[name] for name in cpu_counters(session.totals)]
+    known = [seconds for seconds in spent if seconds is not None]
+    return sum(known) if known and len(known) == len(spent) else None
 
 
 def taken(session: Session) -> int:

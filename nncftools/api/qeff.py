@@ -206,7 +206,7 @@ def _rates(times: Sequence[float], totals: Sequence[float]) -> list[float]:
 
 def _local(session: Session, at_s: float) -> dt.datetime:
     """Return a moment of a session as local time."""
-    return (dt.datetime.fromisoformat(session.start.utc) + dt.timedelta(seconds=at_s)).astimezone()
+    return (dt.datetime.fromisoformat(session.start.utc or "") + dt.timedelta(seconds=at_s)).astimezone()
 
 
 def _size(megabytes: float, sign: str = "") -> str:

@@ -102,6 +102,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     }
     session = opening.opened(path, options.DEFAULT_LOG_DIR, marks or [])
     available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
+    from_zero = from_zero or session.from_zero
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
     content = render(session, view)
     if output is None:

@@ -51,7 +51,7 @@ def _chart(run: Run, metrics: Sequence[str], shown: terminal.Window, height: int
 
 def _rates(run: Run, shown: terminal.Window, style: terminal.Style) -> Iterator[Text]:
     """Yield CPU and I/O as lines of bars."""
-    for name, counters, colour in terminal.RATES:
+    for name, counters, colour in terminal.told_as_rates(run.facts.columns):
         found = [run.history.rates(counter, shown.begin_s, shown.end_s, shown.columns) for counter in counters]
         if all(len(rates) for rates in found):
             yield terminal.rate_line(name, np.sum(found, axis=0), colour, style)

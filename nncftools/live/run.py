@@ -11,7 +11,7 @@ import numpy as np
 
 from nncftools.live.history import History
 from nncftools.live.operations import Noted, Operations
-from nncftools.metrics import MEMORY_METRICS
+from nncftools.metrics import MEMORY_METRICS, cpu_counters
 from nncftools.render.view import printable
 
 if TYPE_CHECKING:
@@ -132,5 +132,5 @@ class Run:
         """Return how many cores are busy, on average over the last second."""
         span_s = max(1.0, 2 * self.facts.interval_s)
         begin_s = max(0.0, self.latest_s - span_s)
-        found = [self.history.rates(name, begin_s, self.latest_s, 1) for name in ("cpu_user", "cpu_system")]
-        return float(sum(rates[0] for rates in found)) if all(len(rates) for rates in found) else None
+        found = [self.history.rates(name, begin_s, self.latest_s, 1) for name in cpu_counters(self.facts.columns)]
+        return float(sum(rates[0] for rates in found)) if found and all(len(rates) for rates in found) else None

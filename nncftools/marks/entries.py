@@ -96,6 +96,8 @@ class Clock:
             at = dt.datetime.fromisoformat(moment)
             if at.tzinfo is None:
                 raise ValueError(f"a time with its zone expected, as in 2026-11-21T07:00:00+01:00, found {moment!r}")
+            if self._utc is None:
+                raise ValueError("a time of day cannot be used: the session does not say when it began")
             return (at - dt.datetime.fromisoformat(self._utc)).total_seconds()
         if t_ns is None:
             return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nncftools.analysis.summary import cpu_s, is_between_samples, largest_process, short_lived, taken
 from nncftools.render.operations_text import models
 from nncftools.render.view import printable, shortened
-from nncftools.units import seconds_text, size_text
+from nncftools.units import UNKNOWN, seconds_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 _NAME = 24
 _OPERATION = 40
 _WIDE = 1.02
+_OURS = {"", "proc", "psutil"}
 
 
 def run(session: Session) -> str:
     """Return when and where it was, how long it took and how it ended."""
-    when = printable(session.start.utc.replace("T", " ")[:19]) + " UTC"
+    utc = session.start.utc
+    when = "unknown time" if utc is None else printable(utc.replace("T", " ")[:19]) + " UTC"
     machine = printable(session.host.name) or "unknown host"
     return f"{when} on {machine}, {seconds_text(session.duration_s)}, {_ending(session)}"
 
@@ -63,7 +65,7 @@ def peak(session: Session, view: View) -> tuple[str, str, str] | None:
 def _clock(session: Session, at_s: float) -> str:
     """Return a moment as the time of day (UTC, as all of the report), and an opening bracket."""
     with contextlib.suppress(ValueError, OverflowError):
-        moment = dt.datetime.fromisoformat(session.start.utc) + dt.timedelta(seconds=at_s)
+        moment = dt.datetime.fromisoformat(session.start.utc or "") + dt.timedelta(seconds=at_s)
         return f"{moment:%H:%M:%S} ("
     return "("
 
@@ -92,8 +94,9 @@ def _cpu(session: Session) -> str:
     if total is None:
         return "unknown"
     share = f", {total / session.duration_s:.0%} of one core on average" if session.duration_s > 0 else ""
-    user, system = session.totals["cpu_user"], session.totals["cpu_system"]
-    return f"{seconds_text(total)} (user {seconds_text(user)}, system {seconds_text(system)}){share}"
+    user, system = session.totals.get("cpu_user"), session.totals.get("cpu_system")
+    parts = "" if user is None else f" (user {seconds_text(user)}, system {seconds_text(system)})"
+    return f"{seconds_text(total)}{parts}{share}"
 
 
 def _bytes(session: Session, read: str, written: str) -> str:
@@ -104,6 +107,8 @@ def _bytes(session: Session, read: str, written: str) -> str:
 
 
 def _processes(session: Session, unit: MemoryUnit) -> str:
+    if not session.processes:
+        return "unknown"
     text = f"{len(session.processes):,}"
     largest = largest_process(session)
     if largest is not None:
@@ -120,10 +125,10 @@ def _processes(session: Session, unit: MemoryUnit) -> str:
 
 def _sampler(session: Session) -> str:
     of = session.sampler
-    achieved = f"{of.achieved_interval_s:.4g} s" if of.achieved_interval_s is not None else "–"
-    asked = f"{of.interval_s:g} s" if of.interval_s is not None else "–"
-    return (
-        f"{taken(session):,} samples, interval {achieved} (asked {asked}), "
-        f"longest gap {seconds_text(of.longest_gap_s)}, {of.missed or 0:,} missed; "
-        f"its own cost: {seconds_text(of.cpu_s)} CPU, {size_text(of.peak_rss)}"
-    )
+    achieved = f"{of.achieved_interval_s:.4g} s" if of.achieved_interval_s is not None else UNKNOWN
+    by = "" if of.source in _OURS else f" by {printable(of.source)}"
+    asked = "" if of.interval_s is None else f" (asked {of.interval_s:g} s)"
+    text = f"{taken(session):,} samples{by}, interval {achieved}{asked}, longest gap {seconds_text(of.longest_gap_s)}"
+    if of.missed is not None:
+        text += f", {of.missed:,} missed"
+    return f"{text}; its own cost: {seconds_text(of.cpu_s)} CPU, {size_text(of.peak_rss)}"

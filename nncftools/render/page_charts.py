@@ -9,7 +9,7 @@ import numpy as np
 from nncftools.analysis.rates import rates
 from nncftools.analysis.series import drawn
 from nncftools.analysis.timeline import timeline
-from nncftools.metrics import MEMORY_METRICS
+from nncftools.metrics import MEMORY_METRICS, cpu_counters
 from nncftools.render.operations import lanes, operations
 from nncftools.render.view import View, label, shortened
 from nncftools.session.phases import CPU_WINDOW_S
@@ -106,7 +106,7 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
 
 def _cpu(session: Session, run_s: float, factor: float) -> Iterator[Line]:
     part = 100 / (session.host.cpus or 1)
-    for name, columns in (("CPU", ("cpu_user", "cpu_system")), ("of it system", ("cpu_system",))):
+    for name, columns in (("CPU", cpu_counters(session.samples)), ("of it system", ("cpu_system",))):
         moments, cores = _rates(session, columns, run_s)
         if len(moments):
             yield {**_line(name, moments / factor, cores * part, 1), "unit": "%", "steps": True}
@@ -131,7 +131,7 @@ def _io_unit(session: Session, run_s: float) -> MemoryUnit:
 def _rates(session: Session, columns: Sequence[str], run_s: float) -> tuple[Points, Points]:
     """Return moments, and how fast counters rose together from each to the next; the last rate stands twice."""
     samples = session.samples
-    if not all(column in samples for column in columns):
+    if not columns or not all(column in samples for column in columns):
         return np.empty(0), np.empty(0)
     totals = np.sum([np.asarray(samples[column]) for column in columns], axis=0)
     window_s = max(CPU_WINDOW_S, run_s / _WINDOWS)

@@ -73,11 +73,13 @@ def report(session: Session, view: View) -> str:
         "name": session.name,
         "command": session.command,
         "attached_to": session.attached_to,
+        "rank": session.rank,
         "start": session.start,
         "duration_s": session.duration_s,
         "finished": session.finished,
         "exit": session.exit,
         "host": session.host,
+        "from_zero": session.from_zero,
         "peaks": session.peaks,
         "memory": {name: _level(session, name) for name in session.samples.metrics if name in MEMORY_METRICS},
         "cpu": {"total_s": cpu_s(session), "cores_average": _cores(session)},
@@ -118,8 +120,8 @@ def _whole(size: float | None) -> float | None:
 def _processes(session: Session) -> dict[str, Any]:
     largest = largest_process(session)
     return {
-        "seen": len(session.processes),
-        "short_lived": short_lived(session),
+        "seen": len(session.processes) or None,
+        "short_lived": short_lived(session) if session.processes else None,
         "largest": None if largest is None else {"id": largest.process.id, "bytes": largest.size},
         "mattering": [_process(process) for process in mattering(session.processes)],
     }

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from nncftools.analysis import series
 from nncftools.analysis.timeline import timeline
+from nncftools.metrics import cpu_counters
 from nncftools.render import scales
 from nncftools.render.colours import looks
 from nncftools.render.view import label, printable, shortened
@@ -18,7 +19,7 @@ from nncftools.session.phases import Phase
 from nncftools.units import MemoryUnit, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -259,12 +260,14 @@ def _fitted(text: str, room: int) -> str:
     return f"{float(number.replace(',', '')):.0f}{unit[:1]}"[:room]
 
 
-RATES = (
-    (CPU, ("cpu_user", "cpu_system"), "green"),
-    ("Read", ("read_bytes",), "blue"),
-    ("Write", ("write_bytes",), "yellow"),
-)
-"""What is told as rates: its name, the counters that are added up, its colour."""
+def told_as_rates(metrics: Container[str]) -> Sequence[tuple[str, tuple[str, ...], str]]:
+    """Return what is told as rates of the metrics that there are: name, the counters that are added up, colour."""
+    every = (
+        (CPU, cpu_counters(metrics), "green"),
+        ("Read", ("read_bytes",), "blue"),
+        ("Write", ("write_bytes",), "yellow"),
+    )
+    return [rate for rate in every if rate[1] and all(name in metrics for name in rate[1])]
 
 
 def chart(  # noqa: PLR0913 — the size, and what the screen can show
@@ -299,8 +302,8 @@ def _rates_of(session: Session, shown: Window) -> Iterator[tuple[str, NDArray[np
     """Yield rates by columns of the chart."""
     edges = np.linspace(shown.begin_s, shown.end_s, shown.columns + 1)
     time_s = np.asarray(session.samples.time_s)
-    for name, counters, colour in RATES:
-        if len(time_s) and all(counter in session.samples for counter in counters):
-            totals = np.sum([np.nan_to_num(np.asarray(session.samples[counter])) for counter in counters], axis=0)
-            risen = np.diff(np.interp(edges, time_s, totals)) / np.diff(edges)
-            yield name, risen, colour
+    for name, counters, colour in told_as_rates(session.samples):
+        totals = np.sum([np.asarray(session.samples[counter]) for counter in counters], axis=0)
+        known = ~np.isnan(totals)
+        if known.any():
+            yield name, np.diff(np.interp(edges, time_s[known], totals[known])) / np.diff(edges), colour

@@ -10,6 +10,7 @@ from matplotlib.ticker import FuncFormatter
 from nncftools.analysis.rates import rates
 from nncftools.analysis.series import drawn
 from nncftools.analysis.summary import cpu_s, level
+from nncftools.metrics import cpu_counters
 from nncftools.render.style import DPI, FAINT, INK
 from nncftools.render.view import label
 from nncftools.session.phases import CPU_WINDOW_S
@@ -93,7 +94,7 @@ def draw_cpu(axes: Axes, session: Session) -> None:
     moments, cores = _busy(session)
     spent = cpu_s(session)
     if not len(cores):
-        recorded = spent is not None and "cpu_user" in session.samples and len(session.samples) > 0
+        recorded = spent is not None and bool(cpu_counters(session.samples)) and len(session.samples) > 0
         said = f"{seconds_text(spent)} of CPU time; the run is too short to tell when"
         _note(axes, said if recorded else "CPU time was not recorded")
         return
@@ -184,9 +185,10 @@ def _legend_beside(axes: Axes) -> None:
 def _busy(session: Session) -> tuple[Points, Points]:
     """Return moments, and how many cores were busy on average from each to the next; both empty when unknown."""
     samples = session.samples
-    if "cpu_user" not in samples or "cpu_system" not in samples:
+    counters = cpu_counters(samples)
+    if not counters:
         return np.empty(0), np.empty(0)
-    spent = np.asarray(samples["cpu_user"]) + np.asarray(samples["cpu_system"])
+    spent = np.sum([np.asarray(samples[name]) for name in counters], axis=0)
     window_s = max(CPU_WINDOW_S, run_s(session) / _CPU_WINDOWS)
     return rates(samples.time_s, spent, window_s, _interval_s(session))
 

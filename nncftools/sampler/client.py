@@ -43,7 +43,14 @@ def host() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "memory": memory,
         "python": platform.python_version(),
+        "boot_id": _boot_id(),
     }
+
+
+def _boot_id() -> str:
+    with contextlib.suppress(OSError):
+        return pathlib.Path(PROC, "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
 
 
 @dataclass(frozen=True)

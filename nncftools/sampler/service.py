@@ -11,9 +11,9 @@ import sys
 import time
 
 from nncftools.metrics import COUNTERS, METRICS
-from nncftools.sampler import target
+from nncftools.sampler import clock, target
 from nncftools.sampler.journal import Journal
-from nncftools.sampler.loop import NANOSECONDS, Loop
+from nncftools.sampler.loop import Loop
 from nncftools.sampler.signals import CAUGHT, Signals
 from nncftools.sampler.thinner import Thinner
 from nncftools.sampler.tree import NAME_BESIDE
@@ -135,7 +135,7 @@ class Recording:
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
         _raise_descriptor_limit()
         start_ns = self._loop.start_ns
-        start = {"utc": _utc(start_ns), "monotonic_ns": start_ns, "pid": self._pid, "sampler_pid": os.getpid()}
+        start = {**clock.start(start_ns), "pid": self._pid, "sampler_pid": os.getpid()}
         self._protect(self._journal.event, "start", start)
         self._protect(self._source.start, self._pid)
         self._protect(self._journal.flush)
@@ -381,9 +381,3 @@ def _own_high_water_mark() -> int:
             return int(file.read().partition(b"\nVmHWM:")[2].split(None, 1)[0]) * 1024
     except OSError:
         return 0
-
-
-def _utc(at_ns: int) -> str:
-    """Return a moment of CLOCK_MONOTONIC as wall-clock time."""
-    seconds, rest = divmod(time.time_ns() - (time.monotonic_ns() - at_ns), NANOSECONDS)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06d}Z"

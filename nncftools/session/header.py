@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+from nncftools.session import rank
 
 FORMAT = "nncf-tools-journal"
 VERSION = 1
@@ -10,7 +13,7 @@ VERSION = 1
 
 
 def header(*, name: str, command: list[str], cwd: str, host: dict[str, Any], tool_version: str) -> dict[str, Any]:
-    """Return the facts that a journal's first line holds besides the plan."""
+    """Return the facts that a journal's first line holds besides the plan; the rank is what the environment says."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -18,5 +21,6 @@ def header(*, name: str, command: list[str], cwd: str, host: dict[str, Any], too
         "name": name,
         "command": command,
         "cwd": cwd,
+        "rank": rank.of(os.environ),
         "host": host,
     }

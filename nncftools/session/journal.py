@@ -16,7 +16,7 @@ from nncftools.errors import SessionFileError
 from nncftools.metrics import COUNTERS, MEMORY_METRICS
 from nncftools.session.header import VERSION
 from nncftools.session.merging import kept_rows
-from nncftools.session.model import Exit, Host, Process, SamplerFacts, Series, Session, Start
+from nncftools.session.model import Exit, Host, Process, Rank, SamplerFacts, Series, Session, Start
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples
 
@@ -31,6 +31,7 @@ class _Header(msgspec.Struct, kw_only=True):
     name: str = ""
     command: list[str] = []
     cwd: str = ""
+    rank: Rank | None = None
     host: Host
     plan: dict[str, Any]
 
@@ -38,6 +39,7 @@ class _Header(msgspec.Struct, kw_only=True):
 class _Begin(msgspec.Struct, kw_only=True):
     utc: str
     monotonic_ns: int
+    utc_error_s: float | None = None
     pid: int
 
 
@@ -123,7 +125,10 @@ class _Reader:
             command=processes[0].command if attached and processes else self._header.command,
             cwd=self._header.cwd,
             attached_to=self._header.plan.get("pid"),
-            start=Start(utc=self._start.utc, monotonic_ns=self._start.monotonic_ns),
+            rank=self._header.rank,
+            start=Start(
+                utc=self._start.utc, monotonic_ns=self._start.monotonic_ns, utc_error_s=self._start.utc_error_s
+            ),
             duration_s=last_s if end.duration_s is None else end.duration_s,
             finished=self._end is not None,
             exit=end.exit,

@@ -22,12 +22,27 @@ VERSION = 1
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """The moment that ``time_s`` counts from."""
+    """The moment that ``time_s`` counts from; null for unknown."""
 
-    utc: str
+    utc: str | None = None
     """ISO 8601 with zone."""
     monotonic_ns: int | None = None
     """The same moment on CLOCK_MONOTONIC; lines up marks of any process on the machine."""
+    utc_error_s: float | None = None
+    """How wrong ``utc`` can be, as the kernel knows it (maxerror of adjtimex(2)); null when nothing keeps the clock."""
+
+
+class Rank(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of several processes of one job this was, as its launcher said in the environment; null for unknown."""
+
+    number: int
+    size: int | None = None
+    """How many ranks the job has."""
+    local: int | None = None
+    """Its number on its machine."""
+    job: str = ""
+    launcher: str = ""
+    """``torchrun``, ``mpi`` or ``slurm``."""
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +159,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int | None = None
     memory: int | None = None
     python: str = ""
+    boot_id: str = ""
+    """The kernel's name of its run: CLOCK_MONOTONIC is one and the same where this is."""
 
 
 class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,7 +181,7 @@ class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
     longest_gap_s: float | None = None
     """The longest distance of two samples."""
     source: str = ""
-    """``proc`` or ``psutil``."""
+    """``proc`` or ``psutil``; of another tool's log, the name of its importer."""
     exit_accounting: str | None = None
     """``complete``: the kernel told of every process that ended; ``incomplete``: some were lost; null: not allowed."""
 
@@ -184,6 +201,8 @@ class Session(msgspec.Struct, kw_only=True, dict=True):
     cwd: str = ""
     attached_to: int | None = None
     """The PID, when the recording was attached to a running process."""
+    rank: Rank | None = None
+    """Which part of a job it was; null when no launcher said so."""
     start: Start
     duration_s: float
     finished: bool = True
@@ -193,6 +212,8 @@ class Session(msgspec.Struct, kw_only=True, dict=True):
     host: Host
     sampler: SamplerFacts
     samples: Samples
+    from_zero: bool = False
+    """Whether memory is told above a first sample that is not known (another tool's log): only differences count."""
     totals: dict[str, int | float | None] = {}
     """Counters at the end of the recording, by metric."""
     peaks: dict[str, Peak] = {}

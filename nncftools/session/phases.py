@@ -5,9 +5,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import isnan
 from typing import TYPE_CHECKING
 
+from nncftools.metrics import cpu_counters
 from nncftools.session.model import Mark
 
 if TYPE_CHECKING:
@@ -19,7 +21,9 @@ CPU_WINDOW_S = 0.2
 """CPU time is counted in ticks of 10 ms: over a shorter time, a rate says more of the tick than of the program."""
 _TAKEN_FOR_IT = 0.2
 """A sample that follows a mark within this part of the distance to the one before was taken because of the mark."""
-_COLUMNS = ("rss", "cpu_user", "cpu_system", "read_bytes", "write_bytes", "read_chars", "write_chars")
+_COLUMNS = ("rss", "read_bytes", "write_bytes", "read_chars", "write_chars")
+_CPU = "cpu"
+"""The sum of the counters that are CPU time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +90,7 @@ def phases(session: Session) -> list[Phase]:
     if not session.marks:  # no column has to be parsed
         return []
     marks = in_order(session.marks)
-    columns = {name: _Column(session, name) for name in _COLUMNS}
+    columns = _columns(session)
     peak_s = _peak_s(session)
     found = [_phase(columns, mark, end_s, peak_s) for mark, end_s in zip(marks, ends(marks, session), strict=True)]
     if peak_s is None or any(phase.has_peak for phase in found):
@@ -97,7 +101,7 @@ def phases(session: Session) -> list[Phase]:
 
 def unmarked(session: Session, shortest_s: float) -> list[Phase]:
     """Return the times of at least ``shortest_s`` in which no operation was marked, as phases without a name."""
-    columns = {name: _Column(session, name) for name in _COLUMNS}
+    columns = _columns(session)
     peak_s = _peak_s(session)
     marks = in_order(session.marks)
     gaps = []
@@ -141,11 +145,19 @@ def ends(marks: Sequence[Mark], session: Session) -> list[float]:
     return found[::-1]
 
 
+def _columns(session: Session) -> dict[str, _Column]:
+    samples = session.samples
+    nothing = array("d")
+    spent = [samples[name] for name in cpu_counters(samples)]
+    values = {name: samples.get(name, nothing) for name in _COLUMNS}
+    values[_CPU] = array("d", map(sum, zip(*spent, strict=True)))
+    return {name: _Column(samples.time_s, column) for name, column in values.items()}
+
+
 def _phase(columns: Mapping[str, _Column], mark: Mark, end_s: float, peak_s: float | None) -> Phase:
     span = mark.start_s, end_s
-    user, system = columns["cpu_user"], columns["cpu_system"]
-    cpu_s = _sum(user.risen(*span), system.risen(*span))
-    rates = list(_rates(user, system, *span))
+    cpu_s = columns[_CPU].risen(*span)
+    rates = list(columns[_CPU].rates(*span, CPU_WINDOW_S))
     return Phase(
         name=mark.name,
         start_s=mark.start_s,
@@ -172,28 +184,10 @@ def _phase(columns: Mapping[str, _Column], mark: Mark, end_s: float, peak_s: flo
     )
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
-
-
-def _rates(user: _Column, system: _Column, start_s: float, end_s: float) -> Iterator[float]:
-    """Yield how many cores were busy in each window from sample to sample between two moments."""
-    if user.times is not system.times and user.times != system.times:
-        return
-    before: int | None = None
-    for place in user.spaced(start_s, end_s, CPU_WINDOW_S):
-        if before is not None:
-            spent = user.values[place] - user.values[before] + system.values[place] - system.values[before]
-            yield spent / (user.times[place] - user.times[before])
-        before = place
-
-
 class _Column:
     """The samples in which a metric is known."""
 
-    def __init__(self, session: Session, name: str) -> None:
-        times: Sequence[float] = session.samples.time_s
-        values: Sequence[float] = session.samples[name] if name in session.samples else array("d")
+    def __init__(self, times: Sequence[float], values: Sequence[float]) -> None:
         if not values:
             times = values
         elif isnan(sum(values)):
@@ -228,6 +222,11 @@ class _Column:
     def risen(self, start_s: float, end_s: float) -> float | None:
         """Return by how much a counter rose."""
         return self._at(end_s) - self._at(start_s) if self.times else None
+
+    def rates(self, start_s: float, end_s: float, window_s: float) -> Iterator[float]:
+        """Yield how fast a counter rose in each window from sample to sample between two moments."""
+        for before, after in pairwise(self.spaced(start_s, end_s, window_s)):
+            yield (self.values[after] - self.values[before]) / (self.times[after] - self.times[before])
 
     def spaced(self, start_s: float, end_s: float, distance_s: float) -> Iterator[int]:
         """Yield the places of samples between two moments, each at least ``distance_s`` after the one before."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from nncftools.errors import SessionFileError
-from nncftools.metrics import METRICS
+from nncftools.metrics import MEMORY_METRICS, METRICS
 
 TIME = "time_s"
 _LARGEST = 2.0**63
@@ -42,10 +42,17 @@ class Samples(Mapping[str, "array[float]"]):
     asked for; a column that cannot be right raises ``SessionFileError``, which names it and the place.
     """
 
-    def __init__(self, columns: Mapping[str, array[float] | msgspec.Raw], origin: str = "session") -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, array[float] | msgspec.Raw],
+        origin: str = "session",
+        *,
+        may_fall_below_zero: bool = False,
+    ) -> None:
         """Hold ``columns``; ``origin`` names the file in messages."""
         self._columns = dict(columns)
         self._origin = origin
+        self._lowest_memory = -_LARGEST if may_fall_below_zero else 0.0
         self._figures: dict[str, Figures] = {}
         self._length: int | None = None
         if TIME not in self._columns:
@@ -89,8 +96,9 @@ class Samples(Mapping[str, "array[float]"]):
         return column
 
     def _check_bounds(self, name: str, column: array[float], figures: Figures) -> None:
-        if figures.lowest < 0 or figures.highest > _LARGEST:
-            wrong = figures.lowest if figures.lowest < 0 else figures.highest
+        lowest = self._lowest_memory if name in MEMORY_METRICS else 0.0
+        if figures.lowest < lowest or figures.highest > _LARGEST:
+            wrong = figures.lowest if figures.lowest < lowest else figures.highest
             raise self._wrong(f".{name}[{column.index(wrong)}]", f"a value from 0 to 2^63 expected, found {wrong:g}")
 
     def _wrong(self, place: str, what: str) -> SessionFileError:

@@ -53,6 +53,14 @@ def save(session: Session, path: str | os.PathLike[str]) -> pathlib.Path:
     Raises OSError.
     """
     path = pathlib.Path(path)
+    data = encoded(session)
+    with replacing(path) as beside:
+        beside.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    return path
+
+
+def encoded(session: Session) -> bytes:
+    """Return the JSON of a session; what was in the loaded file and is unknown to this version is kept."""
     loaded = msgspec.json.decode(session.__dict__.get(_AS_LOADED, b"{}"), type=dict[str, msgspec.Raw])
     document: dict[str, bytes] = {}
     for field in msgspec.structs.fields(Session):
@@ -65,10 +73,7 @@ def save(session: Session, path: str | os.PathLike[str]) -> pathlib.Path:
             document[field.name] = msgspec.json.encode(value)
     document.update({key: bytes(raw) for key, raw in loaded.items() if key not in document})
     lines = b",\n".join(msgspec.json.encode(key) + b": " + value for key, value in document.items())
-    data = b"{\n" + lines + b"\n}\n"
-    with replacing(path) as beside:
-        beside.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    return path
+    return b"{\n" + lines + b"\n}\n"
 
 
 def _read(path: pathlib.Path) -> bytes:
@@ -116,7 +121,8 @@ def _session_from(data: bytes, origin: str) -> Session:
             continue
         if field.type is Samples:
             columns = raw if isinstance(raw, dict) else _decode(raw, dict[str, msgspec.Raw], "$.samples", origin)
-            fields[field.name] = Samples(columns, origin)
+            from_zero = document.get("from_zero") == b"true"
+            fields[field.name] = Samples(columns, origin, may_fall_below_zero=from_zero)
         else:
             fields[field.name] = _decode(raw, field.type, f"$.{field.name}", origin)
     session = Session(**fields)

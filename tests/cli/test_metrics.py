@@ -9,7 +9,7 @@ import sys
 import pexpect
 import pytest
 
-from nncftools.metrics import METRICS
+from nncftools.metrics import RECORDED
 from nncftools.sampler.client import offers
 from nncftools.sampler.psutil_source import GIVEN
 from tests.conftest import HANGING_S, Run, command_line
@@ -41,7 +41,7 @@ class TestTable:
         words = " ".join(" ".join(lines).split())
 
         assert (terminal.exitstatus, max(map(len, lines)) <= 80, "…" in words) == (0, True, False)
-        assert [name for name in METRICS if not any(line.startswith(f"{name} ") for line in lines)] == []
+        assert [name for name in RECORDED if not any(line.startswith(f"{name} ") for line in lines)] == []
         assert "MemTotal - MemAvailable" in words
 
     def test_names_everything(self, nncf_tools: Run) -> None:
@@ -50,7 +50,7 @@ class TestTable:
         first = [line.split()[:2] for line in result.stdout.splitlines()[1:] if not line.startswith(" ")]
 
         assert (result.returncode, result.stderr, "\x1b" in result.stdout) == (0, "", False)
-        assert first == [[name, metric.unit or "–"] for name, metric in METRICS.items()]
+        assert first == [[name, metric.unit or "–"] for name, metric in RECORDED.items()]
 
     def test_says_what_it_means_and_where_it_is_from(self, nncf_tools: Run) -> None:
         """Meaning, source and cost stand behind every metric."""
@@ -72,15 +72,15 @@ class TestJson:
         facts = json.loads(result.stdout)
 
         assert (result.returncode, result.stderr) == (0, "")
-        assert [list(of) for of in facts] == [KEYS] * len(METRICS)
-        assert [of["name"] for of in facts] == list(METRICS)
+        assert [list(of) for of in facts] == [KEYS] * len(RECORDED)
+        assert [of["name"] for of in facts] == list(RECORDED)
 
     def test_facts(self, nncf_tools: Run) -> None:
         """Meaning, unit and kind are those that the metric declares; all values are text."""
         found = listed(nncf_tools)
 
         assert {(name, of["meaning"], of["unit"], of["kind"]) for name, of in found.items()} == {
-            (name, metric.meaning, metric.unit, metric.kind) for name, metric in METRICS.items()
+            (name, metric.meaning, metric.unit, metric.kind) for name, metric in RECORDED.items()
         }
         assert {type(value) for of in found.values() for value in of.values()} == {str}
 
@@ -112,5 +112,5 @@ def test_unknown_source(nncf_tools: Run) -> None:
 @pytest.mark.parametrize("source", ["proc", "psutil"])
 def test_offers_are_declared(source: str) -> None:
     """A source offers no metric that is not declared."""
-    assert set(offers(source)) - set(METRICS) == set()
-    assert set(GIVEN) <= set(METRICS)
+    assert set(offers(source)) - set(RECORDED) == set()
+    assert set(GIVEN) <= set(RECORDED)

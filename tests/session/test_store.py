@@ -170,7 +170,7 @@ class TestLoadRefuses:
         ("key", "value", "message"),
         [
             ("duration_s", "long", "Expected `float`, got `str` - at `$.duration_s`"),
-            ("start", {}, "Object missing required field `utc` - at `$.start`"),
+            ("start", {"utc": 5}, "Expected `str | null`, got `int` - at `$.start.utc`"),
             ("host", {"memory": "much"}, "Expected `int | null`, got `str` - at `$.host.memory`"),
             ("peaks", {"rss": {"sampled": 1}}, "Object missing required field `at_s` - at `$.peaks[...]`"),
             ("processes", [{"id": 0}, {"id": "1"}], "Expected `int`, got `str` - at `$.processes[1].id`"),

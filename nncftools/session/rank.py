@@ -1,0 +1,73 @@
+"""Which rank of a job a process is, from the environment that its launcher gave it.
+
+Read before the command starts, so it uses nothing but the language.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class _Launcher(NamedTuple):
+    """The variables of one launcher; the first of ``number`` and all of ``also`` have to be there."""
+
+    name: str
+    number: str
+    size: tuple[str, ...]
+    local: tuple[str, ...]
+    job: tuple[str, ...]
+    also: tuple[str, ...] = ()
+
+
+_LAUNCHERS = (
+    _Launcher("torchrun", "RANK", ("WORLD_SIZE",), ("LOCAL_RANK",), ("TORCHELASTIC_RUN_ID",), also=("WORLD_SIZE",)),
+    _Launcher(
+        "mpi",
+        "OMPI_COMM_WORLD_RANK",
+        ("OMPI_COMM_WORLD_SIZE",),
+        ("OMPI_COMM_WORLD_LOCAL_RANK",),
+        ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+    ),
+    _Launcher("mpi", "PMI_RANK", ("PMI_SIZE",), ("MPI_LOCALRANKID",), ("HYDI_JOB_ID", "PMI_JOBID")),
+    _Launcher("mpi", "MV2_COMM_WORLD_RANK", ("MV2_COMM_WORLD_SIZE",), ("MV2_COMM_WORLD_LOCAL_RANK",), ()),
+    _Launcher(
+        "slurm",
+        "SLURM_PROCID",
+        ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+        ("SLURM_LOCALID",),
+        ("SLURM_JOB_ID",),
+        also=("SLURM_STEP_ID",),  # a batch script has SLURM_PROCID=0, too, but is no task of a step
+    ),
+)
+"""The innermost first: what torchrun and mpirun start under srun has the variables of both."""
+
+
+def of(environment: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the fields of ``model.Rank``, None when no launcher says that there are ranks."""
+    for launcher in _LAUNCHERS:
+        number = _count(environment, (launcher.number,))
+        if number is None or not all(name in environment for name in launcher.also):
+            continue
+        return {
+            "number": number,
+            "size": _count(environment, launcher.size),
+            "local": _count(environment, launcher.local),
+            "job": next((environment[name] for name in launcher.job if environment.get(name)), ""),
+            "launcher": launcher.name,
+        }
+    return None
+
+
+def _count(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    return next((int(environment[name]) for name in names if environment.get(name, "").isdecimal()), None)
+
+
+def suffix(environment: Mapping[str, str]) -> str:
+    """Return what tells a rank's files from those of the others: ``-rank03`` of 16; empty where there are no ranks."""
+    rank = of(environment)
+    if rank is None:
+        return ""
+    return f"-rank{rank['number']:0{len(str(max((rank['size'] or 1) - 1, 0)))}}"

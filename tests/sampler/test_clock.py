@@ -1,0 +1,29 @@
+"""Tests of the wall clock at a recording's start."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+
+from nncftools.sampler import clock
+
+NANOSECONDS = 1_000_000_000
+
+
+def test_the_same_moment_on_both_clocks() -> None:
+    """A moment of CLOCK_MONOTONIC is told as wall-clock time."""
+    ten_s_ago_ns = time.monotonic_ns() - 10 * NANOSECONDS
+    before = dt.datetime.now(dt.UTC)
+    start = clock.start(ten_s_ago_ns)
+    after = dt.datetime.now(dt.UTC)
+    moment = dt.datetime.fromisoformat(start["utc"])
+
+    assert start["monotonic_ns"] == ten_s_ago_ns
+    assert before - dt.timedelta(seconds=11) < moment < after - dt.timedelta(seconds=9)
+
+
+def test_how_wrong_it_can_be() -> None:
+    """The kernel's bound is a time of up to its largest one, 16 s, or unknown."""
+    error_s = clock.start(0)["utc_error_s"]
+
+    assert error_s is None or 0 <= error_s <= 16
