@@ -220,7 +220,7 @@ class TestEndings:
 
     def test_two_interrupts(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C reaches a command that goes on after the first one a second time."""
-        script = "trap 'echo once; trap - INT' INT; while :; do sleep 0.2; done"
+        script = "trap 'trap - INT; echo once' INT; while :; do sleep 0.2; done"
         terminal = live(tmp_path, "sh", "-c", script)
         terminal.until("recording")
         terminal.process.sendintr()
