@@ -10,9 +10,9 @@ from nncftools.metrics import cpu_counters
 from nncftools.session.peaks import mark_of_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from nncftools.session.model import Peak, Process, Session
+    from nncftools.session.model import Peak, Process, RankRun, Session
     from nncftools.session.samples import Samples
 
 
@@ -118,3 +118,9 @@ def taken(session: Session) -> int:
 def short_lived(session: Session) -> int:
     """Return how many processes were seen in fewer than two samples: sums may be too small where they lived."""
     return sum(process.samples < _FEWEST_SAMPLES for process in session.processes)
+
+
+def largest_rank(runs: Iterable[RankRun]) -> RankRun | None:
+    """Return the rank of a job whose RSS peak is the highest; None when none is known."""
+    known = [(peak.low, run) for run in runs if (peak := run.peaks.get("rss")) is not None and peak.low is not None]
+    return max(known, key=lambda pair: pair[0])[1] if known else None

@@ -13,6 +13,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import is_locked
 from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS
 from nncftools.render.memory_log import stem
+from nncftools.session import rank
 
 if TYPE_CHECKING:
     import pathlib
@@ -75,11 +76,11 @@ class Destination:
 
 
 def new_folder(
-    log_dir: pathlib.Path, name: str, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool
+    log_dir: pathlib.Path, name: str, suffix: str, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool
 ) -> Destination:
     """Make a new folder for this run under ``log_dir``. Raises UsageError when that cannot be."""
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
-    wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}"
+    wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{rank.suffix(os.environ)}{suffix}"
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
         folder = next(_made(log_dir, wanted))
@@ -112,10 +113,13 @@ def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
 
 
 def at_file(
-    output: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, force: bool
+    output: pathlib.Path, suffix: str, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, force: bool
 ) -> Destination:
-    """Write the session to ``output`` and, if asked for, pictures beside it. Raises UsageError when that cannot be."""
-    output = replaceable("--output", output, force=force)
+    """Write the session to ``output`` and, if asked for, pictures beside it. Raises UsageError when that cannot be.
+
+    The name gets the rank, so that those of one job do not write over each other, and ``suffix``.
+    """
+    output = replaceable("--output", numbered(output, rank.suffix(os.environ) + suffix), force=force)
     name = session_stem(output)
     journal = output.with_name(f"{name}{JOURNAL_ENDING}")
     logs = [
@@ -136,6 +140,13 @@ def at_file(
     except OSError as error:
         raise UsageError(f"option --output: cannot write to {str(output.parent)!r}: {error.strerror}") from error
     return Destination(output, journal, logs, None)
+
+
+def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
+    """Return a session's path with ``suffix`` before its endings: ``run-rank0-2.json.gz``."""
+    if not (suffix and path.name):
+        return path
+    return path.with_name(re.sub(r"((?:\.json)?(?:\.gz)?)$", lambda found: suffix + found[1], path.name, count=1))
 
 
 def with_profile(place: Destination, *, plot: bool, force: bool) -> Destination:

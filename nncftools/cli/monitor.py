@@ -27,10 +27,13 @@ Examples:
   nncf-tools monitor --pid 4711 --duration 60
   nncf-tools monitor --max-memory 24GiB --on-limit kill python export.py
   nncf-tools monitor --repeat 5 --output old.json python export.py
+  mpirun -n 4 nncf-tools monitor --output run.json python train.py
 
 \b
 The exit status is the command's: 128 + N when signal N killed it, 127 when it
-was not found, 126 when it could not be executed."""
+was not found, 126 when it could not be executed. Started by torchrun, mpirun
+or srun, the names get the rank (run-rank0.json); `nncf-tools report
+run-rank*.json` puts them together."""
 
 Plot = Annotated[
     bool | None,
@@ -112,12 +115,15 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     suffixes = repeating.suffixes(repeat)
     places: Iterable[Destination]
     if output is not None:
-        files = [repeating.numbered(output, suffix) for suffix in suffixes]
-        places = [destination.at_file(file, metrics, zeros, plot=bool(plot), force=force) for file in files]
+        places = [
+            destination.at_file(output, suffix, metrics, zeros, plot=bool(plot), force=force) for suffix in suffixes
+        ]
     else:
         run_name = name or (pathlib.Path(argv[0]).name if argv else f"pid-{pid}")
-        names = [f"{run_name}{suffix}" for suffix in suffixes]
-        places = (destination.new_folder(log_dir, of, metrics, zeros, plot=plot is not False) for of in names)
+        places = (
+            destination.new_folder(log_dir, run_name, suffix, metrics, zeros, plot=plot is not False)
+            for suffix in suffixes
+        )
     view = View(metrics=metrics, unit=unit, from_zero=from_zero)
     showing = Showing(live, capture)
 

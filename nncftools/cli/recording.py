@@ -16,7 +16,7 @@ from nncftools.cli.showing import NOTHING, Scene, Showing
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.marks.line import VARIABLE
 from nncftools.render import memory_log
-from nncftools.render.view import View, printable
+from nncftools.render.view import View, label, printable
 from nncftools.sampler import client
 from nncftools.session.header import header
 
@@ -69,7 +69,7 @@ def record(  # noqa: PLR0913 — what to record, where to leave it and how to sh
     session, status = _session(plan, begin, place, marking, scene)
     try:
         _save(session, place)
-        if not quiet:
+        if not quiet and _rank_beside_others(session) is None:
             from nncftools.render import text
 
             screen.tell(text.report(session, view))
@@ -78,8 +78,25 @@ def record(  # noqa: PLR0913 — what to record, where to leave it and how to sh
         error.exit_code = status or error.exit_code
         raise
     if not quiet:
-        screen.tell(f"\nWritten to {printable(str(place.folder or place.session))}\n")
+        where = printable(str(place.folder or place.session))
+        rank = _rank_beside_others(session)
+        screen.tell(f"\nWritten to {where}\n" if rank is None else f"{_in_short(rank, session, view)}: {where}\n")
     return status
+
+
+def _rank_beside_others(session: Session) -> int | None:
+    """Return the rank of a job's part but the first, which tells its summary: they share a terminal."""
+    return session.rank.number if session.rank is not None and session.rank.number > 0 else None
+
+
+def _in_short(rank: int, session: Session, view: View) -> str:
+    from nncftools.render.facts import exit_text
+
+    metric = view.metrics[0]
+    peak = session.peaks.get(metric)
+    held = view.unit.label(None if peak is None else peak.low)
+    ending = "" if session.exit is None else f", {exit_text(session.exit)}"
+    return f"Rank {rank}: {label(metric)} peak {held}{ending}"
 
 
 def _as_text(word: str) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from nncftools.cli import screen
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Callable, Iterable
 
     from nncftools.cli.destination import Destination
@@ -19,13 +17,6 @@ if TYPE_CHECKING:
 def suffixes(count: int) -> list[str]:
     """Return what is added to the names of the runs' files: nothing to that of a single one."""
     return [""] if count == 1 else [f"-{number}" for number in range(1, count + 1)]
-
-
-def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
-    """Return a session's path with ``suffix`` before its endings: ``run-2.json.gz``."""
-    if not (suffix and path.name):
-        return path
-    return path.with_name(re.sub(r"((?:\.json)?(?:\.gz)?)$", lambda found: suffix + found[1], path.name, count=1))
 
 
 def repeat(

@@ -30,6 +30,8 @@ def run(session: Session) -> str:
     utc = session.start.utc
     when = "unknown time" if utc is None else printable(utc.replace("T", " ")[:19]) + " UTC"
     machine = printable(session.host.name) or "unknown host"
+    if session.ranks:
+        machine = f"{machine}, {len(session.ranks)} ranks"
     return f"{when} on {machine}, {seconds_text(session.duration_s)}, {_ending(session)}"
 
 

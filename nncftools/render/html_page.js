@@ -36,6 +36,9 @@ put("#peak", data.peak);
 document.getElementById("warnings").append(
   ...data.warnings.map(text => Object.assign(document.createElement("li"), {textContent: text})));
 fill("#memory", data.memory.headings, data.memory.rows, 1);
+fill("#ranks", data.ranks.headings, data.ranks.rows, data.ranks.texts, (line, row) => {
+  line.classList.toggle("peak", row.worst);
+});
 fill("#facts", [], data.facts, 2);
 fill("#phases", data.phases.headings, data.phases.rows, 2, (line, row) => {
   name(line, row, 1);
@@ -61,6 +64,7 @@ for (const part of ["phases", "processes"]) {
   put(`#${part}-section .more`, data[part].more);
 }
 document.getElementById("memory-section").hidden = !data.memory.rows.length;
+document.getElementById("ranks-section").hidden = !data.ranks.rows.length;
 
 /* Names are no markup: Plotly reads a little HTML in every text. */
 function plain(text) {

@@ -14,11 +14,13 @@ from nncftools.analysis.summary import level
 from nncftools.errors import NncfToolsError
 from nncftools.render import facts, page_charts, page_tables
 from nncftools.render.cells import signed
+from nncftools.render.ranks import ranks
 from nncftools.render.view import View, command_text, label, printable, shortened
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
     from nncftools.session.model import Session
+    from nncftools.units import MemoryUnit
 
 _TITLE = 400
 _WARNING = 1000
@@ -68,11 +70,20 @@ def _data(session: Session, view: View) -> dict[str, Any]:
         "peak": "" if peak is None else " ".join(("Peak memory:", *filter(None, peak))),
         "warnings": [shortened(printable(hint), _WARNING) for hint in hints(session, view.unit)],
         "memory": _memory(session, view),
+        "ranks": _ranks(session, view.unit),
         "facts": [{"cells": pair} for pair in facts.facts(session, view.unit)],
         "phases": page_tables.phases(session, view),
         "processes": page_tables.processes(session, view.unit),
         "chart": page_charts.charts(session, view),
     }
+
+
+def _ranks(session: Session, unit: MemoryUnit) -> dict[str, Any]:
+    found = ranks(session, unit)
+    if found is None:
+        return {"headings": [], "rows": [], "texts": 0}
+    rows = [{"cells": cells, "worst": place == found.worst} for place, cells in enumerate(found.rows)]
+    return {"headings": found.headings, "rows": rows, "texts": found.texts}
 
 
 def _memory(session: Session, view: View) -> dict[str, Any]:

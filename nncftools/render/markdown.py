@@ -11,6 +11,7 @@ from nncftools.analysis.timeline import timeline
 from nncftools.render import facts
 from nncftools.render.cells import signed
 from nncftools.render.operations import operations
+from nncftools.render.ranks import ranks
 from nncftools.render.view import View, command_text, label, printable, shortened
 from nncftools.units import UNKNOWN, seconds_text, size_text
 
@@ -38,6 +39,7 @@ def report(session: Session, view: View) -> str:
         [f"### {title}"],
         _peak(session, view),
         _memory(session, view),
+        _ranks(session, view.unit),
         *_operations(session, view),
         _table(["Run", ""], ((text(name), text(said)) for name, said in _facts(session, view.unit)), 2),
         *([f"> **Note:** {text(printable(hint))}"] for hint in hints(session, view.unit)),
@@ -79,6 +81,17 @@ def _level(session: Session, name: str, view: View) -> list[str]:
     figures = (seconds_text(of.at_s), unit.text(of.final), signed(of.delta, unit), unit.text(of.average))
     heading = f"{label(name)} from zero" if view.from_zero else label(name)
     return [text(heading), f"**{unit.text(of.peak)}**", *figures, unit.text(of.lowest)]
+
+
+def _ranks(session: Session, unit: MemoryUnit) -> list[str]:
+    found = ranks(session, unit)
+    if found is None:
+        return []
+    rows = [
+        [f"**{cell}**" if place == found.worst else cell for cell in map(text, cells)]
+        for place, cells in enumerate(found.rows)
+    ]
+    return _table(found.headings, rows, found.texts)
 
 
 def _operations(session: Session, view: View) -> Iterator[list[str]]:

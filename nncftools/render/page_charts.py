@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _POINTS = 24_000
 """Of all memory metrics together: they are most of the file."""
 _MOST_POINTS = 4000
+_MOST_RANKS = 16
 _WINDOWS = 1200
 _LANES = 4
 _BARS, _SHADES = 1000, 60
@@ -102,6 +103,10 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
         digits = 3 if view.unit.factor > 1 else 0
         hidden = name not in view.metrics
         yield {**_line(label(name), time / factor, sizes, digits), "unit": view.unit, "hidden": hidden}
+    for run in session.ranks[:_MOST_RANKS] if not view.from_zero else ():
+        time, value = np.array(run.time_s), np.array(run.rss, dtype=np.float64)
+        of_rank = _line(f"RSS of {run.name}", time / factor, value / view.unit.factor, 3 if view.unit.factor > 1 else 0)
+        yield {**of_rank, "unit": view.unit, "hidden": True}
 
 
 def _cpu(session: Session, run_s: float, factor: float) -> Iterator[Line]:

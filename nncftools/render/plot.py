@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.ticker import StrMethodFormatter
 
 from nncftools.analysis.series import drawn
-from nncftools.analysis.summary import level
+from nncftools.analysis.summary import largest_rank, level
 from nncftools.files import replacing
 from nncftools.render.style import FAINT, LINES, PALETTE, SHADES, figure, time_axis
 from nncftools.render.view import View, command_text, label, printable, shortened
@@ -18,10 +18,11 @@ from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
     import pathlib
+    from collections.abc import Sequence
 
     from matplotlib.axes import Axes
 
-    from nncftools.session.model import Session
+    from nncftools.session.model import RankRun, Session
 
 FORMATS = (".png", ".svg", ".pdf")
 _TITLE = 180
@@ -41,6 +42,8 @@ _ROOM_BELOW = 0.04
 def draw(session: Session, view: View, path: pathlib.Path) -> None:
     """Write the picture; the format is the path's ending. Raises OSError."""
     drawing, axes = figure()
+    if session.ranks and view.metrics[0] == "rss" and not view.from_zero:
+        _draw_ranks(axes, session.ranks, view)
     for place in range(len(view.metrics)):
         _draw_metric(axes, session, view, place)
     _shade_operations(axes, session)
@@ -113,6 +116,28 @@ def _draw_metric(axes: Axes, session: Session, view: View, place: int) -> None:
     axes.plot(*top, marker="o", color=colour, markersize=6, markeredgecolor="white")
     if len(view.metrics) == 1:
         _name_point(axes, top, said, colour, left=at_s < session.duration_s / 2)
+
+
+def _draw_ranks(axes: Axes, runs: Sequence[RankRun], view: View) -> None:
+    """Draw the RSS of each part of a job thinly below their sum, that of the largest in its colour, with its name."""
+    worst = largest_rank(runs)
+    for run in runs:
+        rss = np.array(run.rss, dtype=np.float64) / view.unit.factor
+        if np.isnan(rss).all():
+            continue
+        is_worst = run is worst
+        axes.plot(run.time_s, rss, color=PALETTE[0] if is_worst else FAINT, linewidth=1.1 if is_worst else 0.7)
+        if is_worst:
+            top = int(np.nanargmax(rss))
+            held = None if (peak := run.peaks.get("rss")) is None else peak.low
+            said = f"the largest: {shortened(printable(run.name), _OPERATION)}, {view.unit.label(held)}"
+            _name_point(
+                axes, (run.time_s[top], float(rss[top])), said, PALETTE[0], left=run.time_s[top] < _middle(runs)
+            )
+
+
+def _middle(runs: Sequence[RankRun]) -> float:
+    return max(run.start_s + run.duration_s for run in runs) / 2
 
 
 def _name_point(axes: Axes, point: tuple[float, float], text: str, colour: str, *, left: bool) -> None:

@@ -15,7 +15,7 @@ from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from nncftools.render.view import View
-    from nncftools.session.model import Process, Session
+    from nncftools.session.model import Process, RankRun, Session
     from nncftools.session.phases import Phase
 
 FORMAT = "nncf-tools-summary"
@@ -62,6 +62,8 @@ _OF_PROCESS = (
     "cpu_s",
 )
 
+_OF_RANK = ("name", "rank", "host", "start_s", "duration_s", "exit", "peaks", "cpu_s")
+
 
 def report(session: Session, view: View) -> str:
     """Return the summary: all memory metrics in bytes, operations of the view's depth."""
@@ -74,6 +76,7 @@ def report(session: Session, view: View) -> str:
         "command": session.command,
         "attached_to": session.attached_to,
         "rank": session.rank,
+        "ranks": [_rank(run) for run in session.ranks],
         "start": session.start,
         "duration_s": session.duration_s,
         "finished": session.finished,
@@ -92,6 +95,10 @@ def report(session: Session, view: View) -> str:
         "warnings": hints(session, MemoryUnit.MiB),
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def _rank(run: RankRun) -> dict[str, Any]:
+    return {key: getattr(run, key) for key in _OF_RANK}
 
 
 def _level(session: Session, name: str) -> dict[str, float | None]:

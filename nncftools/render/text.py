@@ -15,6 +15,7 @@ from nncftools.render import facts
 from nncftools.render.cells import FIRST_COLUMN, signed, table
 from nncftools.render.operations_text import operations
 from nncftools.render.processes_text import processes
+from nncftools.render.ranks import ranks
 from nncftools.render.view import View, command_text, label, printable, shortened
 from nncftools.units import MemoryUnit, seconds_text
 
@@ -40,6 +41,7 @@ def report(session: Session, view: View) -> RenderableType:
         *_peak(session, view),
         _Memory(session, view),
         Text(),
+        *_ranks(session, view.unit),
         *operations(session, view),
         _facts(session, view.unit),
         *processes(session, view.unit),
@@ -104,6 +106,23 @@ def _table(view: View) -> Table:
     rows = table()
     rows.add_column(f"Memory, {view.unit}", min_width=FIRST_COLUMN, no_wrap=True)
     return rows
+
+
+def _ranks(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
+    """Yield what each part of a job did, when several were put together."""
+    found = ranks(session, unit)
+    if found is None:
+        return
+    rows = table()
+    for place, heading in enumerate(found.headings):
+        is_text = place < found.texts
+        rows.add_column(heading, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
+    rows.add_column(no_wrap=True)
+    for place, cells in enumerate(found.rows):
+        is_worst = place == found.worst
+        rows.add_row(*cells, "<- largest" if is_worst else "", style="bold" if is_worst else "")
+    yield rows
+    yield Text()
 
 
 def _cells(of: Level, unit: MemoryUnit) -> Iterator[Text]:

@@ -186,6 +186,24 @@ class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """``complete``: the kernel told of every process that ended; ``incomplete``: some were lost; null: not allowed."""
 
 
+class RankRun(msgspec.Struct, kw_only=True):
+    """What one rank of a job did by itself; bytes, and seconds since the start of the job."""
+
+    name: str
+    """``rank 3``, or the name of its recording where no launcher numbered it."""
+    rank: Rank | None = None
+    host: Host = Host()
+    start_s: float
+    duration_s: float
+    exit: Exit | None = None
+    peaks: dict[str, Peak] = {}
+    """At seconds since the job's start, too."""
+    cpu_s: float | None = None
+    time_s: list[float] = []
+    """Of its RSS, few enough to be drawn: the smallest and the largest value of each stretch."""
+    rss: list[int | None] = []
+
+
 class Session(msgspec.Struct, kw_only=True, dict=True):
     """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
 
@@ -203,6 +221,8 @@ class Session(msgspec.Struct, kw_only=True, dict=True):
     """The PID, when the recording was attached to a running process."""
     rank: Rank | None = None
     """Which part of a job it was; null when no launcher said so."""
+    ranks: list[RankRun] = []
+    """The parts of a job whose recordings were put together; the rest of the session is what they amount to."""
     start: Start
     duration_s: float
     finished: bool = True

@@ -5,17 +5,7 @@ import re
 
 import pytest
 
-from nncftools.cli.repeating import numbered
 from tests.conftest import Run, burner
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("run.json", "run-2.json"), ("a.b.json.gz", "a.b-2.json.gz"), ("run", "run-2"), ("run.gz", "run-2.gz")],
-)
-def test_numbered(name: str, expected: str) -> None:
-    """The number comes before the endings of a session."""
-    assert numbered(pathlib.Path("x") / name, "-2") == pathlib.Path("x") / expected
 
 
 def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,114 @@
+"""When recordings of one job began, on one clock."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nncftools.errors import NncfToolsError
+from nncftools.units import seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from nncftools.session.model import Session
+
+    Named = Mapping[str, Session]
+
+_NANOSECONDS = 1e9
+_SET_S = 0.5
+"""The wall clock and CLOCK_MONOTONIC drift apart by less: somebody set the former."""
+
+
+@dataclass(frozen=True)
+class Starts:
+    """When each recording began, by its name."""
+
+    at_s: Mapping[str, float]
+    """Seconds since the first of them."""
+    warnings: Sequence[str]
+    """Why these may be wrong."""
+
+
+def starts(sessions: Named) -> Starts:
+    """Return when recordings began.
+
+    On one machine CLOCK_MONOTONIC tells, between machines the wall clock. Raises NncfToolsError for a recording that
+    does not say when it began.
+    """
+    moments: dict[str, float] = {}
+    warnings: list[str] = []
+    for machine in _machines(sessions):
+        first = min(machine, key=lambda name: machine[name].start.monotonic_ns or 0)
+        for name, session in machine.items():
+            moments[name] = _moment(first, machine[first]) + _later_s(machine[first], session)
+            apart_s = _moment(name, session) - moments[name]
+            if abs(apart_s) > _SET_S:
+                host = session.host.name or "one machine"
+                warnings.append(
+                    f"the wall clock of {host} was set by {seconds_text(abs(apart_s))} between the starts of {first} "
+                    f"and {name}: they are lined up by CLOCK_MONOTONIC"
+                )
+    zero = min(moments.values())
+    at_s = {name: moments[name] - zero for name in sessions}
+    return Starts(at_s, [*warnings, *_disagreeing(sessions), *_apart(at_s, sessions)])
+
+
+def _machines(sessions: Named) -> list[dict[str, Session]]:
+    """Return recordings by machine; one that does not name its boot stands alone."""
+    found: dict[str, dict[str, Session]] = {}
+    for name, session in sessions.items():
+        is_known = session.host.boot_id and session.start.monotonic_ns is not None
+        found.setdefault(session.host.boot_id if is_known else f"of {name}", {})[name] = session
+    return list(found.values())
+
+
+def _moment(name: str, session: Session) -> float:
+    """Return the start in seconds of the wall clock."""
+    utc = session.start.utc
+    try:
+        return dt.datetime.fromisoformat(utc or "").timestamp()
+    except ValueError:
+        told = "does not say when it began" if utc is None else f"began at {utc!r}, which is no time"
+        raise NncfToolsError(f"{name}: {told}: it cannot be lined up with the others") from None
+
+
+def _later_s(first: Session, session: Session) -> float:
+    return ((session.start.monotonic_ns or 0) - (first.start.monotonic_ns or 0)) / _NANOSECONDS
+
+
+def _disagreeing(sessions: Named) -> Iterator[str]:
+    """Say whether the clocks of several machines can be trusted to tell the same time."""
+    machines = [next(iter(machine.values())) for machine in _machines(sessions)]
+    if len(machines) == 1:
+        return
+    unkept = [session.host.name or "unknown host" for session in machines if session.start.utc_error_s is None]
+    if unkept:
+        yield (
+            f"the clocks are not known to be comparable: nothing, such as NTP, keeps that of "
+            f"{', '.join(sorted(set(unkept)))}; recordings may be shifted against each other, and the sum with them"
+        )
+        return
+    errors_s = sorted((session.start.utc_error_s or 0.0 for session in machines), reverse=True)
+    intervals = (session.sampler.interval_s or session.sampler.achieved_interval_s or 0.0 for session in machines)
+    if errors_s[0] + errors_s[1] > max(intervals):
+        yield (
+            f"the clocks of the machines may differ by {seconds_text(errors_s[0] + errors_s[1])}, more than the "
+            f"interval: recordings may be shifted against each other by as much"
+        )
+
+
+def _apart(at_s: Mapping[str, float], sessions: Named) -> Iterator[str]:
+    """Name the recordings that no other one overlaps."""
+    spans = {name: (begin_s, begin_s + sessions[name].duration_s) for name, begin_s in at_s.items()}
+    alone = [
+        name
+        for name, (begin_s, end_s) in spans.items()
+        if all(last_s < begin_s or end_s < first_s for other, (first_s, last_s) in spans.items() if other != name)
+    ]
+    if alone:
+        yield (
+            f"by the wall clock nothing else ran at the time of {', '.join(alone)}: the clocks differ, or these are "
+            f"not parts of one job (`nncf-tools compare` compares runs)"
+        )

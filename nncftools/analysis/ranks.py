@@ -1,0 +1,302 @@
+"""Recordings of the ranks of one job, put together to one session."""
+
+from __future__ import annotations
+
+from array import array
+from math import isnan
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from nncftools.analysis.clocks import starts
+from nncftools.analysis.series import drawn
+from nncftools.analysis.summary import cpu_s, largest_rank
+from nncftools.errors import NncfToolsError
+from nncftools.metrics import COUNTERS, MEMORY_METRICS
+from nncftools.session.merging import kept_rows
+from nncftools.session.model import Exit, Host, Mark, Peak, Process, RankRun, SamplerFacts, Session, Start
+from nncftools.session.peaks import HIGH_WATER_MARK, SAMPLED
+from nncftools.session.phases import ends, in_order
+from nncftools.session.samples import TIME, Samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Column = NDArray[np.float64]
+    Named = Mapping[str, Session]
+
+_MOST_ROWS = 1_000_000
+_POINTS = 2000
+_NAMED = 10
+_SELDOM = 0.6
+_GAP = 2.5
+"""In intervals, as in ``series``: after that long without a sample, nothing is known."""
+_OF_MACHINES = {"system"}
+"""One figure of a machine, whichever rank recorded it."""
+_SHARED = {"cgroup"}
+"""Ranks on one machine may be in one control group or not: their sum means nothing."""
+
+
+def merged(sessions: Named) -> Session:
+    """Return what recordings of one job, by the names of their files, amount to.
+
+    Memory is the sum of what the ranks held at the same time, each by its last sample; ``system`` counts a machine
+    once. Raises NncfToolsError for two recordings of one rank, and for one that does not say when it began.
+    """
+    _check_once(sessions)
+    names = {file: _name(file, session) for file, session in sessions.items()}
+    order = sorted(sessions, key=lambda file: (_number(sessions[file]), file))
+    of = {names[file]: sessions[file] for file in order}
+    found = starts(of)
+    at_s = found.at_s
+    parts = [(at_s[name], session) for name, session in of.items()]
+    samples = _samples(parts)
+    runs = [_run(name, session, at_s[name]) for name, session in of.items()]
+    first = min(of, key=lambda name: at_s[name])
+    worst = largest_rank(runs)
+    return Session(
+        tool_version=of[first].tool_version,
+        name=next((session.name for session in of.values()), ""),
+        command=of[first].command,
+        cwd=of[first].cwd,
+        ranks=runs,
+        start=Start(utc=of[first].start.utc, utc_error_s=of[first].start.utc_error_s),
+        duration_s=max(begin_s + session.duration_s for begin_s, session in parts),
+        finished=all(session.finished for session in of.values()),
+        exit=_exit(of.values()),
+        host=_host(of.values()),
+        sampler=_sampler([session.sampler for session in of.values()]),
+        samples=samples,
+        from_zero=any(session.from_zero for session in of.values()),
+        totals=_totals(of.values()),
+        peaks={name: _peak(name, samples, runs) for name in samples.metrics if name in MEMORY_METRICS},
+        processes=list(_processes(parts)),
+        marks=[] if worst is None else list(_marks(of[worst.name], at_s[worst.name])),
+        models=[model for session in of.values() for model in session.models],
+        warnings=[*found.warnings, *_missing(of.values()), *_told(of), *_whose_operations(of, worst)],
+    )
+
+
+def _name(file: str, session: Session) -> str:
+    return file if session.rank is None else f"rank {session.rank.number}"
+
+
+def _number(session: Session) -> float:
+    return np.inf if session.rank is None else session.rank.number
+
+
+def _check_once(sessions: Named) -> None:
+    seen: dict[int, str] = {}
+    for file, session in sessions.items():
+        if session.rank is None:
+            continue
+        before = seen.setdefault(session.rank.number, file)
+        if before != file:
+            raise NncfToolsError(
+                f"{before} and {file} are both of rank {session.rank.number}: name the recordings of one job"
+            )
+
+
+def _run(name: str, session: Session, at_s: float) -> RankRun:
+    facts, samples = session.sampler, session.samples
+    time_s, rss = np.empty(0), np.empty(0)
+    if "rss" in samples:
+        interval_s = facts.merged_s or facts.achieved_interval_s or facts.interval_s
+        time_s, rss = drawn(samples.time_s, samples["rss"], interval_s, _POINTS)
+    return RankRun(
+        name=name,
+        rank=session.rank,
+        host=session.host,
+        start_s=at_s,
+        duration_s=session.duration_s,
+        exit=session.exit,
+        peaks={metric: _later(peak, at_s) for metric, peak in session.peaks.items()},
+        cpu_s=cpu_s(session),
+        time_s=(time_s + at_s).tolist(),
+        rss=[None if isnan(value) else int(value) for value in rss.tolist()],
+    )
+
+
+def _later(peak: Peak, by_s: float) -> Peak:
+    return msgspec.structs.replace(peak, at_s=None if peak.at_s is None else peak.at_s + by_s)
+
+
+def _samples(parts: Sequence[tuple[float, Session]]) -> Samples:
+    """Return the sums at every moment at which a rank took a sample; of very many, the extremes of buckets."""
+    moments = np.unique(np.concatenate([np.asarray(session.samples.time_s) + at_s for at_s, session in parts]))
+    common = [name for name in parts[0][1].samples.metrics if all(name in session.samples for _, session in parts)]
+    metrics = [name for name in common if name not in _SHARED or len(_one_of_each_machine(parts)) == len(parts)]
+    if len(moments) > _MOST_ROWS:
+        gauges = [array("d", _sum(parts, name, moments)) for name in metrics if name in MEMORY_METRICS]
+        moments = moments[kept_rows(gauges, len(moments), _MOST_ROWS)]
+    columns = {name: array("d", _sum(parts, name, moments)) for name in metrics}
+    return Samples({TIME: array("d", moments), **columns})
+
+
+def _sum(parts: Sequence[tuple[float, Session]], name: str, moments: Column) -> Column:
+    counted = _one_of_each_machine(parts) if name in _OF_MACHINES else parts
+    total = np.zeros(len(moments))
+    for at_s, session in counted:
+        total += _held(session, name, moments - at_s)
+    return total
+
+
+def _one_of_each_machine(parts: Sequence[tuple[float, Session]]) -> list[tuple[float, Session]]:
+    """Return of each machine the recording that lasted longest."""
+    found: dict[str, tuple[float, Session]] = {}
+    for at_s, session in parts:
+        machine = session.host.boot_id or session.host.name
+        if machine not in found or session.duration_s > found[machine][1].duration_s:
+            found[machine] = (at_s, session)
+    return list(found.values())
+
+
+def _held(session: Session, name: str, moments: Column) -> Column:
+    """Return the last known value at moments of a session; 0 where it did not run, NaN where samples are missing."""
+    time_s, values = np.asarray(session.samples.time_s), np.asarray(session.samples[name])
+    known = ~np.isnan(values)
+    facts = session.sampler
+    longest_s = _GAP * max(facts.merged_s or 0, facts.achieved_interval_s or 0, facts.interval_s or 0) or np.inf
+    if known.mean() < _SELDOM:  # a figure with an interval of its own, as PSS
+        longest_s = np.inf
+    time_s, values = time_s[known], values[known]
+    if not len(time_s):
+        return np.full(len(moments), np.nan)
+    places = np.searchsorted(time_s, moments, side="right") - 1
+    held = values[np.maximum(places, 0)]
+    held = np.where(moments - time_s[np.maximum(places, 0)] > longest_s, np.nan, held)
+    goes_on = name in COUNTERS
+    ended = moments > max(session.duration_s, time_s[-1])
+    held = np.where(ended, values[-1] if goes_on else _absent(name), held)
+    unknown_yet = (moments >= 0) & (not goes_on) & (time_s[0] > longest_s)
+    return np.where(places < 0, np.where(unknown_yet, np.nan, _absent(name)), held)
+
+
+def _absent(name: str) -> float:
+    """Return what a rank that does not run contributes: nothing to a sum; of its machine nothing is known."""
+    return np.nan if name in _OF_MACHINES else 0.0
+
+
+def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
+    figures = samples.figures(name)
+    if not figures.known:
+        return Peak(sampled=None, at_s=None, low=None)
+    sampled = int(figures.highest)
+    of_ranks = [run.peaks[name] for run in runs if name in run.peaks]
+    lows = [] if name in _OF_MACHINES else [peak.low for peak in of_ranks if peak.low is not None]
+    highs = [peak.high for peak in of_ranks]
+    known = [high for high in highs if high is not None]
+    high = sum(known) if len(known) == len(runs) and name not in _OF_MACHINES else None
+    low = max([sampled, *lows])
+    return Peak(
+        sampled=sampled,
+        at_s=samples.time_s[samples[name].index(figures.highest)],
+        low=low,
+        high=None if high is None else max(high, low),
+        low_from=SAMPLED if low == sampled else HIGH_WATER_MARK,
+    )
+
+
+def _exit(sessions: Iterable[Session]) -> Exit | None:
+    """Return how the first rank that failed ended, else the common end, as far as it is known."""
+    every = [session.exit for session in sessions]
+    failed = [end for end in every if end is not None and (end.code or end.signal is not None)]
+    return failed[0] if failed else None if None in every else every[0]
+
+
+def _host(sessions: Iterable[Session]) -> Host:
+    """Return the machine, or what several amount to."""
+    every = {session.host.boot_id or session.host.name: session.host for session in sessions}
+    hosts = list(every.values())
+    if len(hosts) == 1:
+        return hosts[0]
+    cpus = [host.cpus for host in hosts if host.cpus is not None]
+    memory = [host.memory for host in hosts if host.memory is not None]
+    return Host(
+        name=f"{len(hosts)} machines",
+        cpus=sum(cpus) if len(cpus) == len(hosts) else None,
+        memory=sum(memory) if len(memory) == len(hosts) else None,
+    )
+
+
+def _sampler(every: Sequence[SamplerFacts]) -> SamplerFacts:
+    def of(name: str) -> list[float]:
+        return [value for facts in every if (value := getattr(facts, name)) is not None]
+
+    def total(name: str) -> float | None:
+        return sum(of(name)) if len(of(name)) == len(every) else None
+
+    taken, missed, peak_rss = total("taken"), total("missed"), total("peak_rss")
+    return SamplerFacts(
+        cpu_s=total("cpu_s"),
+        peak_rss=None if peak_rss is None else int(peak_rss),
+        interval_s=max(of("interval_s"), default=None),
+        achieved_interval_s=max(of("achieved_interval_s"), default=None),
+        taken=None if taken is None else int(taken),
+        merged_s=max(of("merged_s"), default=None),
+        missed=None if missed is None else int(missed),
+        longest_gap_s=max(of("longest_gap_s"), default=None),
+        source=next((facts.source for facts in every), ""),
+    )
+
+
+def _totals(sessions: Iterable[Session]) -> dict[str, int | float | None]:
+    every = [session.totals for session in sessions]
+    found: dict[str, int | float | None] = {}
+    for name in every[0]:
+        values = [totals.get(name) for totals in every]
+        known = [value for value in values if value is not None]
+        found[name] = sum(known) if len(known) == len(values) else None
+    return found
+
+
+def _processes(parts: Sequence[tuple[float, Session]]) -> Iterator[Process]:
+    """Yield all processes, numbered anew."""
+    taken = 0
+    for at_s, session in parts:
+        base, taken = taken, taken + 1 + max((process.id for process in session.processes), default=0)
+        for process in session.processes:
+            yield msgspec.structs.replace(
+                process,
+                id=base + process.id,
+                parent=None if process.parent is None else base + process.parent,
+                start_s=None if process.start_s is None else process.start_s + at_s,
+                end_s=None if process.end_s is None else process.end_s + at_s,
+                series=None,
+            )
+
+
+def _marks(session: Session, at_s: float) -> Iterator[Mark]:
+    marks = in_order(session.marks)
+    for mark, end_s in zip(marks, ends(marks, session), strict=True):
+        yield msgspec.structs.replace(mark, start_s=mark.start_s + at_s, end_s=end_s + at_s)
+
+
+def _missing(sessions: Iterable[Session]) -> Iterator[str]:
+    ranks = [session.rank for session in sessions if session.rank is not None]
+    size = max((rank.size or 0 for rank in ranks), default=0)
+    missing = sorted(set(range(size)) - {rank.number for rank in ranks})
+    if missing:
+        which = ", ".join(map(str, missing[:_NAMED])) + (", …" if len(missing) > _NAMED else "")
+        yield f"{len(missing)} of {size} ranks: no recording of rank {which} is among these, and sums are without"
+    jobs = sorted({rank.job for rank in ranks})
+    if len(jobs) > 1:
+        yield f"the recordings are of different jobs: {', '.join(job or 'one without a name' for job in jobs)}"
+
+
+def _told(of: Named) -> Iterator[str]:
+    """Yield each warning of a recording once, with whose it is."""
+    told: dict[str, list[str]] = {}
+    for name, session in of.items():
+        for warning in session.warnings:
+            told.setdefault(warning, []).append(name)
+    for warning, names in told.items():
+        yield warning if len(names) == len(of) else f"{', '.join(names)}: {warning}"
+
+
+def _whose_operations(of: Named, worst: RankRun | None) -> Iterator[str]:
+    if worst is not None and of[worst.name].marks:
+        yield f"operations are those of {worst.name}, which held most; memory, CPU and I/O beside them are of all ranks"
