@@ -130,18 +130,25 @@ def _samples(parts: Sequence[tuple[float, Session]]) -> Samples:
     common = [name for name in parts[0][1].samples.metrics if all(name in session.samples for _, session in parts)]
     metrics = [name for name in common if name not in _SHARED or len(_one_of_each_machine(parts)) == len(parts)]
     if len(moments) > _MOST_ROWS:
-        gauges = [array("d", _sum(parts, name, moments)) for name in metrics if name in MEMORY_METRICS]
+        gauges = [_column(_sum(parts, name, moments)) for name in metrics if name in MEMORY_METRICS]
         moments = moments[kept_rows(gauges, len(moments), _MOST_ROWS)]
-    columns = {name: array("d", _sum(parts, name, moments)) for name in metrics}
-    return Samples({TIME: array("d", moments), **columns})
+    columns = {name: _column(_sum(parts, name, moments)) for name in metrics}
+    return Samples({TIME: _column(moments), **columns})
+
+
+def _column(values: Column) -> array[float]:
+    return array("d", values.tobytes())
 
 
 def _sum(parts: Sequence[tuple[float, Session]], name: str, moments: Column) -> Column:
+    """Return a metric of all at moments of the job; NaN where it is unknown of one of them."""
     counted = _one_of_each_machine(parts) if name in _OF_MACHINES else parts
-    total = np.zeros(len(moments))
-    for at_s, session in counted:
-        total += _held(session, name, moments - at_s)
-    return total
+    every = [_changes(session, name, at_s) for at_s, session in counted]
+    times, by, unknown = (np.concatenate(of) for of in zip(*every, strict=True))
+    order = np.argsort(times, kind="stable")
+    places = np.searchsorted(times[order], moments, side="right")
+    total = np.append(0.0, np.cumsum(by[order]))[places]
+    return np.where(np.append(0.0, np.cumsum(unknown[order]))[places] > 0, np.nan, total)
 
 
 def _one_of_each_machine(parts: Sequence[tuple[float, Session]]) -> list[tuple[float, Session]]:
@@ -154,30 +161,34 @@ def _one_of_each_machine(parts: Sequence[tuple[float, Session]]) -> list[tuple[f
     return list(found.values())
 
 
-def _held(session: Session, name: str, moments: Column) -> Column:
-    """Return the last known value at moments of a session; 0 where it did not run, NaN where samples are missing."""
+def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, Column]:
+    """Return when a metric of a rank changed, by how much, and where it becomes unknown (1) and known again (-1).
+
+    A rank holds its last sample until the next one, and nothing when it does not run; a counter stays as it was.
+    """
     time_s, values = np.asarray(session.samples.time_s), np.asarray(session.samples[name])
+    end_s = np.nextafter(max(session.duration_s, time_s.max(initial=0.0)), np.inf)
     known = ~np.isnan(values)
-    facts = session.sampler
-    longest_s = _GAP * max(facts.merged_s or 0, facts.achieved_interval_s or 0, facts.interval_s or 0) or np.inf
-    if known.mean() < _SELDOM:  # a figure with an interval of its own, as PSS
-        longest_s = np.inf
+    longest_s = _longest_s(session, known)
     time_s, values = time_s[known], values[known]
-    if not len(time_s):
-        return np.full(len(moments), np.nan)
-    places = np.searchsorted(time_s, moments, side="right") - 1
-    held = values[np.maximum(places, 0)]
-    held = np.where(moments - time_s[np.maximum(places, 0)] > longest_s, np.nan, held)
-    goes_on = name in COUNTERS
-    ended = moments > max(session.duration_s, time_s[-1])
-    held = np.where(ended, values[-1] if goes_on else _absent(name), held)
-    unknown_yet = (moments >= 0) & (not goes_on) & (time_s[0] > longest_s)
-    return np.where(places < 0, np.where(unknown_yet, np.nan, _absent(name)), held)
+    before, after = np.append(0.0, time_s), np.append(time_s, end_s)
+    is_gap = after - before > longest_s if len(time_s) else np.array([True])
+    gap_begin = np.where(np.arange(len(before)) > 0, before + longest_s, 0.0)[is_gap]
+    runs = [time_s[0] if len(time_s) else 0.0, end_s]
+    of_machine = ([-np.inf, *runs], [1.0, -1.0, 1.0]) if name in _OF_MACHINES else ([], [])
+    left = 0.0 if name in COUNTERS or not len(values) else -values[-1]
+    times = np.concatenate([time_s, [end_s], gap_begin, after[is_gap], of_machine[0]])
+    by = np.concatenate([np.diff(values, prepend=0.0), [left]])
+    gaps = np.concatenate([np.ones(is_gap.sum()), -np.ones(is_gap.sum()), of_machine[1]])
+    return times + at_s, np.append(by, np.zeros(len(gaps))), np.append(np.zeros(len(by)), gaps)
 
 
-def _absent(name: str) -> float:
-    """Return what a rank that does not run contributes: nothing to a sum; of its machine nothing is known."""
-    return np.nan if name in _OF_MACHINES else 0.0
+def _longest_s(session: Session, known: NDArray[np.bool_]) -> float:
+    """Return for how long a sample says what is held."""
+    facts = session.sampler
+    if known.mean() < _SELDOM:  # a figure with an interval of its own, as PSS
+        return np.inf
+    return _GAP * max(facts.merged_s or 0, facts.achieved_interval_s or 0, facts.interval_s or 0) or np.inf
 
 
 def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:

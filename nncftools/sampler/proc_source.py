@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nncftools.sampler import address_space
 from nncftools.sampler.counters import Counters
 from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved
 from nncftools.sampler.probes.stat import PAGE
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from nncftools.sampler.probes import SystemProbe
     from nncftools.sampler.tree import Process
 
+PROC = "/proc"
 DETAILS_EVERY_S = 1.0
 """Names and high-water marks are read this often: 20 µs a process."""
 _TWO_SAMPLES_S = 0.0009
@@ -34,7 +36,7 @@ class ProcSource:
         *,
         reaper: int | None,
         exits: Exits | None = None,
-        root: str = "/proc",
+        root: str = PROC,
     ) -> None:
         """Read what ``plan`` asks for under the proc directory ``root``.
 
@@ -92,7 +94,7 @@ class ProcSource:
         """Take as what they are those that were found at least one sample ago."""
         still_young = []
         for found_s, process in self._young:
-            if now_s - found_s < _TWO_SAMPLES_S:
+            if now_s - found_s < _TWO_SAMPLES_S or self._is_before_exec(process):
                 still_young.append((found_s, process))
                 continue
             self._roster.identify(process)
@@ -100,6 +102,15 @@ class ProcSource:
             if process.command[-1:] == [BESIDE]:
                 self._roster.leave_out(process)
         self._young = still_young
+
+    def _is_before_exec(self, process: Process) -> bool:
+        """Return whether it is a child of vfork(2), however long a busy machine keeps it from exec."""
+        return (
+            not process.counted
+            and process.parent is not None
+            and self._root == PROC
+            and address_space.shared(process.pid, process.parent.pid)
+        )
 
     def _look(self, now_s: float) -> None:
         """Find new descendants; they may still have their parent's name."""
@@ -124,8 +135,9 @@ class ProcSource:
     def _read_details(self) -> None:
         """Read what changes seldom: the high-water mark, and the name after an exec."""
         for process in self._tree.processes:
-            self._roster.weigh(process)
-            self._roster.identify(process)
+            if process.counted:
+                self._roster.weigh(process)
+                self._roster.identify(process)
 
     def each(self) -> dict[int, int]:
         """Return the RSS of every process at the last sample, in bytes, by number."""
