@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from nncftools.analysis.comparison import Comparison, Run
     from nncftools.analysis.gates import Verdict
+    from nncftools.render.hyperfine import Timing
     from nncftools.render.overlay import Curve
 
 EXAMPLES = """\b
@@ -29,6 +30,7 @@ Examples:
   nncf-tools compare a.json b.json --fail-if 'peak_rss>+5%'
   nncf-tools compare a.json b.json --fail-if 'duration@Export>90s'
   nncf-tools compare --base 'old-*.json' --new 'new-*.json'
+  nncf-tools compare --base 'old-*.json' --new 'new-*.json' -f hyperfine | jq .
 
 \b
 A gate is METRIC[@OPERATION], > or <, a number and a unit (%, s, B, KiB, MiB,
@@ -40,7 +42,8 @@ memory metric, duration, cpu, read_bytes, write_bytes, read_chars, write_chars.
 The exit status is 3 when a gate failed."""
 
 GATE_FAILED = 3
-FORMATS = ("text", "markdown", "json")
+HYPERFINE = "hyperfine"
+FORMATS = ("text", "markdown", "json", HYPERFINE)
 _PICTURES = (".png", ".svg", ".pdf")
 _MOST_CURVES = 14
 _MOST_RUNS = 100
@@ -111,10 +114,10 @@ def compare(  # noqa: PLR0913 — one parameter per option
     lean.numpy_without_threads()
     if plot is not None:
         lean.matplotlib_without_manual()
-    runs, curves = _loaded(groups, depth, with_curves=plot is not None)
+    runs, curves, timings = _loaded(groups, depth, with_curves=plot is not None)
     compared = [comparison.compared(runs[0], group) for group in runs[1:]]
     judged = [(one, [gates.judged(limit, one) for limit in limits]) for one in compared]
-    _put(judged, format_, unit, output)
+    _put(_hyperfine(runs, timings) if format_ == HYPERFINE else _rendered(judged, format_, unit), output)
     if plot is not None:
         _draw(runs, curves, unit, plot)
     for one, verdicts in judged:
@@ -178,32 +181,33 @@ def _check_once(groups: Sequence[Sequence[pathlib.Path]]) -> None:
 
 def _loaded(
     groups: Sequence[Sequence[pathlib.Path]], depth: int, *, with_curves: bool
-) -> tuple[list[list[Run]], list[list[Curve]]]:
+) -> tuple[list[list[Run]], list[list[Curve]], list[list[Timing]]]:
     """Return what is needed of each session, one loaded at a time: a group of large ones would fill the memory."""
     from nncftools.analysis.comparison import measured
     from nncftools.cli import opening
+    from nncftools.render.hyperfine import timing
 
     runs: list[list[Run]] = []
     curves: list[list[Curve]] = []
+    timings: list[list[Timing]] = []
     for group in groups:
         runs.append([])
         curves.append([])
+        timings.append([])
         for path in group:
             session = opening.opened(path, options.DEFAULT_LOG_DIR)
             runs[-1].append(measured(session, str(path), depth))
+            timings[-1].append(timing(session))
             if with_curves:
                 from nncftools.render.overlay import curve
 
                 curves[-1].append(curve(session, str(path)))
-    return runs, curves
+    return runs, curves, timings
 
 
-def _put(
-    judged: Sequence[tuple[Comparison, Sequence[Verdict]]], format_: str, unit: MemoryUnit, output: pathlib.Path | None
-) -> None:
+def _put(content: RenderableType, output: pathlib.Path | None) -> None:
     from nncftools.cli import screen
 
-    content = _rendered(judged, format_, unit)
     if output is None:
         screen.put(content)
         return
@@ -233,6 +237,17 @@ def _rendered(judged: Sequence[tuple[Comparison, Sequence[Verdict]]], format_: s
     from nncftools.render import comparison_text
 
     return Group(*[piece for of, _ in judged for piece in ("", comparison_text.rendered(of, unit))][1:])
+
+
+def _hyperfine(runs: Sequence[Sequence[Run]], timings: Sequence[Sequence[Timing]]) -> str:
+    """Return each group as one command with its runs, named by its files where commands do not tell groups apart."""
+    from nncftools.render import hyperfine
+    from nncftools.render.comparison_cells import runs_text
+
+    commands = [{run.command for run in group} for group in runs]
+    told = sum(map(len, commands)) == len(set[str]().union(*commands)) == len(runs)
+    names = [group[0].command if told else runs_text(group) for group in runs]
+    return hyperfine.document([hyperfine.result(name, group) for name, group in zip(names, timings, strict=True)])
 
 
 def _draw(

@@ -40,6 +40,11 @@ FORMATS = {
     "html": "nncftools.render.html_page:report",
     "terminal": "nncftools.render.static_chart:report",
     "memory-log": "nncftools.render.memory_log:report",
+    "session": "nncftools.render.session_json:report",
+    "perfetto": "nncftools.render.perfetto:report",
+    "openmetrics": "nncftools.render.openmetrics:report",
+    "parquet": "nncftools.render.samples_parquet:report",
+    "hyperfine": "nncftools.render.hyperfine:report",
 }
 
 

@@ -7,7 +7,7 @@ import io
 import pathlib
 import stat
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
@@ -33,7 +33,13 @@ def load(path: str | os.PathLike[str]) -> Session:
     Raises SessionFileError, which names the file, the place and what was expected.
     """
     path = pathlib.Path(path)
-    data = _read(path)
+    with opened(path) as file:
+        return load_from(file, path)
+
+
+def load_from(file: BinaryIO, path: pathlib.Path) -> Session:
+    """Read a session or a journal from an open file; ``path`` names it. Raises SessionFileError."""
+    data = _read(file, path)
     origin = str(path)
     if not data or data.isspace():
         raise SessionFileError(f"{origin}: the file is empty; a session of `nncf-tools monitor` was expected")
@@ -72,18 +78,27 @@ def encoded(session: Session) -> bytes:
         else:
             document[field.name] = msgspec.json.encode(value)
     document.update({key: bytes(raw) for key, raw in loaded.items() if key not in document})
-    lines = b",\n".join(msgspec.json.encode(key) + b": " + value for key, value in document.items())
-    return b"{\n" + lines + b"\n}\n"
+    pieces: list[bytes] = []
+    for key, value in document.items():
+        pieces += [b",\n" if pieces else b"{\n", msgspec.json.encode(key), b": ", value]
+    return b"".join([*pieces, b"\n}\n"])
 
 
-def _read(path: pathlib.Path) -> bytes:
-    too_large = SessionFileError(f"{path}: larger than {_LARGEST_FILE >> 30} GiB, which no session is")
+def opened(path: pathlib.Path) -> io.BufferedReader:
+    """Open a file or a FIFO. Raises SessionFileError, also for what is neither."""
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
             raise SessionFileError(f"{path}: cannot be read: a file expected, with a session of `nncf-tools monitor`")
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_FILE)
+        return path.open("rb")
+    except OSError as error:
+        raise SessionFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _read(file: BinaryIO, path: pathlib.Path) -> bytes:
+    too_large = SessionFileError(f"{path}: larger than {_LARGEST_FILE >> 30} GiB, which no session is")
+    try:
+        data = file.read(_LARGEST_FILE)
         if data.startswith(_GZIP):
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_LARGEST_FILE)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

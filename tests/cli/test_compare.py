@@ -45,6 +45,14 @@ class TestPair:
         assert "1,000.0 1,100.0  +100.0 +10.0%" in result.stdout
         assert "Export" in result.stdout.splitlines()
 
+    def test_hyperfine(self, nncf_tools: Run, pair: pathlib.Path) -> None:
+        """Commands that differ name themselves, and gates are judged as ever."""
+        save(pair, "c.json", 500, command=["work", "--slow"])
+        result = nncf_tools("compare", "a.json", "c.json", "-f", "hyperfine", "--fail-if", "peak_rss<-10%")
+
+        assert (result.returncode, "gate failed" in result.stderr) == (3, True)
+        assert [of["command"] for of in json.loads(result.stdout)["results"]] == ["work --fast", "work --slow"]
+
     def test_several(self, nncf_tools: Run, pair: pathlib.Path) -> None:
         """Each NEW is compared with BASE."""
         save(pair, "c.json", 500)
@@ -53,7 +61,9 @@ class TestPair:
 
         assert [of["figures"]["peak_rss"]["percent"] for of in found] == [10.0, -50.0]
 
-    @pytest.mark.parametrize(("format_", "start"), [("text", "COMPARISON"), ("markdown", "| | Session"), ("json", "{")])
+    @pytest.mark.parametrize(
+        ("format_", "start"), [("text", "COMPARISON"), ("markdown", "| | Session"), ("json", "{"), ("hyperfine", "{")]
+    )
     def test_output(self, nncf_tools: Run, pair: pathlib.Path, format_: str, start: str) -> None:
         """--output writes to a file what standard output would get."""
         shown = nncf_tools("compare", "a.json", "b.json", "--format", format_)
@@ -152,6 +162,19 @@ class TestGroups:
         assert result.returncode == 0
         assert "5 runs: old-0.json, …, old-4.json" in result.stdout
         assert "0.008 *" in result.stdout
+
+    def test_hyperfine(self, nncf_tools: Run) -> None:
+        """Each group is one command with all its runs, named by its files when the commands are the same."""
+        result = nncf_tools("compare", "--base", "old-*.json", "--new", "new-*.json", "--format", "hyperfine")
+        found = json.loads(result.stdout)["results"]
+
+        assert (result.returncode, result.stderr) == (0, "")
+        assert [of["command"] for of in found] == [
+            "5 runs: old-0.json, …, old-4.json",
+            "5 runs: new-0.json, …, new-4.json",
+        ]
+        assert [len(of["times"]) for of in found] == [5, 5]
+        assert found[0]["memory_usage_byte"] == mib(1000, 1001, 1002, 1003, 1004)
 
     def test_sidecars_are_no_sessions(self, nncf_tools: Run, groups: pathlib.Path) -> None:
         """A pattern leaves out the sidecars that it matches, too."""

@@ -14,7 +14,16 @@ from nncftools.session.model import Exit, Host, Mark, SamplerFacts, Session
 from tests.made_up import MIB, mib, process, session
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
-ENDINGS = {"text": "txt", "markdown": "md", "json": "json", "csv": "csv", "terminal": "chart.txt"}
+ENDINGS = {
+    "text": "txt",
+    "markdown": "md",
+    "json": "json",
+    "csv": "csv",
+    "terminal": "chart.txt",
+    "perfetto": "perfetto.json",
+    "openmetrics": "openmetrics.txt",
+    "hyperfine": "hyperfine.json",
+}
 VIEW = View(metrics=["rss", "system"], depth=2)
 
 
@@ -87,8 +96,8 @@ def run() -> Session:
 def rendered(name: str) -> str:
     """Return what a file gets in a format."""
     content = format_named(name)(run(), VIEW)
-    assert not isinstance(content, bytes | dict)
-    return screen.plain(content)
+    assert not isinstance(content, dict)
+    return content.decode() if isinstance(content, bytes) else screen.plain(content)
 
 
 if __name__ == "__main__":

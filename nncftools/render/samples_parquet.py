@@ -1,0 +1,54 @@
+"""The samples as a Parquet file, which pandas, Polars, DuckDB and Spark read; it needs pyarrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nncftools.errors import NncfToolsError
+from nncftools.metrics import METRICS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nncftools.render.view import View
+    from nncftools.session.model import Session
+
+_TOO_LARGE = 2.0**63
+
+
+def report(session: Session, _view: View) -> bytes:
+    """Return all samples with all metrics, and in the metadata (``DataFrame.attrs``) all else that the session holds.
+
+    Bytes and numbers of things are nullable integers, seconds are floats. Raises NncfToolsError when pyarrow is not
+    installed.
+    """
+    try:
+        import pyarrow  # noqa: F401, ICN001 — pandas uses it
+    except ImportError as error:
+        message = "option --format: parquet needs pyarrow; install it with: pip install 'nncf-tools[parquet]'"
+        raise NncfToolsError(message) from error
+    frame = session.to_pandas()
+    for name in session.samples.metrics:
+        if name in METRICS and METRICS[name].unit != "s" and session.samples.figures(name).highest < _TOO_LARGE:
+            frame[name] = frame[name].round().astype("Int64")
+    frame.attrs = _facts(session)
+    return _written(frame)
+
+
+def _written(frame: pd.DataFrame) -> bytes:
+    data: bytes = frame.to_parquet(None, engine="pyarrow", compression="zstd")
+    return data
+
+
+def _facts(session: Session) -> dict[Any, Any]:
+    """Return the session without its samples and without those of single processes."""
+    facts = {
+        field.name: msgspec.to_builtins(getattr(session, field.name))
+        for field in msgspec.structs.fields(session)
+        if field.name != "samples"
+    }
+    for process in facts["processes"]:
+        process["series"] = None
+    return facts
