@@ -1,5 +1,7 @@
 """Bytes, seconds and rates to text. Everything inside the package is in bytes and seconds."""
 
+import math
+import re
 from enum import StrEnum
 
 
@@ -89,3 +91,21 @@ def size_text(size: float | None) -> str:
     smaller = (MemoryUnit.KiB, MemoryUnit.MiB)
     unit = next((unit for unit in smaller if round(unit.of(size), 1) < MemoryUnit.KiB.factor), MemoryUnit.GiB)
     return f"{unit.of(size):,.1f} {unit}"
+
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
+_UNITS = {unit.value.casefold(): unit for unit in MemoryUnit}
+
+
+def size_from(text: str) -> tuple[int, MemoryUnit]:
+    """Return the bytes of a size with its unit, in any case, and the unit: ``"8GiB"``, ``"1.5 MB"``.
+
+    Raises ValueError, which says what was expected, and found.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    unit = None if found is None else _UNITS.get(found[2].casefold())
+    size = math.inf if found is None or unit is None else float(found[1]) * unit.factor
+    if unit is None or not math.isfinite(size) or round(size) <= 0:
+        expected = f"a size above 0 with its unit ({', '.join(MemoryUnit)}) expected, as 8GiB"
+        raise ValueError(f"{expected}, found {text!r}")
+    return round(size), unit

@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "compression": {"session", "render.style", "render.view"},
     "compression.sweep": {"session", "sampler.client"},
     "live": {"analysis", "session", "render", "marks"},
-    "api": {"sampler.client", "sampler.plan", "analysis", "session", "marks", "render"},
+    "api": {"sampler.client", "sampler.plan", "analysis", "session", "marks", "render", "importers"},
+    "testing": {"api", "session", "marks"},
     "cli": {
         "api",
         "live",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.units import MemoryUnit, seconds_text, size_text
+from nncftools.units import MemoryUnit, seconds_text, size_from, size_text
 from tests.made_up import MIB
 
 GB = 10**9
@@ -105,3 +105,19 @@ def test_seconds_text(seconds: float | None, text: str) -> None:
 def test_size_text(size: float | None, text: str) -> None:
     """A size is in the binary unit that fits what it is rounded to."""
     assert size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "unit"),
+    [("8GiB", 8 << 30, MemoryUnit.GiB), (" 0.5 gib ", 1 << 29, MemoryUnit.GiB), ("70B", 70, MemoryUnit.B)],
+)
+def test_size_from(text: str, size: int, unit: MemoryUnit) -> None:
+    """A size is a number with its unit, in any case."""
+    assert size_from(text) == (size, unit)
+
+
+@pytest.mark.parametrize("text", ["", "8", "GiB", "-1GiB", "0GiB", "0.1B", "8 TiB", "200 MB/s", "9" * 400 + "B"])
+def test_no_size(text: str) -> None:
+    """Anything else is refused with what was expected."""
+    with pytest.raises(ValueError, match=r"a size above 0 with its unit \(B, KiB, .* expected, as 8GiB, found"):
+        size_from(text)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nncftools.errors import UsageError
-from nncftools.units import MemoryUnit
+from nncftools.units import size_from
 
 if TYPE_CHECKING:
     from nncftools.sampler.plan import MemoryLimit, Plan
 
 ACTIONS = ("warn", "kill")
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
-_UNITS = {unit.value.casefold(): unit for unit in MemoryUnit}
 
 MaxMemory = Annotated[
     str | None,
@@ -39,12 +36,10 @@ def limit(max_memory: str | None, action: str) -> MemoryLimit | None:
         if action != ACTIONS[0]:
             raise UsageError("option --on-limit: only with --max-memory")
         return None
-    found = _SIZE.fullmatch(max_memory.strip())
-    unit = None if found is None else _UNITS.get(found[2].casefold())
-    size = 0 if found is None or unit is None else round(float(found[1]) * unit.factor)
-    if size <= 0:
-        expected = f"a size above 0 with its unit ({', '.join(MemoryUnit)}) expected, as 8GiB"
-        raise UsageError(f"option --max-memory: {expected}, found {max_memory!r}")
+    try:
+        size, _ = size_from(max_memory)
+    except ValueError as error:
+        raise UsageError(f"option --max-memory: {error}") from error
     return {"rss": size, "action": action}
 
 

@@ -1,0 +1,1 @@
+"""``pytest --memory``: what each test costs in memory, and limits that fail a test."""

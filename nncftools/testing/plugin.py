@@ -1,0 +1,72 @@
+"""The pytest plugin's options and marker.
+
+Loaded at every start of pytest in an environment with nncf-tools: what measures is imported only with ``--memory``.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+_MARKER = (
+    "limit_peak(size, *, from_zero=False): with --memory, fail the test when the memory of its process and their "
+    'children exceeds a size such as "200 MiB"; from_zero: above what was held when the test began.'
+)
+_INTERVAL_S = 0.01
+_LISTED = 10
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--memory`` and what goes with it."""
+    group = parser.getgroup("memory", "memory of each test (nncf-tools)")
+    group.addoption("--memory", action="store_true", help="show the tests with the largest peaks, heed limit_peak")
+    group.addoption(
+        "--memory-top", type=int, default=_LISTED, metavar="N", help="how many tests are shown (default: 10, 0: all)"
+    )
+    group.addoption(
+        "--memory-interval",
+        type=float,
+        default=_INTERVAL_S,
+        metavar="S",
+        help="seconds between two samples of the process and its children (default: 0.01)",
+    )
+    group.addoption(
+        "--memory-output",
+        metavar="FILE.json",
+        help="write the recording, with an operation per test, for `nncf-tools report`; one per worker of pytest-xdist",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker, and with ``--memory`` what measures and what shows it. Raises UsageError."""
+    config.addinivalue_line("markers", _MARKER)
+    output = config.getoption("--memory-output")
+    if not config.getoption("--memory"):
+        if output is not None:
+            raise pytest.UsageError("option --memory-output: only with --memory")
+        return
+    if output is not None:
+        output = _place(config, output)
+    from nncftools.testing.measuring import Measuring
+    from nncftools.testing.meter import Meter
+    from nncftools.testing.summary import Summary
+
+    try:
+        meter = Meter(config.getoption("--memory-interval"), is_kept=output is not None)
+    except ValueError as error:
+        raise pytest.UsageError(f"option --memory-interval: {error}") from error
+    config.pluginmanager.register(Measuring(config, meter, output), "nncf-tools-measuring")
+    config.pluginmanager.register(Summary(config.getoption("--memory-top")), "nncf-tools-summary")
+
+
+def _place(config: pytest.Config, given: str) -> pathlib.Path:
+    """Return where the recording of this process goes: a worker of pytest-xdist has its name before the ending."""
+    path = pathlib.Path(config.invocation_params.dir, given)
+    if not path.parent.is_dir():
+        raise pytest.UsageError(f"option --memory-output: there is no folder {path.parent}")
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        return path
+    stem, dot, endings = path.name.partition(".")
+    return path.with_name(f"{stem}.{worker['workerid']}{dot}{endings}")

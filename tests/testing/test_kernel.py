@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from nncftools.testing import kernel
+from tests.conftest import HANGING_S
+from tests.made_up import MIB
+
+RESET = """
+from nncftools.testing import kernel
+held = bytearray(b"x") * (64 << 20)
+del held
+before = kernel.memory(None)
+worked = kernel.reset_mark()
+after = kernel.memory(None)
+print(worked, before.mark - after.mark >> 20, after.mark - after.rss >> 20)
+"""
+
+CHILDREN = """
+import subprocess
+from nncftools.testing import kernel
+before = kernel.memory(None).has_children
+with subprocess.Popen(["sleep", "100"]) as child:
+    found = kernel.memory(None).has_children, kernel.memory(child.pid).has_children
+    child.kill()
+print(before, *found, kernel.memory(None).has_children)
+"""
+
+if sys.platform != "linux":
+    pytest.skip("what Linux tells", allow_module_level=True)
+
+
+def output_of(program: str) -> list[str]:
+    """Return the words that a program prints in a process of its own."""
+    words = [sys.executable, "-c", program]
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=HANGING_S).stdout.split()
+
+
+def test_mark_begins_anew() -> None:
+    """After a reset the kernel's mark is what is held now."""
+    told = output_of(RESET)
+
+    assert told[0] == "True"
+    assert 62 <= int(told[1]) <= 66
+    assert 0 <= int(told[2]) <= 2
+
+
+def test_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the mark cannot be reset, that is told."""
+    monkeypatch.setattr(kernel, "_CLEAR_REFS", "/proc/self/no_such_file")
+
+    assert not kernel.reset_mark()
+
+
+def test_children() -> None:
+    """A child that lives is one, unless it does not count; one that was waited for is none."""
+    assert output_of(CHILDREN) == ["False", "True", "False", "False"]
+
+
+def test_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc nothing is known of this process's memory."""
+    monkeypatch.setattr(kernel, "_STATUS", "/proc/self/no_such_file")
+    found = kernel.memory(None)
+
+    assert (found.rss, found.mark) == (None, None)
+
+
+def test_figures() -> None:
+    """RSS and marks are in bytes."""
+    found = kernel.memory(None)
+
+    assert found.mark is not None
+    assert found.rss is not None
+    assert MIB < found.rss <= found.mark + MIB
+    assert found.children_mark == resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024

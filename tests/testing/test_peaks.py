@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nncftools.testing import properties
+from nncftools.testing.kernel import Memory
+from nncftools.testing.peaks import KERNEL, SAMPLED, UNKNOWN, UNSAMPLED, Course, Peak, peak_of
+from nncftools.testing.tap import Row
+
+ALONE = Memory(rss=30, mark=30, children_mark=20, has_children=False)
+BESIDE_ANOTHER = Memory(rss=30, mark=30, children_mark=20, has_children=True)
+
+
+def after(mark: int, children_mark: int = 20) -> Memory:
+    """Return what the kernel says at a test's end."""
+    return Memory(rss=35, mark=mark, children_mark=children_mark, has_children=False)
+
+
+def row(rss: int, processes: int) -> Row:
+    """Return a sample."""
+    return Row(0, rss, processes)
+
+
+def course(**known: Any) -> Course:  # noqa: ANN401 — any field of a course
+    """Return the course of a test that was sampled, after a reset, without a sample in it."""
+    given = {"before": ALONE, "after": after(50), "was_reset": True, "held": None, "largest": None, "is_sampled": True}
+    return Course(**{**given, **known})
+
+
+@pytest.mark.parametrize(
+    ("known", "peak"),
+    [
+        ({}, Peak(50, 20, KERNEL)),
+        ({"largest": row(51, 1)}, Peak(50, 20, KERNEL)),
+        ({"largest": row(70, 2)}, Peak(70, 40, SAMPLED)),
+        ({"largest": row(40, 2)}, Peak(50, 20, KERNEL)),
+        ({"after": after(50, 90)}, Peak(90, 60, KERNEL)),
+        ({"after": after(50, 45)}, Peak(50, 20, KERNEL)),
+        ({"before": BESIDE_ANOTHER, "after": after(50, 90)}, Peak(50, 20, KERNEL)),
+        ({"before": BESIDE_ANOTHER, "held": row(60, 2), "largest": row(90, 2)}, Peak(90, 30, SAMPLED)),
+        ({"before": BESIDE_ANOTHER, "held": row(60, 2)}, Peak(50, 0, KERNEL)),
+        ({"was_reset": False}, Peak(50, 20, KERNEL)),
+        ({"was_reset": False, "after": after(30)}, Peak(35, 5, SAMPLED)),
+        ({"was_reset": False, "after": after(30), "largest": row(40, 1)}, Peak(40, 10, SAMPLED)),
+        ({"is_sampled": False}, Peak(50, 20, UNSAMPLED)),
+        ({"before": Memory(), "after": Memory(), "held": row(10, 1), "largest": row(15, 1)}, Peak(15, 5, SAMPLED)),
+        ({"before": Memory(), "after": Memory(), "is_sampled": False}, Peak(None, None, UNKNOWN)),
+    ],
+)
+def test_peak(known: dict[str, Any], peak: Peak) -> None:
+    """The largest figure that is certain counts, and says how it is known."""
+    assert peak_of(course(**known)) == peak
+
+
+def test_peak_of_a_test_that_runs_again() -> None:
+    """A peak takes the place of that of an earlier run among the properties of a test; what is unknown is left out."""
+    of_test: list[tuple[str, object]] = [("own", "value")]
+    properties.put(Peak(5, 1, KERNEL), of_test)
+    properties.put(Peak(7, None, SAMPLED), of_test)
+
+    assert of_test == [("own", "value"), ("memory_peak_bytes", 7), ("memory_known", "sampled")]
+    assert properties.taken(of_test) == Peak(7, None, SAMPLED)
+
+
+def test_a_test_that_was_not_measured() -> None:
+    """A test without our properties has no peak."""
+    assert properties.taken([("own", "value")]) is None

@@ -1,0 +1,406 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from nncftools.marks.line import VARIABLE
+from nncftools.session.model import Session
+from tests.conftest import HANGING_S, Run
+from tests.made_up import MIB
+
+pytest_plugins = ["pytester"]
+
+if sys.platform != "linux":
+    pytest.skip("peaks that the kernel tells", allow_module_level=True)
+
+TOUCH = """
+import os, signal, subprocess, sys, time
+import pytest
+
+def touch(mib):
+    held = bytearray(mib << 20)
+    held[::4096] = b"x" * len(held[::4096])
+    return held
+
+def child(mib, seconds):
+    code = f"h = bytearray({mib} << 20); h[::4096] = b'x' * len(h[::4096]); import time; time.sleep({seconds})"
+    return subprocess.Popen([sys.executable, "-S", "-E", "-c", code])
+
+def sampler(request):
+    return request.config.pluginmanager.get_plugin("nncf-tools-measuring")._meter._tap.sampler_pid
+"""
+ROW = re.compile(r"^ *([\d,.–]+) +([\d,.–]+)  (kernel|sampled|unsampled|unknown) +(\S+)$")
+
+
+class Figures(NamedTuple):
+    """What the table says of a test."""
+
+    peak_mib: float
+    above_start_mib: float
+    known: str
+
+
+class Result(NamedTuple):
+    """What came of a run."""
+
+    code: int
+    lines: list[str]
+    outcomes: dict[str, int]
+
+    @property
+    def section(self) -> list[str]:
+        """All lines from the table's heading on."""
+        return self.lines[next(place for place, line in enumerate(self.lines) if "= memory: " in line) :]
+
+    @property
+    def table(self) -> dict[str, Figures]:
+        """The figures by the name of the test, in the order of the table."""
+        rows = (found.groups() for line in self.lines if (found := ROW.match(line)) is not None)
+        return {name.partition("::")[2]: Figures(float(peak), float(above), how) for peak, above, how, name in rows}
+
+
+class Suite:
+    """Runs pytest with a test module in a process of its own."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self._pytester = pytester
+        self.path = pytester.path
+
+    def __call__(self, source: str, *words: str) -> Result:
+        """Run ``source``, with ``--memory`` unless other options are given."""
+        self._pytester.makepyfile(test_it=TOUCH + source)
+        ran = self._pytester.runpytest_subprocess(*(words or ("--memory",)), timeout=HANGING_S)
+        return Result(int(ran.ret), ran.outlines + ran.errlines, ran.parseoutcomes() if ran.ret in {0, 1} else {})
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    """Return what runs a suite that no recording is around."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    return Suite(pytester)
+
+
+def test_peaks(suite: Suite) -> None:
+    """Each test has its own peak, largest first; a spike between samples and memory given back count where they are."""
+    result = suite("""
+def test_before(): pass
+def test_64(): touch(64)
+def test_after(): pass
+def test_spike():
+    held = touch(128)
+    time.sleep(0.002)
+    del held
+@pytest.mark.parametrize("mib", [32])
+def test_held(mib, request): request.config.held = touch(mib)
+def test_beside(): pass
+""")
+    table = result.table
+
+    assert list(table)[:2] == ["test_spike", "test_64"]
+    assert {name: round(figures.above_start_mib) for name, figures in table.items()} == {
+        "test_spike": pytest.approx(128, abs=3),
+        "test_64": pytest.approx(64, abs=2),
+        "test_held[32]": pytest.approx(32, abs=2),
+        "test_before": pytest.approx(0, abs=2),
+        "test_after": pytest.approx(0, abs=2),
+        "test_beside": pytest.approx(0, abs=2),
+    }
+    assert table["test_beside"].peak_mib == pytest.approx(table["test_before"].peak_mib + 32, abs=3)
+    assert {figures.known for figures in table.values()} == {"kernel"}
+
+
+def test_children(suite: Suite) -> None:
+    """A child that a fixture keeps counts with each test, one that is too short for a sample by the kernel's mark."""
+    result = suite(
+        """
+@pytest.fixture(scope="module")
+def server():
+    held = child(50, 100)
+    time.sleep(0.2)
+    yield
+    held.kill()
+    held.wait()
+def test_short(): child(150, 0).wait()
+def test_server(server): pass
+def test_server_again(server): touch(20)
+""",
+        "--memory",
+        "--memory-interval=1",
+    )
+    table = result.table
+    own = table["test_server"].peak_mib - table["test_server"].above_start_mib
+
+    assert table["test_short"].peak_mib == pytest.approx(150 + 8, abs=5)
+    assert table["test_short"].known == "kernel"
+    assert table["test_server"].above_start_mib == pytest.approx(50 + 8, abs=4)
+    assert table["test_server"].known == "sampled"
+    assert table["test_server_again"].peak_mib >= own + 55
+    assert table["test_server_again"].above_start_mib < 25
+
+
+def test_children_between_two_ends(suite: Suite) -> None:
+    """What processes hold together is sampled while the test runs, forked copies too."""
+    result = suite("""
+def test_lives():
+    held = touch(30)
+    child(80, 0.2).wait()
+def test_fork():
+    if os.fork() == 0:
+        held = touch(40)
+        time.sleep(0.2)
+        os._exit(0)
+    os.wait()
+""")
+    table = result.table
+
+    assert max(map(len, result.section)) == 80
+    assert table["test_lives"].above_start_mib == pytest.approx(30 + 80 + 8, abs=5)
+    assert table["test_fork"].above_start_mib > 40
+    assert {figures.known for figures in table.values()} == {"sampled"}
+
+
+def test_limits(suite: Suite) -> None:
+    """A test fails beyond its closest limit with one line; one that fails keeps its failure, an xfail is expected."""
+    result = suite("""
+limit = pytest.mark.limit_peak
+@limit("1 GiB")
+def test_below(): touch(64)
+@limit("20 MiB", from_zero=True)
+def test_above(): touch(64)
+@limit("20 MiB", from_zero=True)
+def test_own(): touch(64); raise ValueError("its own")
+@limit("20 MiB", from_zero=True)
+@pytest.mark.xfail(strict=True)
+def test_xfail(): touch(64)
+@limit("20 MiB", from_zero=True)
+def test_skip(): touch(64); pytest.skip("why not")
+@pytest.fixture
+def late():
+    yield
+    touch(64)
+@limit("20 MiB", from_zero=True)
+def test_teardown(late): pass
+@limit("1 MiB")
+class TestClosest:
+    @limit("1 GiB")
+    def test_closest(self): pass
+    def test_of_class(self): pass
+def test_added(request): request.node.add_marker(limit("64"))
+""")
+    text = "\n".join(result.lines)
+    above = r"memory peak 6\d\.\d MiB from zero exceeds the limit of 20\.0 MiB \(the kernel's maximum of one process\)"
+
+    assert result.outcomes == {"passed": 3, "failed": 4, "errors": 1, "skipped": 1, "xfailed": 1}
+    assert re.search(rf"_ test_above _+\n{above}", text)
+    assert re.search(rf"ValueError: its own.*\n(.*\n)*-+ memory limit -+\n{above}", text)
+    assert re.search(rf"_ ERROR at teardown of test_teardown _+\n{above}", text)
+    assert re.search(r"_ TestClosest.test_of_class _+\nmemory peak [\d.]+ MiB exceeds the limit of 1\.0 MiB", text)
+    assert re.search(r"_ test_added _+\ntest_it.py::test_added: limit_peak: a size above 0 with its unit", text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ('"200 MB/s"', "limit_peak: a size above 0 with its unit (B, KiB, MiB, GiB, KB, MB, GB) expected, as 8GiB"),
+        ("-1", 'one size, as limit_peak("200 MiB") or limit_peak("200 MiB", from_zero=True), expected, found limit'),
+        ('"1 GiB", "2 GiB"', "found limit_peak('1 GiB', '2 GiB')"),
+        ('"1 GiB", zero=True', "found limit_peak('1 GiB', zero=True)"),
+        ("", "found limit_peak()"),
+    ],
+)
+def test_wrong_limit(pytester: pytest.Pytester, arguments: str, said: str) -> None:
+    """A limit that cannot be read ends the run before a test runs, with the test's name and what was expected."""
+    pytester.makepyfile(f"import pytest\n@pytest.mark.limit_peak({arguments})\ndef test_it(): raise SystemExit('ran')")
+    pytester.makepyfile(test_other="def test_other(): raise SystemExit('ran')")
+    result = pytester.runpytest_inprocess("--memory", "-p", "no:cacheprovider")
+    (line,) = [line for line in result.outlines if line.startswith("test_wrong_limit.py::test_it: ")]
+
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert said in line
+    assert not [line for line in result.outlines if "ran" in line and "==" not in line]
+
+
+def test_workers(suite: Suite) -> None:
+    """With pytest-xdist each worker measures, and writes, its own; the table and JUnit XML have all."""
+    words = ("--memory", "-n", "2", "--junitxml=it.xml", "--memory-output=run.json")
+    result = suite("def test_a(): touch(64)\ndef test_b(): touch(32)", *words)
+    properties = {
+        case.attrib["name"]: {found.attrib["name"]: found.attrib["value"] for found in case.iter("property")}
+        for case in ET.parse(suite.path / "it.xml").iter("testcase")  # noqa: S314 — our own
+    }
+    operations = {
+        phase.name for name in ("gw0", "gw1") for phase in Session.load(suite.path / f"run.{name}.json").phases
+    }
+
+    assert list(result.table) == ["test_a", "test_b"]
+    assert result.table["test_a"].above_start_mib == pytest.approx(64, abs=2)
+    assert int(properties["test_b"]["memory_above_start_bytes"]) == pytest.approx(32 * MIB, abs=2 * MIB)
+    assert properties["test_b"]["memory_known"] == "kernel"
+    assert operations == {"test_it.py::test_a", "test_it.py::test_b"}
+    assert not (suite.path / "run.json").exists()
+
+
+def test_recording(suite: Suite, nncf_tools: Run) -> None:
+    """The recording has an operation per test, and the kernel's mark of every one of them."""
+    source = "def test_a(): touch(64)\ndef test_b():\n    touch(32)\n    raise ValueError"
+    result = suite(source, "--memory", "--memory-output=run.json")
+    session = Session.load(suite.path / "run.json")
+    report = nncf_tools("report", suite.path / "run.json").stdout
+    (mark,) = [process.high_water_mark for process in session.processes[:1]]
+
+    assert [(phase.name, phase.error) for phase in session.phases] == [
+        ("test_it.py::test_a", None),
+        ("test_it.py::test_b", "ValueError"),
+    ]
+    assert mark is not None
+    assert mark / MIB == pytest.approx(result.table["test_a"].peak_mib, abs=3)
+    assert session.peaks["rss"].low == max(mark, session.peaks["rss"].sampled or 0)
+    assert "test_it.py::test_a" in report
+
+
+def test_recording_around(suite: Suite, nncf_tools: Run) -> None:
+    """A recorder around pytest keeps its high-water mark, and gets the tests as operations."""
+    suite("def test_a(): touch(64)\ndef test_b(): touch(32)", "--collect-only")
+    words = ("-m", "pytest", "-p", "no:cacheprovider", "--memory")
+    nncf_tools("monitor", "-q", "-o", "around.json", "--", sys.executable, *words, cwd=suite.path)
+    session = Session.load(suite.path / "around.json")
+    largest = max(process.high_water_mark or process.high_water_limit or 0 for process in session.processes)
+
+    assert [phase.name for phase in session.phases] == ["test_it.py::test_a", "test_it.py::test_b"]
+    assert largest > 64 * MIB + 20 * MIB
+
+
+def test_lost_sampler(suite: Suite) -> None:
+    """When the sampler is killed, tests go on, with the kernel's figures and one warning that no filter fails."""
+    result = suite(
+        """
+def test_kill(request):
+    os.kill(sampler(request), signal.SIGKILL)
+    time.sleep(0.1)
+def test_next(): touch(64)
+@pytest.mark.limit_peak("1 MiB")
+def test_limit(): pass
+""",
+        "--memory",
+        "-Werror",
+        "--memory-output=run.json",
+    )
+
+    assert result.outcomes == {"passed": 2, "failed": 1, "warnings": 1}
+    assert result.table["test_next"].above_start_mib == pytest.approx(64, abs=2)
+    assert {figures.known for figures in result.table.values()} == {"unsampled"}
+    assert [line for line in result.lines if "the sampler has ended: from here on the memory of child" in line]
+    assert not Session.load(suite.path / "run.json").finished
+
+
+def test_no_sampler(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no recording can be started, the kernel's figures are there, and a warning says why there is no more."""
+    suite.path.joinpath("conftest.py").write_text(
+        "from nncftools.sampler import client\ndef fail(*_): raise OSError('no more processes')\n"
+        "client.start_beside = fail\n"
+    )
+    monkeypatch.setenv("COLUMNS", "200")
+    result = suite("def test_64(): touch(64)")
+
+    assert result.outcomes == {"passed": 1, "warnings": 1}
+    assert result.table["test_64"].known == "unsampled"
+    assert [line for line in result.lines if "could not be started: no more processes" in line]
+
+
+def test_interrupted(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is interrupted shows what was measured before, and leaves no file behind."""
+    temporary = suite.path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    result = suite("def test_a(): touch(64)\ndef test_b(): raise KeyboardInterrupt\ndef test_c(): pass")
+
+    assert result.code == pytest.ExitCode.INTERRUPTED
+    assert list(result.table) == ["test_a"]
+    assert not list(temporary.glob("nncf-tools-*"))
+
+
+def test_copies_of_the_process(suite: Suite) -> None:
+    """A copy that a test forks, and that runs through pytest's code, does not end the recording."""
+    result = suite("""
+def test_copy():
+    if os.fork() == 0:
+        sys.stdout = sys.stderr = open(os.devnull, "w")
+        raise SystemExit(0)
+    os.wait()
+def test_child(): child(80, 0.1).wait()
+""")
+
+    assert result.outcomes["passed"] >= 2
+    assert result.table["test_child"].known == "sampled"
+
+
+def test_off(suite: Suite) -> None:
+    """Without --memory, the marker is known and does nothing, and nothing of ours is loaded but the options."""
+    result = suite(
+        """
+@pytest.mark.limit_peak("1 B", "anything")
+def test_it():
+    loaded = sorted(name for name in sys.modules if name.startswith("nncftools"))
+    assert loaded == ["nncftools", "nncftools.testing", "nncftools.testing.plugin"]
+    assert "NNCF_TOOLS_MARKS" not in os.environ
+""",
+        "--strict-markers",
+    )
+
+    assert result.outcomes == {"passed": 1}
+    assert not result.table
+
+
+def test_the_plugin_loads_nothing_else() -> None:
+    """What is loaded at each start of pytest needs pytest and the standard library only."""
+    program = (
+        "import sys, pytest; before = set(sys.modules); import nncftools.testing.plugin\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    words = [sys.executable, "-c", program]
+    loaded = subprocess.run(words, check=True, capture_output=True, text=True, timeout=HANGING_S).stdout.split()
+
+    assert {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names == {"nncftools"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--memory-output=run.json",), "option --memory-output: only with --memory"),
+        (("--memory", "--memory-output=no/run.json"), "option --memory-output: there is no folder"),
+        (("--memory", "--memory-interval=0"), "option --memory-interval: interval: seconds from 0.001"),
+    ],
+)
+def test_wrong_option(pytester: pytest.Pytester, words: tuple[str, ...], said: str) -> None:
+    """An option that cannot be is one line on standard error."""
+    result = pytester.runpytest_inprocess(*words)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert [line for line in result.errlines if said in line]
+
+
+@pytest.mark.parametrize(("top", "heading"), [("1", "memory: 1 largest peak of 3 tests"), ("0", "memory: 3 tests")])
+def test_top(suite: Suite, top: str, heading: str) -> None:
+    """So many tests are shown as were asked for, all with 0; the heading says of how many."""
+    source = "def test_a(): touch(30)\ndef test_b(): touch(10)\ndef test_c(): pass"
+    result = suite(source, "--memory", f"--memory-top={top}")
+
+    assert f" {heading} " in result.section[0]
+    assert next(iter(result.table)) == "test_a"
+    assert len(result.table) == (int(top) or 3)
+    assert max(map(len, result.section)) == 80
+
+
+def test_nothing_runs(pytester: pytest.Pytester) -> None:
+    """Nothing is started, and nothing shown, when no test runs."""
+    pytester.makepyfile("def test_it(): pass")
+    result = pytester.runpytest_inprocess("--memory", "--collect-only", "-p", "no:cacheprovider")
+
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*memory: *")
