@@ -94,29 +94,27 @@ class ProcSource:
         """Take as what they are those that were found at least one sample ago."""
         still_young = []
         for found_s, process in self._young:
-            if now_s - found_s < _TWO_SAMPLES_S or self._is_before_exec(process):
+            if now_s - found_s < _TWO_SAMPLES_S or not (process.counted or self._has_own_memory(process)):
                 still_young.append((found_s, process))
                 continue
             self._roster.identify(process)
             process.counted = True
+            if not process.command and now_s - found_s < DETAILS_EVERY_S:  # in the midst of exec it has none
+                still_young.append((found_s, process))
             if process.command[-1:] == [BESIDE]:
                 self._roster.leave_out(process)
         self._young = still_young
 
-    def _is_before_exec(self, process: Process) -> bool:
-        """Return whether it is a child of vfork(2), however long a busy machine keeps it from exec."""
-        return (
-            not process.counted
-            and process.parent is not None
-            and self._root == PROC
-            and address_space.shared(process.pid, process.parent.pid)
-        )
+    def _has_own_memory(self, process: Process) -> bool:
+        """Return False for a child of vfork(2), however long a busy machine keeps it from exec."""
+        above = process.parent
+        return self._root != PROC or above is None or not address_space.shared(process.pid, above.pid)
 
     def _look(self, now_s: float) -> None:
         """Find new descendants; they may still have their parent's name."""
         found = self._tree.refresh()
         for process in found:
-            process.counted = not process.forked_copy  # before exec, a child of vfork(2) shows all that is its parent's
+            process.counted = not process.forked_copy and self._has_own_memory(process)
             self._roster.introduce(process, now_s)
         self._young += [(now_s, process) for process in found]
 

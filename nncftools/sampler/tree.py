@@ -104,8 +104,8 @@ class Process:
             os.close(descriptor)
 
     def identify(self) -> bool:
-        """Read name and command line again; return whether they changed (an exec)."""
-        before = self.name, self.command
+        """Read name and command line again; return whether they, or what they mean, changed (an exec)."""
+        before = self.name, self.command, self.forked_copy
         try:
             self.name = self.read("comm").decode(errors="backslashreplace").rstrip("\n")
             text = self.read("cmdline").decode(errors="backslashreplace")
@@ -114,7 +114,7 @@ class Process:
         if text:
             self.command = text.removesuffix("\0").split("\0")
         self.forked_copy = self.parent is not None and self.command == self.parent.command != []
-        return before != (self.name, self.command)
+        return before != (self.name, self.command, self.forked_copy)
 
     def children(self) -> Iterator[int]:
         """Yield the PIDs of the children of all threads."""

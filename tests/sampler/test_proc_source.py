@@ -74,6 +74,23 @@ class TestRow:
         assert (second[0], second[3]) == (20 * PAGE, 2)
         assert each == {0: 10 * PAGE}
 
+    def test_in_the_midst_of_exec(self, proc: FakeProc) -> None:
+        """A process that has no command yet is looked at again at every sample, before its children are."""
+        command = proc.root / "1" / "cmdline"
+        whole = command.read_bytes()
+        command.write_bytes(b"")
+        source, told = proc.source(*COLUMNS)
+        source.sample(0.01)
+        before = facts(told)[0]["command"]
+        command.write_bytes(whole)
+        proc.add(1, name="name1", threads={1: [5]})
+        proc.add(5, name="name1")
+        source.sample(0.02)
+
+        assert before == []
+        assert facts(told)[0]["command"] == ["name1", "--option"]
+        assert facts(told)[1]["forked_copy"]
+
     def test_locked_io(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         """When a process's I/O is not ours to read, it is unknown, also in the totals; all else is known."""
         monkeypatch.setattr(os, "open", locking("io"))
