@@ -110,13 +110,19 @@ class MemoryMonitor:
     def save_memory_plot(self, log_filepath: Path, plot_title: str = "", filename_suffix: str = "") -> None:
         """Draw a log that ``save_memory_logs`` wrote, beside it as ``{type}_memory_usage{suffix}.png``.
 
-        Raises OSError, and ValueError for a line that is not of such a log.
+        Lines that cannot be read are left out. Raises OSError, and NncfToolsError for what is no such log.
         """
-        from nncftools.render import memory_log
+        from nncftools.importers import nncf
+        from nncftools.importers.source import Source
+        from nncftools.render import plot
+        from nncftools.render.view import View, label
 
         log = pathlib.Path(log_filepath)
         picture = log.with_name(f"{self.memory_type}_memory_usage{filename_suffix}.png")
-        memory_log.draw(log, self.memory_type, self.memory_unit, picture, title=plot_title)
+        with Source(log) as source:
+            session = nncf.read(source, self.memory_type, self.memory_unit)
+        view = View([self.memory_type], self.memory_unit, title=plot_title or label(self.memory_type))
+        plot.draw(session, view, picture)
 
 
 _started: dict[MemoryMonitor, tuple[int, Callable[[], object] | None]] = {}

@@ -76,11 +76,11 @@ class Destination:
 
 
 def new_folder(
-    log_dir: pathlib.Path, name: str, suffix: str, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool
+    log_dir: pathlib.Path, name: str, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool
 ) -> Destination:
     """Make a new folder for this run under ``log_dir``. Raises UsageError when that cannot be."""
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
-    wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{rank.suffix(os.environ)}{suffix}"
+    wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{rank.suffix(os.environ)}"
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
         folder = next(_made(log_dir, wanted))
@@ -113,13 +113,13 @@ def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
 
 
 def at_file(
-    output: pathlib.Path, suffix: str, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, force: bool
+    output: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, force: bool
 ) -> Destination:
     """Write the session to ``output`` and, if asked for, pictures beside it. Raises UsageError when that cannot be.
 
-    The name gets the rank, so that those of one job do not write over each other, and ``suffix``.
+    The name gets the rank, so that those of one job do not write over each other.
     """
-    output = replaceable("--output", numbered(output, rank.suffix(os.environ) + suffix), force=force)
+    output = replaceable("--output", numbered(output, rank.suffix(os.environ)), force=force)
     name = session_stem(output)
     journal = output.with_name(f"{name}{JOURNAL_ENDING}")
     logs = [
@@ -143,7 +143,7 @@ def at_file(
 
 
 def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
-    """Return a session's path with ``suffix`` before its endings: ``run-rank0-2.json.gz``."""
+    """Return a session's path with ``suffix`` before its endings: ``run-2-rank0.json.gz``."""
     if not (suffix and path.name):
         return path
     return path.with_name(re.sub(r"((?:\.json)?(?:\.gz)?)$", lambda found: suffix + found[1], path.name, count=1))

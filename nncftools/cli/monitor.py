@@ -115,15 +115,12 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     suffixes = repeating.suffixes(repeat)
     places: Iterable[Destination]
     if output is not None:
-        places = [
-            destination.at_file(output, suffix, metrics, zeros, plot=bool(plot), force=force) for suffix in suffixes
-        ]
+        files = [destination.numbered(output, suffix) for suffix in suffixes]
+        places = [destination.at_file(file, metrics, zeros, plot=bool(plot), force=force) for file in files]
     else:
         run_name = name or (pathlib.Path(argv[0]).name if argv else f"pid-{pid}")
-        places = (
-            destination.new_folder(log_dir, run_name, suffix, metrics, zeros, plot=plot is not False)
-            for suffix in suffixes
-        )
+        names = [f"{run_name}{suffix}" for suffix in suffixes]
+        places = (destination.new_folder(log_dir, of, metrics, zeros, plot=plot is not False) for of in names)
     view = View(metrics=metrics, unit=unit, from_zero=from_zero)
     showing = Showing(live, capture)
 

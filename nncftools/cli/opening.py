@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.cli import destination
-from nncftools.marks.sidecars import MARKS_ENDING, beside
+from nncftools.cli import destination, progress
+from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, beside
 
 if TYPE_CHECKING:
     import pathlib
@@ -14,26 +14,61 @@ if TYPE_CHECKING:
     from nncftools.session.model import Session
 
 
-def opened(path: pathlib.Path | None, log_dir: pathlib.Path, sidecars: Sequence[pathlib.Path] = ()) -> Session:
-    """Return a session, the newest in a folder, or the newest of all.
+def opened_together(
+    paths: Sequence[pathlib.Path],
+    log_dir: pathlib.Path,
+    sidecars: Sequence[pathlib.Path] = (),
+    forced: str | None = None,
+) -> Session:
+    """Return one session, as ``opened`` does, or what several of the ranks of a job amount to.
 
-    A sidecar beside it holds its marks, in place of its own; the operations of ``sidecars`` are put around them.
-    Raises NncfToolsError.
+    Of several, sidecars that a pattern has matched with them are left out. Raises NncfToolsError.
     """
-    from nncftools.session.model import Session
+    parts = [path for path in paths if not path.name.endswith(SIDECARS)] or paths
+    if len(parts) <= 1:
+        return opened(parts[0] if parts else None, log_dir, sidecars, forced)
+    from nncftools.analysis import ranks
+
+    session = ranks.merged({str(path): opened(path, log_dir, forced=forced) for path in parts})
+    _put_around(session, sidecars)
+    return session
+
+
+def opened(
+    path: pathlib.Path | None,
+    log_dir: pathlib.Path,
+    sidecars: Sequence[pathlib.Path] = (),
+    forced: str | None = None,
+) -> Session:
+    """Return a session, the newest in a folder, or the newest of all; or what another tool's log holds.
+
+    ``forced`` names the tool; else a log is recognised. A sidecar beside it holds its marks, in place of its own; the
+    operations of ``sidecars`` are put around them. Raises NncfToolsError.
+    """
+    from nncftools.importers.opening import opened as opened_file
 
     source = path or log_dir
     file = destination.newest_session(source) if path is None or source.is_dir() else source
-    session = Session.load(file)
+    with progress.reading(file.name) as told:
+        session = opened_file(file, forced, told)
     found = beside(file)
-    if found is None and not sidecars:
-        return session
+    if found is not None:
+        _take_beside(session, found, file)
+    _put_around(session, sidecars)
+    return session
+
+
+def _take_beside(session: Session, found: pathlib.Path, file: pathlib.Path) -> None:
     from nncftools.marks import collecting
 
-    if found is not None and found.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
+    if found.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
         collecting.take_log(session, found.read_bytes(), found.name)
-    elif found is not None:
+    else:
         session.marks = collecting.of_sidecar(found, session)
+
+
+def _put_around(session: Session, sidecars: Sequence[pathlib.Path]) -> None:
     for sidecar in sidecars:
+        from nncftools.marks import collecting
+
         collecting.put_around(session, collecting.of_sidecar(sidecar, session))
-    return session

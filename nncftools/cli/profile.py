@@ -109,9 +109,9 @@ def profile(  # noqa: PLR0913 — one parameter per option
     from nncftools.cli import destination, recording
 
     if output is not None:
-        place = destination.at_file(output, "", [], [], plot=False, force=force)
+        place = destination.at_file(output, [], [], plot=False, force=force)
     else:
-        place = destination.new_folder(log_dir, name or pathlib.Path(argv[0]).name, "", [], [], plot=False)
+        place = destination.new_folder(log_dir, name or pathlib.Path(argv[0]).name, [], [], plot=False)
     place = destination.with_profile(place, plot=plot, force=force)
     marking = recording.Marking(calls, _naming(patterns) if patterns else None)
     view = View(metrics=metrics, unit=unit, depth=depth)

@@ -11,6 +11,7 @@ import typer
 
 from nncftools.cli import options
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.importers import IMPORTERS
 from nncftools.metrics import MEMORY_METRICS
 from nncftools.render import formats
 from nncftools.units import MemoryUnit
@@ -30,19 +31,35 @@ Examples:
   nncf-tools report run.json --format html --output run.html
   nncf-tools report run.json --format json | jq .peaks.rss.low
   nncf-tools report run.json --plot run.svg --type rss --from-zero
-  nncf-tools report memory_logs/latest/session.json --title 'int4, group 64'"""
+  nncf-tools report memory_logs/latest/session.json --title 'int4, group 64'
+  nncf-tools report run-rank*.json
+  nncf-tools report mprofile_20261121.dat --format session --output run.json
 
-Source = Annotated[
-    pathlib.Path | None,
+\b
+Recordings of the ranks of one job are put together by the clock: each rank,
+their sum, and the rank that held most. Logs of mprof, psrecord, con-duct,
+NNCF's memory monitor and prmon are read, too."""
+
+Sources = Annotated[
+    list[pathlib.Path] | None,
     typer.Argument(
-        metavar="SESSION",
+        metavar="SESSION [SESSION]",
         show_default=False,
-        help="A session, a journal, or a folder of them (then the newest); also gzipped. Default: memory_logs.",
+        help="A session, a journal, a log, or a folder of sessions (then the newest); also gzipped. Of several ranks, "
+        "all. Default: memory_logs.",
+    ),
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from", metavar="TOOL", help=f"Which tool wrote the log ({', '.join(IMPORTERS)}), if not recognised."
     ),
 ]
 Format = Annotated[
     str,
-    typer.Option("--format", "-f", metavar="|".join(formats.FORMATS), help="What the report is written as."),
+    typer.Option(
+        "--format", "-f", metavar="FORMAT", help=f"What the report is written as: {', '.join(formats.FORMATS)}."
+    ),
 ]
 Output = Annotated[
     pathlib.Path | None,
@@ -73,8 +90,9 @@ def register(app: typer.Typer) -> None:
 
 
 def report(  # noqa: PLR0913 — one parameter per option
-    path: Source = None,
+    paths: Sources = None,
     *,
+    from_: From = None,
     format_: Format = formats.TEXT,
     output: Output = None,
     plot: Picture = None,
@@ -100,7 +118,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         for option, picture in (("--plot", plot), ("--panels", panels))
         if picture is not None
     }
-    session = opening.opened(path, options.DEFAULT_LOG_DIR, marks or [])
+    session = opening.opened_together(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
     available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
     from_zero = from_zero or session.from_zero
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
@@ -125,7 +143,9 @@ def _for_screen(name: str, content: Content) -> RenderableType | bytes:
 
 
 def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
-    """Write one file, or several to a folder. Raises NncfToolsError."""
+    """Write one file, gzipped when its name ends in ``.gz``, or several to a folder. Raises NncfToolsError."""
+    import gzip
+
     from nncftools.cli import destination, screen
     from nncftools.files import replacing
 
@@ -138,7 +158,7 @@ def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
             return
         data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
         with replacing(destination.replaceable("--output", output, force=force)) as beside:
-            beside.write_bytes(data)
+            beside.write_bytes(gzip.compress(data, mtime=0) if output.suffix == ".gz" else data)
     except OSError as error:
         raise NncfToolsError(f"option --output: cannot write {str(output)!r}: {error.strerror or error}") from error
 

@@ -114,7 +114,7 @@ def _processes(session: Session, unit: MemoryUnit) -> str:
     text = f"{len(session.processes):,}"
     largest = largest_process(session)
     if largest is not None:
-        name = shortened(printable(largest.process.name), _NAME)
+        name = shortened(printable(largest.process.name), _NAME) or "one without a name"
         kind = "kernel's high-water mark" if largest.by_kernel else "largest sample"
         text += f", the largest: {name}, {unit.label(largest.size)} ({kind})"
     short = short_lived(session)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import replace
 from functools import partial
 from math import isnan
@@ -54,38 +53,3 @@ def write_rows(time_s: Sequence[float], values: Sequence[float], unit: MemoryUni
     total, maximum = (f"{time_s[-1]:.3f}", f"{max(values):.3f} ({unit})") if rows else (_NOTHING, _NOTHING)
     with replacing(path) as beside:
         beside.write_text("\n".join([*rows, f"{_TOTAL} {total}", f"{_MAXIMUM} {maximum}"]) + "\n", encoding="utf-8")
-
-
-def read(path: pathlib.Path, metric: str, unit: MemoryUnit) -> Session:
-    """Return what a log in ``unit`` holds of one metric. Raises OSError, ValueError for what is no such log."""
-    from nncftools.session.model import Host, SamplerFacts, Session, Start
-    from nncftools.session.peaks import peaks
-    from nncftools.session.samples import TIME, Samples
-
-    rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if line.startswith((_TOTAL, _MAXIMUM)):
-            continue
-        try:
-            time, value = map(float, line.split())
-        except ValueError:
-            raise ValueError(f"{path}: line {number}: seconds and a value expected, found {line[:80]!r}") from None
-        rows.append((time, value * unit.factor))
-    columns = {TIME: array("d", [time for time, _ in rows]), metric: array("d", [value for _, value in rows])}
-    samples = Samples(columns, str(path))
-    return Session(
-        start=Start(utc=""),
-        duration_s=rows[-1][0] if rows else 0.0,
-        host=Host(),
-        sampler=SamplerFacts(),
-        samples=samples,
-        peaks=peaks(samples, []),
-    )
-
-
-def draw(path: pathlib.Path, metric: str, unit: MemoryUnit, picture: pathlib.Path, *, title: str) -> None:
-    """Draw a log in ``unit``. Raises OSError, ValueError for what is no such log."""
-    from nncftools.render import plot
-    from nncftools.render.view import View, label
-
-    plot.draw(read(path, metric, unit), View([metric], unit, title=title or label(metric)), picture)

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from nncftools.render.cells import FIRST_COLUMN, table
 from nncftools.render.view import printable, shortened
-from nncftools.units import seconds_text
+from nncftools.units import UNKNOWN, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def processes(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
     for process in sorted(shown, key=lambda process: process.start_s or 0.0):
         figures.add_row(
             shortened(printable(process.name), _NAME) or "?",
-            str(process.pid),
+            UNKNOWN if process.pid is None else str(process.pid),
             seconds_text(process.start_s),
             seconds_text(process.end_s),
             unit.text(peak_of(process) or None),

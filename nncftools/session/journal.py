@@ -6,7 +6,6 @@ The sampler writes the lines; ``nncftools.sampler.journal`` says what they are.
 from __future__ import annotations
 
 from array import array
-from itertools import pairwise
 from math import isnan, nan
 from typing import Any
 
@@ -15,7 +14,7 @@ import msgspec
 from nncftools.errors import SessionFileError
 from nncftools.metrics import COUNTERS, MEMORY_METRICS
 from nncftools.session.header import VERSION
-from nncftools.session.merging import kept_rows
+from nncftools.session.merging import kept_rows, merging_told, usual_distance
 from nncftools.session.model import Exit, Host, Process, Rank, SamplerFacts, Series, Session, Start
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples
@@ -107,11 +106,8 @@ class _Reader:
         self._merge()
         left = len(self._columns[TIME])
         if left < taken - len(self._bad_lines):
-            facts = msgspec.structs.replace(facts, merged_s=_usual_distance(self._columns[TIME]))
-            self._warnings.append(
-                f"{taken:,} samples were taken, and neighbours merged to {left:,} that keep the smallest and the "
-                f"largest values (--max-samples): averages are those of what was kept"
-            )
+            facts = msgspec.structs.replace(facts, merged_s=usual_distance(self._columns[TIME]))
+            self._warnings.append(merging_told(taken, left, " (--max-samples)"))
         samples = Samples(self._columns, self._origin)
         listed = (fields for fields in self._processes.values() if not fields.get("left_out"))
         processes = [msgspec.convert(fields, Process, strict=True) for fields in listed]
@@ -135,7 +131,7 @@ class _Reader:
             host=self._header.host,
             sampler=facts,
             samples=samples,
-            totals=end.totals or _last_counters(samples),
+            totals=end.totals or last_counters(samples),
             peaks=peaks(samples, processes, facts.peak_rss),
             processes=processes,
             warnings=self._warnings,
@@ -211,12 +207,6 @@ class _Reader:
             series.rss.append(rss)
 
 
-def _usual_distance(time_s: array[float]) -> float | None:
-    """Return the distance of two samples that only one in a hundred exceeds, in seconds."""
-    distances = sorted(after - before for before, after in pairwise(time_s))
-    return distances[len(distances) * 99 // 100] if distances else None
-
-
 def _columns_of(rows: list[bytes]) -> list[tuple[float | None, ...]]:
     """Return sample lines as columns; raise ValueError or MsgspecError when one of them cannot be right."""
     samples = msgspec.json.decode(b"[" + b",".join(rows) + b"]", type=list[list[float | None]])
@@ -238,7 +228,7 @@ def _damage(lines: list[int]) -> str:
     return f"{len(lines)} lines of the journal could not be read, the first is line {min(lines)}"
 
 
-def _last_counters(samples: Samples) -> dict[str, int | float | None]:
-    """Return the counters of the last sample: the best that an unfinished recording knows."""
+def last_counters(samples: Samples) -> dict[str, int | float | None]:
+    """Return the counters of the last sample: all that a recording without an end of its own knows."""
     last = {name: samples[name][-1] for name in samples.metrics if name in COUNTERS and len(samples)}
     return {name: None if isnan(value) else value for name, value in last.items()}

@@ -22,6 +22,20 @@ def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int
     return [row for begin, end in pairwise(edges) if end > begin for row in _extremes(gauges, begin, end)]
 
 
+def merging_told(taken: int, left: int, option: str = "") -> str:
+    """Return the warning that neighbours were merged; ``option`` says what asked for it."""
+    return (
+        f"{taken:,} samples were taken, and neighbours merged to {left:,} that keep the smallest and the largest "
+        f"values{option}: averages are those of what was kept"
+    )
+
+
+def usual_distance(time_s: array[float]) -> float | None:
+    """Return the distance of two samples that only one in a hundred exceeds, in seconds."""
+    distances = sorted(after - before for before, after in pairwise(time_s))
+    return distances[len(distances) * 99 // 100] if distances else None
+
+
 def _extremes(gauges: Sequence[array[float]], begin: int, end: int) -> list[int]:
     kept = {end - 1}
     for gauge in gauges:

@@ -136,7 +136,7 @@ def _session_from(data: bytes, origin: str) -> Session:
             continue
         if field.type is Samples:
             columns = raw if isinstance(raw, dict) else _decode(raw, dict[str, msgspec.Raw], "$.samples", origin)
-            from_zero = document.get("from_zero") == b"true"
+            from_zero = bytes(document.get("from_zero", b"")) == b"true"
             fields[field.name] = Samples(columns, origin, may_fall_below_zero=from_zero)
         else:
             fields[field.name] = _decode(raw, field.type, f"$.{field.name}", origin)

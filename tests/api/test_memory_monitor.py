@@ -11,6 +11,7 @@ import time
 import pytest
 
 from nncftools import MemoryMonitor, MemoryType, MemoryUnit, Session, memory_monitor_context
+from nncftools.errors import NncfToolsError
 from tests.conftest import HANGING_S
 
 MIB = 2**20
@@ -309,15 +310,15 @@ class TestLogs:
         assert [path.name for path in tmp_path.iterdir()] == ["rss_memory_usage.txt"]
 
     def test_drawn_again(self, tmp_path: pathlib.Path) -> None:
-        """A saved log can be drawn again; what is no log is refused by its line."""
+        """A saved log can be drawn again; what is no log is refused by its first line."""
         monitor = MemoryMonitor()
         monitor.save_memory_logs([0.0, 0.5], [-1.0, 2.25], tmp_path, plot_title="A title")
         (tmp_path / "rss_memory_usage.png").unlink()
         monitor.save_memory_plot(tmp_path / "rss_memory_usage.txt", "A title")
-        (tmp_path / "bad.txt").write_text("0 1\nnonsense\n")
+        (tmp_path / "bad.txt").write_text("nonsense\n")
 
         assert (tmp_path / "rss_memory_usage.png").exists()
-        with pytest.raises(ValueError, match=r"bad\.txt: line 2: seconds and a value expected"):
+        with pytest.raises(NncfToolsError, match=r"bad\.txt: .* line 1: 'nonsense': 2 values expected"):
             monitor.save_memory_plot(tmp_path / "bad.txt")
 
 

@@ -242,7 +242,7 @@ class TestBadInput:
             (["a.json"], 2, "two sessions expected"),
             (["a.json", "none.json"], 1, "none.json: cannot be read"),
             (["a.json", "./a.json"], 2, "is given twice"),
-            (["a.json", "text"], 1, "text: not a session"),
+            (["a.json", "text"], 1, "text: neither a session nor a log"),
             (["a.json", "empty.json"], 1, "empty.json: holds no samples"),
             (["a.json", "pss.json"], 1, "no memory metric in common"),
             (["--base", "a.json"], 2, "options --base and --new: both expected"),

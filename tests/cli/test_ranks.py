@@ -87,7 +87,7 @@ def test_repeated_runs(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
     run = nncf_tools("monitor", "--quiet", "-o", "run.json", "--repeat", 2, "true", env=torchrun(1, 16))
 
     assert run.returncode == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-rank01-1.json", "run-rank01-2.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1-rank01.json", "run-2-rank01.json"]
 
 
 def test_failing_rank(nncf_tools: Run) -> None:

@@ -179,10 +179,10 @@ class TestBadInput:
         ("content", "message"),
         [
             (b"", "the file is empty"),
-            (b"\x00\x01\x02", "not a session"),
+            (b"\x00\x01\x02", "neither a session nor a log"),
             (b'{"format": "nncf-tools-session", "vers', "not a session: Input data was truncated"),
             (b'{"a": 1}', '`"format": "nncf-tools-session"` expected'),
-            (b"[" * 100_000, "not a session"),
+            (b"[" * 100_000, "neither a session nor a log"),
             (b'{"format": "nncf-tools-session", "version": 99}', "upgrade"),
             (b"\x1f\x8bnonsense", "gzip archive is damaged"),
         ],

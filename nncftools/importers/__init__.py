@@ -1,0 +1,14 @@
+"""Logs of other recorders as sessions.
+
+An importer is one module with two functions, ``recognises(head) -> bool`` and ``read(source) -> Session``. To add one,
+write its file and name it here: nothing else changes. ``recognises`` must not take another tool's log for its own;
+what ``read`` does not find in the log is unknown in the session, never 0.
+"""
+
+IMPORTERS = {
+    "mprof": "nncftools.importers.mprof",
+    "psrecord": "nncftools.importers.psrecord",
+    "con-duct": "nncftools.importers.con_duct",
+    "nncf": "nncftools.importers.nncf",
+    "prmon": "nncftools.importers.prmon",
+}

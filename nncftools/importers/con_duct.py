@@ -1,0 +1,262 @@
+"""con-duct (0.23, usage files since 0.2): a line of JSON per report, and an info file about the run beside it.
+
+A report, by default each minute, holds the maxima of the samples since the one before, by default each second: the
+largest sum of all processes, and of each process the largest of its own. ``pcpu`` is ps's: CPU time by the time since
+the process began, not since the report before, and of that the maximum; CPU time is therefore unknown.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from math import nan
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from nncftools.errors import SessionFileError
+from nncftools.importers.children import Children, words
+from nncftools.importers.merged import Table
+from nncftools.importers.recording import session_of
+from nncftools.importers.row_log import LARGEST, LATEST_S
+from nncftools.session.model import Exit, Host
+from nncftools.units import size_text
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from nncftools.importers.source import Head, Lines, Source
+    from nncftools.session.model import Session
+
+_INFO = "info.json"
+_USAGE = ("usage.jsonl", "usage.json")
+_LARGEST_INFO = 16 << 20
+_LONGEST_PID = 18
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_Status = Annotated[int, msgspec.Meta(gt=-(1 << 31), lt=1 << 31)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=LATEST_S)]
+
+
+class _Figures(msgspec.Struct):
+    rss: float | None = None
+    vsz: float | None = None
+    cmd: str = ""
+
+
+class _Report(msgspec.Struct):
+    timestamp: str
+    totals: _Figures
+    num_samples: int = 1
+    processes: dict[str, _Figures] = {}
+
+
+class _System(msgspec.Struct):
+    hostname: str | None = None
+    os_name: str | None = None
+    os_release: str | None = None
+    arch: str | None = None
+    cpu_total: _Count | None = None
+    memory_total: _Count | None = None
+
+
+class _Summary(msgspec.Struct):
+    exit_code: _Status | None = None
+    start_time: _Seconds | None = None
+    wall_clock_time: _Seconds | None = None
+    peak_rss: float | None = None
+    working_directory: str | None = None
+
+
+class _Info(msgspec.Struct):
+    execution_summary: _Summary
+    command: str = ""
+    system: _System | None = None
+    working_directory: str | None = None
+
+
+def recognises(head: Head) -> bool:
+    """Return whether it begins with a report, or is an info file."""
+    begin = head.text.lstrip()
+    keys = (b'"timestamp"', b'"num_samples"', b'"processes"')
+    is_report = all(key in begin[:200] for key in keys)
+    return begin.startswith(b"{") and (is_report or _is_info(head))
+
+
+def read(source: Source) -> Session:
+    """Return what usage and info file hold, whichever was given. Raises SessionFileError without a usage file."""
+    if not _is_info(source.head):
+        return _read(source, _info_beside(source))
+    info = _info(_whole(source), source.path)
+    stem = source.path.name.removesuffix(_INFO)
+    for name in _USAGE:
+        if source.path.with_name(stem + name).exists():
+            with source.beside(stem + name) as usage:
+                return _read(usage, info)
+    raise SessionFileError(f"{source.path}: holds no samples, and con-duct's {stem}{_USAGE[0]} is not beside it")
+
+
+def _is_info(head: Head) -> bool:
+    return all(key in head.text for key in (b'"execution_summary"', b'"schema_version"'))
+
+
+def _whole(source: Source) -> bytes:
+    text = b""
+    for lines in source.lines():
+        text += lines.text
+        if len(text) > _LARGEST_INFO:
+            raise SessionFileError(f"{source.path}: larger than {_LARGEST_INFO >> 20} MiB, which no info file is")
+    return text
+
+
+def _info(text: bytes, path: pathlib.Path) -> _Info:
+    try:
+        return msgspec.json.decode(text, type=_Info)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SessionFileError(f"{path}: no info file of con-duct: {error}") from error
+
+
+def _info_beside(source: Source) -> _Info | None:
+    """Return what the info file beside a usage file says; None, and a warning, when there is none."""
+    name = source.head.name
+    stem = next((name.removesuffix(ending) for ending in _USAGE if name.endswith(ending)), None)
+    if stem is None or not source.path.with_name(stem + _INFO).is_file():
+        source.problems.say("con-duct's info file is not beside it: command, exit status and machine are unknown")
+        return None
+    path = source.path.with_name(stem + _INFO)
+    try:
+        with path.open("rb") as file:
+            return _info(file.read(_LARGEST_INFO), path)
+    except (SessionFileError, OSError) as error:
+        source.problems.say(f"con-duct's info file beside it cannot be read: {error}")
+        return None
+
+
+def _read(source: Source, info: _Info | None) -> Session:
+    reports = _Reports(source, info)
+    for lines in source.lines():
+        reports.take(lines)
+    return reports.session()
+
+
+class _Reports:
+    def __init__(self, source: Source, info: _Info | None) -> None:
+        self._source = source
+        self._info = info
+        self._began = info.execution_summary.start_time if info is not None else None
+        self._table = Table(["rss", "vms"])
+        self._children = Children()
+        self._last_s = 0.0
+        self._samples = 0
+        self._most_samples = 0
+
+    def take(self, lines: Lines) -> None:
+        problems = self._source.problems
+        for number, line in lines.numbered():
+            try:
+                report = _REPORT.decode(line)
+                moment = _moment(report.timestamp)
+                values = [_value(report.totals.rss), _value(report.totals.vsz)]
+            except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as why:
+                if lines.whole:
+                    problems.unreadable(number, line, why)
+                else:
+                    problems.say("the last line is cut off: it was left out")
+                continue
+            if self._began is None or (moment < self._began and not self._table.taken):
+                self._began = moment
+            time_s = moment - self._began
+            if time_s < self._last_s:
+                problems.went_back(number, self._last_s, time_s)
+                continue
+            self._take_report(report, time_s, values)
+
+    def _take_report(self, report: _Report, time_s: float, values: list[float]) -> None:
+        self._table.append((time_s, *values))
+        for pid, process in report.processes.items():
+            if pid.isdecimal() and len(pid) <= _LONGEST_PID and process.rss is not None and 0 <= process.rss <= LARGEST:
+                self._children.take(int(pid), time_s, process.rss, process.cmd.split())
+        self._last_s = time_s
+        self._samples += max(report.num_samples, 1)
+        self._most_samples = max(self._most_samples, report.num_samples)
+
+    def session(self) -> Session:
+        self._tell()
+        session = session_of(
+            self._source,
+            "con-duct",
+            self._table,
+            began=self._began,
+            processes=self._children.processes(self._table.last_s),
+            **_told(self._info),
+        )
+        session.duration_s = max(session.duration_s, self._table.last_s)
+        if self._most_samples > 1:
+            span_s = session.samples.time_s[-1] - session.samples.time_s[0]
+            session.sampler = msgspec.structs.replace(
+                session.sampler,
+                taken=self._samples,
+                achieved_interval_s=span_s / (self._samples - 1),
+                merged_s=session.sampler.merged_s or session.sampler.achieved_interval_s,
+                longest_gap_s=None,
+            )
+        return session
+
+    def _tell(self) -> None:
+        say = self._source.problems.say
+        if self._most_samples > 1:
+            say(
+                f"a row is a report of con-duct, the maxima of up to {self._most_samples:,} samples before it: the "
+                f"peak is that of the samples, its time that of the report; averages are those of maxima"
+            )
+        self._children.tell(self._source.problems)
+        told = self._info.execution_summary.peak_rss if self._info is not None else None
+        highest = max(self._table.columns()["rss"], default=nan)
+        if told is not None and told > highest:
+            say(
+                f"the info file tells a peak of {size_text(told)}, the reports reach {size_text(highest)}: "
+                f"reports are missing"
+            )
+
+
+_REPORT = msgspec.json.Decoder(_Report)
+
+
+def _moment(timestamp: str) -> float:
+    """Return an ISO 8601 time in Unix seconds. Raises ValueError."""
+    moment = dt.datetime.fromisoformat(timestamp)
+    if moment.tzinfo is None:
+        raise ValueError("a timestamp with its zone expected")
+    seconds = moment.timestamp()
+    if not 0 <= seconds <= LATEST_S:
+        raise ValueError("a year from 1970 to 2286 expected")
+    return seconds
+
+
+def _value(size: float | None) -> float:
+    """Return bytes, NaN for unknown. Raises ValueError for what cannot be."""
+    if size is None:
+        return nan
+    if not 0 <= size <= LARGEST:
+        raise ValueError("bytes from 0 to 2^63 expected")
+    return size
+
+
+def _told(info: _Info | None) -> dict[str, Any]:
+    """Return the fields of a session that the info file tells."""
+    if info is None:
+        return {}
+    summary = info.execution_summary
+    system = info.system or _System()
+    fields = {
+        "command": words(info.command),
+        "cwd": info.working_directory or summary.working_directory or "",
+        "exit": None if summary.exit_code is None else Exit(code=summary.exit_code),
+        "host": Host(
+            name=system.hostname or "",
+            system=system.os_name or "",
+            release=system.os_release or "",
+            machine=system.arch or "",
+            cpus=system.cpu_total,
+            memory=system.memory_total,
+        ),
+    }
+    return fields if summary.wall_clock_time is None else {**fields, "duration_s": summary.wall_clock_time}

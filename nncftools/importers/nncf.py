@@ -1,0 +1,120 @@
+"""NNCF's memory monitor (``tools/memory_monitor.py``): rows of seconds and a value, then total time and maximum.
+
+``report --format memory-log`` writes the same; llm_bench of OpenVINO GenAI, too, with a third line at the end that
+tells when it began, in whole Unix seconds. The unit stands in the last line only, ``Max memory: 900.000 (MiB)``. The
+metric, and whether the first value was subtracted from all, stand in the file's name:
+``system_memory_usage_from-zero.txt``, llm_bench: ``rss_memory_usage_mem_increase_0.txt``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from nncftools.errors import SessionFileError
+from nncftools.importers.merged import Table
+from nncftools.importers.recording import session_of
+from nncftools.importers.row_log import LARGEST, RowLog
+from nncftools.metrics import MEMORY_METRICS
+from nncftools.session.samples import TIME
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.importers.source import Head, Source
+    from nncftools.session.model import Session
+
+_NAME = re.compile(rf"(?:.*[^a-z])?({'|'.join(MEMORY_METRICS)}|rss_top)_memory_usage(.*)")
+_FROM_ZERO = ("_from-zero", "_mem_increase")
+_ROW = re.compile(rb"(\d+(?:\.\d+)?(?:e-\d+)?) -?\d+\.\d{3}")
+_NOTHING = (b"No measurements recorded.", b"Total time: no samples were recorded")
+_TIMESTAMP = re.compile(rb"Timestamp: (\d{1,10})\s*")
+_TOTAL = re.compile(rb"Total time: (\d+(?:\.\d+)?(?:e-\d+)?)\s*")
+_MAXIMUM = re.compile(rb"Max memory: (-?\d+(?:\.\d+)?) \((B|KiB|MiB|GiB|KB|MB|GB)\)\s*")
+_ROUNDED = 0.00051
+"""Values are written with three decimals."""
+
+
+def recognises(head: Head) -> bool:
+    """Return whether it begins with rows, from 0 on or in a file of that name, or says that there are none."""
+    if head.text.startswith(_NOTHING):
+        return True
+    first = _ROW.fullmatch(head.line(0))
+    if first is None:
+        return False
+    begins_at_zero = float(first[1]) == 0 and _ROW.fullmatch(head.line(1)) is not None
+    return begins_at_zero or _NAME.fullmatch(head.name) is not None or b"\nMax memory: " in head.text
+
+
+def read(source: Source, metric: str | None = None, unit: MemoryUnit = MemoryUnit.MiB) -> Session:
+    """Return what the log holds.
+
+    ``metric`` takes the place of what the file's name tells, ``unit`` that of a last line that is missing. Raises
+    SessionFileError.
+    """
+    if source.head.text.startswith(_NOTHING):
+        raise SessionFileError(f"{source.path}: nothing was recorded, the log says: {source.head.line(0).decode()}")
+    named = _NAME.fullmatch(source.head.name)
+    if metric is None and named is None:
+        source.problems.say(
+            "the file's name does not tell the metric, RSS is assumed; NNCF's names are rss_memory_usage.txt, "
+            "system_memory_usage.txt"
+        )
+    metric = metric or (named[1] if named else "rss")
+    log = _Log(source, "rss" if metric == "rss_top" else metric)
+    log.read()
+    return log.session(unit, from_zero=any(mark in source.head.name for mark in _FROM_ZERO))
+
+
+class _Log(RowLog):
+    lowest = -LARGEST
+    ends_open = True
+
+    def __init__(self, source: Source, metric: str) -> None:
+        super().__init__(source)
+        self.width = 2
+        self._metric = metric
+        self.forget()
+
+    def forget(self) -> None:
+        self._table = Table([self._metric])
+        self._began: float | None = None
+        self._unit: MemoryUnit | None = None
+        self._maximum: float | None = None
+
+    def take(self, columns: Sequence[list[float]]) -> None:
+        time_s, values = columns
+        self._table.extend({TIME: time_s, self._metric: values})
+
+    def take_line(self, _number: int, line: bytes, /) -> bool:
+        if found := _TIMESTAMP.fullmatch(line):
+            self._began = float(found[1])
+        elif found := _MAXIMUM.fullmatch(line):
+            self._maximum = float(found[1])
+            self._unit = MemoryUnit(found[2].decode())
+            self.over = True
+        else:
+            return _TOTAL.fullmatch(line) is not None
+        return True
+
+    def session(self, unit: MemoryUnit, *, from_zero: bool) -> Session:
+        if self._unit is None:
+            self._source.problems.say(f"the last line, which tells the unit, is missing: {unit} is assumed")
+        unit = self._unit or unit
+        self._check(unit)
+        if not from_zero and min(self._table.columns()[self._metric], default=0.0) < 0:
+            from_zero = True
+            self._source.problems.say("values below zero: they are taken to be above a first sample that is not known")
+        return session_of(self._source, "nncf", self._table, unit=unit.factor, began=self._began, from_zero=from_zero)
+
+    def _check(self, unit: MemoryUnit) -> None:
+        """Tell when the last line contradicts the rows. Raises SessionFileError for what cannot be."""
+        highest = max(self._table.columns()[self._metric], default=0.0)
+        if self._maximum is not None and abs(highest - self._maximum) > _ROUNDED:
+            self._source.problems.say(
+                f"the last line tells a maximum of {self._maximum:.3f} {unit}, the rows reach {highest:.3f}: "
+                f"rows are missing, or units are mixed"
+            )
+        if highest * unit.factor > LARGEST:
+            raise SessionFileError(f"{self._source.path}: {highest:g} {unit} cannot be: the unit or a row is wrong")

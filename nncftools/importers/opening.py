@@ -1,0 +1,61 @@
+"""From a file to what it holds, whoever wrote it."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+import re
+from typing import TYPE_CHECKING, Protocol
+
+from nncftools.errors import SessionFileError, UsageError
+from nncftools.importers import IMPORTERS
+from nncftools.importers.problems import shown
+from nncftools.importers.source import Source
+
+if TYPE_CHECKING:
+    import os
+
+    from nncftools.importers.source import Head, Progress
+    from nncftools.session.model import Session
+
+_OURS = re.compile(rb'"format"\s*:\s*"nncf-tools-(session|journal)"')
+
+
+class Importer(Protocol):
+    """A module that reads the logs of one recorder."""
+
+    def recognises(self, head: Head) -> bool:
+        """Return whether a file that begins like this is such a log."""
+
+    def read(self, source: Source) -> Session:
+        """Return what the log holds. Raises SessionFileError when that is nothing."""
+
+
+def opened(path: str | os.PathLike[str], forced: str | None = None, progress: Progress | None = None) -> Session:
+    """Return a session, a journal or another recorder's log, each also gzipped, as a session.
+
+    ``forced`` names the importer; otherwise the content tells. ``progress`` is told of an importer's reading, often:
+    the bytes that were read, and of how many, None when that is unknown. Raises SessionFileError, which names the file,
+    the line and what was expected, and UsageError for an importer that does not exist.
+    """
+    if forced is not None and forced not in IMPORTERS:
+        raise UsageError(f"option --from: {forced!r} is not one of {', '.join(IMPORTERS)}")
+    with Source(pathlib.Path(path), progress) as source:
+        begins_an_object = source.head.text.lstrip().startswith(b"{")
+        if forced is None and begins_an_object and _OURS.search(source.head.text):
+            return source.as_session()
+        source.refuse_other_encodings()
+        name = forced or next((name for name in IMPORTERS if _importer(name).recognises(source.head)), None)
+        if name is not None:
+            return _importer(name).read(source)
+        if begins_an_object or not source.head.text.strip():
+            return source.as_session()  # its messages tell what is missing
+        raise SessionFileError(
+            f"{path}: neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))}); "
+            f"--from NAME says what it is: {', '.join(IMPORTERS)}"
+        )
+
+
+def _importer(name: str) -> Importer:
+    module: Importer = importlib.import_module(IMPORTERS[name])
+    return module

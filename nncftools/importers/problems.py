@@ -1,0 +1,53 @@
+"""What was wrong with a log: one warning per kind of problem, which counts and names the first."""
+
+from __future__ import annotations
+
+_SHOWN = 60
+
+
+class Problems:
+    """Counts what could not be used of a log."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.first_unreadable = ""
+        """The first line that cannot be read, and why; empty when all can be."""
+        self._unreadable = 0
+        self._first_left_out = ""
+        self._left_out = 0
+        self._said: dict[str, None] = {}
+
+    def unreadable(self, number: int, line: bytes, why: object) -> None:
+        """Count a line that cannot be read."""
+        self.first_unreadable = self.first_unreadable or f"line {number}: {shown(line)}: {why}"
+        self._unreadable += 1
+
+    def went_back(self, number: int, before_s: float, after_s: float) -> None:
+        """Count a sample that was left out because it lies before the one before; seconds since the start."""
+        self._first_left_out = (
+            self._first_left_out or f"time goes back at line {number}, from {before_s:.2f} s to {after_s:.2f} s"
+        )
+        self._left_out += 1
+
+    def say(self, text: str) -> None:
+        """Take a warning; the same one once."""
+        self._said[text] = None
+
+    def warnings(self) -> list[str]:
+        """Return all of it."""
+        found = []
+        if self._unreadable == 1:
+            found.append(f"1 line could not be read, {self.first_unreadable}")
+        elif self._unreadable:
+            found.append(f"{self._unreadable:,} lines could not be read, the first is {self.first_unreadable}")
+        if self._left_out:
+            counted = "1 sample was" if self._left_out == 1 else f"{self._left_out:,} samples were"
+            found.append(f"{self._first_left_out}: {counted} left out")
+        return [*found, *self._said]
+
+
+def shown(line: bytes) -> str:
+    """Return a line as a message quotes it: short, printable, in quotation marks."""
+    text = line[:_SHOWN].decode("utf-8", "backslashreplace")
+    plain = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return f"'{plain}{'…' if len(line) > _SHOWN else ''}'"

@@ -1,0 +1,126 @@
+"""psrecord (1.4): a header, then a row per sample, plain or CSV.
+
+Memory is in units of 2^20 bytes, CPU in per cent of one core since the row before (psutil's ``cpu_percent``: 0 in a
+process's first row). Read and write bytes are those of storage, of the processes alive. What psrecord prints around the
+rows when it writes to standard output is taken as well.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from nncftools.importers.children import words
+from nncftools.importers.counting import NeverFalling, Spent
+from nncftools.importers.merged import Table
+from nncftools.importers.recording import session_of
+from nncftools.importers.row_log import RowLog
+from nncftools.session.samples import TIME
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.importers.source import Head, Source
+    from nncftools.session.model import Session
+
+_PLAIN = re.compile(rb"# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\)")
+_CSV = b"elapsed_time,"
+_CSV_BEGINS = b"elapsed_time,nproc,cpu,mem_real,mem_virtual"
+_PREAMBLE = 3
+"""Lines that may stand before the header."""
+_CPU = "cpu"
+_MEMORY = ("rss", "vms")
+_COUNTERS = ("read_bytes", "write_bytes")
+_METRICS = (*_MEMORY, _CPU, "processes", *_COUNTERS)
+_NAMES = {
+    "elapsed time": TIME,
+    "elapsed_time": TIME,
+    "cpu (%)": _CPU,
+    "cpu": _CPU,
+    "real (mb)": "rss",
+    "mem_real": "rss",
+    "virtual (mb)": "vms",
+    "mem_virtual": "vms",
+    "nproc": "processes",
+    "read bytes": "read_bytes",
+    "read_bytes": "read_bytes",
+    "write bytes": "write_bytes",
+    "write_bytes": "write_bytes",
+}
+"""Metrics by the names of columns; other columns are passed over."""
+_COMMAND = re.compile(r"Starting up command '(.*)' and attaching to process")
+_PROCESS = re.compile(r"Attaching to process (\d{1,18})")
+_FINISHED = re.compile(r"Process finished \((\d{1,9}\.\d+) seconds\)")
+
+
+def recognises(head: Head) -> bool:
+    """Return whether one of the first lines is the header."""
+    return any(
+        _PLAIN.match(line) is not None or line.startswith(_CSV_BEGINS) for line in map(head.line, range(_PREAMBLE))
+    )
+
+
+def read(source: Source) -> Session:
+    """Return what the log holds. Raises SessionFileError."""
+    log = _Log(source)
+    log.read()
+    return log.session()
+
+
+class _Log(RowLog):
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._metrics: list[str] = []
+        """What the columns are, in their order."""
+        self._known: dict[str, Any] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        self._table = Table([name for name in _METRICS if name in self._metrics])
+        self._spent = Spent()
+        self._counters = {name: NeverFalling() for name in _COUNTERS}
+
+    def take(self, columns: Sequence[list[float]]) -> None:
+        found = dict(zip(self._metrics, columns, strict=True))
+        if _CPU in found:
+            found[_CPU] = self._spent.take(found[TIME], found[_CPU])
+        for name, counter in self._counters.items():
+            if name in found:
+                found[name] = counter.take(found[name])
+        self._table.extend(found)
+
+    def take_line(self, number: int, line: bytes) -> bool:
+        if _PLAIN.match(line):
+            return self._begin(number, re.split(r" {2,}", line.decode("ascii", "replace").strip("# ")), None)
+        if line.startswith(_CSV):
+            return self._begin(number, line.decode("ascii", "replace").strip().split(","), b",")
+        return self._take_printed(line.decode("utf-8", "backslashreplace"))
+
+    def _begin(self, number: int, names: list[str], separator: bytes | None) -> bool:
+        """Take a header; return whether it is one."""
+        metrics = [_NAMES.get(name.lower(), f"?{name}") for name in names]
+        if TIME not in metrics:
+            return False
+        self.begin_again(number)
+        self._metrics = metrics
+        self.width = len(metrics)
+        self.time_at = metrics.index(TIME)
+        self.separator = separator
+        self.forget()
+        return True
+
+    def _take_printed(self, line: str) -> bool:
+        """Take a line that psrecord prints around the log."""
+        if found := _COMMAND.fullmatch(line):
+            self._known["command"] = words(found[1])
+        elif found := _PROCESS.fullmatch(line):
+            self._known["attached_to"] = int(found[1])
+        elif found := _FINISHED.fullmatch(line):
+            self._known["duration_s"] = max(float(found[1]), self._table.last_s)
+        else:
+            return False
+        return True
+
+    def session(self) -> Session:
+        return session_of(self._source, "psrecord", self._table, unit=MemoryUnit.MiB.factor, **self._known)

@@ -1,0 +1,203 @@
+"""A log that is read: its first lines, then whole lines in pieces, in bounded memory whatever its size."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from nncftools.errors import SessionFileError
+from nncftools.importers.problems import Problems
+from nncftools.session import store
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from _typeshed import WriteableBuffer
+
+    from nncftools.session.model import Session
+
+Progress = Callable[[int, int | None], None]
+"""Told the bytes that were read, and of how many, None when that is unknown."""
+
+_HEAD = 1 << 16
+_PIECE = 1 << 16
+_LONGEST_LINE = 4 << 20
+"""Twenty thousand processes in one line of con-duct."""
+_GZIP = b"\x1f\x8b"
+_UTF_8_MARK = b"\xef\xbb\xbf"
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+class Head(NamedTuple):
+    """How a file begins: what importers are recognised by."""
+
+    name: str
+    """The file's name, without ``.gz``."""
+    text: bytes
+    """At most 64 KiB, unpacked, the lines ended as on Unix; cut anywhere."""
+
+    def line(self, number: int) -> bytes:
+        """Return the line of this number, the first is 0; empty when there is none."""
+        return next(iter(self.text.split(b"\n", number + 1)[number : number + 1]), b"")
+
+
+class Lines(NamedTuple):
+    """Some lines of a file, the ends of lines as on Unix."""
+
+    text: bytes
+    first: int
+    """The number of the first of them."""
+    whole: bool = True
+    """False for a last line that does not end; it stands alone."""
+
+    def numbered(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines that are not blank, with their numbers, without their ends."""
+        for number, line in enumerate(self.text.split(b"\n"), start=self.first):
+            if line and not line.isspace():
+                yield number, line
+
+
+class Source:
+    """A log, opened; a context manager."""
+
+    def __init__(self, path: pathlib.Path, progress: Progress | None = None) -> None:
+        """Open a file or FIFO, also gzipped. Raises SessionFileError."""
+        self.path = path
+        self.problems = Problems()
+        """What could not be read of it."""
+        self._progress = progress
+        self._file = store.opened(path)
+        try:
+            self._bytes = io.BufferedReader(_Counted(self._file, progress), _HEAD)
+            begin = self._bytes.peek(_HEAD)[:_HEAD]
+        except OSError as error:
+            self._file.close()
+            raise self._unreadable(error) from error
+        self._packed = begin.startswith(_GZIP)
+        if self._packed:
+            begin = _unpacked(begin)
+        name = path.name.removesuffix(".gz") if self._packed else path.name
+        self._other_encoding = begin.startswith(_UTF_16_MARKS)
+        self.head = Head(name, begin.removeprefix(_UTF_8_MARK).replace(b"\r\n", b"\n"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def beside(self, name: str) -> Source:
+        """Open another file of the same folder. Raises SessionFileError."""
+        return Source(self.path.with_name(name), self._progress)
+
+    def as_session(self) -> Session:
+        """Read it as a session or journal of our own. Raises SessionFileError."""
+        return store.load_from(self._bytes, self.path)
+
+    def refuse_other_encodings(self) -> None:
+        """Raise SessionFileError for UTF-16, which PowerShell's ``>`` writes."""
+        if self._other_encoding:
+            message = (
+                f"{self.path}: UTF-16, UTF-8 expected; in PowerShell: Get-Content LOG | Set-Content -Encoding utf8 NEW"
+            )
+            raise SessionFileError(message)
+
+    def lines(self) -> Iterator[Lines]:
+        """Yield all lines but those longer than 4 MiB, up to where gzip is damaged. Raises SessionFileError."""
+        number = 1
+        rest = b""
+        passing_over = False
+        for piece in self._pieces():
+            if passing_over:
+                begin = piece.find(b"\n") + 1
+                if begin == 0:
+                    continue
+                passing_over, piece, number = False, piece[begin:], number + 1  # noqa: PLW2901 — what is left of it
+            text = rest + piece
+            end = text.rfind(b"\n") + 1
+            rest = text[end:]
+            if end:
+                yield Lines(_unix(text[:end]), number)
+                number += text.count(b"\n", 0, end)
+            if len(rest) > _LONGEST_LINE:
+                self.problems.unreadable(number, rest, f"longer than {_LONGEST_LINE >> 20} MiB")
+                rest, passing_over = b"", True
+        if rest:
+            yield Lines(rest.removesuffix(b"\r"), number, whole=False)
+
+    def _pieces(self) -> Iterator[bytes]:
+        file = io.BufferedReader(_Unpacked(self._bytes, self.problems), _HEAD) if self._packed else self._bytes
+        try:
+            piece = file.read(_PIECE).removeprefix(_UTF_8_MARK)
+            while piece:
+                yield piece
+                piece = file.read(_PIECE)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> SessionFileError:
+        return SessionFileError(f"{self.path}: cannot be read: {error.strerror or error}")
+
+
+class _Counted(io.RawIOBase):
+    """A file that fills whole buffers, also from a pipe, and tells how much of it was read."""
+
+    def __init__(self, file: io.BufferedIOBase, progress: Progress | None) -> None:
+        super().__init__()
+        self._file = file
+        self._progress = progress
+        status = os.fstat(file.fileno())
+        self._all = status.st_size if stat.S_ISREG(status.st_mode) else None
+        self._read = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        count = self._file.readinto(buffer)
+        self._read += count
+        if self._progress is not None:
+            self._progress(self._read, self._all)
+        return count
+
+
+class _Unpacked(io.RawIOBase):
+    """What a gzipped file holds, up to where it is damaged."""
+
+    def __init__(self, file: io.BufferedIOBase, problems: Problems) -> None:
+        super().__init__()
+        self._file = gzip.GzipFile(fileobj=file)
+        self._problems = problems
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        if self._ended:
+            return 0
+        try:
+            data = self._file.read1(memoryview(buffer).nbytes)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            self._ended = True
+            self._problems.say(f"the gzip archive is damaged or cut off, what stands before it was read: {error}")
+            return 0
+        memoryview(buffer)[: len(data)] = data
+        return len(data)
+
+
+def _unpacked(begin: bytes) -> bytes:
+    """Return what the begin of a gzipped file holds."""
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(begin, _HEAD)
+    except zlib.error:
+        return b""
+
+
+def _unix(text: bytes) -> bytes:
+    return text.replace(b"\r\n", b"\n") if b"\r" in text else text

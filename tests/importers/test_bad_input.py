@@ -1,0 +1,214 @@
+"""What all importers make of logs that are damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import threading
+from itertools import pairwise
+from math import isnan
+
+import pytest
+
+from nncftools.errors import SessionFileError
+from nncftools.importers import IMPORTERS
+from tests.importers.logs import LOGS, MPROF, NNCF, PRMON, PSRECORD, PSRECORD_CSV, USAGE, imported
+from tests.made_up import mib
+
+ROWS = {
+    "mprof": (MPROF, 3),
+    "psrecord": (PSRECORD, 3),
+    "psrecord.csv": (PSRECORD_CSV, 3),
+    "rss_memory_usage.txt": (NNCF, 2),
+    "prmon": (PRMON, 3),
+    "usage.jsonl": (USAGE, 2),
+}
+"""By the name of a file: a log, and which of its lines holds the second of three samples."""
+NOISE = random.Random(1).randbytes(3000)  # noqa: S311 — the same each time
+BYTES_OF_MEMORY = 150 << 20
+
+
+def with_line(text: bytes, number: int, line: bytes) -> bytes:
+    """Return a log with another line in the place of one."""
+    lines = text.split(b"\n")
+    lines[number - 1] = line
+    return b"\n".join(lines)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("line", [b"what is this?", b"\xff\xfe\0\0", b"x" * 500, b"1_0 2_0 3_0 4_0"])
+def test_a_line_that_cannot_be_read(tmp_path: pathlib.Path, name: str, line: bytes) -> None:
+    """It is left out, the others are kept, and a warning names line, content and reason."""
+    text, number = ROWS[name]
+    found = imported(tmp_path, with_line(text, number, line), name)
+    told = [warning for warning in found.warnings if "could not be read" in warning]
+
+    assert len(found.samples) == 2
+    assert len(told) == 1
+    assert told[0].startswith(f"1 line could not be read, line {number}: '")
+    assert told[0].isprintable()
+
+
+@pytest.mark.parametrize("bad", [b"12.x", b"nan", b"inf", b"-5", b"1e300", b"1_000", b"0x10", b""])
+@pytest.mark.parametrize(("text", "good"), [(MPROF, b"300.000000"), (PSRECORD, b"300.000"), (PSRECORD_CSV, b"300.0")])
+def test_a_number_that_cannot_be(tmp_path: pathlib.Path, text: bytes, good: bytes, bad: bytes) -> None:
+    """What is no number, not finite, negative or larger than 2^63 is left out, and told."""
+    found = imported(tmp_path, text.replace(good, bad))
+
+    assert list(found.samples["rss"]) == mib(100, 200)
+    assert found.warnings[0].startswith("1 line could not be read, line 3: ")
+
+
+def test_many_lines_are_counted(tmp_path: pathlib.Path) -> None:
+    """Several bad lines are one warning, which counts them and shows the first."""
+    found = imported(tmp_path, MPROF + b"MEM 12.x 1424768152.0\nMEM\nMEM 1 2 3\n")
+
+    assert found.warnings == [
+        "3 lines could not be read, the first is line 5: 'MEM 12.x 1424768152.0': a number expected"
+    ]
+
+
+def test_time_that_goes_back(tmp_path: pathlib.Path) -> None:
+    """Samples from before the last are left out; one warning says where, from when to when, and counts."""
+    back = b"MEM 900.000000 1424768150.6000\nMEM 900.000000 1424768150.9000\nMEM 250.000000 1424768151.5000\n"
+    found = imported(tmp_path, MPROF + back)
+
+    assert list(found.samples["rss"]) == mib(100, 300, 200, 250)
+    assert found.warnings == ["time goes back at line 5, from 1.00 s to 0.60 s: 2 samples were left out"]
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if "memory_usage" not in name])
+def test_time_that_goes_back_in_every_log(tmp_path: pathlib.Path, name: str) -> None:
+    """In every log the rows of a time that goes back are left out."""
+    text, number = ROWS[name]
+    row = text.split(b"\n")[number - 2]
+    found = imported(tmp_path, text + row + b"\n", name)
+
+    assert len(found.samples) == 3
+    assert any(warning.endswith(": 1 sample was left out") for warning in found.warnings)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if "memory_usage" not in name])
+@pytest.mark.parametrize("less", [2, 9])
+def test_the_last_line_is_cut_off(tmp_path: pathlib.Path, name: str, less: int) -> None:
+    """A last line that does not end is left out, even where its rest would be a row, and told."""
+    found = imported(tmp_path, ROWS[name][0][:-less], name)
+
+    assert len(found.samples) == 2
+    assert "the last line is cut off: it was left out" in found.warnings
+
+
+@pytest.mark.parametrize("name", ["info.json", *ROWS])
+def test_lines_without_an_end(tmp_path: pathlib.Path, name: str) -> None:
+    """A line of many megabytes is left out in bounded memory, and what follows is read."""
+    text, _ = ROWS.get(name, (MPROF, 0))
+    found = imported(
+        tmp_path, text + b"\n" + b"7" * (9 << 20) + b"\n", f"log_{name}", forced=LOGS_OF.get(name, "mprof")
+    )
+
+    assert len(found.samples) == 3
+    assert any(": longer than 4 MiB" in warning for warning in found.warnings)
+
+
+LOGS_OF = {
+    "psrecord": "psrecord",
+    "psrecord.csv": "psrecord",
+    "rss_memory_usage.txt": "nncf",
+    "prmon": "prmon",
+    "usage.jsonl": "con-duct",
+}
+
+
+def test_blank_lines_are_nothing(tmp_path: pathlib.Path) -> None:
+    """Blank lines are passed over without a word."""
+    assert imported(tmp_path, MPROF.replace(b"\n", b"\n\n \n")).warnings == []
+
+
+def mutations(text: bytes, number: int) -> list[bytes]:
+    """Return a log damaged in so many ways: cut, bytes replaced, lines swapped, doubled or without their end."""
+    chance = random.Random(number)  # noqa: S311 — damage that is the same each time
+    found = []
+    for _ in range(number):
+        damaged = bytearray(text)
+        for _ in range(chance.randint(1, 4)):
+            place = chance.randrange(len(damaged) + 1)
+            kind = chance.randrange(6)
+            if kind == 0:
+                del damaged[place:]
+            elif kind == 1:
+                damaged[place : place + 1] = chance.randbytes(chance.randint(0, 3))
+            elif kind == 2:
+                damaged[place:place] = chance.choice(
+                    [b"\n", b"\0", b"-", b"e9", b"nan", b'"', b"{", b",", b"\t", b" 9"]
+                )
+            elif kind == 3:
+                damaged += damaged[place:]
+            elif kind == 4:
+                damaged[place:place] = text[: chance.randrange(len(text))]
+            else:
+                del damaged[place : place + chance.randint(1, 20)]
+            damaged = damaged or bytearray(b"\n")
+        found.append(bytes(damaged))
+    return found
+
+
+@pytest.mark.parametrize("forced", [None, *IMPORTERS])
+@pytest.mark.parametrize("name", LOGS)
+def test_whatever_is_in_the_file(tmp_path: pathlib.Path, name: str, forced: str | None) -> None:
+    """A damaged log is a session whose figures can be, or is refused; nothing else can happen."""
+    (tmp_path / "usage.jsonl").write_bytes(USAGE)
+    for text in [*mutations(LOGS[name][0], 25), NOISE]:
+        try:
+            found = imported(tmp_path, text, name, forced)
+        except SessionFileError as error:
+            assert str(error).isprintable()  # noqa: PT017 — either is right
+        else:
+            columns = [found.samples[metric] for metric in found.samples.metrics]
+            assert {len(column) for column in columns} == {len(found.samples)}
+            assert all(before <= after for before, after in pairwise(found.samples.time_s))
+            assert all(isnan(value) or abs(value) <= 2**63 for column in columns for value in column)
+            assert all(warning.isprintable() for warning in found.warnings)
+            found.save(tmp_path / "saved.json")
+
+
+PROGRAM = """
+import json, resource, sys
+from nncftools.importers.opening import opened
+if {limit}:
+    resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))
+found = opened(sys.argv[1])
+peak = found.peaks["rss"]
+print(json.dumps([found.sampler.taken, len(found.samples), peak.sampled, peak.at_s, found.duration_s, found.warnings]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA bounds anonymous memory on Linux")
+def test_memory_is_bounded(tmp_path: pathlib.Path) -> None:
+    """A log of 32 MB through a pipe is read in bounded memory; neighbours are merged, and the peak stays exact."""
+    piece = b"".join(b"MEM %d.000000 TIME.0000\n" % (100 + place % 7) for place in range(20_000))
+    seconds = range(1_430_000_000, 1_430_000_060)
+    os.mkfifo(tmp_path / "log.dat")
+
+    def write() -> None:
+        with (tmp_path / "log.dat").open("wb") as file:
+            file.write(b"MEM 5000.000000 %d.0000\n" % seconds[0])
+            for second in seconds:
+                file.write(piece.replace(b"TIME", b"%d" % second))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    words = [sys.executable, "-c", PROGRAM.format(limit=BYTES_OF_MEMORY), str(tmp_path / "log.dat")]
+    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    writer.join()
+
+    assert result.stderr == ""
+    taken, kept, peak, at_s, duration_s, warnings = json.loads(result.stdout)
+    assert (taken, peak, at_s, duration_s) == (1_200_001, 5000 << 20, 0, 59)
+    assert 100_000 < kept <= 1_000_000
+    assert [warning.partition(" that ")[0] for warning in warnings] == [
+        f"1,200,001 samples were taken, and neighbours merged to {kept:,}"
+    ]

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from nncftools.errors import SessionFileError
+from nncftools.importers.opening import opened
+from nncftools.session.model import Exit, Session
+from tests.importers.logs import INFO, USAGE, imported, json_lines, report
+
+
+@pytest.fixture(params=["usage.jsonl", "usage.json", "info.json"])
+def both(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Session:
+    """Return usage and info file as a session, whichever is given."""
+    usage = "usage.jsonl" if request.param == "info.json" else request.param
+    (tmp_path / f"x_{usage}").write_bytes(USAGE)
+    (tmp_path / "x_info.json").write_bytes(INFO)
+    return opened(tmp_path / f"x_{request.param}")
+
+
+def test_samples(both: Session) -> None:
+    """Totals are bytes, at the times of the reports since the command's start."""
+    assert list(both.samples["rss"]) == [100, 300, 200]
+    assert list(both.samples["vms"]) == [200, 600, 400]
+    assert list(both.samples.time_s) == pytest.approx([0.5, 2, 3.5])
+
+
+def test_info(both: Session) -> None:
+    """The info file tells command, folder, machine, start, duration and exit status."""
+    assert (both.command, both.cwd, both.exit) == (["python", "a.py", "--fast"], "/work", Exit(code=3))
+    assert (both.host.name, both.host.cpus, both.host.memory, both.host.system) == ("box", 2, 4096, "Linux")
+    assert (both.start.utc, both.duration_s) == ("2026-11-21T11:00:00.500000+00:00", 4.25)
+
+
+def test_processes(both: Session) -> None:
+    """Each PID is a process with its command and its RSS over time."""
+    first, second = both.processes
+
+    assert (first.pid, first.name, first.command, first.peak_rss, first.end_s) == (7, "work", ["work", "7"], 200, None)
+    assert (second.pid, second.start_s, second.end_s, second.samples) == (8, 2.0, 2.0, 1)
+
+
+def test_rows_are_maxima_of_windows(both: Session) -> None:
+    """A row is told to be the maximum of several samples, all of which are counted."""
+    facts = both.sampler
+
+    assert (facts.taken, facts.longest_gap_s, facts.merged_s) == (7, None, pytest.approx(1.5))
+    assert facts.achieved_interval_s == pytest.approx(0.5)
+    assert both.warnings[0].startswith("a row is a report of con-duct, the maxima of up to 3 samples before it")
+
+
+def test_cpu_is_not_known(both: Session) -> None:
+    """Ps's per cent is no CPU time of a window: none is made up."""
+    assert both.totals == {}
+    assert both.processes[0].cpu_s is None
+
+
+def test_without_info(tmp_path: pathlib.Path) -> None:
+    """Without the info file the first report is the start, and a warning says what is unknown."""
+    found = imported(tmp_path, USAGE, "usage.jsonl")
+
+    assert found.samples.time_s[0] == 0
+    assert (found.start.utc, found.command, found.exit) == ("2026-11-21T11:00:01.000000+00:00", [], None)
+    assert any("info file is not beside it" in warning for warning in found.warnings)
+
+
+def test_damaged_info(tmp_path: pathlib.Path) -> None:
+    """An info file that cannot be read is told, and the samples are kept."""
+    (tmp_path / "info.json").write_bytes(INFO[:-20])
+    found = imported(tmp_path, USAGE, "usage.jsonl")
+
+    assert len(found.samples) == 3
+    assert any("info file beside it cannot be read: " in warning for warning in found.warnings)
+
+
+def test_info_without_usage(tmp_path: pathlib.Path) -> None:
+    """An info file alone is refused with the name of the file that is missing."""
+    with pytest.raises(SessionFileError, match=r"x_info\.json: holds no samples, and con-duct's x_usage\.jsonl is not"):
+        imported(tmp_path, INFO, "x_info.json")
+
+
+def test_missing_reports(tmp_path: pathlib.Path) -> None:
+    """A peak in the info file that no report reaches is told."""
+    (tmp_path / "info.json").write_bytes(INFO.replace(b'"peak_rss": 300', b'"peak_rss": 900'))
+    found = imported(tmp_path, USAGE, "usage.jsonl")
+
+    assert "the info file tells a peak of 900 B, the reports reach 300 B: reports are missing" in found.warnings
+
+
+def test_unknown_totals(tmp_path: pathlib.Path) -> None:
+    """A report without a total is unknown, not 0."""
+    found = imported(tmp_path, json_lines(report(1, 100, {7: 100}), report(2, None, {})), "usage.jsonl")
+
+    assert str(list(found.samples["rss"])) == "[100.0, nan]"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"timestamp": "noon", "totals": {}}', "Invalid isoformat string"),
+        (b'{"timestamp": "2026-11-21T12:00:09", "totals": {}}', "a timestamp with its zone expected"),
+        (json_lines(report(9, 5, {}))[:-1].replace(b"2026-", b"9026-"), "a year from 1970 to 2286 expected"),
+        (json_lines(report(9, -5, {}))[:-1], "bytes from 0 to 2^63 expected"),
+        (b'{"timestamp": "5', "Input data was truncated"),
+    ],
+)
+def test_lines_that_cannot_be_read(tmp_path: pathlib.Path, line: bytes, why: str) -> None:
+    """A line that is no report is counted with the reason, and the others are kept."""
+    found = imported(tmp_path, json_lines(report(1, 100, {})) + line + b"\n" + json_lines(report(10, 200, {})), "log")
+
+    assert list(found.samples["rss"]) == [100, 200]
+    assert found.warnings[0].startswith("1 line could not be read, line 2: ")
+    assert why in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("known", "damaged"),
+    [
+        (b'"start_time": 1795258800.5', b'"start_time": -1e300'),
+        (b'"wall_clock_time": 4.25', b'"wall_clock_time": 1e300'),
+        (b'"exit_code": 3', b'"exit_code": 99999999999999999999999'),
+    ],
+)
+def test_impossible_info(tmp_path: pathlib.Path, known: bytes, damaged: bytes) -> None:
+    """An info file whose figures cannot be is not used, and what comes of the rest can be saved and loaded."""
+    (tmp_path / "info.json").write_bytes(INFO.replace(known, damaged))
+    found = imported(tmp_path, USAGE, "usage.jsonl")
+
+    assert any("info file beside it cannot be read" in warning for warning in found.warnings)
+    assert len(Session.load(found.save(tmp_path / "session.json")).samples) == 3

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+
+from nncftools.importers import children, merged
+from nncftools.importers.children import Children
+from nncftools.importers.merged import Merged, Table
+from nncftools.importers.problems import Problems
+from nncftools.session.samples import TIME
+
+
+@pytest.fixture(autouse=True)
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merge from a hundred rows on."""
+    monkeypatch.setattr(merged, "MOST_ROWS", 100)
+    monkeypatch.setattr(merged, "_TOGETHER", 10)
+    monkeypatch.setattr(children, "MOST_ROWS", 100)
+
+
+def filled(rows: int) -> Table:
+    """Return a table of so many rows, each seven the same."""
+    table = Table(["rss", "threads"])
+    for place in range(0, rows, 5):
+        times = [float(time) for time in range(place, place + 5)]
+        table.extend({TIME: times, "rss": [time * 13 % 7 for time in times], "threads": [1.0] * 5})
+    return table
+
+
+def test_few_rows_are_all_kept() -> None:
+    """Up to the limit nothing is merged."""
+    table = filled(100)
+
+    assert list(table.columns()[TIME]) == list(range(100))
+    assert (table.taken, table.longest_gap_s, table.last_s) == (100, 1.0, 99.0)
+
+
+@pytest.mark.parametrize("rows", [105, 1000, 10_000])
+def test_many_rows_are_merged(rows: int) -> None:
+    """Beyond the limit there are never more rows than it, and the extremes and the last row are kept."""
+    table = filled(rows)
+    found = table.columns()
+
+    assert 25 <= len(found[TIME]) <= 100
+    assert (min(found["rss"]), max(found["rss"])) == (0, 6)
+    assert (table.taken, found[TIME][-1]) == (rows, rows - 1)
+
+
+def test_early_and_late_rows_count_alike() -> None:
+    """However often rows were merged, the first half of the time has about half of them."""
+    times = filled(20_000).columns()[TIME]
+
+    assert sum(time < 10_000 for time in times) / len(times) == pytest.approx(0.5, abs=0.15)
+
+
+def test_one_row_at_a_time() -> None:
+    """Rows that come one by one are the same rows."""
+    table = Table(["rss"])
+    for place in range(3):
+        table.append((place * 2.0, 5.0))
+
+    assert (list(table.columns()[TIME]), table.longest_gap_s, table.taken) == ([0, 2, 4], 2, 3)
+
+
+def test_halving_nothing() -> None:
+    """Without rows there is nothing to halve."""
+    rows = Merged(["rss"])
+    rows.halve()
+
+    assert len(rows) == 0
+
+
+def test_series_of_many_processes_are_merged() -> None:
+    """All processes together have no more samples than the limit; their peaks and counts are exact."""
+    found = Children()
+    for place in range(1000):
+        for pid in (1, 2, 3):
+            found.take(pid, float(place), float(place % 97 * pid))
+    processes = found.processes(999.0)
+
+    assert sum(len(process.series.time_s) for process in processes if process.series is not None) <= 100
+    assert [(process.peak_rss, process.samples) for process in processes] == [(96, 1000), (192, 1000), (288, 1000)]
+
+
+def test_very_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a number of processes others are not listed, and a warning says so."""
+    monkeypatch.setattr(children, "MOST_PROCESSES", 2)
+    found = Children()
+    for pid in (5, 6, 7, 8, 5):
+        found.take(pid, 0.0, 1.0)
+    problems = Problems()
+    found.tell(problems)
+
+    assert [process.pid for process in found.processes(0.0)] == [5, 6]
+    assert problems.warnings() == ["only the first 2 processes are listed; RSS is the sum of all"]

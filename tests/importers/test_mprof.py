@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from nncftools.errors import SessionFileError
+from nncftools.importers import mprof
+from nncftools.session.model import Session
+from tests.importers.logs import MPROF, imported
+from tests.made_up import mib
+
+CHILDREN = b"""CMDLINE python x.py
+MEM 100.000000 1424768150.0000
+MEM 100.000000 1424768150.5000
+CHLD 12 50.000000 1424768150.6000
+CHLD 13 60.000000 1424768150.6000
+MEM 100.000000 1424768151.0000
+CHLD 12 70.000000 1424768151.1000
+MEM 90.000000 1424768151.5000
+"""
+
+
+def test_samples(tmp_path: pathlib.Path) -> None:
+    """MEM lines are RSS in MiB at Unix times; the first is the start."""
+    found = imported(tmp_path, MPROF)
+
+    assert list(found.samples.time_s) == [0, 0.5, 1]
+    assert list(found.samples["rss"]) == mib(100, 300, 200)
+    assert found.start.utc == "2015-02-24T08:55:50.000000+00:00"
+    assert found.duration_s == 1
+    assert found.warnings == []
+
+
+def test_what_it_does_not_know(tmp_path: pathlib.Path) -> None:
+    """Nothing is made up: exit, CPU, host, processes and the recorder's cost are unknown."""
+    found = imported(tmp_path, MPROF)
+
+    assert (found.exit, found.totals, found.processes, found.host.name, found.host.cpus) == (None, {}, [], "", None)
+    assert (found.sampler.interval_s, found.sampler.missed, found.sampler.cpu_s) == (None, None, None)
+    assert (found.start.monotonic_ns, found.peaks["rss"].high, found.tool_version) == (None, None, "")
+
+
+def test_facts_of_the_samples(tmp_path: pathlib.Path) -> None:
+    """How often samples were taken is told by their times."""
+    facts = imported(tmp_path, MPROF).sampler
+
+    assert (facts.source, facts.taken, facts.achieved_interval_s, facts.longest_gap_s) == ("mprof", 3, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("line", "command", "attached_to"),
+    [
+        ("python 'a b.py' --fast", ["python", "a b.py", "--fast"], None),
+        ("python it's.py", ["python it's.py"], None),
+        ("4711", [], 4711),
+        ("['python', 'x y.py']", ["python", "x y.py"], None),
+        ("[ -f x ]", ["[", "-f", "x", "]"], None),
+    ],
+    ids=["quoted", "quoted wrongly", "attached by PID", "attached by name", "a test"],
+)
+def test_command(tmp_path: pathlib.Path, line: str, command: list[str], attached_to: int | None) -> None:
+    """The command is taken apart where it can be; of a process that was attached to, the PID may be all."""
+    found = imported(tmp_path, MPROF.replace(b"python 'a b.py' --fast", line.encode()))
+
+    assert (found.command, found.attached_to) == (command, attached_to)
+
+
+def children(folder: pathlib.Path, text: bytes = CHILDREN) -> Session:
+    """Return a log with children."""
+    return imported(folder, text)
+
+
+def test_children_are_added(tmp_path: pathlib.Path) -> None:
+    """RSS is MEM and the CHLD lines that follow it."""
+    assert list(children(tmp_path).samples["rss"]) == mib(100, 210, 170, 90)
+
+
+def test_children_are_processes(tmp_path: pathlib.Path) -> None:
+    """The command and each child are processes with their own RSS over time; only PIDs of children are known."""
+    command, first, second = children(tmp_path).processes
+
+    assert (command.pid, command.name, command.command) == (None, "python", ["python", "x.py"])
+    assert command.series is not None
+    assert command.series.rss == mib(100, 100, 100, 90)
+    assert (first.pid, first.name, first.peak_rss, first.samples) == (12, "", mib(70)[0], 2)
+    assert (first.start_s, first.end_s, second.end_s, command.end_s) == (0.5, 1, 0.5, None)
+
+
+def test_whether_mem_held_the_children_is_not_known(tmp_path: pathlib.Path) -> None:
+    """Unless children are larger than MEM, the log may be of --include-children, too, and a warning says so."""
+    unclear = children(tmp_path, CHILDREN.replace(b"CHLD 13 60", b"CHLD 13 20")).warnings
+
+    assert [text for text in unclear if "--include-children" in text] == unclear != []
+    assert children(tmp_path).warnings == []
+
+
+def test_children_that_could_not_be_read(tmp_path: pathlib.Path) -> None:
+    """PID 0 is no process; a warning counts the samples that lack children."""
+    found = children(tmp_path, CHILDREN.replace(b"CHLD 13 60.", b"CHLD 0 0."))
+
+    assert [process.pid for process in found.processes] == [None, 12]
+    assert found.warnings[-1].startswith("mprof could not read all children (CHLD 0)")
+
+
+def test_a_child_before_the_first_sample(tmp_path: pathlib.Path) -> None:
+    """A child that belongs to no sample is left out, and told."""
+    found = imported(tmp_path, b"CHLD 12 5.0 1424768149.0\n" + MPROF)
+
+    assert found.warnings == ["children (CHLD) before the first sample (MEM) were left out"]
+
+
+def test_functions(tmp_path: pathlib.Path) -> None:
+    """FUNC lines, which may come first, are operations with their depth, also of blocks with a space in the name."""
+    calls = (
+        b"FUNC __main__.inner 22.8 1424768150.2000 72.8 1424768150.4000 1\n"
+        b"FUNC .my block 22.8 1424768150.1000 22.8 1424768151.2500 0\n"
+        b"FUNC old.style 22.8 1424768150.5000 22.8 1424768150.7500\n"
+    )
+    found = imported(tmp_path, calls + MPROF)
+
+    assert [(mark.name, mark.depth, mark.source) for mark in found.marks] == [
+        ("my block", 0, "mprof"),
+        ("__main__.inner", 1, "mprof"),
+        ("old.style", 0, "mprof"),
+    ]
+    assert [(round(mark.start_s, 3), round(mark.end_s or 0, 3)) for mark in found.marks] == [
+        (0.1, 1.25),
+        (0.2, 0.4),
+        (0.5, 0.75),
+    ]
+    assert found.duration_s == 1.25
+
+
+def test_very_many_functions(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of very many calls the longest are told, and a warning counts the others."""
+    monkeypatch.setattr(mprof, "_MOST_CALLS", 2)
+    calls = b"".join(b"FUNC m.f%d 1.0 1424768150.1 1.0 1424768150.%d 0\n" % (end, end) for end in (3, 9, 2, 8))
+    found = imported(tmp_path, MPROF + calls)
+
+    assert [mark.name for mark in found.marks] == ["m.f8", "m.f9"]
+    assert found.warnings == ["of the calls (FUNC) the 2 longest are told, 2 are left out"]
+
+
+def test_several_recordings(tmp_path: pathlib.Path) -> None:
+    """Of recordings that were appended to one file, the last is told, without the calls of those before it."""
+    first = b"FUNC old 1.0 1424768150.1 1.0 1424768150.2 0\n" + MPROF
+    second = MPROF.replace(b"14247681", b"14247682").replace(b"300.", b"250.").replace(b"--fast", b"--slow")
+    found = imported(tmp_path, first + second)
+
+    assert (found.command[-1], max(found.samples["rss"]), found.marks) == ("--slow", mib(250)[0], [])
+    assert found.warnings == ["the file holds 2 recordings, one after another; this is the last, from line 6 on"]
+
+
+def test_nothing_but_the_command(tmp_path: pathlib.Path) -> None:
+    """A log without samples is refused."""
+    with pytest.raises(SessionFileError, match="nothing could be read as a log of mprof: there is no sample in it"):
+        imported(tmp_path, b"CMDLINE python x.py\n")
+
+
+def test_whole_bytes(tmp_path: pathlib.Path) -> None:
+    """Six decimals of a MiB are whole bytes."""
+    found = imported(tmp_path, MPROF.replace(b"300.000000", b"202.941406"))
+
+    assert found.samples["rss"][1] == 212799488 == found.peaks["rss"].sampled

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from nncftools.errors import SessionFileError
+from nncftools.render.memory_log import stem, write
+from nncftools.render.view import View
+from nncftools.session.model import Session
+from nncftools.units import MemoryUnit
+from tests.importers.logs import LLM_BENCH, NNCF, imported
+from tests.made_up import mib, session
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "from_zero"),
+    [
+        ("rss_memory_usage.txt", "rss", False),
+        ("system_memory_usage_from-zero.txt", "system", True),
+        ("rss_memory_usage_0.txt", "rss", False),
+        ("rss_memory_usage_mem_increase_12.txt", "rss", True),
+        ("run1_system_memory_usage.txt", "system", False),
+        ("rss_top_memory_usage.txt", "rss", False),
+    ],
+)
+def test_name(tmp_path: pathlib.Path, name: str, metric: str, *, from_zero: bool) -> None:
+    """The file's name tells the metric, and whether the first value was subtracted."""
+    found = imported(tmp_path, NNCF, name)
+
+    assert (found.samples.metrics, found.from_zero, found.warnings) == ([metric], from_zero, [])
+    assert list(found.samples[metric]) == mib(100, 300, 200)
+
+
+@pytest.mark.parametrize("name", ["log.txt", "cache_memory_usage.txt"])
+def test_name_that_tells_no_metric(tmp_path: pathlib.Path, name: str) -> None:
+    """Without a metric in the name it is taken for RSS, and a warning says so."""
+    found = imported(tmp_path, NNCF, name)
+
+    assert found.samples.metrics == ["rss"]
+    assert found.warnings[0].startswith("the file's name does not tell the metric, RSS is assumed")
+
+
+def test_llm_bench(tmp_path: pathlib.Path) -> None:
+    """The third last line of llm_bench tells when it began."""
+    found = imported(tmp_path, LLM_BENCH, "rss_memory_usage_0.txt")
+
+    assert found.start.utc == "2023-11-14T22:13:20.000000+00:00"
+    assert imported(tmp_path, NNCF, "rss_memory_usage_0.txt").start.utc is None
+
+
+def test_unit(tmp_path: pathlib.Path) -> None:
+    """The last line tells the unit of all rows."""
+    found = imported(tmp_path, NNCF.replace(b"MiB", b"KB"), "rss_memory_usage.txt")
+
+    assert list(found.samples["rss"]) == [100_000, 300_000, 200_000]
+
+
+def test_missing_unit(tmp_path: pathlib.Path) -> None:
+    """When the last line is cut off, MiB is assumed, and warnings say both."""
+    found = imported(tmp_path, NNCF.removesuffix(b" (MiB)"), "rss_memory_usage.txt")
+
+    assert list(found.samples["rss"]) == mib(100, 300, 200)
+    assert found.warnings == [
+        "the last line is cut off: it was left out",
+        "the last line, which tells the unit, is missing: MiB is assumed",
+    ]
+
+
+def test_rows_that_contradict_the_maximum(tmp_path: pathlib.Path) -> None:
+    """A maximum that no row has means missing rows or mixed units, and is told."""
+    found = imported(
+        tmp_path, NNCF.replace(b"Max memory: 300.000 (MiB)", b"Max memory: 0.293 (GiB)"), "rss_memory_usage"
+    )
+
+    assert found.warnings == [
+        "the last line tells a maximum of 0.293 GiB, the rows reach 300.000: rows are missing, or units are mixed"
+    ]
+
+
+def test_impossible_sizes(tmp_path: pathlib.Path) -> None:
+    """Rows that cannot be in the unit are refused."""
+    text = b"0 9000000000000.000\nTotal time: 0\nMax memory: 9000000000000.000 (GiB)"
+    with pytest.raises(SessionFileError, match=r"9e\+12 GiB cannot be: the unit or a row is wrong"):
+        imported(tmp_path, text, "rss_memory_usage.txt")
+
+
+def test_below_zero(tmp_path: pathlib.Path) -> None:
+    """From zero, values may be negative, also when saved."""
+    text = b"0 0.000\n1 -2.000\nTotal time: 1\nMax memory: 0.000 (MiB)"
+    found = imported(tmp_path, text, "rss_memory_usage_from-zero.txt")
+
+    assert list(Session.load(found.save(tmp_path / "session.json")).samples["rss"]) == mib(0, -2)
+    assert found.warnings == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"No measurements recorded.\nPlease make sure logging duration or interval were enough.",
+        b"Total time: no samples were recorded\nMax memory: no samples were recorded\n",
+    ],
+)
+def test_nothing_recorded(tmp_path: pathlib.Path, text: bytes) -> None:
+    """A log that says that there is nothing in it is refused with its words."""
+    with pytest.raises(SessionFileError, match=r"nothing was recorded, the log says: (No measurements|Total time: no)"):
+        imported(tmp_path, text, "rss_memory_usage.txt")
+
+
+def test_several_recordings(tmp_path: pathlib.Path) -> None:
+    """Of logs that were put together the last is told."""
+    found = imported(tmp_path, NNCF.replace(b"300", b"400") + b"\n" + NNCF, "rss_memory_usage.txt")
+
+    assert list(found.samples["rss"]) == mib(100, 300, 200)
+    assert found.warnings == ["the file holds 2 recordings, one after another; this is the last, from line 6 on"]
+
+
+@pytest.mark.parametrize("metric", ["rss", "pss"])
+@pytest.mark.parametrize("unit", list(MemoryUnit))
+def test_our_own_logs(tmp_path: pathlib.Path, metric: str, unit: MemoryUnit) -> None:
+    """What ``report --format memory-log`` writes is read back within its rounding, in every unit."""
+    sizes = [100_000_000.0, 300_000_000.0, 200_000_000.0]
+    path = tmp_path / f"{stem(metric, from_zero=False)}.txt"
+    write(session({metric: sizes}), View((metric,), unit), metric, path)
+    found = imported(tmp_path, path.read_bytes(), path.name)
+
+    assert list(found.samples[metric]) == pytest.approx(sizes, abs=0.001 * unit.factor)
+    assert found.warnings == []
+
+
+def test_a_last_line_before_all_rows(tmp_path: pathlib.Path) -> None:
+    """A last line that stands before all rows ends no recording."""
+    found = imported(tmp_path, b"Max memory: 300.000 (MiB)\n" + NNCF, "rss_memory_usage.txt", forced="nncf")
+
+    assert len(found.samples) == 3
+    assert found.warnings == []
+
+
+def test_below_zero_without_a_name(tmp_path: pathlib.Path) -> None:
+    """Values below zero are from zero, whatever the file is called, and a warning says so."""
+    found = imported(tmp_path, NNCF.replace(b"0 100", b"0 -10"), "rss_memory_usage.txt")
+
+    assert found.from_zero
+    assert found.warnings == ["values below zero: they are taken to be above a first sample that is not known"]

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import gzip
+import importlib
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from nncftools.errors import SessionFileError, UsageError
+from nncftools.importers import IMPORTERS
+from nncftools.importers.opening import opened
+from nncftools.importers.source import Source
+from nncftools.session.model import Session
+from tests.importers.logs import LOGS, MPROF, NNCF, imported
+from tests.made_up import journal, session
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_log_is_recognised_by_its_own_importer_only(tmp_path: pathlib.Path, name: str) -> None:
+    """Each format is recognised by its importer and by no other."""
+    (tmp_path / name).write_bytes(LOGS[name][0])
+    with Source(tmp_path / name) as source:
+        found = [name for name, module in IMPORTERS.items() if importlib.import_module(module).recognises(source.head)]
+
+    assert found == [LOGS[name][1]]
+
+
+@pytest.mark.parametrize("saved", ["session.json", "session.json.gz", "run.journal.jsonl"])
+def test_our_own_files(tmp_path: pathlib.Path, saved: str) -> None:
+    """Sessions and journals are opened as ever."""
+    if "journal" in saved:
+        (tmp_path / saved).write_bytes(journal([0.5, 4096]))
+    else:
+        session().save(tmp_path / saved)
+
+    assert opened(tmp_path / saved).command[0] == "work"
+
+
+def test_our_own_files_load_no_importer(tmp_path: pathlib.Path) -> None:
+    """A session of our own costs the import of the registry only."""
+    session().save(tmp_path / "session.json")
+    program = "import sys; from nncftools.importers.opening import opened; opened(sys.argv[1]); print(*sys.modules)"
+    words = [sys.executable, "-c", program, str(tmp_path / "session.json")]
+    loaded = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    ours = {name for name in loaded if name.startswith("nncftools.importers.")}
+
+    assert ours == {f"nncftools.importers.{name}" for name in ("opening", "problems", "source")}
+
+
+def test_saved_again_as_a_session(tmp_path: pathlib.Path) -> None:
+    """An imported log can be saved as a session and loaded."""
+    found = imported(tmp_path, MPROF)
+    loaded = Session.load(found.save(tmp_path / "session.json"))
+
+    assert (loaded.samples["rss"], loaded.peaks, loaded.start) == (found.samples["rss"], found.peaks, found.start)
+
+
+def test_gzipped(tmp_path: pathlib.Path) -> None:
+    """A gzipped log is read as it is, and its name counts without the ending."""
+    found = imported(tmp_path, gzip.compress(NNCF), "system_memory_usage.txt.gz")
+
+    assert found.samples.metrics == ["system"]
+    assert found.warnings == []
+
+
+@pytest.mark.parametrize("damage", ["cut off", "overwritten"])
+def test_damaged_gzip(tmp_path: pathlib.Path, damage: str) -> None:
+    """What stands before the damage of a gzipped log is kept, and a warning says where it is."""
+    rows = b"".join(b"MEM %d.000000 %d.0000\n" % (place * 7919 % 997, 1424768150 + place) for place in range(30_000))
+    packed = bytearray(gzip.compress(rows))
+    if damage == "cut off":
+        del packed[len(packed) // 2 :]
+    else:
+        packed[-8:-4] = b"\0\0\0\0"
+    found = imported(tmp_path, bytes(packed), "mprof.dat.gz")
+
+    assert 10_000 < len(found.samples) <= 30_000
+    assert any("the gzip archive is damaged or cut off" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("name", [name for name in LOGS if not name.endswith(".json")])
+def test_windows_ends_of_lines_and_mark(tmp_path: pathlib.Path, name: str) -> None:
+    """CRLF and a byte order mark change nothing."""
+    (tmp_path / "windows").mkdir()
+    plain = imported(tmp_path, LOGS[name][0], name)
+    windows = imported(tmp_path / "windows", b"\xef\xbb\xbf" + LOGS[name][0].replace(b"\n", b"\r\n"), name)
+
+    assert windows.samples.time_s == plain.samples.time_s
+    assert windows.peaks == plain.peaks
+    assert windows.warnings == plain.warnings
+
+
+def test_utf_16_is_refused(tmp_path: pathlib.Path) -> None:
+    """PowerShell's UTF-16 is refused with the command that converts it."""
+    with pytest.raises(SessionFileError, match=r"log: UTF-16, UTF-8 expected; in PowerShell: Get-Content"):
+        imported(tmp_path, MPROF.decode().encode("utf-16"))
+
+
+@pytest.mark.parametrize("text", [b"Hello \xe9\x1b[31m\nworld\n", b"\x7fELF\0\0\1\n", b"1,2,3\n", b"x" * 100_000])
+def test_what_nobody_recognises(tmp_path: pathlib.Path, text: bytes) -> None:
+    """What no importer recognises is refused in one printable line: file, first line, what can be said."""
+    with pytest.raises(SessionFileError) as failed:
+        imported(tmp_path, text)
+    message = str(failed.value)
+
+    assert message.startswith(f"{tmp_path / 'log'}: neither a session nor a log that is recognised (line 1 is '")
+    assert message.endswith("--from NAME says what it is: mprof, psrecord, con-duct, nncf, prmon")
+    assert message.isprintable()
+    assert len(message) < 400
+
+
+@pytest.mark.parametrize(("text", "expected"), [(b"", "the file is empty"), (b"{}", "not a session of nncf-tools")])
+def test_what_is_no_log_either(tmp_path: pathlib.Path, text: bytes, expected: str) -> None:
+    """An empty file and other JSON are refused as sessions are."""
+    with pytest.raises(SessionFileError, match=expected):
+        imported(tmp_path, text)
+
+
+def test_folders_and_devices_are_refused(tmp_path: pathlib.Path) -> None:
+    """Only a file or a FIFO can be a log."""
+    for path in (tmp_path, pathlib.Path(os.devnull)):
+        with pytest.raises(SessionFileError, match="a file expected"):
+            opened(path)
+    with pytest.raises(SessionFileError, match="No such file"):
+        opened(tmp_path / "missing")
+
+
+def test_forced(tmp_path: pathlib.Path) -> None:
+    """A name forces an importer on what would not be recognised."""
+    found = imported(tmp_path, b"# a comment\n" + MPROF, forced="mprof")
+
+    assert found.sampler.source == "mprof"
+    assert found.warnings[0].startswith("1 line could not be read, line 1: '# a comment': ")
+
+
+def test_forced_wrongly(tmp_path: pathlib.Path) -> None:
+    """A log that is not of the forced kind is refused by its first line."""
+    with pytest.raises(
+        SessionFileError, match=r"log: nothing could be read as a log of prmon: line 1: 'CMDLINE python"
+    ):
+        imported(tmp_path, MPROF, forced="prmon")
+
+
+def test_forced_by_an_unknown_name(tmp_path: pathlib.Path) -> None:
+    """An unknown name is refused with all that there are."""
+    with pytest.raises(UsageError, match="option --from: 'x' is not one of mprof, psrecord, con-duct, nncf, prmon"):
+        imported(tmp_path, MPROF, forced="x")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO on this system")
+@pytest.mark.parametrize("text", [MPROF, gzip.compress(MPROF), journal([0.5, 4096]), b""])
+def test_fifo(tmp_path: pathlib.Path, text: bytes) -> None:
+    """A log, or a session, can come through a FIFO."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(text,))
+    writer.start()
+    try:
+        if text:
+            assert len(opened(path).samples) > 0
+        else:
+            with pytest.raises(SessionFileError, match="the file is empty"):
+                opened(path)
+    finally:
+        writer.join()
+
+
+def test_progress(tmp_path: pathlib.Path) -> None:
+    """Whoever wants to know is told how much of the file was read."""
+    told: list[tuple[int, int | None]] = []
+    (tmp_path / "log").write_bytes(MPROF)
+    opened(tmp_path / "log", progress=lambda read, of: told.append((read, of)))
+
+    assert told[-1] == (len(MPROF), len(MPROF))
