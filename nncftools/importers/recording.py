@@ -54,6 +54,7 @@ def session_of(  # noqa: PLR0913 — what is different from log to log
         merged_s=merged_s,
     )
     given = {
+        "name": source.path.name,
         "start": Start(utc=utc(began)),
         "duration_s": time_s[-1],
         "host": Host(),

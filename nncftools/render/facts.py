@@ -61,15 +61,16 @@ def peak(session: Session, view: View) -> tuple[str, str, str] | None:
         return f"{most} between two samples (kernel's high-water mark)", "", ""
     during = max((phase for phase in session.phases if phase.has_peak), key=lambda phase: phase.depth, default=None)
     name = "" if during is None else f"during {shortened(printable(during.name), _OPERATION)}"
-    return most, f"at {_clock(session, found.at_s)}{seconds_text(found.at_s)})", name
+    return most, f"at {_moment(session, found.at_s)}", name
 
 
-def _clock(session: Session, at_s: float) -> str:
-    """Return a moment as the time of day (UTC, as all of the report), and an opening bracket."""
+def _moment(session: Session, at_s: float) -> str:
+    """Return the time of day (UTC, as all of the report) where it is known, and the seconds from the start."""
+    seconds = seconds_text(at_s)
     with contextlib.suppress(ValueError, OverflowError):
         moment = dt.datetime.fromisoformat(session.start.utc or "") + dt.timedelta(seconds=at_s)
-        return f"{moment:%H:%M:%S} ("
-    return "("
+        return f"{moment:%H:%M:%S} ({seconds})"
+    return seconds
 
 
 def facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
@@ -133,4 +134,6 @@ def _sampler(session: Session) -> str:
     text = f"{taken(session):,} samples{by}, interval {achieved}{asked}, longest gap {seconds_text(of.longest_gap_s)}"
     if of.missed is not None:
         text += f", {of.missed:,} missed"
+    if of.cpu_s is None and of.peak_rss is None:
+        return f"{text}; its own cost is unknown"
     return f"{text}; its own cost: {seconds_text(of.cpu_s)} CPU, {size_text(of.peak_rss)}"

@@ -1,0 +1,149 @@
+"""Logs of other tools on the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import threading
+import time
+
+import pytest
+
+from nncftools.session.model import Session
+from tests.cli.pseudo_terminal import PseudoTerminal
+from tests.conftest import Run
+from tests.made_up import MIB
+
+LOG = """CMDLINE python x.py
+MEM 12.500000 1424768150.0000
+MEM 120.500000 1424768150.5000
+MEM 20.500000 1424768151.0000
+"""
+
+
+@pytest.fixture
+def log(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Return a log of mprof."""
+    path = tmp_path / "mprofile.dat"
+    path.write_text(LOG)
+    return path
+
+
+@pytest.mark.usefixtures("log")
+def test_report(nncf_tools: Run) -> None:
+    """A log is reported as a session is; what it does not know is said to be unknown."""
+    lines = nncf_tools("report", "mprofile.dat").stdout.splitlines()
+
+    assert lines[1:3] == ["python x.py", "2015-02-24 08:55:50 UTC on unknown host, 1.00 s, exit status unknown"]
+    assert "Peak memory  RSS 120.5 MiB at 08:55:50 (0.500 s)" in lines
+    assert "CPU           unknown" in lines
+    assert "Processes     unknown" in lines
+    assert lines[-1].startswith("Sampler       3 samples by mprof, interval 0.5 s, longest gap 0.500 s; its own")
+
+
+@pytest.mark.usefixtures("log")
+def test_every_format(nncf_tools: Run) -> None:
+    """Nothing that the log does not know becomes 0 in the summary for scripts."""
+    document = json.loads(nncf_tools("report", "mprofile.dat", "--format", "json").stdout)
+
+    assert document["peaks"]["rss"]["high"] is None
+    assert document["cpu"] == {"total_s": None, "cores_average": None}
+    assert document["totals"] == {}
+    assert document["processes"]["seen"] is None
+    assert document["exit"] is None
+    assert {key: document["sampler"][key] for key in ("missed", "cpu_s", "peak_rss", "interval_s")} == {
+        "missed": None,
+        "cpu_s": None,
+        "peak_rss": None,
+        "interval_s": None,
+    }
+
+
+@pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
+@pytest.mark.usefixtures("log")
+def test_made_a_session(nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
+    """A log can be kept as a session, gzipped by its name."""
+    result = nncf_tools("report", "mprofile.dat", "--format", "session", "--output", name)
+    kept = Session.load(tmp_path / name)
+
+    assert result.returncode == 0
+    assert kept.samples["rss"].tolist() == [12.5 * MIB, 120.5 * MIB, 20.5 * MIB]
+    assert (tmp_path / name).read_bytes().startswith(b"\x1f\x8b" if name.endswith("gz") else b"{")
+
+
+@pytest.mark.usefixtures("log")
+def test_compared(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """Logs can be compared as sessions are."""
+    (tmp_path / "later.dat").write_text(LOG.replace("120.5", "241.0"))
+    result = nncf_tools("compare", "mprofile.dat", "later.dat", "--fail-if", "peak_rss>+5%")
+
+    assert result.returncode == 3
+    assert "+100" in result.stdout
+
+
+def test_forced(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """A log that is not recognised by its first line is read when its tool is named, as far as it can be."""
+    (tmp_path / "log").write_text("# of last week\n" + LOG)
+    refused = nncf_tools("report", "log")
+    result = nncf_tools("report", "log", "--from", "mprof")
+
+    assert refused.returncode == 1
+    assert refused.stderr.count("\n") == 1
+    assert "line 1 is '# of last week'" in refused.stderr
+    assert "--from NAME" in refused.stderr
+    assert "RSS 120.5 MiB" in result.stdout
+    assert "! 1 line could not be read, line 1: '# of last week':" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["mprofile.dat", "--from", "mprov"],
+            "option --from: 'mprov' is not one of mprof, psrecord, con-duct, nncf, prmon",
+        ),
+        (["mprofile.dat", "--from", "prmon"], "mprofile.dat: nothing could be read as a log of prmon:"),
+    ],
+)
+@pytest.mark.usefixtures("log")
+def test_wrong_tool(nncf_tools: Run, words: list[str], message: str) -> None:
+    """A tool that does not exist, or did not write the log, is one line."""
+    result = nncf_tools("report", *words)
+
+    assert result.returncode in {1, 2}
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+
+
+def test_only_differences(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """Of a log that counts from zero only differences are shown, without being asked for."""
+    rows = "0.0 0.000\n0.5 -1.000\n1.0 300.000\nTotal time: 1.0\nMax memory: 300.000 (MiB)\n"
+    (tmp_path / "rss_memory_usage_from-zero.txt").write_text(rows)
+    result = nncf_tools("report", "rss_memory_usage_from-zero.txt")
+
+    assert "Peak memory" not in result.stdout
+    assert "RSS from zero" in result.stdout
+    assert "-1.0" in result.stdout
+
+
+def test_long_reading(tmp_path: pathlib.Path) -> None:
+    """On a terminal, what takes long shows that it goes on."""
+    os.mkfifo(tmp_path / "slow.dat")
+
+    def write() -> None:
+        with (tmp_path / "slow.dat").open("w") as file:
+            for second in range(40):
+                file.writelines(f"MEM 1{place % 7}.000000 {1424768150 + second}.0000\n" for place in range(3000))
+                file.flush()
+                time.sleep(0.1)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    terminal = PseudoTerminal(tmp_path, "report", "slow.dat")
+    terminal.until("Reading slow.dat")
+    shown = terminal.until_end()
+    writer.join()
+
+    assert "120,000 samples by mprof" in shown
+    assert terminal.status == 0
