@@ -14,7 +14,7 @@ from nncftools import __version__
 from nncftools.cli import screen
 from nncftools.cli.showing import NOTHING, Scene, Showing
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.marks.line import VARIABLE
+from nncftools.marks.line import OUTPUT, VARIABLE
 from nncftools.render import memory_log
 from nncftools.render.view import View, label, printable
 from nncftools.sampler import client
@@ -173,7 +173,7 @@ def _heeding(log: pathlib.Path, name_of: Callable[[str], str | None]) -> Callabl
         name = name_of(text)
         if name is not None:
             with contextlib.suppress(OSError):
-                mark_from_outside(path, name, "output")
+                mark_from_outside(path, name, OUTPUT)
 
     return heed
 

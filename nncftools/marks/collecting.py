@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
 from nncftools.marks.entries import Entry, rows
+from nncftools.marks.line import OUTPUT
 from nncftools.marks.models import saved_models
 from nncftools.marks.resolving import resolve
 from nncftools.session.model import Mark
@@ -56,11 +57,14 @@ def take_own(session: Session, data: bytes, name: str, pid: int) -> None:
 
 
 def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:
-    """Return what happened during the recording; what began before it begins with it."""
+    """Return what happened during the recording; what began before it begins with it.
+
+    A line of output was written before the command's end, however late it was read.
+    """
     return [
-        replace(mark, start_s=max(0.0, mark.start_s))
+        replace(mark, start_s=min(max(0.0, mark.start_s), session.duration_s))
         for mark in marks
-        if mark.start_s <= session.duration_s and (mark.end_s is None or mark.end_s >= 0)
+        if (mark.start_s <= session.duration_s or mark.source == OUTPUT) and (mark.end_s is None or mark.end_s >= 0)
     ]
 
 

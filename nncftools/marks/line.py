@@ -13,6 +13,8 @@ from _thread import get_native_id
 
 VARIABLE = "NNCF_TOOLS_MARKS"
 """The environment variable that names the log."""
+OUTPUT = "output"
+"""The source of a mark that a line of the command's output made."""
 _FLAGS = os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0)
 _HIGH, _LOW, _AFTER = 0xD800, 0xDC00, 0xE000
 _TWO_UNITS = 0x10000

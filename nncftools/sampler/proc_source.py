@@ -7,7 +7,7 @@ from nncftools.sampler.counters import Counters
 from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved
 from nncftools.sampler.probes.stat import PAGE
 from nncftools.sampler.roster import Roster
-from nncftools.sampler.tree import BESIDE, Tree
+from nncftools.sampler.tree import Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class ProcSource:
             process.counted = True
             if not process.command and now_s - found_s < DETAILS_EVERY_S:  # in the midst of exec it has none
                 still_young.append((found_s, process))
-            if process.command[-1:] == [BESIDE]:
+            if process.is_beside:
                 self._roster.leave_out(process)
         self._young = still_young
 

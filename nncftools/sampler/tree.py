@@ -116,6 +116,11 @@ class Process:
         self.forked_copy = self.parent is not None and self.command == self.parent.command != []
         return before != (self.name, self.command, self.forked_copy)
 
+    @property
+    def is_beside(self) -> bool:
+        """Whether it is the sampler of a program that records itself; at its end it has only its name left."""
+        return self.command[-1:] == [BESIDE] or self.name == NAME_BESIDE
+
     def children(self) -> Iterator[int]:
         """Yield the PIDs of the children of all threads."""
         if self.thread_count != len(self.threads):
@@ -231,7 +236,7 @@ class Tree:
                 child = self.add(pid, parent)
                 if child is None:
                     continue
-                if child.command[-1:] == [BESIDE]:
+                if child.is_beside:
                     self.remove(child)
                 else:
                     yield child

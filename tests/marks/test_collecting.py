@@ -52,6 +52,14 @@ class TestLog:
             "2 marks could not be read, the first is line 1 (Input data was truncated) of run.marks.jsonl"
         ]
 
+    def test_after_the_end(self) -> None:
+        """What begins after the command's end is not of the recording, but for a line of output that was read late."""
+        of = run()
+        rows = [{"name": name, "start_s": 11, "source": source} for name, source in (("a", "shell"), ("b", "output"))]
+        take_log(of, log(*rows), "marks")
+
+        assert [(mark.name, mark.start_s) for mark in of.marks] == [("b", 10)]
+
     def test_warnings_are_repeated_once(self) -> None:
         """What the hook warns of is told once, however many processes say it."""
         of = run()

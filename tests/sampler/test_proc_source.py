@@ -91,6 +91,15 @@ class TestRow:
         assert facts(told)[0]["command"] == ["name1", "--option"]
         assert facts(told)[1]["forked_copy"]
 
+    def test_sampler_of_a_program_at_its_end(self, proc: FakeProc) -> None:
+        """The sampler of a program that records itself is left out, also when it has nothing left but its name."""
+        proc.add(1, threads={1: [5]})
+        proc.add(5, name="nncf-sampler", state="Z", pages=0)
+        source, told = proc.source(*COLUMNS)
+        source.sample(0.0)
+
+        assert list(facts(told)) == [0]
+
     def test_locked_io(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         """When a process's I/O is not ours to read, it is unknown, also in the totals; all else is known."""
         monkeypatch.setattr(os, "open", locking("io"))
