@@ -152,7 +152,11 @@ def test_forced_by_an_unknown_name(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO on this system")
-@pytest.mark.parametrize("text", [MPROF, gzip.compress(MPROF), journal([0.5, 4096]), b""])
+@pytest.mark.parametrize(
+    "text",
+    [MPROF, gzip.compress(MPROF), journal([0.5, 4096]), b""],
+    ids=["plain", "gzipped", "journal", "empty"],  # what gzip writes holds the time
+)
 def test_fifo(tmp_path: pathlib.Path, text: bytes) -> None:
     """A log, or a session, can come through a FIFO."""
     path = tmp_path / "fifo"
