@@ -101,11 +101,10 @@ def _check_once(sessions: Named) -> None:
 
 
 def _run(name: str, session: Session, at_s: float) -> RankRun:
-    facts, samples = session.sampler, session.samples
+    samples = session.samples
     time_s, rss = np.empty(0), np.empty(0)
     if "rss" in samples:
-        interval_s = facts.merged_s or facts.achieved_interval_s or facts.interval_s
-        time_s, rss = drawn(samples.time_s, samples["rss"], interval_s, _POINTS)
+        time_s, rss = drawn(samples.time_s, samples["rss"], session.sampler.spacing_s, _POINTS)
     return RankRun(
         name=name,
         rank=session.rank,
@@ -185,10 +184,9 @@ def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, 
 
 def _longest_s(session: Session, known: NDArray[np.bool_]) -> float:
     """Return for how long a sample says what is held."""
-    facts = session.sampler
     if known.mean() < _SELDOM:  # a figure with an interval of its own, as PSS
         return np.inf
-    return _GAP * max(facts.merged_s or 0, facts.achieved_interval_s or 0, facts.interval_s or 0) or np.inf
+    return _GAP * (session.sampler.spacing_s or np.inf)
 
 
 def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:

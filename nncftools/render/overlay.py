@@ -47,10 +47,9 @@ class Curve:
 
 def curve(session: Session, title: str) -> Curve:
     """Return what the picture needs of a session."""
-    facts, samples = session.sampler, session.samples
-    interval_s = facts.merged_s or facts.achieved_interval_s or facts.interval_s
+    samples = session.samples
     lines = {
-        name: drawn(samples.time_s, samples[name], interval_s)
+        name: drawn(samples.time_s, samples[name], session.sampler.spacing_s)
         for name in samples.metrics
         if name in MEMORY_METRICS and known(samples[name])
     }

@@ -97,7 +97,7 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
     names = [name for name in (*view.metrics, *others) if session.samples.figures(name).known]
     points = min(_MOST_POINTS, _POINTS // max(1, len(names)))
     for name in names:
-        time, value = drawn(session.samples.time_s, session.samples[name], _interval_s(session), points)
+        time, value = drawn(session.samples.time_s, session.samples[name], session.sampler.spacing_s, points)
         zero = _first(session, name) if view.from_zero else 0.0
         sizes = (value - zero) / view.unit.factor
         digits = 3 if view.unit.factor > 1 else 0
@@ -140,13 +140,8 @@ def _rates(session: Session, columns: Sequence[str], run_s: float) -> tuple[Poin
         return np.empty(0), np.empty(0)
     totals = np.sum([np.asarray(samples[column]) for column in columns], axis=0)
     window_s = max(CPU_WINDOW_S, run_s / _WINDOWS)
-    moments, speed = rates(samples.time_s, totals, window_s, _interval_s(session))
+    moments, speed = rates(samples.time_s, totals, window_s, session.sampler.spacing_s)
     return moments, np.append(speed, speed[-1:])
-
-
-def _interval_s(session: Session) -> float | None:
-    of = session.sampler
-    return of.merged_s or of.achieved_interval_s or of.interval_s
 
 
 def _first(session: Session, name: str) -> float:

@@ -258,9 +258,7 @@ def _counters(session: Session, run: int) -> Iterator[Event]:
 
 def _rates(session: Session, name: str, totals: ArrayLike, unit: str, run: int) -> Iterator[Event]:
     """Yield rates from where they begin to hold; the last one stands twice, where it begins and where it ends."""
-    facts = session.sampler
-    interval_s = facts.merged_s or facts.achieved_interval_s or facts.interval_s
-    moments, speed = rates(session.samples.time_s, totals, _window_s(session), interval_s)
+    moments, speed = rates(session.samples.time_s, totals, _window_s(session), session.sampler.spacing_s)
     lasting = np.append(speed, speed[-1:])
     known = ~np.isnan(lasting)
     yield from _counter(run, name, unit, moments[known], lasting[known])

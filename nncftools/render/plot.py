@@ -98,9 +98,7 @@ def _draw_metric(axes: Axes, session: Session, view: View, place: int) -> None:
     values, figures = np.asarray(session.samples[name]), session.samples.figures(name)
     if not figures.known:
         return
-    facts = session.sampler
-    interval_s = facts.merged_s or facts.achieved_interval_s or facts.interval_s
-    time, value = drawn(session.samples.time_s, values, interval_s)
+    time, value = drawn(session.samples.time_s, values, session.sampler.spacing_s)
     zero = values[~np.isnan(values)][0] if view.from_zero else 0.0
     marker = "." if len(time) <= _FEW or figures.known < len(values) / 2 else ""
     colour, line = PALETTE[place % len(PALETTE)], LINES[place // len(PALETTE) % len(LINES)]

@@ -67,7 +67,7 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
     if not values:
         _note(axes, "no samples were recorded")
         return
-    time, value = drawn(samples.time_s, samples[name], _interval_s(session))
+    time, value = drawn(samples.time_s, samples[name], session.sampler.spacing_s)
     line = (value - zero) / view.unit.factor
     if name == "rss" and not view.from_zero:
         _draw_parts(axes, session, view, time, line)
@@ -125,7 +125,7 @@ def draw_io(axes: Axes, session: Session, place: str) -> None:
     if not columns:
         _note(axes, "I/O was not recorded")
     for name, column in columns:
-        time, value = drawn(session.samples.time_s, column, _interval_s(session))
+        time, value = drawn(session.samples.time_s, column, session.sampler.spacing_s)
         read = name.startswith("read")
         total = session.totals.get(name)
         said = f"{'read' if read else 'written'} {size_text(known(column)[-1] if total is None else total)}"
@@ -190,12 +190,7 @@ def _busy(session: Session) -> tuple[Points, Points]:
         return np.empty(0), np.empty(0)
     spent = np.sum([np.asarray(samples[name]) for name in counters], axis=0)
     window_s = max(CPU_WINDOW_S, run_s(session) / _CPU_WINDOWS)
-    return rates(samples.time_s, spent, window_s, _interval_s(session))
-
-
-def _interval_s(session: Session) -> float | None:
-    facts = session.sampler
-    return facts.merged_s or facts.achieved_interval_s or facts.interval_s
+    return rates(samples.time_s, spent, window_s, session.sampler.spacing_s)
 
 
 def _unit(size: float) -> MemoryUnit:

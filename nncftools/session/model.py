@@ -185,6 +185,11 @@ class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
     exit_accounting: str | None = None
     """``complete``: the kernel told of every process that ended; ``incomplete``: some were lost; null: not allowed."""
 
+    @property
+    def spacing_s(self) -> float | None:
+        """How far apart neighbouring samples are; None for unknown."""
+        return self.merged_s or self.achieved_interval_s or self.interval_s
+
 
 class RankRun(msgspec.Struct, kw_only=True):
     """What one rank of a job did by itself; bytes, and seconds since the start of the job."""
