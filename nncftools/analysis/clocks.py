@@ -68,7 +68,8 @@ def _moment(name: str, session: Session) -> float:
     """Return the start in seconds of the wall clock."""
     utc = session.start.utc
     try:
-        return dt.datetime.fromisoformat(utc or "").timestamp()
+        moment = dt.datetime.fromisoformat(utc or "")
+        return moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp()
     except ValueError:
         told = "does not say when it began" if utc is None else f"began at {utc!r}, which is no time"
         raise NncfToolsError(f"{name}: {told}: it cannot be lined up with the others") from None
@@ -107,7 +108,7 @@ def _apart(at_s: Mapping[str, float], sessions: Named) -> Iterator[str]:
         for name, (begin_s, end_s) in spans.items()
         if all(last_s < begin_s or end_s < first_s for other, (first_s, last_s) in spans.items() if other != name)
     ]
-    if alone:
+    if alone and len(spans) > 1:
         yield (
             f"by the wall clock nothing else ran at the time of {', '.join(alone)}: the clocks differ, or these are "
             f"not parts of one job (`nncf-tools compare` compares runs)"

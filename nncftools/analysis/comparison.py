@@ -167,11 +167,12 @@ def _facts(session: Session) -> dict[str, str]:
         "intervals": "unknown" if facts.interval_s is None else f"{facts.interval_s:g} s",
         "tool versions": session.tool_version or "unknown",
         "sources of figures": facts.source or "unknown",
+        "numbers of ranks": f"{len(session.ranks) or 1}",
     }
 
 
 def _remarks(session: Session) -> Iterator[str]:
-    if not session.finished:
+    if session.finished is False:
         yield "is unfinished: its figures are those up to then"
     if session.exit is not None and session.exit.signal is not None:
         yield f"was killed by signal {session.exit.signal}"

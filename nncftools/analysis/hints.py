@@ -23,14 +23,17 @@ _MUCH_SHARED = 1.1
 def hints(session: Session, unit: MemoryUnit) -> list[str]:
     """Return the session's own warnings and what its figures give reason to say."""
     return [
-        *session.warnings,
+        *(session.warnings if session.ranks else of_recording(session)),
         *_shared_pages(session, unit),
         *_counted_often(session, unit),
         *_between_samples(session, unit),
-        *_survivors(session),
-        *_missed(session),
         *_unknown_counters(session),
     ]
+
+
+def of_recording(session: Session) -> list[str]:
+    """Return what is to say of one recording by itself, also when it is put together with others."""
+    return [*session.warnings, *_survivors(session), *_missed(session)]
 
 
 def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import accumulate
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,11 @@ import msgspec
 import numpy as np
 
 from nncftools.analysis.clocks import starts
+from nncftools.analysis.hints import of_recording
 from nncftools.analysis.series import drawn
 from nncftools.analysis.summary import cpu_s, largest_rank
 from nncftools.errors import NncfToolsError
-from nncftools.metrics import COUNTERS, MEMORY_METRICS
+from nncftools.metrics import COUNTERS, MEMORY_METRICS, METRICS
 from nncftools.session.merging import kept_rows
 from nncftools.session.model import Exit, Host, Mark, Peak, Process, RankRun, SamplerFacts, Session, Start
 from nncftools.session.peaks import HIGH_WATER_MARK, SAMPLED
@@ -21,12 +23,14 @@ from nncftools.session.phases import ends, in_order
 from nncftools.session.samples import TIME, Samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     Column = NDArray[np.float64]
     Named = Mapping[str, Session]
+    Parts = Sequence[tuple[float, Session]]
+    """Recordings, and when they began."""
 
 _MOST_ROWS = 1_000_000
 _POINTS = 2000
@@ -44,9 +48,10 @@ def merged(sessions: Named) -> Session:
     """Return what recordings of one job, by the names of their files, amount to.
 
     Memory is the sum of what the ranks held at the same time, each by its last sample; ``system`` counts a machine
-    once. Raises NncfToolsError for two recordings of one rank, and for one that does not say when it began.
+    once. Raises NncfToolsError for two recordings of one rank, for one that does not say when it began, and for one
+    that was put together already.
     """
-    _check_once(sessions)
+    _check(sessions)
     names = {file: _name(file, session) for file, session in sessions.items()}
     order = sorted(sessions, key=lambda file: (_number(sessions[file]), file))
     of = {names[file]: sessions[file] for file in order}
@@ -60,14 +65,14 @@ def merged(sessions: Named) -> Session:
     return Session(
         tool_version=of[first].tool_version,
         name=next((session.name for session in of.values()), ""),
-        command=of[first].command,
-        cwd=of[first].cwd,
+        command=next((session.command for session in of.values()), []),
+        cwd=next((session.cwd for session in of.values()), ""),
         ranks=runs,
         start=Start(utc=of[first].start.utc, utc_error_s=of[first].start.utc_error_s),
         duration_s=max(begin_s + session.duration_s for begin_s, session in parts),
-        finished=all(session.finished for session in of.values()),
+        finished=_all_finished(session.finished for session in of.values()),
         exit=_exit(of.values()),
-        host=_host(of.values()),
+        host=_host(parts),
         sampler=_sampler([session.sampler for session in of.values()]),
         samples=samples,
         from_zero=any(session.from_zero for session in of.values()),
@@ -76,7 +81,13 @@ def merged(sessions: Named) -> Session:
         processes=list(_processes(parts)),
         marks=[] if worst is None else list(_marks(of[worst.name], at_s[worst.name])),
         models=[model for session in of.values() for model in session.models],
-        warnings=[*found.warnings, *_missing(of.values()), *_told(of), *_whose_operations(of, worst)],
+        warnings=[
+            *found.warnings,
+            *_missing(of.values()),
+            *_left_out(of, samples),
+            *_told(of),
+            *_whose_operations(of, worst),
+        ],
     )
 
 
@@ -88,9 +99,11 @@ def _number(session: Session) -> float:
     return np.inf if session.rank is None else session.rank.number
 
 
-def _check_once(sessions: Named) -> None:
+def _check(sessions: Named) -> None:
     seen: dict[int, str] = {}
     for file, session in sessions.items():
+        if session.ranks:
+            raise NncfToolsError(f"{file} was put together from {len(session.ranks)} recordings: name those themselves")
         if session.rank is None:
             continue
         before = seen.setdefault(session.rank.number, file)
@@ -111,6 +124,7 @@ def _run(name: str, session: Session, at_s: float) -> RankRun:
         host=session.host,
         start_s=at_s,
         duration_s=session.duration_s,
+        finished=session.finished,
         exit=session.exit,
         peaks={metric: _later(peak, at_s) for metric, peak in session.peaks.items()},
         cpu_s=cpu_s(session),
@@ -123,11 +137,17 @@ def _later(peak: Peak, by_s: float) -> Peak:
     return msgspec.structs.replace(peak, at_s=None if peak.at_s is None else peak.at_s + by_s)
 
 
-def _samples(parts: Sequence[tuple[float, Session]]) -> Samples:
+def _samples(parts: Parts) -> Samples:
     """Return the sums at every moment at which a rank took a sample; of very many, the extremes of buckets."""
     moments = np.unique(np.concatenate([np.asarray(session.samples.time_s) + at_s for at_s, session in parts]))
     common = [name for name in parts[0][1].samples.metrics if all(name in session.samples for _, session in parts)]
-    metrics = [name for name in common if name not in _SHARED or len(_one_of_each_machine(parts)) == len(parts)]
+    machines = _machines(parts)
+    metrics = [name for name in common if name not in _SHARED or len(machines) == len(parts)]
+    metrics += [
+        name
+        for name in _OF_MACHINES - set(common)
+        if all(any(name in session.samples for _, session in machine) for machine in machines)
+    ]
     if len(moments) > _MOST_ROWS:
         gauges = [_column(_sum(parts, name, moments)) for name in metrics if name in MEMORY_METRICS]
         moments = moments[kept_rows(gauges, len(moments), _MOST_ROWS)]
@@ -139,10 +159,25 @@ def _column(values: Column) -> array[float]:
     return array("d", values.tobytes())
 
 
-def _sum(parts: Sequence[tuple[float, Session]], name: str, moments: Column) -> Column:
+def _sum(parts: Parts, name: str, moments: Column) -> Column:
     """Return a metric of all at moments of the job; NaN where it is unknown of one of them."""
-    counted = _one_of_each_machine(parts) if name in _OF_MACHINES else parts
-    every = [_changes(session, name, at_s) for at_s, session in counted]
+    if name in _OF_MACHINES:
+        total: Column = np.sum([_of_machine(machine, name, moments) for machine in _machines(parts)], axis=0)
+        return total
+    return _added(parts, name, moments)
+
+
+def _of_machine(parts: Parts, name: str, moments: Column) -> Column:
+    """Return a figure of a machine from whichever of its ranks knows it."""
+    found = np.full(len(moments), np.nan)
+    for part in parts:
+        if name in part[1].samples:
+            found = np.where(np.isnan(found), _added([part], name, moments), found)
+    return found
+
+
+def _added(parts: Parts, name: str, moments: Column) -> Column:
+    every = [_changes(session, name, at_s) for at_s, session in parts]
     times, by, unknown = (np.concatenate(of) for of in zip(*every, strict=True))
     order = np.argsort(times, kind="stable")
     places = np.searchsorted(times[order], moments, side="right")
@@ -150,41 +185,47 @@ def _sum(parts: Sequence[tuple[float, Session]], name: str, moments: Column) -> 
     return np.where(np.append(0.0, np.cumsum(unknown[order]))[places] > 0, np.nan, total)
 
 
-def _one_of_each_machine(parts: Sequence[tuple[float, Session]]) -> list[tuple[float, Session]]:
-    """Return of each machine the recording that lasted longest."""
-    found: dict[str, tuple[float, Session]] = {}
-    for at_s, session in parts:
-        machine = session.host.boot_id or session.host.name
-        if machine not in found or session.duration_s > found[machine][1].duration_s:
-            found[machine] = (at_s, session)
+def _machines(parts: Parts) -> list[Parts]:
+    """Return recordings by machine."""
+    found: dict[str, list[tuple[float, Session]]] = {}
+    for part in parts:
+        found.setdefault(_machine(part[1], parts), []).append(part)
     return list(found.values())
+
+
+def _machine(session: Session, parts: Parts) -> str:
+    """Return what tells machines apart: their boot, or their name where another tool's log knows no more."""
+    every_boots = all(other.host.boot_id for _, other in parts)
+    return session.host.boot_id if every_boots else session.host.name
 
 
 def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, Column]:
     """Return when a metric of a rank changed, by how much, and where it becomes unknown (1) and known again (-1).
 
-    A rank holds its last sample until the next one, and nothing when it does not run; a counter stays as it was.
+    A rank holds its last sample until the next one, and nothing when it does not run; a counter stays as it was. What
+    becomes of a rank whose recording broke off is unknown.
     """
-    time_s, values = np.asarray(session.samples.time_s), np.asarray(session.samples[name])
-    end_s = np.nextafter(max(session.duration_s, time_s.max(initial=0.0)), np.inf)
+    time_s, values = np.asarray(session.samples.time_s) + at_s, np.asarray(session.samples[name])
+    end_s = np.nextafter(max(at_s + session.duration_s, time_s.max(initial=0.0)), np.inf)
     known = ~np.isnan(values)
+    is_over = session.finished is not False
     longest_s = _longest_s(session, known)
     time_s, values = time_s[known], values[known]
-    before, after = np.append(0.0, time_s), np.append(time_s, end_s)
+    before, after = np.append(at_s, time_s), np.append(time_s, end_s)
     is_gap = after - before > longest_s if len(time_s) else np.array([True])
-    gap_begin = np.where(np.arange(len(before)) > 0, before + longest_s, 0.0)[is_gap]
-    runs = [time_s[0] if len(time_s) else 0.0, end_s]
-    of_machine = ([-np.inf, *runs], [1.0, -1.0, 1.0]) if name in _OF_MACHINES else ([], [])
+    gap_begin = np.where(np.arange(len(before)) > 0, before + longest_s, at_s)[is_gap]
+    runs = [time_s[0] if len(time_s) else at_s, end_s]
+    outside = ([-np.inf, *runs], [1.0, -1.0, 1.0]) if name in _OF_MACHINES else ([end_s], [float(not is_over)])
     left = 0.0 if name in COUNTERS or not len(values) else -values[-1]
-    times = np.concatenate([time_s, [end_s], gap_begin, after[is_gap], of_machine[0]])
+    times = np.concatenate([time_s, [end_s], gap_begin, after[is_gap], outside[0]])
     by = np.concatenate([np.diff(values, prepend=0.0), [left]])
-    gaps = np.concatenate([np.ones(is_gap.sum()), -np.ones(is_gap.sum()), of_machine[1]])
-    return times + at_s, np.append(by, np.zeros(len(gaps))), np.append(np.zeros(len(by)), gaps)
+    gaps = np.concatenate([np.ones(is_gap.sum()), -np.ones(is_gap.sum()), outside[1]])
+    return times, np.append(by, np.zeros(len(gaps))), np.append(np.zeros(len(by)), gaps)
 
 
 def _longest_s(session: Session, known: NDArray[np.bool_]) -> float:
     """Return for how long a sample says what is held."""
-    if known.mean() < _SELDOM:  # a figure with an interval of its own, as PSS
+    if known.sum() < len(known) * _SELDOM:  # a figure with an interval of its own, as PSS
         return np.inf
     return _GAP * (session.sampler.spacing_s or np.inf)
 
@@ -196,9 +237,7 @@ def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
     sampled = int(figures.highest)
     of_ranks = [run.peaks[name] for run in runs if name in run.peaks]
     lows = [] if name in _OF_MACHINES else [peak.low for peak in of_ranks if peak.low is not None]
-    highs = [peak.high for peak in of_ranks]
-    known = [high for high in highs if high is not None]
-    high = sum(known) if len(known) == len(runs) and name not in _OF_MACHINES else None
+    high = None if name in _OF_MACHINES else _together(name, runs)
     low = max([sampled, *lows])
     return Peak(
         sampled=sampled,
@@ -209,6 +248,22 @@ def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
     )
 
 
+def _together(name: str, runs: Sequence[RankRun]) -> int | None:
+    """Return the largest sum of what ranks that ran at the same time can have held; None when unknown of one."""
+    changes: list[tuple[float, int]] = []
+    for run in runs:
+        peak = run.peaks.get(name)
+        if peak is None or peak.high is None or run.finished is False:
+            return None
+        changes += [(run.start_s, peak.high), (run.start_s + run.duration_s, -peak.high)]
+    return max(accumulate(by for _, by in sorted(changes, key=lambda change: (change[0], -change[1]))))
+
+
+def _all_finished(every: Iterable[bool | None]) -> bool | None:
+    known = set(every)
+    return False if False in known else None if None in known else True
+
+
 def _exit(sessions: Iterable[Session]) -> Exit | None:
     """Return how the first rank that failed ended, else the common end, as far as it is known."""
     every = [session.exit for session in sessions]
@@ -216,10 +271,9 @@ def _exit(sessions: Iterable[Session]) -> Exit | None:
     return failed[0] if failed else None if None in every else every[0]
 
 
-def _host(sessions: Iterable[Session]) -> Host:
+def _host(parts: Parts) -> Host:
     """Return the machine, or what several amount to."""
-    every = {session.host.boot_id or session.host.name: session.host for session in sessions}
-    hosts = list(every.values())
+    hosts = [machine[0][1].host for machine in _machines(parts)]
     if len(hosts) == 1:
         return hosts[0]
     cpus = [host.cpus for host in hosts if host.cpus is not None]
@@ -232,23 +286,26 @@ def _host(sessions: Iterable[Session]) -> Host:
 
 
 def _sampler(every: Sequence[SamplerFacts]) -> SamplerFacts:
-    def of(name: str) -> list[float]:
-        return [value for facts in every if (value := getattr(facts, name)) is not None]
+    """Return costs and samples of all, and the worst of their punctuality; what is unknown of one is unknown."""
 
-    def total(name: str) -> float | None:
-        return sum(of(name)) if len(of(name)) == len(every) else None
+    def of(name: str, amount: Callable[[list[float]], float]) -> float | None:
+        values = [getattr(facts, name) for facts in every]
+        return None if None in values else amount(values)
 
-    taken, missed, peak_rss = total("taken"), total("missed"), total("peak_rss")
+    def whole(name: str) -> int | None:
+        total = of(name, sum)
+        return None if total is None else int(total)
+
     return SamplerFacts(
-        cpu_s=total("cpu_s"),
-        peak_rss=None if peak_rss is None else int(peak_rss),
-        interval_s=max(of("interval_s"), default=None),
-        achieved_interval_s=max(of("achieved_interval_s"), default=None),
-        taken=None if taken is None else int(taken),
-        merged_s=max(of("merged_s"), default=None),
-        missed=None if missed is None else int(missed),
-        longest_gap_s=max(of("longest_gap_s"), default=None),
-        source=next((facts.source for facts in every), ""),
+        cpu_s=of("cpu_s", sum),
+        peak_rss=whole("peak_rss"),
+        interval_s=of("interval_s", max),
+        achieved_interval_s=of("achieved_interval_s", max),
+        taken=whole("taken"),
+        merged_s=max((facts.merged_s for facts in every if facts.merged_s is not None), default=None),
+        missed=whole("missed"),
+        longest_gap_s=of("longest_gap_s", max),
+        source=" and ".join(sorted({facts.source for facts in every})),
     )
 
 
@@ -256,13 +313,14 @@ def _totals(sessions: Iterable[Session]) -> dict[str, int | float | None]:
     every = [session.totals for session in sessions]
     found: dict[str, int | float | None] = {}
     for name in every[0]:
-        values = [totals.get(name) for totals in every]
-        known = [value for value in values if value is not None]
-        found[name] = sum(known) if len(known) == len(values) else None
+        if all(name in totals for totals in every):
+            values = [totals[name] for totals in every]
+            known = [value for value in values if value is not None]
+            found[name] = sum(known) if len(known) == len(values) else None
     return found
 
 
-def _processes(parts: Sequence[tuple[float, Session]]) -> Iterator[Process]:
+def _processes(parts: Parts) -> Iterator[Process]:
     """Yield all processes, numbered anew."""
     taken = 0
     for at_s, session in parts:
@@ -300,10 +358,18 @@ def _told(of: Named) -> Iterator[str]:
     """Yield each warning of a recording once, with whose it is."""
     told: dict[str, list[str]] = {}
     for name, session in of.items():
-        for warning in session.warnings:
+        for warning in of_recording(session):
             told.setdefault(warning, []).append(name)
     for warning, names in told.items():
         yield warning if len(names) == len(of) else f"{', '.join(names)}: {warning}"
+
+
+def _left_out(of: Named, samples: Samples) -> Iterator[str]:
+    """Name the metrics that some ranks recorded and others did not."""
+    every = {name for session in of.values() for name in session.samples.metrics}
+    left_out = [name for name in METRICS if name in every and name not in samples]
+    if left_out:
+        yield f"not recorded of every rank, so there is no sum: {', '.join(left_out)}"
 
 
 def _whose_operations(of: Named, worst: RankRun | None) -> Iterator[str]:

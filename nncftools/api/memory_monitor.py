@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from nncftools.api.memory_type import MemoryType
 from nncftools.api.recorder import Recorder
+from nncftools.session import rank
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -96,16 +97,21 @@ class MemoryMonitor:
     ) -> None:
         """Write ``{type}_memory_usage{suffix}.txt`` and ``.png`` to the folder ``save_dir``, made if it is missing.
 
+        In a rank of a job its number stands before the suffix: ``rss_memory_usage-rank0_from-zero.txt``.
+
         The text has a row ``time value`` per sample, then ``Total time`` in seconds and ``Max memory`` in the monitor's
         unit. Without data it says so, and there is no picture. Raises OSError, ValueError for lists of unequal length.
         """
-        log = pathlib.Path(save_dir) / f"{self.memory_type}_memory_usage{filename_suffix}.txt"
+        log = pathlib.Path(save_dir) / f"{self._file_stem(filename_suffix)}.txt"
         log.parent.mkdir(parents=True, exist_ok=True)
         from nncftools.render import memory_log
 
         memory_log.write_rows(time_values, memory_values, self.memory_unit, log)
         if len(time_values):
             self.save_memory_plot(log, plot_title, filename_suffix)
+
+    def _file_stem(self, suffix: str) -> str:
+        return f"{self.memory_type}_memory_usage{rank.suffix(os.environ)}{suffix}"
 
     def save_memory_plot(self, log_filepath: Path, plot_title: str = "", filename_suffix: str = "") -> None:
         """Draw a log that ``save_memory_logs`` wrote, beside it as ``{type}_memory_usage{suffix}.png``.
@@ -118,7 +124,7 @@ class MemoryMonitor:
         from nncftools.render.view import View, label
 
         log = pathlib.Path(log_filepath)
-        picture = log.with_name(f"{self.memory_type}_memory_usage{filename_suffix}.png")
+        picture = log.with_name(f"{self._file_stem(filename_suffix)}.png")
         with Source(log) as source:
             session = nncf.read(source, self.memory_type, self.memory_unit)
         view = View([self.memory_type], self.memory_unit, title=plot_title or label(self.memory_type))

@@ -13,7 +13,7 @@ from nncftools.render.view import printable
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from rich.console import RenderableType
 
@@ -53,6 +53,7 @@ Sessions = Annotated[
     list[pathlib.Path] | None,
     typer.Argument(
         metavar="BASE NEW [NEW]",
+        readable=False,
         show_default=False,
         help="Sessions, journals, or folders with one; each NEW is compared with BASE.",
     ),
@@ -190,19 +191,33 @@ def _loaded(
     runs: list[list[Run]] = []
     curves: list[list[Curve]] = []
     timings: list[list[Timing]] = []
+    ranks: list[set[tuple[str, int]]] = []
     for group in groups:
+        ranks.append(set())
         runs.append([])
         curves.append([])
         timings.append([])
         for path in group:
             session = opening.opened(path, options.DEFAULT_LOG_DIR)
+            if session.rank is not None:
+                ranks[-1].add((session.rank.job, session.rank.number))
             runs[-1].append(measured(session, str(path), depth))
             timings[-1].append(timing(session))
             if with_curves:
                 from nncftools.render.overlay import curve
 
                 curves[-1].append(curve(session, str(path)))
+        _check_no_job(group, ranks[-1])
     return runs, curves, timings
+
+
+def _check_no_job(group: Sequence[pathlib.Path], ranks: Collection[object]) -> None:
+    """Raise UsageError for the ranks of a job where repeated runs are expected."""
+    if len(ranks) > 1:
+        raise UsageError(
+            f"{group[0]} and others of its group are ranks, not repeated runs: put those of each job together first, "
+            f"with `nncf-tools report RANKS --format session -o job.json`"
+        )
 
 
 def _put(content: RenderableType, output: pathlib.Path | None) -> None:

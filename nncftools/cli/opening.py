@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pathlib
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, progress
+from nncftools.errors import UsageError
 from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, beside
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Sequence
 
     from nncftools.session.model import Session
+
+_STANDARD_INPUT = pathlib.Path("/dev/stdin")
 
 
 def opened_together(
@@ -25,6 +28,10 @@ def opened_together(
     Of several, sidecars that a pattern has matched with them are left out. Raises NncfToolsError.
     """
     parts = [path for path in paths if not path.name.endswith(SIDECARS)] or paths
+    files = [path.resolve() for path in parts]
+    for path, file in zip(parts, files, strict=True):
+        if files.count(file) > 1:
+            raise UsageError(f"argument SESSION: {str(path)!r} is given twice; a recording counts once")
     if len(parts) <= 1:
         return opened(parts[0] if parts else None, log_dir, sidecars, forced)
     from nncftools.analysis import ranks
@@ -40,14 +47,14 @@ def opened(
     sidecars: Sequence[pathlib.Path] = (),
     forced: str | None = None,
 ) -> Session:
-    """Return a session, the newest in a folder, or the newest of all; or what another tool's log holds.
+    """Return a session (``-``: of standard input), the newest in a folder, or of all; or what another tool's log holds.
 
     ``forced`` names the tool; else a log is recognised. A sidecar beside it holds its marks, in place of its own; the
     operations of ``sidecars`` are put around them. Raises NncfToolsError.
     """
     from nncftools.importers.opening import opened as opened_file
 
-    source = path or log_dir
+    source = log_dir if path is None else _STANDARD_INPUT if str(path) == "-" else path
     file = destination.newest_session(source) if path is None or source.is_dir() else source
     with progress.reading(file.name) as told:
         session = opened_file(file, forced, told)

@@ -28,6 +28,7 @@ Source = Annotated[
     pathlib.Path | None,
     typer.Argument(
         metavar="SESSION",
+        readable=False,
         show_default=False,
         help="A session, a journal, or a folder of them (then the newest); also gzipped. Default: memory_logs.",
     ),

@@ -44,6 +44,7 @@ Sources = Annotated[
     list[pathlib.Path] | None,
     typer.Argument(
         metavar="SESSION [SESSION]",
+        readable=False,
         show_default=False,
         help="A session, a journal, a log, or a folder of sessions (then the newest); also gzipped. Of several ranks, "
         "all. Default: memory_logs.",

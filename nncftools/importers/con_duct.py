@@ -250,6 +250,7 @@ def _told(info: _Info | None) -> dict[str, Any]:
         "command": words(info.command),
         "cwd": info.working_directory or summary.working_directory or "",
         "exit": None if summary.exit_code is None else Exit(code=summary.exit_code),
+        "finished": True,
         "host": Host(
             name=system.hostname or "",
             system=system.os_name or "",

@@ -106,7 +106,15 @@ class _Log(RowLog):
         if not from_zero and min(self._table.columns()[self._metric], default=0.0) < 0:
             from_zero = True
             self._source.problems.say("values below zero: they are taken to be above a first sample that is not known")
-        return session_of(self._source, "nncf", self._table, unit=unit.factor, began=self._began, from_zero=from_zero)
+        return session_of(
+            self._source,
+            "nncf",
+            self._table,
+            unit=unit.factor,
+            began=self._began,
+            from_zero=from_zero,
+            finished=self.over,
+        )
 
     def _check(self, unit: MemoryUnit) -> None:
         """Tell when the last line contradicts the rows. Raises SessionFileError for what cannot be."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _SHOWN = 60
+_TELLING_S = 0.05
 
 
 class Problems:
@@ -23,10 +24,10 @@ class Problems:
         self._unreadable += 1
 
     def went_back(self, number: int, before_s: float, after_s: float) -> None:
-        """Count a sample that was left out because it lies before the one before; seconds since the start."""
-        self._first_left_out = (
-            self._first_left_out or f"time goes back at line {number}, from {before_s:.2f} s to {after_s:.2f} s"
-        )
+        """Count a sample that was left out because this line lies before the one before; seconds since the start."""
+        digits = 2 if before_s - after_s >= _TELLING_S else 6
+        told = f"time goes back at line {number}, from {before_s:.{digits}f} s to {after_s:.{digits}f} s"
+        self._first_left_out = self._first_left_out or told
         self._left_out += 1
 
     def say(self, text: str) -> None:

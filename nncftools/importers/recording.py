@@ -59,6 +59,7 @@ def session_of(  # noqa: PLR0913 — what is different from log to log
         "duration_s": time_s[-1],
         "host": Host(),
         "sampler": facts,
+        "finished": None,
         "samples": samples,
         "totals": last_counters(samples),
         "peaks": peaks(samples, []),

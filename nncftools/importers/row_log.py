@@ -18,6 +18,8 @@ LARGEST = 2.0**63
 LATEST_S = 1e10
 """In Unix seconds, the year 2286."""
 _CUT_OFF = "the last line is cut off: it was left out"
+_AHEAD = 20
+"""Times the distance of its neighbours that a row has to lie ahead of them to be the wrong one."""
 _END = b";"
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _NUMBERS = msgspec.json.Decoder(list[float])
@@ -136,6 +138,8 @@ class RowLog(ABC):
                 problems.say(_CUT_OFF)
             elif time < before:
                 problems.went_back(place, before - (self.begin_s or 0.0), time - (self.begin_s or 0.0))
+                if len(rows) > 1 and before - time > _AHEAD * (time - rows[-2][self.time_at]) >= 0:
+                    rows[-1] = row  # a single time far ahead would cost all rows after it
             else:
                 self.begin_s = time if self.begin_s is None else self.begin_s
                 rows.append(row)

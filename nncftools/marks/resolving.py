@@ -65,7 +65,7 @@ def resolve(entries: Iterable[Entry], session: Session) -> list[Mark]:
 
 class _Resolver:
     def __init__(self, session: Session) -> None:
-        self._finished = session.finished
+        self._finished = session.finished is not False
         self._by_id = {process.id: process for process in session.processes}
         self._by_pid: dict[int | None, list[Process]] = defaultdict(list)
         for process in session.processes:

@@ -31,7 +31,10 @@ def run(session: Session) -> str:
     when = "unknown time" if utc is None else printable(utc.replace("T", " ")[:19]) + " UTC"
     machine = printable(session.host.name) or "unknown host"
     if session.ranks:
-        machine = f"{machine}, {len(session.ranks)} ranks"
+        machine = f"{machine}, {len(session.ranks)} {'rank' if len(session.ranks) == 1 else 'ranks'}"
+    elif session.rank is not None:
+        of = "" if session.rank.size is None else f" of {session.rank.size}"
+        machine = f"{machine}, rank {session.rank.number}{of}"
     return f"{when} on {machine}, {seconds_text(session.duration_s)}, {_ending(session)}"
 
 

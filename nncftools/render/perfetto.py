@@ -174,6 +174,9 @@ def _rank(rank: RankRun, pid: int, place: int) -> Iterator[Event]:
     yield {**_slice(rank.name, (rank.start_s, rank.start_s + rank.duration_s), facts), "pid": pid, "tid": pid}
     known = [(at_s, size) for at_s, size in zip(rank.time_s, rank.rss, strict=True) if size is not None]
     yield from _counter(pid, label("rss"), "bytes", [at_s for at_s, _ in known], [size for _, size in known])
+    if known and rank.finished:
+        end_s = max(known[-1][0], rank.start_s + rank.duration_s)
+        yield from _counter(pid, label("rss"), "bytes", [end_s], [0.0])
 
 
 def _life(process: Process, session: Session) -> Event:

@@ -10,12 +10,13 @@ from rich.console import Group
 from rich.text import Text
 
 from nncftools.analysis import series
+from nncftools.analysis.rates import rates
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import cpu_counters
 from nncftools.render import scales
 from nncftools.render.colours import looks
 from nncftools.render.view import label, printable, shortened
-from nncftools.session.phases import Phase
+from nncftools.session.phases import CPU_WINDOW_S, Phase
 from nncftools.units import MemoryUnit, size_text
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ def sparkline(rates: NDArray[np.float64], full: float, *, unicode: bool) -> str:
     blocks = _BLOCKS if unicode else _PLAIN_BLOCKS
     if full <= 0:
         return " " * len(rates)
-    levels = np.minimum(np.ceil(rates / full * len(blocks)), len(blocks)).astype(int)
+    levels = np.minimum(np.ceil(np.nan_to_num(rates) / full * len(blocks)), len(blocks)).astype(int)
     return "".join(" " if level <= 0 else blocks[level - 1] for level in levels)
 
 
@@ -300,10 +301,13 @@ def _line_of(session: Session, name: str, columns: int, *, from_zero: bool) -> L
 
 def _rates_of(session: Session, shown: Window) -> Iterator[tuple[str, NDArray[np.float64], str]]:
     """Yield rates by columns of the chart."""
-    edges = np.linspace(shown.begin_s, shown.end_s, shown.columns + 1)
-    time_s = np.asarray(session.samples.time_s)
+    width_s = (shown.end_s - shown.begin_s) / shown.columns
+    middles = shown.begin_s + width_s * (np.arange(shown.columns) + 0.5)
     for name, counters, colour in told_as_rates(session.samples):
         totals = np.sum([np.asarray(session.samples[counter]) for counter in counters], axis=0)
-        known = ~np.isnan(totals)
-        if known.any():
-            yield name, np.diff(np.interp(edges, time_s[known], totals[known])) / np.diff(edges), colour
+        window_s = max(CPU_WINDOW_S, width_s)
+        moments, speed = rates(session.samples.time_s, totals, window_s, session.sampler.spacing_s)
+        if len(speed):
+            places = np.searchsorted(moments, middles, side="right") - 1
+            within = (places >= 0) & (places < len(speed))
+            yield name, np.where(within, speed[np.clip(places, 0, len(speed) - 1)], np.nan), colour

@@ -116,7 +116,7 @@ def _ranks(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
     rows = table()
     for place, heading in enumerate(found.headings):
         is_text = place < found.texts
-        rows.add_column(heading, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
+        rows.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
     rows.add_column(no_wrap=True)
     for place, cells in enumerate(found.rows):
         is_worst = place == found.worst

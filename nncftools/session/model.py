@@ -200,6 +200,7 @@ class RankRun(msgspec.Struct, kw_only=True):
     host: Host = Host()
     start_s: float
     duration_s: float
+    finished: bool | None = True
     exit: Exit | None = None
     peaks: dict[str, Peak] = {}
     """At seconds since the job's start, too."""
@@ -230,8 +231,8 @@ class Session(msgspec.Struct, kw_only=True, dict=True):
     """The parts of a job whose recordings were put together; the rest of the session is what they amount to."""
     start: Start
     duration_s: float
-    finished: bool = True
-    """False when the recorder was killed, or is still running; ``warnings`` says which."""
+    finished: bool | None = True
+    """False when the recorder was killed, or still runs: ``warnings`` says which; null when a log does not say."""
     exit: Exit | None = None
     """How the command ended; null when unknown."""
     host: Host

@@ -52,9 +52,9 @@ class Phase:
     longest_s: float | None = None
     """Seconds of the longest of them; None for a single one."""
     rss_start: float | None = None
-    """RSS in the sample nearest to the start."""
+    """RSS in the last sample up to the start, or one that was taken for it."""
     rss_end: float | None = None
-    """RSS in the sample nearest to the end."""
+    """RSS in the last sample up to the end, or one that was taken for it."""
     rss_peak: float | None = None
     """The largest RSS that was sampled meanwhile; None when there was no sample."""
     has_peak: bool = False
@@ -171,8 +171,8 @@ def _phase(columns: Mapping[str, _Column], mark: Mark, end_s: float, peak_s: flo
         count=mark.count,
         total_s=mark.total_s,
         longest_s=mark.longest_s,
-        rss_start=columns["rss"].nearest(mark.start_s),
-        rss_end=columns["rss"].nearest(end_s),
+        rss_start=columns["rss"].held(mark.start_s),
+        rss_end=columns["rss"].held(end_s),
         rss_peak=columns["rss"].largest(*span),
         has_peak=peak_s is not None and mark.start_s <= peak_s <= end_s,
         cpu_s=cpu_s,
@@ -197,11 +197,14 @@ class _Column:
         """In seconds since the start."""
         self.values = values
 
-    def nearest(self, at_s: float) -> float | None:
-        """Return the value of the sample that is nearest in time."""
-        after = bisect_left(self.times, at_s)
-        around = [place for place in (after - 1, after) if 0 <= place < len(self.times)]
-        return self.values[min(around, key=lambda place: abs(self.times[place] - at_s))] if around else None
+    def held(self, at_s: float) -> float | None:
+        """Return the value at a moment: that of a sample taken for it, else of the last one before, or of the first."""
+        if not self.times:
+            return None
+        after = bisect_right(self.times, at_s)
+        if 0 < after < len(self.times) and self._follows_at_once(at_s, after):
+            after += 1
+        return self.values[max(0, after - 1)]
 
     def largest(self, start_s: float, end_s: float) -> float | None:
         """Return the largest value between two moments, that of a sample taken for the latter included."""

@@ -66,8 +66,13 @@ def _count(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None
 
 
 def suffix(environment: Mapping[str, str]) -> str:
-    """Return what tells a rank's files from those of the others: ``-rank03`` of 16; empty where there are no ranks."""
+    """Return what tells a rank's files from those of the others: ``-rank03`` of 16; empty where there are none.
+
+    What torchrun starts again after a failure has files of its own: ``-restart1-rank03``.
+    """
     rank = of(environment)
-    if rank is None:
+    if rank is None or rank["size"] == 1:
         return ""
-    return f"-rank{rank['number']:0{len(str(max((rank['size'] or 1) - 1, 0)))}}"
+    restart = _count(environment, ("TORCHELASTIC_RESTART_COUNT",)) if rank["launcher"] == "torchrun" else None
+    again = f"-restart{restart}" if restart else ""
+    return f"{again}-rank{rank['number']:0{len(str(max((rank['size'] or 1) - 1, 0)))}}"

@@ -5,6 +5,7 @@ Loaded at every start of pytest in an environment with nncf-tools: what measures
 
 from __future__ import annotations
 
+import os
 import pathlib
 
 import pytest
@@ -42,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and with ``--memory`` what measures and what shows it. Raises UsageError."""
     config.addinivalue_line("markers", _MARKER)
     output = config.getoption("--memory-output")
+    if config.getoption("--memory-top") < 0:
+        raise pytest.UsageError("option --memory-top: a number from 0 on expected")
     if not config.getoption("--memory"):
         if output is not None:
             raise pytest.UsageError("option --memory-output: only with --memory")
@@ -61,12 +64,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _place(config: pytest.Config, given: str) -> pathlib.Path:
-    """Return where the recording of this process goes: a worker of pytest-xdist has its name before the ending."""
+    """Return where the recording of this process goes: a rank of a job has its number before the ending.
+
+    So has a worker of pytest-xdist its name.
+    """
+    from nncftools.session import rank
+
     path = pathlib.Path(config.invocation_params.dir, given)
     if not path.parent.is_dir():
         raise pytest.UsageError(f"option --memory-output: there is no folder {path.parent}")
+    if path.is_dir() or not path.name:
+        raise pytest.UsageError(f"option --memory-output: {given} is a folder; a file name expected")
     worker = getattr(config, "workerinput", None)
-    if worker is None:
-        return path
+    suffix = rank.suffix(os.environ) + (f".{worker['workerid']}" if worker else "")
     stem, dot, endings = path.name.partition(".")
-    return path.with_name(f"{stem}.{worker['workerid']}{dot}{endings}")
+    return path.with_name(f"{stem}{suffix}{dot}{endings}")

@@ -109,7 +109,8 @@ class Tap(Recorder):
             if text.startswith(b"["):
                 if row is not None:
                     yield row
-                row = self.latest = self._row(text)
+                row = self._row(text)
+                self.latest = row or self.latest
             elif row is not None and text.startswith(b'{"each":'):
                 row.each = text
             elif text.startswith((b'{"process":', b'{"start":')):
@@ -134,10 +135,11 @@ class Tap(Recorder):
             self._offset += end or len(data)  # a line that is longer than a piece is left out
             yield from data[:end].splitlines()
 
-    def _row(self, text: bytes) -> Row:
+    def _row(self, text: bytes) -> Row | None:
+        """Return a sample, None where its RSS is unknown."""
         values = json.loads(text)
-        rss, processes = (values[place] or 0 for place in self._places)
-        return Row(self._start_ns + round(values[0] * _NANOSECONDS), rss, processes)
+        rss, processes = (values[place] for place in self._places)
+        return None if rss is None else Row(self._start_ns + round(values[0] * _NANOSECONDS), rss, processes or 0)
 
     def _learn(self, start: dict[str, Any] | None = None, process: dict[str, Any] | None = None) -> None:
         if start is not None:

@@ -6,12 +6,15 @@ from math import isnan
 
 import pytest
 
+from nncftools.analysis.hints import hints
 from nncftools.analysis.ranks import merged
 from nncftools.errors import NncfToolsError
 from nncftools.session.model import Exit, Host, Mark, Peak, Rank, Session, Start
+from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 
 SECOND = 1_000_000_000
+LEFT_OUT = "not recorded of every rank, so there is no sum: vms"
 
 
 def rank(number: int, *sizes: float | None, at_s: float = 0, machine: str = "box", **fields: object) -> Session:
@@ -80,6 +83,32 @@ class TestSum:
 
         assert held(job, "system") == {0: 1500, 0.5: 1700}
 
+    def test_machine_recorded_by_some(self) -> None:
+        """One rank of a machine is enough to know of it, also while another one does not run."""
+        job = merged(
+            {
+                "a": rank(0, 1, 1, at_s=0.5, columns={"system": mib(1000, 1100)}),
+                "b": rank(1, 1, 1, columns={"system": mib(900, 950)}),
+                "c": rank(2, 1, 1, 1),
+            }
+        )
+
+        assert held(job, "system") == {0: 900, 0.5: 1000, 1: 1100}
+
+    def test_broken_off(self) -> None:
+        """What becomes of a rank whose recording broke off is unknown, and so is the sum."""
+        job = merged({"a": rank(0, 1, 2, 3), "b": rank(1, 10, 20, finished=False)})
+
+        assert held(job) == {0: 11, 0.5: 22, 1: None}
+        assert job.finished is False
+        assert job.peaks["rss"].high is None
+
+    def test_a_rank_without_a_sample(self) -> None:
+        """A rank that ended before its first sample makes the sum unknown while it ran."""
+        job = merged({"a": rank(0, 1, 2), "b": rank(1, duration_s=0.2)})
+
+        assert held(job) == {0: None, 0.5: 2}
+
     def test_shared_control_group(self) -> None:
         """Nobody knows whether ranks on one machine share a control group: there is no sum."""
         recordings = {name: rank(number, 1, 1, columns={"cgroup": mib(5, 5)}) for number, name in enumerate(["a", "b"])}
@@ -91,6 +120,7 @@ class TestSum:
         job = merged({"a": rank(0, 1, 1, columns={"vms": mib(5, 5)}), "b": rank(1, 1, 1)})
 
         assert job.samples.metrics == ["rss"]
+        assert job.warnings == ["1 of 3 ranks: no recording of rank 2 is among these, and sums are without", LEFT_OUT]
 
 
 class TestPeak:
@@ -103,7 +133,7 @@ class TestPeak:
         assert job.peaks["rss"] == Peak(sampled=320 * MIB, at_s=0.5, low=320 * MIB, high=None, low_from="sampled")
 
     def test_high_water_marks(self) -> None:
-        """The kernel's mark of one rank can say more than the sum; marks of all bound it."""
+        """The kernel's mark of one rank can say more than the sum; marks of those that ran together bound it."""
         marked = process(high_water_mark=900 * MIB, accounted=True)
         small = process(high_water_mark=50 * MIB, accounted=True)
         job = merged({"a": rank(0, 100, 300, 200, processes=[marked]), "b": rank(1, 1, 2, 3, processes=[small])})
@@ -135,6 +165,21 @@ class TestRanks:
         """Two recordings of one rank are refused."""
         with pytest.raises(NncfToolsError, match=r"a and b are both of rank 1: name the recordings of one job"):
             merged({"a": rank(1, 1), "b": rank(1, 1)})
+
+    def test_put_together_before(self) -> None:
+        """A job among its recordings would count twice: it is refused."""
+        job = merged({"a": rank(0, 1), "b": rank(1, 1)})
+
+        with pytest.raises(NncfToolsError, match="job was put together from 2 recordings: name those themselves"):
+            merged({"job": job, "a": rank(0, 1)})
+
+    def test_hints_of_each(self) -> None:
+        """What is to say of one recording is said with its name: a process that outlived it, samples that it missed."""
+        left = [process(1, end_s=None, name="daemon", pid=7)]
+        job = merged({"a": rank(0, 1, 1, processes=left), "b": rank(1, 1, 1), "c": rank(2, 1, 1)})
+        told = "rank 0: still running when the command ended, and not recorded further: daemon (pid 7)"
+
+        assert hints(job, MemoryUnit.MiB) == [told]
 
     def test_missing_ones(self) -> None:
         """Ranks of which there is no recording are named."""

@@ -134,6 +134,44 @@ def test_two_recordings_of_one_rank(tmp_path: pathlib.Path, nncf_tools: Run) -> 
     assert run.stderr.endswith("a.json and a-rank1.json are both of rank 1: name the recordings of one job\n")
 
 
+def test_the_same_file_twice(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+    """A recording counts once, however its path is written."""
+    nncf_tools("monitor", "--quiet", "-o", "a.json", "true", env=torchrun(1))
+    run = nncf_tools("report", "a-rank1.json", tmp_path / "a-rank1.json")
+
+    assert run.returncode == 2
+    assert "is given twice" in run.stderr
+
+
+def test_a_rank_alone(nncf_tools: Run) -> None:
+    """The report of a single rank says that it is one, and of how many."""
+    nncf_tools("monitor", "--quiet", "-o", "a.json", "true", env=torchrun(1))
+
+    assert ", rank 1 of 3, " in nncf_tools("report", "a-rank1.json").stdout
+
+
+def test_ranks_are_no_repeated_runs(nncf_tools: Run) -> None:
+    """Ranks are not compared as if they were runs of one command."""
+    for number in range(2):
+        nncf_tools("monitor", "--quiet", "-o", "a.json", "true", env=torchrun(number, 2))
+    run = nncf_tools("compare", "--base", "a-rank*.json", "--new", "a-rank1.json")
+
+    assert run.returncode == 2
+    assert run.stderr.count("\n") == 1
+
+
+def test_logs_of_the_memory_monitor(tmp_path: pathlib.Path) -> None:
+    """Text logs of the ranks of a program that records itself do not write over each other either."""
+    program = "from nncftools import memory_monitor_context\nwith memory_monitor_context(save_dir='logs'): pass"
+    for number in range(2):
+        environment = {**os.environ, **torchrun(number, 2)}
+        words = [*burner("tell")[:1], "-c", program]
+        subprocess.run(words, cwd=tmp_path, env=environment, check=True, timeout=HANGING_S)
+    names = {path.name for path in (tmp_path / "logs").iterdir()}
+
+    assert {f"rss_memory_usage-rank{number}_from-zero.txt" for number in range(2)} <= names
+
+
 def test_the_rank_of_a_program_that_records_itself(tmp_path: pathlib.Path) -> None:
     """A session of the Python API knows its rank, too."""
     program = "from nncftools import Profiler\nwith Profiler() as p: pass\np.session.save('own.json')"

@@ -81,6 +81,17 @@ def test_time_that_goes_back(tmp_path: pathlib.Path) -> None:
     assert found.warnings == ["time goes back at line 5, from 1.00 s to 0.60 s: 2 samples were left out"]
 
 
+def test_a_time_far_ahead(tmp_path: pathlib.Path) -> None:
+    """A single time that lies far ahead of its neighbours costs its own sample, not all that follow."""
+    ahead = b"MEM 900.000000 2424768151.2000\nMEM 250.000000 1424768151.5000\nMEM 260.000000 1424768152.0000\n"
+    found = imported(tmp_path, MPROF + ahead)
+
+    assert list(found.samples["rss"]) == mib(100, 300, 200, 250, 260)
+    assert found.duration_s == 2.0
+    assert len(found.warnings) == 1
+    assert found.warnings[0].endswith(": 1 sample was left out")
+
+
 @pytest.mark.parametrize("name", [name for name in ROWS if "memory_usage" not in name])
 def test_time_that_goes_back_in_every_log(tmp_path: pathlib.Path, name: str) -> None:
     """In every log the rows of a time that goes back are left out."""

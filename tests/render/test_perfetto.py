@@ -256,7 +256,9 @@ class TestProcesses:
         events = trace(session(ranks=ranks))
         first, second = (names(events)[name] for name in ("rank 0", "rank 1 on box"))
 
-        assert counter([event for event in events if event["pid"] == first], "RSS") == [(0, {"bytes": 5})]
+        rss = counter([event for event in events if event["pid"] == first], "RSS")
+
+        assert rss == [(0, {"bytes": 5}), (1000, {"bytes": 0})]
         assert slices([event for event in events if event["pid"] == second]) == [("rank 1", 250, 500)]
 
 

@@ -46,7 +46,7 @@ def test_in_time_order() -> None:
 
 
 def test_memory() -> None:
-    """Start and end are the nearest samples, the peak is the largest one meanwhile."""
+    """Start and end are the last samples before them or those taken for them, the peak is the largest one meanwhile."""
     (phase,) = marked(mark("a", 0.1, end_s=0.9)).phases
 
     assert (phase.rss_start, phase.rss_peak, phase.rss_end) == tuple(mib(100, 300, 200))

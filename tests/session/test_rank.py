@@ -66,11 +66,17 @@ def test_no_rank(environment: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("number", "size", "suffix"),
-    [("3", "16", "-rank03"), ("3", "10", "-rank3"), ("3", "", "-rank3"), ("0", "1", "-rank0")],
+    [("3", "16", "-rank03"), ("3", "10", "-rank3"), ("3", "", "-rank3"), ("0", "1", "")],
 )
 def test_suffix(number: str, size: str, suffix: str) -> None:
-    """Names of files sort as the ranks do."""
+    """Names of files sort as the ranks do; one that is alone keeps its name."""
     assert rank.suffix({"OMPI_COMM_WORLD_RANK": number, "OMPI_COMM_WORLD_SIZE": size}) == suffix
+
+
+def test_started_again() -> None:
+    """What torchrun starts again after a failure has names of its own."""
+    assert rank.suffix({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "0"}) == "-rank03"
+    assert rank.suffix({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "2"}) == "-restart2-rank03"
 
 
 def test_no_suffix() -> None:
