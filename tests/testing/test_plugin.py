@@ -374,6 +374,8 @@ def test_the_plugin_loads_nothing_else() -> None:
     [
         (("--memory-output=run.json",), "option --memory-output: only with --memory"),
         (("--memory", "--memory-output=no/run.json"), "option --memory-output: there is no folder"),
+        (("--memory", "--memory-output=."), "option --memory-output: . is a folder; a file name expected"),
+        (("--memory", "--memory-top=-1"), "option --memory-top: a number from 0 on expected"),
         (("--memory", "--memory-interval=0"), "option --memory-interval: interval: seconds from 0.001"),
     ],
 )
@@ -395,6 +397,15 @@ def test_top(suite: Suite, top: str, heading: str) -> None:
     assert next(iter(result.table)) == "test_a"
     assert len(result.table) == (int(top) or 3)
     assert max(map(len, result.section)) == 80
+
+
+def test_ranks_of_a_job(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank of a job writes a recording of its own."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    suite("def test_it(): pass", "--memory", "--memory-output=run.json")
+
+    assert [path.name for path in suite.path.glob("*.json")] == ["run-rank1.json"]
 
 
 def test_nothing_runs(pytester: pytest.Pytester) -> None:
