@@ -45,18 +45,18 @@ class TestPair:
         assert "1,000.0 1,100.0  +100.0 +10.0%" in result.stdout
         assert "Export" in result.stdout.splitlines()
 
-    def test_hyperfine(self, nncf_tools: Run, pair: pathlib.Path) -> None:
+    def test_hyperfine(self, in_process: Run, pair: pathlib.Path) -> None:
         """Commands that differ name themselves, and gates are judged as ever."""
         save(pair, "c.json", 500, command=["work", "--slow"])
-        result = nncf_tools("compare", "a.json", "c.json", "-f", "hyperfine", "--fail-if", "peak_rss<-10%")
+        result = in_process("compare", "a.json", "c.json", "-f", "hyperfine", "--fail-if", "peak_rss<-10%")
 
         assert (result.returncode, "gate failed" in result.stderr) == (3, True)
         assert [of["command"] for of in json.loads(result.stdout)["results"]] == ["work --fast", "work --slow"]
 
-    def test_several(self, nncf_tools: Run, pair: pathlib.Path) -> None:
+    def test_several(self, in_process: Run, pair: pathlib.Path) -> None:
         """Each NEW is compared with BASE."""
         save(pair, "c.json", 500)
-        result = nncf_tools("compare", "a.json", "b.json", "c.json", "--format", "json")
+        result = in_process("compare", "a.json", "b.json", "c.json", "--format", "json")
         found = json.loads(result.stdout)["comparisons"]
 
         assert [of["figures"]["peak_rss"]["percent"] for of in found] == [10.0, -50.0]
@@ -64,40 +64,40 @@ class TestPair:
     @pytest.mark.parametrize(
         ("format_", "start"), [("text", "COMPARISON"), ("markdown", "| | Session"), ("json", "{"), ("hyperfine", "{")]
     )
-    def test_output(self, nncf_tools: Run, pair: pathlib.Path, format_: str, start: str) -> None:
+    def test_output(self, in_process: Run, pair: pathlib.Path, format_: str, start: str) -> None:
         """--output writes to a file what standard output would get."""
-        shown = nncf_tools("compare", "a.json", "b.json", "--format", format_)
-        written = nncf_tools("compare", "a.json", "b.json", "--format", format_, "-o", "out")
+        shown = in_process("compare", "a.json", "b.json", "--format", format_)
+        written = in_process("compare", "a.json", "b.json", "--format", format_, "-o", "out")
 
         assert shown.stdout.startswith(start)
         assert (pair / "out").read_text() == shown.stdout
         assert (written.stdout, written.stderr) == ("", "Written to out\n")
 
     @pytest.mark.parametrize(("name", "magic"), [("o.png", b"\x89PNG"), ("o.svg", b"<?xml"), ("o.pdf", b"%PDF")])
-    def test_plot(self, nncf_tools: Run, pair: pathlib.Path, name: str, magic: bytes) -> None:
+    def test_plot(self, in_process: Run, pair: pathlib.Path, name: str, magic: bytes) -> None:
         """--plot draws memory over time of both."""
-        result = nncf_tools("compare", "a.json", "b.json", "--plot", name)
+        result = in_process("compare", "a.json", "b.json", "--plot", name)
 
         assert (result.returncode, result.stderr) == (0, f"Drawn to {name}\n")
         assert (pair / name).read_bytes().startswith(magic)
 
-    def test_unit(self, nncf_tools: Run) -> None:
+    def test_unit(self, in_process: Run) -> None:
         """--unit is that of the peaks."""
-        assert "Peak RSS, GB" in nncf_tools("compare", "a.json", "b.json", "--unit", "gb").stdout
+        assert "Peak RSS, GB" in in_process("compare", "a.json", "b.json", "--unit", "gb").stdout
 
-    def test_marks_beside(self, nncf_tools: Run, pair: pathlib.Path) -> None:
+    def test_marks_beside(self, in_process: Run, pair: pathlib.Path) -> None:
         """Operations of a sidecar are those that are compared."""
         for name in ("a", "b"):
             (pair / f"{name}.marks.json").write_text('[{"name": "Beside", "start_s": 0, "end_s": 1}]')
 
-        assert "Beside" in nncf_tools("compare", "a.json", "b.json").stdout.splitlines()
+        assert "Beside" in in_process("compare", "a.json", "b.json").stdout.splitlines()
 
-    def test_folders(self, nncf_tools: Run, pair: pathlib.Path) -> None:
+    def test_folders(self, in_process: Run, pair: pathlib.Path) -> None:
         """A folder is the session in it."""
         for name in ("a", "b"):
             (pair / name).mkdir()
             (pair / f"{name}.json").rename(pair / name / "session.json")
-        result = nncf_tools("compare", "a", "b", "--format", "json")
+        result = in_process("compare", "a", "b", "--format", "json")
 
         assert json.loads(result.stdout)["comparisons"][0]["figures"]["peak_rss"]["percent"] == 10.0
 
@@ -120,17 +120,17 @@ class TestGates:
             ),
         ],
     )
-    def test_status(self, nncf_tools: Run, gates: list[str], status: int, lines: list[str]) -> None:
+    def test_status(self, in_process: Run, gates: list[str], status: int, lines: list[str]) -> None:
         """A failed gate is status 3; every gate is one line on standard error that says what was measured."""
-        result = nncf_tools("compare", "a.json", "b.json", *(word for gate in gates for word in ("--fail-if", gate)))
+        result = in_process("compare", "a.json", "b.json", *(word for gate in gates for word in ("--fail-if", gate)))
 
         assert (result.returncode, result.stderr.splitlines()) == (status, lines)
         assert result.stdout.startswith("COMPARISON")
 
-    def test_one_of_several(self, nncf_tools: Run, pair: pathlib.Path) -> None:
+    def test_one_of_several(self, in_process: Run, pair: pathlib.Path) -> None:
         """With several NEW, the line names the one that failed."""
         save(pair, "c.json", 999)
-        result = nncf_tools("compare", "a.json", "b.json", "c.json", "--fail-if", "peak_rss>+5%")
+        result = in_process("compare", "a.json", "b.json", "c.json", "--fail-if", "peak_rss>+5%")
 
         assert result.returncode == 3
         assert [line.split(": ")[:2] for line in result.stderr.splitlines()] == [
@@ -138,19 +138,19 @@ class TestGates:
             ["gate passed", "c.json"],
         ]
 
-    def test_inner_operation(self, nncf_tools: Run) -> None:
+    def test_inner_operation(self, in_process: Run) -> None:
         """--depth lets a gate name an operation inside of another one."""
         words = ("compare", "a.json", "b.json", "--fail-if", "duration@inner>1s")
 
-        assert nncf_tools(*words).returncode == 2
-        assert nncf_tools(*words, "--depth", "2").returncode == 0
+        assert in_process(*words).returncode == 2
+        assert in_process(*words, "--depth", "2").returncode == 0
 
-    def test_in_documents(self, nncf_tools: Run) -> None:
+    def test_in_documents(self, in_process: Run) -> None:
         """JSON and Markdown hold what came of the gates."""
         words = ("compare", "a.json", "b.json", "--fail-if", "peak_rss>+5%")
 
-        assert json.loads(nncf_tools(*words, "-f", "json").stdout)["comparisons"][0]["gates"][0]["passed"] is False
-        assert "**failed**" in nncf_tools(*words, "-f", "markdown").stdout
+        assert json.loads(in_process(*words, "-f", "json").stdout)["comparisons"][0]["gates"][0]["passed"] is False
+        assert "**failed**" in in_process(*words, "-f", "markdown").stdout
 
 
 @pytest.mark.usefixtures("groups")
@@ -163,9 +163,9 @@ class TestGroups:
         assert "5 runs: old-0.json, …, old-4.json" in result.stdout
         assert "0.008 *" in result.stdout
 
-    def test_hyperfine(self, nncf_tools: Run) -> None:
+    def test_hyperfine(self, in_process: Run) -> None:
         """Each group is one command with all its runs, named by its files when the commands are the same."""
-        result = nncf_tools("compare", "--base", "old-*.json", "--new", "new-*.json", "--format", "hyperfine")
+        result = in_process("compare", "--base", "old-*.json", "--new", "new-*.json", "--format", "hyperfine")
         found = json.loads(result.stdout)["results"]
 
         assert (result.returncode, result.stderr) == (0, "")
@@ -176,17 +176,17 @@ class TestGroups:
         assert [len(of["times"]) for of in found] == [5, 5]
         assert found[0]["memory_usage_byte"] == mib(1000, 1001, 1002, 1003, 1004)
 
-    def test_sidecars_are_no_sessions(self, nncf_tools: Run, groups: pathlib.Path) -> None:
+    def test_sidecars_are_no_sessions(self, in_process: Run, groups: pathlib.Path) -> None:
         """A pattern leaves out the sidecars that it matches, too."""
         (groups / "old-0.marks.json").write_text("[]")
 
-        assert "5 runs" in nncf_tools("compare", "--base", "old-*.json", "--new", "new-*.json").stdout
+        assert "5 runs" in in_process("compare", "--base", "old-*.json", "--new", "new-*.json").stdout
 
-    def test_a_name_with_brackets(self, nncf_tools: Run, groups: pathlib.Path) -> None:
+    def test_a_name_with_brackets(self, in_process: Run, groups: pathlib.Path) -> None:
         """A name that exists is itself, whatever it looks like as a pattern."""
         (groups / "old-0.json").rename(groups / "[x].json")
 
-        assert nncf_tools("compare", "--base", "[x].json", "--new", "new-*.json").returncode == 0
+        assert in_process("compare", "--base", "[x].json", "--new", "new-*.json").returncode == 0
 
     def test_medians_are_gated(self, nncf_tools: Run) -> None:
         """A gate on the change of groups says that it compares medians."""
@@ -198,19 +198,18 @@ class TestGroups:
 
 
 def recorded(nncf_tools: Run, name: str, touched_mib: int) -> None:
-    """Record a program that touches so much memory."""
+    """Record a program that touches so much memory, five times."""
     command = burner("touch", touched_mib, 0.1)
-    result = nncf_tools("monitor", "-q", "-i", "0.02", "-t", "rss", "-o", name, *command)
-    assert result.returncode == 0
+    words = ("-q", "-i", "0.02", "-t", "rss", "--repeat", 5)
+    assert nncf_tools("monitor", *words, "-o", f"{name}.json", *command).returncode == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks are the kernel's high-water marks")
 class TestRealGroups:
     def test_ten_per_cent(self, nncf_tools: Run) -> None:
         """Five real runs that hold 10 % more memory differ by more than the spread, and fail a gate of 5 %."""
-        for number in range(5):
-            recorded(nncf_tools, f"old-{number}.json", 100)
-            recorded(nncf_tools, f"new-{number}.json", 110)
+        recorded(nncf_tools, "old", 100)
+        recorded(nncf_tools, "new", 110)
         words = ("compare", "--base", "old-*.json", "--new", "new-*.json", "-f", "json", "--fail-if", "peak_rss>+5%")
         result = nncf_tools(*words)
         peak = json.loads(result.stdout)["comparisons"][0]["figures"]["peak_rss"]
@@ -221,9 +220,8 @@ class TestRealGroups:
 
     def test_no_difference(self, nncf_tools: Run) -> None:
         """Five real runs of the same and five more stay within a gate of 5 %: a median is a page or two apart."""
-        for number in range(5):
-            recorded(nncf_tools, f"old-{number}.json", 100)
-            recorded(nncf_tools, f"new-{number}.json", 100)
+        recorded(nncf_tools, "old", 100)
+        recorded(nncf_tools, "new", 100)
         words = ("compare", "--base", "old-*.json", "--new", "new-*.json", "-f", "json", "--fail-if", "peak_rss>+5%")
         result = nncf_tools(*words)
         peak = json.loads(result.stdout)["comparisons"][0]["figures"]["peak_rss"]
@@ -262,32 +260,32 @@ class TestBadInput:
         ],
     )
     def test_is_one_line(
-        self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], status: int, message: str
+        self, in_process: Run, tmp_path: pathlib.Path, words: list[str], status: int, message: str
     ) -> None:
         """What cannot be compared, read or written is one line that names it."""
         (tmp_path / "text").write_text("no session")
         (tmp_path / "old.png").write_text("precious")
         session({"rss": ()}).save(tmp_path / "empty.json")
         session({"pss": mib(1, 2)}).save(tmp_path / "pss.json")
-        result = nncf_tools("compare", *words)
+        result = in_process("compare", *words)
 
         assert result.returncode == status
         assert len(result.stderr.splitlines()) == 1
         assert message in result.stderr
         assert (tmp_path / "old.png").read_text() == "precious"
 
-    def test_force(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_force(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """--force replaces a file that exists."""
         (tmp_path / "out").write_text("old")
-        result = nncf_tools("compare", "a.json", "b.json", "-o", "out", "--force")
+        result = in_process("compare", "a.json", "b.json", "-o", "out", "--force")
 
         assert result.returncode == 0
         assert (tmp_path / "out").read_text().startswith("COMPARISON")
 
-    def test_one_sample(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_one_sample(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """A session with one sample is compared, drawn, and said to be one."""
         session({"rss": mib(100)}, duration_s=0.0).save(tmp_path / "one.json")
-        result = nncf_tools("compare", "a.json", "one.json", "--plot", "o.png")
+        result = in_process("compare", "a.json", "one.json", "--plot", "o.png")
 
         assert result.returncode == 0
         assert "! one.json has one sample" in result.stdout

@@ -36,18 +36,18 @@ class TestFiles:
 
     @pytest.mark.parametrize("words", [["--input_file", "data.csv", "--output_dir", "."], ["-i", "data.csv"]])
     @pytest.mark.usefixtures("data")
-    def test_spellings(self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str]) -> None:
+    def test_spellings(self, in_process: Run, tmp_path: pathlib.Path, words: list[str]) -> None:
         """Options may be spelled with underscores; without a folder, the files go beside the input."""
-        result = nncf_tools("viz-compression", *words)
+        result = in_process("viz-compression", *words)
 
         assert result.returncode == 0
         assert {path.name for path in tmp_path.iterdir()} == {"data.csv", "data.md", "data.png"}
 
     @pytest.mark.usefixtures("data")
-    def test_formats(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_formats(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """Every format that is asked for is written, and no other; a second run replaces them."""
         words = ["viz-compression", "-i", "data.csv", *(f"--format={kind}" for kind in ("svg", "pdf", "html"))]
-        results = [nncf_tools(*words) for _ in range(2)]
+        results = [in_process(*words) for _ in range(2)]
 
         assert [result.returncode for result in results] == [0, 0]
         assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".md", ".svg", ".pdf", ".html"}
@@ -63,9 +63,9 @@ class TestFiles:
 
 
 class TestOutput:
-    def test_json(self, nncf_tools: Run) -> None:
+    def test_json(self, in_process: Run) -> None:
         """--json prints every row by the input's columns, with what was computed."""
-        result = nncf_tools("viz-compression", "-i", MADE_UP, "-o", "out", "--json", "--recommend", "error<=5%")
+        result = in_process("viz-compression", "-i", MADE_UP, "-o", "out", "--json", "--recommend", "error<=5%")
         rows = json.loads(result.stdout)
 
         assert [round(one["average relative error"], 9) for one in rows] == [0, 0.01, 0.03, 0.05, 0.08, 0.14]
@@ -75,38 +75,38 @@ class TestOutput:
         assert rows[0]["lora rank"] is None
         assert rows[0]["compression time, min"] == "0"
 
-    def test_recommend(self, nncf_tools: Run) -> None:
+    def test_recommend(self, in_process: Run) -> None:
         """--recommend names the smallest model under the bound on standard output."""
-        result = nncf_tools("viz-compression", "-i", MADE_UP, "-o", "out", "--recommend", "error<=5%")
+        result = in_process("viz-compression", "-i", MADE_UP, "-o", "out", "--recommend", "error<=5%")
 
         assert result.stdout == (
             "Made-up-7b: the smallest with error ≤ 5% is int4 + scale estimation (80% int4): "
             "error 5.0%, 1.25 Gb, 6.4x smaller\n"
         )
 
-    def test_lenient(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_lenient(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """--lenient lets modes be missing and says which."""
         written(tmp_path / "a.csv", [row("fp32"), row("int8")])
-        strict = nncf_tools("viz-compression", "-i", "a.csv")
-        lenient = nncf_tools("viz-compression", "-i", "a.csv", "--lenient")
+        strict = in_process("viz-compression", "-i", "a.csv")
+        lenient = in_process("viz-compression", "-i", "a.csv", "--lenient")
 
         assert (strict.returncode, lenient.returncode) == (1, 0)
         assert "no row with int4, gptq; left out" in lenient.stderr
 
     @pytest.mark.usefixtures("data")
-    def test_several_files(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_several_files(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """Several files make one table with a column of models."""
-        result = nncf_tools("viz-compression", "-i", "data.csv", "-i", MADE_UP, "-o", "out")
+        result = in_process("viz-compression", "-i", "data.csv", "-i", MADE_UP, "-o", "out")
 
         assert result.returncode == 0
         table = (tmp_path / "out/data+made_up_compression.md").read_text()
         assert table.startswith("| model ")
         assert table.count("\n") == 12
 
-    def test_example(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_example(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """The example's own metrics, further columns and largest error work as its README shows."""
         words = ["--extra", "--max-error", "30%", "--recommend", "error<=10%", *OWN]
-        result = nncf_tools("viz-compression", "-i", EXAMPLE, "-o", "out", *words)
+        result = in_process("viz-compression", "-i", EXAMPLE, "-o", "out", *words)
 
         assert result.returncode == 0
         assert "the smallest with error ≤ 10% is int4 symmetric + lora correction" in result.stdout
@@ -128,11 +128,11 @@ class TestBadInput:
         )
         assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
 
-    def test_many_rows(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_many_rows(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """A table of 100,000 rows is refused with the limit."""
         text = written(tmp_path / "data.csv", many(9)).read_text()
         (tmp_path / "data.csv").write_text(text + "Made-up-7b,int4,1,0,,,1,10,0.5,4,1\n" * 100_000)
-        result = nncf_tools("viz-compression", "-i", "data.csv")
+        result = in_process("viz-compression", "-i", "data.csv")
 
         assert result.returncode == 1
         assert result.stderr == (
@@ -154,9 +154,9 @@ class TestBadInput:
         ],
     )
     @pytest.mark.usefixtures("data")
-    def test_options(self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
+    def test_options(self, in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
         """A wrong option is one line that names it, and nothing is written."""
-        result = nncf_tools("viz-compression", *words)
+        result = in_process("viz-compression", *words)
 
         assert result.returncode in {1, 2}
         assert message in result.stderr
@@ -165,9 +165,9 @@ class TestBadInput:
 
 
 @pytest.mark.parametrize("command", ["viz-compression", "from-lm-eval"])
-def test_help(nncf_tools: Run, command: str) -> None:
+def test_help(in_process: Run, command: str) -> None:
     """The help fits in 80 columns and shows examples."""
-    result = nncf_tools(command, "--help")
+    result = in_process(command, "--help")
 
     assert result.returncode == 0
     assert max(map(len, result.stdout.splitlines())) <= 80

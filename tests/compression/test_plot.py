@@ -75,11 +75,11 @@ class TestNames:
 
     def test_too_many_are_counted(self, tmp_path: pathlib.Path) -> None:
         """Of hundreds of points the best are named, without overlaps, and the others are counted."""
-        drawing = draw(compared(written(tmp_path / "a.csv", many(400))))
+        drawing = draw(compared(written(tmp_path / "a.csv", many(200))))
         names, points, frame = boxes(drawing)
 
         assert len(names) <= MOST_NAMED
-        assert len(names) + drawing.unnamed == 400
+        assert len(names) + drawing.unnamed == 200
         check(names, points, frame)
 
     def test_always_the_same(self) -> None:

@@ -72,9 +72,9 @@ def test_ends_without_a_beginning_are_left_out() -> None:
 
 
 def test_memory_stays_flat() -> None:
-    """After a hundred thousand operations no more than a few hundred are held."""
+    """After ten thousand operations no more than a few hundred are held."""
     operations = Noted()
-    for number in range(100_000):
+    for number in range(10_000):
         operations.take(begin(f"Step {number % 3}", number, 1))
         operations.take(end(number + 0.5, 1))
 

@@ -23,9 +23,7 @@ SPARSE = {
     "an operation without end": session(marks=[Mark(name="Export", start_s=0.2)]),
     "an operation before the first sample": session({"rss": []}, marks=[Mark(name="Export", start_s=0)]),
     "very many operations": session(
-        marks=[
-            Mark(name=f"{place % 50}", start_s=place / 10_000, end_s=(place + 1) / 10_000) for place in range(10_000)
-        ]
+        marks=[Mark(name=f"{place % 50}", start_s=place / 2_000, end_s=(place + 1) / 2_000) for place in range(2_000)]
     ),
 }
 

@@ -40,10 +40,16 @@ def test_format_of_the_ending(tmp_path: pathlib.Path, name: str, magic: bytes) -
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the texts in the picture of a session as it is by default."""
+    return words(session(), tmp_path_factory.mktemp("usual"))
+
+
 @pytest.mark.parametrize("expected", ["work --fast", "Memory (MiB)", "Time (s)", "RSS peak 300.0 MiB at 0.500 s"])
-def test_says_what_it_shows(tmp_path: pathlib.Path, expected: str) -> None:
+def test_says_what_it_shows(usual: list[str], expected: str) -> None:
     """The picture names the command, its axes with their units, and the peak with its time."""
-    assert expected in words(session(), tmp_path)
+    assert expected in usual
 
 
 @pytest.mark.parametrize(("metrics", "legends"), [(("rss",), 0), (("rss", "system"), 1)])

@@ -1,0 +1,30 @@
+"""Run the command line without a process of its own, where a test is about what comes after the start."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from nncftools.cli import app
+from tests.conftest import Run
+
+
+@pytest.fixture
+def in_process(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run nncf-tools as ``nncf_tools`` does, in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # set by commands; this takes it back after the test
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        arguments = [app.PROGRAM, *map(str, words)]
+        monkeypatch.setattr(sys, "argv", arguments)
+        capsys.readouterr()
+        status = app.run()
+        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
+
+    return run
