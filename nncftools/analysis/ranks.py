@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from array import array
-from itertools import accumulate
 from math import isnan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import numpy as np
 
 from nncftools.analysis.clocks import starts
 from nncftools.analysis.hints import of_recording
-from nncftools.analysis.series import drawn
+from nncftools.analysis.series import GAP, SELDOM, drawn
 from nncftools.analysis.summary import cpu_s, largest_rank
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import COUNTERS, MEMORY_METRICS, METRICS
 from nncftools.session.merging import kept_rows
 from nncftools.session.model import Exit, Host, Mark, Peak, Process, RankRun, SamplerFacts, Session, Start
-from nncftools.session.peaks import HIGH_WATER_MARK, SAMPLED
+from nncftools.session.peaks import HIGH_WATER_MARK, SAMPLED, largest_sum
 from nncftools.session.phases import ends, in_order
 from nncftools.session.samples import TIME, Samples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,12 +31,10 @@ if TYPE_CHECKING:
     Parts = Sequence[tuple[float, Session]]
     """Recordings, and when they began."""
 
+_Number = TypeVar("_Number", int, float, int | float)
 _MOST_ROWS = 1_000_000
 _POINTS = 2000
 _NAMED = 10
-_SELDOM = 0.6
-_GAP = 2.5
-"""In intervals, as in ``series``: after that long without a sample, nothing is known."""
 _OF_MACHINES = {"system"}
 """One figure of a machine, whichever rank recorded it."""
 _SHARED = {"cgroup"}
@@ -148,11 +145,12 @@ def _samples(parts: Parts) -> Samples:
         for name in _OF_MACHINES - set(common)
         if all(any(name in session.samples for _, session in machine) for machine in machines)
     ]
+    sums = {name: _sum(parts, name, moments) for name in metrics if name in MEMORY_METRICS}
     if len(moments) > _MOST_ROWS:
-        gauges = [_column(_sum(parts, name, moments)) for name in metrics if name in MEMORY_METRICS]
-        moments = moments[kept_rows(gauges, len(moments), _MOST_ROWS)]
-    columns = {name: _column(_sum(parts, name, moments)) for name in metrics}
-    return Samples({TIME: _column(moments), **columns})
+        kept = kept_rows([_column(values) for values in sums.values()], len(moments), _MOST_ROWS)
+        moments, sums = moments[kept], {name: values[kept] for name, values in sums.items()}
+    sums |= {name: _sum(parts, name, moments) for name in metrics if name not in sums}
+    return Samples({TIME: _column(moments), **{name: _column(values) for name, values in sums.items()}})
 
 
 def _column(values: Column) -> array[float]:
@@ -225,9 +223,9 @@ def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, 
 
 def _longest_s(session: Session, known: NDArray[np.bool_]) -> float:
     """Return for how long a sample says what is held."""
-    if known.sum() < len(known) * _SELDOM:  # a figure with an interval of its own, as PSS
+    if known.sum() < len(known) * SELDOM:  # a figure with an interval of its own, as PSS
         return np.inf
-    return _GAP * (session.sampler.spacing_s or np.inf)
+    return GAP * (session.sampler.spacing_s or np.inf)
 
 
 def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
@@ -250,13 +248,13 @@ def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
 
 def _together(name: str, runs: Sequence[RankRun]) -> int | None:
     """Return the largest sum of what ranks that ran at the same time can have held; None when unknown of one."""
-    changes: list[tuple[float, int]] = []
+    held: list[tuple[float, float, int]] = []
     for run in runs:
         peak = run.peaks.get(name)
         if peak is None or peak.high is None or run.finished is False:
             return None
-        changes += [(run.start_s, peak.high), (run.start_s + run.duration_s, -peak.high)]
-    return max(accumulate(by for _, by in sorted(changes, key=lambda change: (change[0], -change[1]))))
+        held.append((run.start_s, run.start_s + run.duration_s, peak.high))
+    return largest_sum(held)
 
 
 def _all_finished(every: Iterable[bool | None]) -> bool | None:
@@ -276,48 +274,44 @@ def _host(parts: Parts) -> Host:
     hosts = [machine[0][1].host for machine in _machines(parts)]
     if len(hosts) == 1:
         return hosts[0]
-    cpus = [host.cpus for host in hosts if host.cpus is not None]
-    memory = [host.memory for host in hosts if host.memory is not None]
     return Host(
         name=f"{len(hosts)} machines",
-        cpus=sum(cpus) if len(cpus) == len(hosts) else None,
-        memory=sum(memory) if len(memory) == len(hosts) else None,
+        cpus=_total([host.cpus for host in hosts]),
+        memory=_total([host.memory for host in hosts]),
     )
 
 
 def _sampler(every: Sequence[SamplerFacts]) -> SamplerFacts:
     """Return costs and samples of all, and the worst of their punctuality; what is unknown of one is unknown."""
-
-    def of(name: str, amount: Callable[[list[float]], float]) -> float | None:
-        values = [getattr(facts, name) for facts in every]
-        return None if None in values else amount(values)
-
-    def whole(name: str) -> int | None:
-        total = of(name, sum)
-        return None if total is None else int(total)
-
     return SamplerFacts(
-        cpu_s=of("cpu_s", sum),
-        peak_rss=whole("peak_rss"),
-        interval_s=of("interval_s", max),
-        achieved_interval_s=of("achieved_interval_s", max),
-        taken=whole("taken"),
+        cpu_s=_total([facts.cpu_s for facts in every]),
+        peak_rss=_total([facts.peak_rss for facts in every]),
+        interval_s=_longest([facts.interval_s for facts in every]),
+        achieved_interval_s=_longest([facts.achieved_interval_s for facts in every]),
+        taken=_total([facts.taken for facts in every]),
         merged_s=max((facts.merged_s for facts in every if facts.merged_s is not None), default=None),
-        missed=whole("missed"),
-        longest_gap_s=of("longest_gap_s", max),
+        missed=_total([facts.missed for facts in every]),
+        longest_gap_s=_longest([facts.longest_gap_s for facts in every]),
         source=" and ".join(sorted({facts.source for facts in every})),
     )
 
 
+def _total(values: Sequence[_Number | None]) -> _Number | None:
+    """Return the sum, None when one is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known[1:], start=known[0]) if known and len(known) == len(values) else None
+
+
+def _longest(values: Sequence[float | None]) -> float | None:
+    """Return the largest, None when one is unknown."""
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
+
+
 def _totals(sessions: Iterable[Session]) -> dict[str, int | float | None]:
     every = [session.totals for session in sessions]
-    found: dict[str, int | float | None] = {}
-    for name in every[0]:
-        if all(name in totals for totals in every):
-            values = [totals[name] for totals in every]
-            known = [value for value in values if value is not None]
-            found[name] = sum(known) if len(known) == len(values) else None
-    return found
+    common = [name for name in every[0] if all(name in totals for totals in every)]
+    return {name: _total([totals[name] for totals in every]) for name in common}
 
 
 def _processes(parts: Parts) -> Iterator[Process]:

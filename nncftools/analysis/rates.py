@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nncftools.analysis.series import GAP
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     Rates = tuple[NDArray[np.float64], NDArray[np.float64]]
-
-_GAP = 2.5
-"""As in ``series``: in intervals."""
 
 
 def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: float | None = None) -> Rates:
@@ -31,7 +30,7 @@ def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: flo
     moments = time[bounds]
     rate = np.diff(total[bounds]) / np.diff(moments)
     if interval_s:
-        gaps = np.flatnonzero(np.diff(time) > _GAP * max(interval_s, window_s))
+        gaps = np.flatnonzero(np.diff(time) > GAP * max(interval_s, window_s))
         rate[np.searchsorted(bounds, gaps, side="right") - 1] = np.nan
     return moments, rate
 

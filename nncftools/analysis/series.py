@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
     Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
-_SELDOM = 0.6
-_GAP = 2.5
+SELDOM = 0.6
+"""The share of samples: a figure that fewer hold has an interval of its own, as PSS."""
+GAP = 2.5
 """In intervals: a distance of two samples from which on nothing is known in between."""
 
 
@@ -25,10 +26,10 @@ def drawn(time_s: ArrayLike, values: ArrayLike, interval_s: float | None, points
     """
     time, value = np.asarray(time_s, dtype=np.float64), np.asarray(values, dtype=np.float64)
     known = ~np.isnan(value)
-    if known.sum() < len(known) * _SELDOM:
+    if known.sum() < len(known) * SELDOM:
         time, value = time[known], value[known]
     elif interval_s:
-        after = np.flatnonzero(np.diff(time) > _GAP * interval_s) + 1
+        after = np.flatnonzero(np.diff(time) > GAP * interval_s) + 1
         if len(after):
             time, value = np.insert(time, after, time[after]), np.insert(value, after, np.nan)
     return decimated(time, value, points)

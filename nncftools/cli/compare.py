@@ -44,7 +44,6 @@ The exit status is 3 when a gate failed."""
 GATE_FAILED = 3
 HYPERFINE = "hyperfine"
 FORMATS = ("text", "markdown", "json", HYPERFINE)
-_PICTURES = (".png", ".svg", ".pdf")
 _MOST_CURVES = 14
 _MOST_RUNS = 100
 """In a group; the exact rank test of more would take seconds a figure."""
@@ -107,7 +106,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     limits = [gates.parsed(text) for text in fail_if or []]
     groups = _groups(sessions or [], base, new)
     output = None if output is None else destination.replaceable("--output", output, force=force)
-    plot = None if plot is None else _checked_picture(plot, force=force)
+    plot = None if plot is None else destination.picture("--plot", plot, force=force)
     if plot is not None and len(groups) > _MOST_CURVES:
         raise UsageError(
             f"option --plot: {len(groups)} sessions; at most {_MOST_CURVES} can be told apart in a picture"
@@ -173,11 +172,11 @@ def _matched(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:
 
 
 def _check_once(groups: Sequence[Sequence[pathlib.Path]]) -> None:
-    seen: set[pathlib.Path] = set()
-    for path in (path for group in groups for path in group):
-        if path.resolve() in seen:
-            raise UsageError(f"{str(path)!r} is given twice; a run can only be compared with another one")
-        seen.add(path.resolve())
+    from nncftools.cli import destination
+
+    twice = destination.given_twice(path for group in groups for path in group)
+    if twice is not None:
+        raise UsageError(f"{str(twice)!r} is given twice; a run can only be compared with another one")
 
 
 def _loaded(
@@ -221,7 +220,7 @@ def _check_no_job(group: Sequence[pathlib.Path], ranks: Collection[object]) -> N
 
 
 def _put(content: RenderableType, output: pathlib.Path | None) -> None:
-    from nncftools.cli import screen
+    from nncftools.cli import destination, screen
 
     if output is None:
         screen.put(content)
@@ -232,7 +231,7 @@ def _put(content: RenderableType, output: pathlib.Path | None) -> None:
         with replacing(output) as beside:
             beside.write_text(screen.plain(content), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise _cannot_write("--output", output, error) from error
+        raise destination.cannot_write("--output", output, error) from error
     screen.tell(f"Written to {printable(str(output))}\n")
 
 
@@ -268,7 +267,7 @@ def _hyperfine(runs: Sequence[Sequence[Run]], timings: Sequence[Sequence[Timing]
 def _draw(
     runs: Sequence[Sequence[Run]], curves: Sequence[Sequence[Curve]], unit: MemoryUnit, picture: pathlib.Path
 ) -> None:
-    from nncftools.cli import screen
+    from nncftools.cli import destination, screen
     from nncftools.render import overlay
     from nncftools.render.comparison_cells import runs_text
 
@@ -279,20 +278,8 @@ def _draw(
     try:
         overlay.draw(list(zip(names, curves, strict=True)), metric, unit, picture)
     except OSError as error:
-        raise _cannot_write("--plot", picture, error) from error
+        raise destination.cannot_write("--plot", picture, error) from error
     screen.tell(f"Drawn to {printable(str(picture))}\n")
-
-
-def _checked_picture(path: pathlib.Path, *, force: bool) -> pathlib.Path:
-    from nncftools.cli import destination
-
-    if path.suffix.lower() not in _PICTURES:
-        raise UsageError(f"option --plot: {str(path)!r} does not end in one of {', '.join(_PICTURES)}")
-    return destination.replaceable("--plot", path, force=force)
-
-
-def _cannot_write(option: str, path: pathlib.Path, error: OSError) -> NncfToolsError:
-    return NncfToolsError(f"option {option}: cannot write {str(path)!r}: {error.strerror or error}")
 
 
 def _verdict_text(verdict: Verdict, of: Comparison | None) -> str:

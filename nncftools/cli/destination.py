@@ -17,13 +17,14 @@ from nncftools.session import rank
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 SESSION = "session.json"
 JOURNAL_ENDING = ".journal.jsonl"
 PANELS_ENDING = ".png"
 LATEST = "latest"
 _LONGEST_NAME = 60
+_PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,28 @@ def replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path
     if exists and not force:
         raise UsageError(f"option {option}: {str(path)!r} exists; choose another name or give --force")
     return path
+
+
+def picture(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
+    """Return the file that a picture is drawn to. Raises UsageError as ``replaceable``, and for another format."""
+    if path.suffix.lower() not in _PICTURES:
+        raise UsageError(f"option {option}: {str(path)!r} does not end in one of {', '.join(_PICTURES)}")
+    return replaceable(option, path, force=force)
+
+
+def cannot_write(option: str, path: pathlib.Path, error: OSError) -> NncfToolsError:
+    """Return what to raise when a file that an option names could not be written after all."""
+    return NncfToolsError(f"option {option}: cannot write {str(path)!r}: {error.strerror or error}")
+
+
+def given_twice(paths: Iterable[pathlib.Path]) -> pathlib.Path | None:
+    """Return the first path of a file that came before, however it is written; None when there is none."""
+    seen: set[pathlib.Path] = set()
+    for path in paths:
+        if path.resolve() in seen:
+            return path
+        seen.add(path.resolve())
+    return None
 
 
 def newest_session(log_dir: pathlib.Path) -> pathlib.Path:

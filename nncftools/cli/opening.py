@@ -28,10 +28,9 @@ def opened_together(
     Of several, sidecars that a pattern has matched with them are left out. Raises NncfToolsError.
     """
     parts = [path for path in paths if not path.name.endswith(SIDECARS)] or paths
-    files = [path.resolve() for path in parts]
-    for path, file in zip(parts, files, strict=True):
-        if files.count(file) > 1:
-            raise UsageError(f"argument SESSION: {str(path)!r} is given twice; a recording counts once")
+    twice = destination.given_twice(parts)
+    if twice is not None:
+        raise UsageError(f"argument SESSION: {str(twice)!r} is given twice; a recording counts once")
     if len(parts) <= 1:
         return opened(parts[0] if parts else None, log_dir, sidecars, forced)
     from nncftools.analysis import ranks

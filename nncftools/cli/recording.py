@@ -69,7 +69,8 @@ def record(  # noqa: PLR0913 — what to record, where to leave it and how to sh
     session, status = _session(plan, begin, place, marking, scene)
     try:
         _save(session, place)
-        if not quiet and _rank_beside_others(session) is None:
+        rank = _rank_beside_others(session)
+        if not quiet and rank is None:
             from nncftools.render import text
 
             screen.tell(text.report(session, view))
@@ -78,9 +79,8 @@ def record(  # noqa: PLR0913 — what to record, where to leave it and how to sh
         error.exit_code = status or error.exit_code
         raise
     if not quiet:
-        where = printable(str(place.folder or place.session))
-        rank = _rank_beside_others(session)
-        screen.tell(f"\nWritten to {where}\n" if rank is None else f"{_in_short(rank, session, view)}: {where}\n")
+        said = "\nWritten to " if rank is None else f"{_in_short(rank, session, view)}: "
+        screen.tell(f"{said}{printable(str(place.folder or place.session))}\n")
     return status
 
 

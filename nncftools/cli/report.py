@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nncftools.cli import options
-from nncftools.errors import NncfToolsError, UsageError
+from nncftools.errors import UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.metrics import MEMORY_METRICS
 from nncftools.render import formats
@@ -115,7 +115,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     if output is not None and not output.is_dir():
         output = destination.replaceable("--output", output, force=force)
     pictures = {
-        option: _checked_picture(option, picture, force=force)
+        option: destination.picture(option, picture, force=force)
         for option, picture in (("--plot", plot), ("--panels", panels))
         if picture is not None
     }
@@ -161,11 +161,11 @@ def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
         with replacing(destination.replaceable("--output", output, force=force)) as beside:
             beside.write_bytes(gzip.compress(data, mtime=0) if output.suffix == ".gz" else data)
     except OSError as error:
-        raise NncfToolsError(f"option --output: cannot write {str(output)!r}: {error.strerror or error}") from error
+        raise destination.cannot_write("--output", output, error) from error
 
 
 def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> None:
-    from nncftools.cli import lean, screen
+    from nncftools.cli import destination, lean, screen
     from nncftools.render.view import printable
 
     lean.matplotlib_without_manual()
@@ -179,14 +179,5 @@ def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> N
 
             panels.draw(session, view, picture)
     except OSError as error:
-        raise NncfToolsError(f"option {option}: cannot write {str(picture)!r}: {error.strerror or error}") from error
+        raise destination.cannot_write(option, picture, error) from error
     screen.tell(f"\nDrawn to {printable(str(picture))}\n")
-
-
-def _checked_picture(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
-    from nncftools.cli import destination
-
-    formats = (".png", ".svg", ".pdf")
-    if path.suffix.lower() not in formats:
-        raise UsageError(f"option {option}: {str(path)!r} does not end in one of {', '.join(formats)}")
-    return destination.replaceable(option, path, force=force)

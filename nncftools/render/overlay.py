@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
-FORMATS = (".png", ".svg", ".pdf")
 _TITLE = 90
 _FEW = 40
 """Points up to this number are drawn as such, too."""

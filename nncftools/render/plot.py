@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from nncftools.session.model import RankRun, Session
 
-FORMATS = (".png", ".svg", ".pdf")
 _TITLE = 180
 _TITLE_LINE = 95
 _FEW = 40

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+from math import inf
 from typing import TYPE_CHECKING
 
 from nncftools.metrics import MEMORY_METRICS
@@ -9,7 +11,7 @@ from nncftools.session.model import Peak
 from nncftools.session.samples import known
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from nncftools.session.model import Process
     from nncftools.session.samples import Samples
@@ -70,19 +72,22 @@ def mark_of_tree(process: Process, floor: int) -> int:
 def _together(processes: Sequence[Process]) -> int | None:
     """Return the largest sum of what processes that lived at the same time can have held; None when unknown."""
     by_id = {process.id: process for process in processes}
-    changes: list[tuple[float, int]] = []
+    held: list[tuple[float, float, int]] = []
     for process in processes:
         most = _most(process, by_id)
         if most is None or process.start_s is None:
             return None
-        changes.append((process.start_s, most))
-        if process.end_s is not None:
-            changes.append((process.end_s, -most))
-    held = highest = 0
-    for _, change in sorted(changes, key=lambda change: (change[0], -change[1])):
-        held += change
-        highest = max(highest, held)
-    return highest or None
+        held.append((process.start_s, inf if process.end_s is None else process.end_s, most))
+    return largest_sum(held) or None
+
+
+def largest_sum(held: Iterable[tuple[float, float, int]]) -> int:
+    """Return the largest sum of what overlaps, each given as its begin, its end and its size; 0 for nothing.
+
+    What ends when another begins overlaps with it.
+    """
+    changes = [change for begin, end, size in held for change in ((begin, -size), (end, size))]
+    return max(accumulate((-size for _, size in sorted(changes)), initial=0))
 
 
 def _most(process: Process, by_id: Mapping[int, Process]) -> int | None:

@@ -199,19 +199,16 @@ class _Column:
 
     def held(self, at_s: float) -> float | None:
         """Return the value at a moment: that of a sample taken for it, else of the last one before, or of the first."""
-        if not self.times:
-            return None
-        after = bisect_right(self.times, at_s)
-        if 0 < after < len(self.times) and self._follows_at_once(at_s, after):
-            after += 1
-        return self.values[max(0, after - 1)]
+        return self.values[max(0, self._after(at_s) - 1)] if self.times else None
 
     def largest(self, start_s: float, end_s: float) -> float | None:
         """Return the largest value between two moments, that of a sample taken for the latter included."""
-        after = bisect_right(self.times, end_s)
-        if 0 < after < len(self.times) and self._follows_at_once(end_s, after):
-            after += 1
-        return max(self.values[bisect_left(self.times, start_s) : after], default=None)
+        return max(self.values[bisect_left(self.times, start_s) : self._after(end_s)], default=None)
+
+    def _after(self, at_s: float) -> int:
+        """Return the place after the last sample up to a moment, one that was taken for it included."""
+        after = bisect_right(self.times, at_s)
+        return after + (0 < after < len(self.times) and self._follows_at_once(at_s, after))
 
     def is_taken_for(self, at_s: float, sample_s: float) -> bool:
         """Return whether the sample at ``sample_s`` was taken because of a mark at ``at_s``."""
