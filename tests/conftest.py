@@ -6,10 +6,16 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from tests import surroundings
+
+surroundings.settle()
+pytest.register_assert_rewrite("tests.waiting")
 
 BURNERS = pathlib.Path(__file__).parent / "burners"
 HANGING_S = 120
@@ -25,6 +31,13 @@ def command_line(*words: object) -> list[str]:
 def burner(name: str, *words: object) -> list[str]:
     """Return the argument list that runs a burner without the site packages, so that it stays small."""
     return [sys.executable, "-S", "-E", str(BURNERS / f"{name}.py"), *map(str, words)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line for each reason which tests were left out."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
+    for reason, times in reasons.items():
+        terminalreporter.write_line(f"left out: {times} test{'s' * (times > 1)}: {reason}")
 
 
 @pytest.fixture

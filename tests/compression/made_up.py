@@ -14,7 +14,6 @@ from nncftools.compression.results import Comparison, comparisons
 DATA = pathlib.Path(__file__).parents[1] / "data"
 MADE_UP = DATA / "made_up_compression.csv"
 EXPECTED = DATA / "made_up_compression.expected.csv"
-SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data"
 HEADER = [
     "model, made up",
     "mode",

@@ -14,9 +14,7 @@ from nncftools.compression.legend import DOMINATED
 from nncftools.compression.plot import MOST_NAMED, Drawing, draw, rendered
 from nncftools.compression.recommend import bound_of
 from nncftools.compression.results import Comparison
-from tests.compression.made_up import HEADER, MADE_UP, SHARED, changed, compared, four, many, row, written
-
-PHI3 = SHARED / "phi3_asym.csv"
+from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, many, row, written
 
 
 def boxes(drawing: Drawing) -> tuple[list[Box], list[tuple[float, float]], Box]:
@@ -56,10 +54,9 @@ class TestNames:
         assert (len(names), drawing.unnamed) == (count, 0)
         check(names, points, frame)
 
-    @pytest.mark.skipif(not PHI3.exists(), reason="the published Phi-3 results (../shared/data) are not here")
-    def test_phi3(self) -> None:
+    def test_phi3(self, phi3: pathlib.Path) -> None:
         """The same for the published results of Phi-3."""
-        names, points, frame = boxes(draw(compared(PHI3), bound_of("error<=5%")))
+        names, points, frame = boxes(draw(compared(phi3), bound_of("error<=5%")))
 
         assert len(names) == 10
         check(names, points, frame)

@@ -11,10 +11,7 @@ from nncftools.compression.columns import LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, 
 from nncftools.compression.groups import Group, group_of
 from nncftools.compression.results import differing, pareto
 from nncftools.errors import NncfToolsError
-from tests.compression.made_up import HEADER, MADE_UP, SHARED, changed, compared, four, written
-
-PHI3 = SHARED / "phi3_asym.csv"
-needs_phi3 = pytest.mark.skipif(not PHI3.exists(), reason="the published Phi-3 results (../shared/data) are not here")
+from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, written
 
 
 class TestFigures:
@@ -40,11 +37,10 @@ class TestFigures:
 
         assert [round(result.error, 9) for result in comparison.results] == [0, 0.1, 0.2, 0.3]
 
-    @needs_phi3
-    def test_formula_is_the_published_one(self) -> None:
+    def test_formula_is_the_published_one(self, phi3: pathlib.Path) -> None:
         """With the baseline rounded as it was for the published column, that column comes out, signs included."""
         rounded = {WIKITEXT.column: 9.48, LAMBADA_ACCURACY.column: 0.6548, LAMBADA_PERPLEXITY.column: 5.09}
-        with PHI3.open(encoding="utf-8", newline="") as file:
+        with phi3.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["mode"] != "fp32"]
         for row in rows:
             errors = [
@@ -53,10 +49,9 @@ class TestFigures:
 
             assert sum(errors) / 4 == pytest.approx(float(row["average relative error"]), abs=1e-12)
 
-    @needs_phi3
-    def test_published_columns_do_not_differ_much(self) -> None:
+    def test_published_columns_do_not_differ_much(self, phi3: pathlib.Path) -> None:
         """The published error and rate agree with the computed ones to a thousandth."""
-        assert differing(compared(PHI3)[0]) == []
+        assert differing(compared(phi3)[0]) == []
 
     def test_stored_figure_that_is_wrong(self, tmp_path: pathlib.Path) -> None:
         """A computed column of the file that says something else is noticed."""

@@ -7,7 +7,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from nncftools.compression.table import cells, error_text, escaped, markdown, percent
-from tests.compression.made_up import EXPECTED, HEADER, MADE_UP, SHARED, changed, compared, four, written
+from tests.compression.made_up import EXPECTED, HEADER, MADE_UP, changed, compared, four, written
 
 HOSTILE = [
     "a | b",
@@ -58,12 +58,11 @@ def test_table_of_made_up_results() -> None:
     assert parsed(markdown(*cells(compared(MADE_UP)))) == expected(EXPECTED)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the published Phi-3 results (../shared/data) are not here")
-def test_table_of_published_results() -> None:
+def test_table_of_published_results(phi3: pathlib.Path) -> None:
     """The published table of Phi-3 comes out of the published figures, cell by cell."""
-    table = markdown(*cells(compared(SHARED / "phi3_asym.csv")))
+    table = markdown(*cells(compared(phi3)))
 
-    assert parsed(table) == expected(SHARED / "phi3_asym.expected.csv")
+    assert parsed(table) == expected(phi3.with_suffix(".expected.csv"))
 
 
 def test_columns_are_aligned() -> None:

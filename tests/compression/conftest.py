@@ -1,0 +1,18 @@
+"""Published results that lie beside the project, not in it."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+PUBLISHED = pathlib.Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.fixture
+def phi3() -> pathlib.Path:
+    """Return the published results of Phi-3; what must come out of them lies beside."""
+    path = PUBLISHED / "phi3_asym.csv"
+    if not path.exists():
+        pytest.skip("the published Phi-3 results (../shared/data) are not beside this checkout")
+    return path
