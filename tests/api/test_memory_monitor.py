@@ -1,34 +1,39 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Sequence
 
 import pytest
 
 from nncftools import MemoryMonitor, MemoryType, MemoryUnit, Session, memory_monitor_context
+from nncftools.api import memory_monitor
+from nncftools.api.recorder import Recorder
 from nncftools.errors import NncfToolsError
+from tests.api.sampled import begin_to_read, wait_for_sample, wait_for_samples
 from tests.conftest import HANGING_S
+from tests.waiting import until
 
 MIB = 2**20
 TOUCH = "held = bytearray(100 << 20); held[::4096] = b'x' * len(held[::4096])"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
 
 
-def program(text: str, folder: pathlib.Path, *words: object) -> subprocess.CompletedProcess[str]:
+def program(text: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """Run a program that uses the API."""
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
-    command = [sys.executable, "-c", text, *map(str, words)]
+    command = [sys.executable, "-c", text]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=HANGING_S
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=HANGING_S
     )
 
 
-def samplers_of(pid: int) -> list[str]:
-    """Return the samplers that still record a process."""
+def samplers_of(pid: int) -> list[int]:
+    """Return the samplers that record a process."""
     found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -38,44 +43,79 @@ def samplers_of(pid: int) -> list[str]:
         if len(words) > 3 and words[-4].endswith(b"sampler/__main__.py"):
             journal = pathlib.Path(os.fsdecode(words[-3]))
             if journal.exists() and f'"pid":{pid},' in journal.read_text():
-                found.append(folder.name)
+                found.append(int(folder.name))
     return found
+
+
+def has_ended(pid: int) -> bool:
+    """Say whether a process has ended; one that nobody has waited for yet has."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.fixture
+def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
+    """Return the recorders that ``memory_monitor_context`` makes."""
+    made: list[Recorder] = []
+
+    def make(types: Sequence[str], interval_s: float, *, children: bool = True) -> Recorder:
+        made.append(Recorder(types, interval_s, children=children))
+        return made[-1]
+
+    monkeypatch.setattr(memory_monitor, "Recorder", make)
+    return made
 
 
 class TestData:
     def test_allocation_from_zero(self, tmp_path: pathlib.Path) -> None:
         """100 MiB that are touched show as 100 MiB above the baseline, within 1 %."""
         text = f"""
-import sys, time
 from nncftools import MemoryMonitor
+from tests.api.sampled import begin_to_read, wait_for_sample
+begin_to_read()
 monitor = MemoryMonitor(interval=0.02).start()
 {TOUCH}
-time.sleep(0.3)
+wait_for_sample(monitor)
 monitor.stop()
 print(max(monitor.get_data(memory_from_zero=True)[1]))
 """
         assert float(program(text, tmp_path).stdout) == pytest.approx(100, rel=0.01)
 
     def test_no_gap_while_the_interpreter_is_held(self, tmp_path: pathlib.Path) -> None:
-        """A native call that holds the GIL for 2 s holds up no sample; at most 2 intervals lie between any two."""
+        """A native call that holds the GIL holds up no sample: 2 intervals at most lie between two, and missed ones."""
         text = """
-import ctypes
+import ctypes, sys
 from nncftools import MemoryMonitor
-monitor = MemoryMonitor(interval=0.1).start()
-ctypes.PyDLL(None).usleep(2_000_000)
+monitor = MemoryMonitor(interval=0.02).start()
+print("held", flush=True)
+ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), 1)
 monitor.stop()
 times, _ = monitor.get_data()
-print(len(times), max(b - a for a, b in zip(times, times[1:])))
+print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.sampler.missed)
 """
-        number, gap_s = program(text, tmp_path).stdout.split()
+        words = [sys.executable, "-c", text]
+        environment = {**ENVIRONMENT, "TMPDIR": str(tmp_path)}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(words, env=environment, stdin=pipe, stdout=pipe, text=True) as held:
+            assert held.stdin is not None
+            assert held.stdout is not None
+            assert held.stdout.readline() == "held\n"
+            (journal,) = tmp_path.glob("nncf-tools-*/*.jsonl")
+            before = len(Session.load(journal).samples)
+            until(lambda: len(Session.load(journal).samples) >= before + 20, "20 samples")
+            held.stdin.write("x")
+            held.stdin.close()
+            number, gap_s, missed = held.stdout.read().split()
 
-        assert int(number) >= 19
-        assert float(gap_s) <= 0.2
+        assert int(number) >= before + 20
+        assert float(gap_s) <= 0.02 * (2 + int(missed))
 
     def test_unit_and_baseline(self) -> None:
         """Values are in the unit asked for; from zero, the first is 0; times rise from the start."""
         with MemoryMonitor(interval=0.01, memory_unit=MemoryUnit.KiB) as monitor:
-            time.sleep(0.05)
+            wait_for_sample(monitor)
         times, values = monitor.get_data()
         _, from_zero = monitor.get_data(memory_from_zero=True)
 
@@ -90,48 +130,67 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])))
         before = monitor.get_data()
         monitor.start()
         at_once = monitor.get_data()
-        time.sleep(0.1)
+        wait_for_sample(monitor)
         later = monitor.get_data()
         monitor.stop()
 
         assert before == ([], [])
         assert 1 <= len(at_once[0]) < len(later[0]) <= len(monitor.get_data()[0])
 
-    def test_children(self, tmp_path: pathlib.Path) -> None:
+    def test_children(self) -> None:
         """Descendants count, unless they are not wanted."""
-        child = [sys.executable, "-S", "-c", f"{TOUCH}; import time; time.sleep(0.5)"]
+        begin_to_read()
+        figure = "open('/proc/self/status').read().partition('VmRSS:')[2].split()[0]"
+        text = f"{TOUCH}; print({figure}, flush=True); input()"
+        pipe = subprocess.PIPE
         with (
-            MemoryMonitor(interval=0.02) as family,
             MemoryMonitor(interval=0.02, include_child_processes=False) as alone,
+            MemoryMonitor(interval=0.02) as family,
+            subprocess.Popen([sys.executable, "-S", "-c", text], stdin=pipe, stdout=pipe, text=True) as child,
         ):
-            subprocess.run(child, cwd=tmp_path, check=True)
+            assert child.stdout is not None
+            held_mib = int(child.stdout.readline()) / 1024
+            wait_for_sample(family, alone)
+            child.communicate("\n")
 
-        assert max(family.get_data(memory_from_zero=True)[1]) > 95
+        assert held_mib > 100
+        assert max(family.get_data(memory_from_zero=True)[1]) > held_mib - 1
         assert max(alone.get_data(memory_from_zero=True)[1]) < 20
 
     def test_monitors_do_not_see_each_other(self) -> None:
         """Several monitors run at once, and their samplers are in no figure."""
         with MemoryMonitor(interval=0.01) as first:
             monitors = [MemoryMonitor(interval=0.05, memory_type=kind).start() for kind in MemoryType]
-            time.sleep(0.3)
+            wait_for_sample(first, *monitors)
+            of = first.session
             for monitor in monitors:
                 monitor.stop()
 
-        assert max(first.get_data(memory_from_zero=True)[1]) < 10
+        assert of is not None
+        assert [process.pid for process in of.processes] == [os.getpid()]
+        assert set(of.samples["processes"]) == {1}
 
     def test_command_line_does_not_see_it_either(self, tmp_path: pathlib.Path) -> None:
         """A recording of a program that records itself holds the program alone."""
-        text = "import time; from nncftools import MemoryMonitor\nwith MemoryMonitor(interval=0.02): time.sleep(0.3)"
+        text = """
+import pathlib
+from nncftools import MemoryMonitor, Session
+from tests.api.sampled import wait_for_sample
+class Outer:
+    session = property(lambda _: Session.load(next(pathlib.Path().glob("*.jsonl"))))
+with MemoryMonitor(interval=0.02) as inner:
+    for _ in range(3):
+        wait_for_sample(inner, Outer())
+"""
         words = ["monitor", "-q", "-i", "0.02", "-o", "run.json", sys.executable, "-c", text]
-        environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
-        subprocess.run([sys.executable, "-m", "nncftools", *words], cwd=tmp_path, env=environment, check=True)
+        subprocess.run([sys.executable, "-m", "nncftools", *words], cwd=tmp_path, env=ENVIRONMENT, check=True)
 
         assert [process.samples > 2 for process in Session.load(tmp_path / "run.json").processes] == [True]
 
     def test_every_type(self) -> None:
         """Each type of memory can be recorded, and RSS is what it is elsewhere."""
         with MemoryMonitor(interval=0.02, memory_type=MemoryType.ANON) as monitor:
-            time.sleep(0.1)
+            wait_for_sample(monitor)
         session = monitor.session
 
         assert session is not None
@@ -159,15 +218,15 @@ class TestLife:
     def test_at_exit(self, tmp_path: pathlib.Path) -> None:
         """At the interpreter's exit all recordings end before the first function is called, in the order of starts."""
         text = """
-import time
 from functools import partial
 from nncftools import MemoryMonitor
+from tests.api.sampled import wait_for_sample
 def tell(name, monitor):
     print(name, len(monitor.get_data()[0]) > 1, monitor.session.finished)
 monitors = [MemoryMonitor(interval=0.02) for _ in range(2)]
 for name, monitor in zip("ab", monitors):
     monitor.start(at_exit_fn=partial(tell, name, monitor))
-time.sleep(0.1)
+wait_for_sample(*monitors)
 """
         assert program(text, tmp_path).stdout == "a True True\nb True True\n"
 
@@ -179,21 +238,25 @@ import os
 from nncftools import MemoryMonitor
 monitor = MemoryMonitor(interval=0.02).start()
 print(os.getpid(), flush=True)
+input()
 {end}
 """
-        pid = int(program(text, tmp_path).stdout)
-        deadline = time.monotonic() + HANGING_S
-        while samplers_of(pid):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        words = [sys.executable, "-c", text]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stdin=pipe, stdout=pipe, text=True) as crashes:
+            assert crashes.stdout is not None
+            (sampler,) = samplers_of(int(crashes.stdout.readline()))
+            crashes.communicate("\n", timeout=HANGING_S)
+
+        until(lambda: has_ended(sampler), "the sampler's end")
 
     def test_killed_sampler(self) -> None:
         """When the sampler is killed, what it recorded stays, the session says so, and the program goes on."""
         monitor = MemoryMonitor(interval=0.02).start()
-        time.sleep(0.1)
+        wait_for_sample(monitor)
         (sampler,) = samplers_of(os.getpid())
-        os.kill(int(sampler), signal.SIGKILL)
-        time.sleep(0.1)
+        os.kill(sampler, signal.SIGKILL)
+        until(lambda: has_ended(sampler), "the sampler's end")
         with pytest.warns(RuntimeWarning, match="the recording ended early"):
             monitor.stop()
         session = monitor.session
@@ -212,7 +275,7 @@ print(os.getpid(), flush=True)
             os._exit(0)
         os.waitpid(child, 0)
         before = len(monitor.get_data()[0])
-        time.sleep(0.1)
+        wait_for_sample(monitor)
         monitor.stop()
 
         assert len(monitor.get_data()[0]) > before
@@ -233,43 +296,57 @@ sys.exit()
     @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
     def test_multiprocessing(self, tmp_path: pathlib.Path, method: str) -> None:
         """Workers of every start method are counted, and can record themselves."""
-        (tmp_path / "work.py").write_text(
-            "import time\nfrom nncftools import MemoryMonitor\n"
-            "def work(size):\n"
-            "    with MemoryMonitor(interval=0.02) as monitor:\n"
-            "        held = bytearray(size << 20); held[::4096] = b'x' * len(held[::4096]); time.sleep(0.3)\n"
-            "    return max(monitor.get_data(memory_from_zero=True)[1])\n"
-        )
-        text = f"""
-import multiprocessing, sys
-sys.path.insert(0, ".")
+        (tmp_path / "work.py").write_text("""
+import pathlib
+from nncftools import MemoryMonitor
+from tests.api.sampled import begin_to_read, wait_for_sample
+from tests.waiting import until
+def work(size):
+    begin_to_read()
+    with MemoryMonitor(interval=0.02) as monitor:
+        held = bytearray(size << 20); held[::4096] = b'x' * len(held[::4096])
+        wait_for_sample(monitor)
+        pathlib.Path("holds").touch()
+        until(pathlib.Path("seen").exists)
+    return max(monitor.get_data(memory_from_zero=True)[1])
+""")
+        (tmp_path / "main.py").write_text(f"""
+import multiprocessing, pathlib
 from work import work
 from nncftools import MemoryMonitor
+from tests.api.sampled import wait_for_sample
+from tests.waiting import until
 if __name__ == "__main__":
     with MemoryMonitor(interval=0.02) as monitor, multiprocessing.get_context("{method}").Pool(1) as pool:
-        inner = pool.map(work, [50])[0]
-    print(inner, max(monitor.get_data(memory_from_zero=True)[1]))
-"""
-        (tmp_path / "main.py").write_text(text)
-        inner, outer = map(
-            float, program("import runpy; runpy.run_path('main.py', run_name='__main__')", tmp_path).stdout.split()
+        inner = pool.apply_async(work, [50])
+        until(lambda: pathlib.Path("holds").exists() or inner.ready())
+        wait_for_sample(monitor)
+        pathlib.Path("seen").touch()
+        print(inner.get())
+    print(max(monitor.get_data(memory_from_zero=True)[1]))
+""")
+        words = [sys.executable, "main.py"]
+        done = subprocess.run(
+            words, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=True, timeout=HANGING_S
         )
+        inner, outer = map(float, done.stdout.split())
 
         assert inner == pytest.approx(50, abs=1)
         assert outer > 50
 
-    def test_asyncio(self, tmp_path: pathlib.Path) -> None:
+    def test_asyncio(self, recorders: list[Recorder]) -> None:
         """A coroutine can be recorded."""
-        text = """
-import asyncio
-from nncftools import memory_monitor_context, MemoryType
-async def main():
-    with memory_monitor_context(interval=0.02, return_max_value=False) as data:
-        await asyncio.sleep(0.1)
-    print(len(data[MemoryType.RSS][0]) > 2)
-asyncio.run(main())
-"""
-        assert program(text, tmp_path).stdout == "True\n"
+
+        async def record() -> object:
+            with memory_monitor_context(interval=0.02, return_max_value=False) as data:
+                while (session := recorders[0].session) is None or len(session.samples) < 3:  # noqa: ASYNC110 — a file
+                    await asyncio.sleep(0.005)
+            return data[MemoryType.RSS]
+
+        found = asyncio.run(asyncio.wait_for(record(), HANGING_S))
+
+        assert isinstance(found, tuple)
+        assert len(found[0]) > 2
 
     def test_no_temporary_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where no folder can be written, the journal is kept in memory."""
@@ -279,7 +356,7 @@ asyncio.run(main())
 
         monkeypatch.setattr("tempfile.mkdtemp", fail)
         with MemoryMonitor(interval=0.02) as monitor:
-            time.sleep(0.05)
+            wait_for_samples(monitor, 2)
 
         assert len(monitor.get_data()[0]) > 1
 
@@ -323,12 +400,14 @@ class TestLogs:
 
 
 class TestContext:
-    def test_maximum(self, tmp_path: pathlib.Path) -> None:
+    def test_maximum(self, recorders: list[Recorder], tmp_path: pathlib.Path) -> None:
         """After the block, the largest values of RSS and SYSTEM above the baseline are there, and eight files."""
+        begin_to_read()
+        recorders.clear()
         with memory_monitor_context(interval=0.02, save_dir=tmp_path) as data:
             held = bytearray(50 * MIB)
             held[::4096] = b"x" * len(held[::4096])
-            time.sleep(0.15)
+            wait_for_sample(*recorders)
             inside = dict(data)
         del held
 
@@ -341,10 +420,10 @@ class TestContext:
             for ending in ("png", "txt")
         )
 
-    def test_lists(self) -> None:
+    def test_lists(self, recorders: list[Recorder]) -> None:
         """Instead of the maximum, seconds and values can be had."""
         with memory_monitor_context(interval=0.02, return_max_value=False) as data:
-            time.sleep(0.1)
+            wait_for_samples(recorders[0], 2)
         found = data[MemoryType.SYSTEM]
 
         assert isinstance(found, tuple)

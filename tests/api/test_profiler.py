@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pathlib
 import threading
-import time
 
 import pytest
 
 from nncftools import Profiler
 from nncftools.errors import NncfToolsError
+from tests.api.sampled import begin_to_read, wait_for_sample, wait_for_samples
 from tests.made_up import MIB
 
 
@@ -49,14 +49,15 @@ def test_operations_keep_name_depth_and_order() -> None:
 
 def test_memory_of_an_operation() -> None:
     """What an operation allocates is its delta, also when it comes twice."""
+    begin_to_read()
     with Profiler(0.01) as profiler:
         held = []
         for _ in range(2):
-            time.sleep(0.05)
+            wait_for_sample(profiler)
             with profiler.operation("grow"):
-                time.sleep(0.05)
+                wait_for_sample(profiler)
                 held.append(touch(40))
-                time.sleep(0.05)
+                wait_for_sample(profiler)
     grown = [phase.delta for phase in profiler.session.phases]
 
     assert len(held) == 2
@@ -68,7 +69,7 @@ def test_exception_ends_an_operation() -> None:
     with Profiler(0.01) as profiler:
         with pytest.raises(KeyError, match="mine"), profiler.operation("fails"):
             raise KeyError("mine")
-        time.sleep(0.05)
+        wait_for_sample(profiler)
     (phase,) = profiler.session.phases
 
     assert phase.end_s < profiler.session.duration_s
@@ -97,7 +98,7 @@ def test_without_a_recording() -> None:
 def test_report_picture_and_page(tmp_path: pathlib.Path) -> None:
     """The report names the operations, the picture is drawn, and a notebook gets both."""
     with Profiler(0.01) as profiler, profiler.operation("<export>"):
-        time.sleep(0.05)
+        wait_for_sample(profiler)
     picture = profiler.plot(tmp_path / "run.svg")
 
     assert "<export>" in profiler.report()
@@ -120,7 +121,7 @@ def test_started_twice() -> None:
 def test_session_as_a_table() -> None:
     """A session becomes a pandas table with a column per metric, indexed by seconds."""
     with Profiler(0.01) as profiler:
-        time.sleep(0.05)
+        wait_for_samples(profiler, 3)
     table = profiler.session.to_pandas()
 
     assert table.index.name == "time_s"

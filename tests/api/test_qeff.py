@@ -5,44 +5,70 @@ import logging
 import pathlib
 import subprocess
 import sys
-import time
 from math import isnan
+from typing import NamedTuple
 
 import pytest
 
 from nncftools import QEffMemoryProfiler
+from tests.api.sampled import wait_for_sample, wait_for_samples
 from tests.api.test_profiler import touch
+from tests.conftest import HANGING_S
+
+WRITES = """
+import os, sys
+input()
+with open(sys.argv[1], "wb") as file:
+    file.write(b"x" * (8 << 20))
+    file.flush()
+    os.fsync(file.fileno())
+print(open("/proc/self/io").read().partition("\\nwrite_bytes: ")[2].split()[0])
+"""
+
+
+class Recorded(NamedTuple):
+    """A recording, and what the child in it says of itself."""
+
+    profiler: QEffMemoryProfiler
+    written_by_child: int
 
 
 @pytest.fixture(scope="module")
-def profiler(tmp_path_factory: pytest.TempPathFactory) -> QEffMemoryProfiler:
-    """Record three operations, of which two have one name and the first holds the peak."""
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Record three operations, of which two have one name and the first holds the peak; a child writes in the last."""
+    folder = tmp_path_factory.mktemp("qeff")
     of = QEffMemoryProfiler(
         sampling_interval=0.01,
-        output_file=str(tmp_path_factory.mktemp("qeff") / "my_profile.png"),
+        output_file=str(folder / "my_profile.png"),
         verbose=True,
         enable_cpu_monitoring=True,
         enable_disk_monitoring=True,
     )
-    of.start_monitoring()
-    of.mark_operation("Model Loading")
-    held = touch(400)  # more than a copy of this process before its exec
-    time.sleep(0.2)
-    del held
-    time.sleep(0.2)
-    of.mark_operation("Export")
-    time.sleep(0.2)
-    kept = touch(40)  # beyond what malloc would take from its heap
-    time.sleep(0.2)
-    of.mark_segment("Export")
-    time.sleep(0.2)
-    file = pathlib.Path(of.output_file).with_name("written")
-    script = f"f = open({str(file)!r}, 'wb'); f.write(b'x' * (8 << 20)); f.flush(); import os; os.fsync(f.fileno())"
-    subprocess.run([sys.executable, "-S", "-c", script], check=True)
-    time.sleep(0.2)
+    words = [sys.executable, "-S", "-c", WRITES, str(folder / "written")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as child:
+        of.start_monitoring()
+        of.mark_operation("Model Loading")
+        held = touch(120)
+        wait_for_sample(of)
+        del held
+        wait_for_sample(of)
+        of.mark_operation("Export")
+        wait_for_sample(of)
+        kept = touch(40)  # beyond what malloc would take from its heap
+        wait_for_sample(of)
+        of.mark_segment("Export")
+        written, _ = child.communicate("\n", timeout=HANGING_S)
+    wait_for_sample(of)
     of.stop_monitoring()
     del kept
-    return of
+    return Recorded(of, int(written))
+
+
+@pytest.fixture
+def profiler(recorded: Recorded) -> QEffMemoryProfiler:
+    """Return the profiler of the recording."""
+    return recorded.profiler
 
 
 def test_data_is_synchronized(profiler: QEffMemoryProfiler) -> None:
@@ -64,12 +90,12 @@ def test_data_is_synchronized(profiler: QEffMemoryProfiler) -> None:
     assert data["timestamps"] == sorted(data["timestamps"])
 
 
-def test_child_io_counts(profiler: QEffMemoryProfiler) -> None:
+def test_child_io_counts(recorded: Recorded) -> None:
     """What a child process wrote is there, and stays when it has ended."""
-    written = profiler.get_synchronized_data()["disk_write_bytes"]
+    written = recorded.profiler.get_synchronized_data()["disk_write_bytes"]
 
     assert written == sorted(written)
-    assert written[-1] >= 8
+    assert written[-1] * 1e6 >= recorded.written_by_child - 1
 
 
 def test_peak(profiler: QEffMemoryProfiler) -> None:
@@ -110,7 +136,7 @@ def test_what_is_not_monitored_is_unknown() -> None:
     of = QEffMemoryProfiler(sampling_interval=0.01, enable_cpu_monitoring=False, enable_disk_monitoring=False)
     of.start_monitoring()
     of.start_monitoring()
-    time.sleep(0.03)
+    wait_for_samples(of, 2)
     of.stop_monitoring()
     of.stop_monitoring()
     data = of.get_synchronized_data()
