@@ -1,10 +1,10 @@
-"""Ask for a password (getpass) or a name (input) and say what was given: asks.py password|name"""
+"""Ask for a password (getpass) or a name (input) once FILE exists, say how long it was: asks.py password|name FILE"""
 
 import getpass
 import sys
-import time
 
-time.sleep(2)
+from holding import hold
+
+hold(sys.argv[2])
 answer = getpass.getpass("Password: ") if sys.argv[1] == "password" else input("Name: ")
 print(f"{len(answer)} characters", flush=True)
-time.sleep(1)

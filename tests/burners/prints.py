@@ -1,9 +1,10 @@
-"""Print N numbered lines at once, then hold on for SECONDS: prints.py N SECONDS"""
+"""Print N numbered lines at once, then hold on for SECONDS or until FILE exists: prints.py N SECONDS|FILE"""
 
 import sys
-import time
+
+from holding import hold
 
 for number in range(int(sys.argv[1])):
     print(f"line {number} of the command")
 sys.stdout.flush()
-time.sleep(float(sys.argv[2]))
+hold(sys.argv[2])

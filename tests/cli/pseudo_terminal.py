@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pexpect
 import pyte
 
+from tests.cli.hastened import hastened
 from tests.conftest import HANGING_S, command_line
+
+RECORDING = re.compile(r"  recording  \d+:\d\d$", re.MULTILINE)
+"""What the title of a view of a recording ends with: behind the command, which may hold any word."""
+PAUSED = re.compile(r"  paused  \d+:\d\d$", re.MULTILINE)
+MACHINE = re.compile(r"^Machine  [\d.]+ \w+ available", re.MULTILINE)
+"""The last line of a view without keys."""
+CHART = re.compile(r"^ *[\d.]+ [┤│].*\n +└", re.MULTILINE)
+"""The lowest row of a chart and its axis."""
+KEYS = "q quit   space pause"
+
+Sight = str | re.Pattern[str] | Callable[[str], object]
 
 
 class PseudoTerminal:
@@ -24,21 +37,22 @@ class PseudoTerminal:
         *words: object,
         size: tuple[int, int] = (80, 24),
         in_shell: bool = False,
+        periods: Mapping[str, float] | None = None,
         **environment: str,
     ) -> None:
         """Start ``nncf-tools WORDS`` in ``folder``, on a screen of so many columns and rows.
 
-        ``in_shell``: as the child of a shell, which is there when it has ended.
+        ``in_shell``: as the child of a shell, which is there when it has ended. ``periods``: those of ``hastened``.
         """
         columns, rows = size
-        self.screen = pyte.Screen(columns, rows)
+        self.screen = _Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.written = b""
         """All that the terminal was sent."""
         surroundings = {
             name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "COLUMNS", "LINES"}
         }
-        program, *arguments = command_line(*words)
+        program, *arguments = hastened(periods, *words) if periods else command_line(*words)
         if in_shell:
             program, arguments = "/bin/sh", ["-c", '"$@"; sleep 60', "sh", program, *arguments]
         self.process: Any = pexpect.spawn(
@@ -85,10 +99,15 @@ class PseudoTerminal:
         """The screen as text."""
         return "\n".join(self.lines)
 
-    def until(self, holds: Callable[[str], object] | str) -> str:
-        """Read until the screen holds a text, or fulfils a condition; return it."""
+    @property
+    def told(self) -> str:
+        """The screen, below what has left it at its top."""
+        return "\n".join([*self.screen.gone, *self.lines])
+
+    def until(self, *sights: Sight) -> str:
+        """Read until the screen shows all of this at once: texts, patterns, and what conditions ask for; return it."""
         deadline = time.monotonic() + HANGING_S
-        while not (holds in self.text if isinstance(holds, str) else holds(self.text)):
+        while not all(_shows(self.text, sight) for sight in sights):
             assert self.read(), f"ended before; the screen:\n{self.text}"
             assert time.monotonic() < deadline, f"waited in vain; the screen:\n{self.text}"
         return self.text
@@ -123,3 +142,22 @@ class PseudoTerminal:
             and not self.screen.cursor.hidden
             and self.written.count(b"\x1b[?1049h") == self.written.count(b"\x1b[?1049l")
         )
+
+
+class _Screen(pyte.Screen):
+    """A screen that keeps the lines that leave it at its top."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self.gone: list[str] = []
+        super().__init__(columns, rows)
+
+    def index(self) -> None:
+        if self.cursor.y == self.lines - 1:
+            self.gone.append("".join(self.buffer[0][column].data for column in range(self.columns)).rstrip())
+        super().index()
+
+
+def _shows(text: str, sight: Sight) -> bool:
+    if isinstance(sight, str):
+        return sight in text
+    return bool(sight.search(text) if isinstance(sight, re.Pattern) else sight(text))

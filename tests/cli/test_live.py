@@ -4,16 +4,21 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
-import time
 
+import psutil
 import pytest
 
 from nncftools import Session
-from tests.cli.pseudo_terminal import PseudoTerminal
+from tests import waiting
+from tests.cli.hastened import hastened
+from tests.cli.pseudo_terminal import CHART, MACHINE, RECORDING, PseudoTerminal
+from tests.cli.test_monitor import in_background
 from tests.conftest import HANGING_S, Run, burner
 
 SIZES = [(80, 24), (120, 40), (200, 60)]
+COMMAND_READS = "the command reads the terminal: the live view steps aside"
 
 
 def live(folder: pathlib.Path, *words: object, options: tuple[object, ...] = (), **more: object) -> PseudoTerminal:
@@ -22,116 +27,153 @@ def live(folder: pathlib.Path, *words: object, options: tuple[object, ...] = (),
     return PseudoTerminal(folder, *given, **more)  # type: ignore[arg-type]
 
 
+def ends_when_it_may(terminal: PseudoTerminal, folder: pathlib.Path) -> str:
+    """Let a burner that waits for the file ``go`` end; return the screen at the end."""
+    (folder / "go").touch()
+    return terminal.until_end()
+
+
+def row_of_view(text: str) -> int:
+    """Return the row of the screen that the view begins in."""
+    return next(row for row, line in enumerate(text.split("\n")) if RECORDING.search(line))
+
+
 class TestView:
     @pytest.mark.parametrize("size", SIZES)
     def test_fills_the_lower_part_of_any_screen(self, tmp_path: pathlib.Path, size: tuple[int, int]) -> None:
         """Command, memory with its peak, chart, processes and the machine's memory stand below the command's output."""
-        terminal = live(tmp_path, *burner("touch", 50, 6), size=size)
-        text = terminal.until(lambda text: "peak" in text and "┤" in text and "Machine" in text)
-        first = next(row for row, line in enumerate(terminal.lines) if "recording" in line)
-        terminal.until_end()
+        terminal = live(tmp_path, *burner("touch", 50, "go"), size=size)
+        peak = re.compile(r"^RSS .*, peak [\d.]+ MiB at", re.MULTILINE)
+        processes = re.compile(r"^Largest  python |^ *\d+ python |  PID Process", re.MULTILINE)
+        text = terminal.until("touch.py 50 go  ", RECORDING, peak, CHART, processes, MACHINE)
+        ends_when_it_may(terminal, tmp_path)
 
-        assert 0 < first <= size[1] - 8
-        assert "touch.py" in text
-        assert "available of" in text
-        assert ("Largest" in text) or ("PID" in text)
+        assert 0 < row_of_view(text) <= size[1] - 8
+        assert " available of " in text
         assert terminal.status == 0
 
     def test_gives_way_to_the_summary(self, tmp_path: pathlib.Path) -> None:
         """When the command has ended, the view is gone and the summary stands below the command's words."""
-        terminal = live(tmp_path, *burner("prints", 3, 5), size=(100, 50))
-        terminal.until("recording")
-        text = terminal.until_end()
+        terminal = live(tmp_path, *burner("prints", 3, "go"), size=(100, 50))
+        terminal.until(RECORDING)
+        text = ends_when_it_may(terminal, tmp_path)
 
-        assert "recording" not in text
+        assert not RECORDING.search(text)
         assert text.index("line 0 of") < text.index("line 2 of") < text.index("Memory, MiB") < text.index("Written to")
 
     def test_operations_are_named(self, tmp_path: pathlib.Path) -> None:
         """What is marked while the command runs is named in the view."""
-        script = 'nncf-tools mark "Weight Compression"; sleep 4'
-        program = f'alias nncf-tools="{sys.executable} -m nncftools"\n{script}'
-        (tmp_path / "script").write_text(program)
-        terminal = live(tmp_path, "sh", tmp_path / "script")
-        text = terminal.until("Now Weight Compression")
-        terminal.until(lambda text: "Phases" in text)
-        terminal.until_end()
+        script = f"{sys.executable} -m nncftools mark 'Weight Compression'\n{' '.join(burner('touch', 0, 'go'))}"
+        (tmp_path / "script").write_text(script)
+        terminal = live(tmp_path, "sh", "script")
+        now = re.compile(r"^Now Weight Compression, for \d", re.MULTILINE)
+        along_the_axis = re.compile(r"^ *Phases .*Weight", re.MULTILINE)
+        terminal.until(now, along_the_axis)
+        ends_when_it_may(terminal, tmp_path)
 
-        assert "for" in text
+        assert terminal.status == 0
 
     def test_resizing(self, tmp_path: pathlib.Path) -> None:
         """On a screen that became larger or smaller the view is drawn anew, once."""
-        terminal = live(tmp_path, *burner("prints", 3, 8))
-        terminal.until("┤")
-        terminal.resize(120, 40)
-        wide = terminal.until(lambda text: any(len(line) > 110 for line in text.split("\n")))
-        terminal.resize(80, 24)
-        narrow = terminal.until(lambda text: text.split("\n")[23].startswith("Machine") and "recording" in text)
-        terminal.until_end()
+        terminal = live(tmp_path, *burner("prints", 3, "go"))
 
-        assert wide.count("recording") == 1
-        assert narrow.count("recording") == 1
+        def is_whole(text: str, columns: int, rows: int) -> bool:
+            lines = text.split("\n")
+            titles = [line for line in lines if RECORDING.search(line)]
+            return [len(line) for line in titles] == [columns] and bool(MACHINE.search(lines[rows - 1]))
+
+        terminal.until(CHART)
+        terminal.resize(120, 40)
+        terminal.until(lambda text: is_whole(text, 120, 40))
+        terminal.resize(80, 24)
+        terminal.until(lambda text: is_whole(text, 80, 24))
+        ends_when_it_may(terminal, tmp_path)
+
+        assert terminal.status == 0
 
     def test_no_colour(self, tmp_path: pathlib.Path) -> None:
         """With NO_COLOR, nothing is coloured."""
-        terminal = live(tmp_path, *burner("touch", 10, 5), NO_COLOR="1")
-        terminal.until("┤")
-        terminal.until_end()
+        terminal = live(tmp_path, *burner("touch", 10, "go"), NO_COLOR="1")
+        terminal.until(CHART)
+        ends_when_it_may(terminal, tmp_path)
 
         assert b"\x1b[3" not in terminal.written.replace(b"\x1b[3;", b"")
 
     def test_ascii_where_nothing_else_can_be_shown(self, tmp_path: pathlib.Path) -> None:
         """Where the encoding has no other characters, the view has none, either."""
-        terminal = live(tmp_path, *burner("touch", 10, 5), PYTHONIOENCODING="ascii")
-        terminal.until("+-")
+        terminal = live(tmp_path, *burner("touch", 10, "go"), PYTHONIOENCODING="ascii")
+        terminal.until(RECORDING, re.compile(r"^ +0 \+.*\n +\+\+-+\+", re.MULTILINE), MACHINE)
         view = terminal.written
-        terminal.until_end()
+        ends_when_it_may(terminal, tmp_path)
 
         assert view.isascii()
 
-    def test_lines_where_nothing_can_be_drawn(self, nncf_tools: Run) -> None:
+    def test_lines_where_nothing_can_be_drawn(self, tmp_path: pathlib.Path) -> None:
         """Without a terminal, plain lines tell how it goes; standard output holds the command's words alone."""
-        result = nncf_tools("monitor", "--live", "-o", "run.json", *burner("prints", 2, 6))
-        lines = [line for line in result.stderr.splitlines() if line.startswith("nncf-tools: 0:0")]
+        words = ("monitor", "--live", "-o", "run.json", *burner("prints", 2, "go"))
+        with subprocess.Popen(
+            hastened({"live.companion.STATUS_S": 0.1}, *words),
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            first = process.stderr.readline()
+            (tmp_path / "go").touch()
+            output, rest = process.communicate(timeout=HANGING_S)
 
-        assert result.stdout == "line 0 of the command\nline 1 of the command\n"
-        assert len(lines) == 1
-        assert "peak" in lines[0]
-        assert "\x1b" not in result.stderr
+        assert output == "line 0 of the command\nline 1 of the command\n"
+        assert re.match(r"nncf-tools: 0:\d\d; RSS [\d.]+ MiB, peak [\d.]+ MiB at 0:\d\d; ", first)
+        assert "\x1b" not in first + rest
 
-    def test_samples_are_the_same(self, tmp_path: pathlib.Path, nncf_tools: Run) -> None:
-        """With a view the sampler keeps its deadlines as well as without; a busy machine gets three attempts."""
+    def test_samples_are_the_same(self, tmp_path: pathlib.Path) -> None:
+        """With a view the sampler keeps its deadlines as well as one without that runs at the same time.
+
+        Chance makes either the better one; one that was held up by its view would be the worse one always.
+        """
 
         def share(name: str) -> float:
             facts = Session.load(tmp_path / name).sampler
             return (facts.taken or 0) / ((facts.taken or 0) + (facts.missed or 0))
 
-        for _ in range(3):
-            live(tmp_path, *burner("touch", 10, 3), options=("-i", 0.01, "--force")).until_end()
-            nncf_tools("monitor", "-q", "-i", 0.01, "--force", "-o", "plain.json", *burner("touch", 10, 3))
-            if share("run.json") > share("plain.json") - 0.05:
+        shares = []
+        for attempt in range(10):
+            words = ("-i", 0.01, "--force")
+            command = burner("touch", 10, f"go-{attempt}")
+            plain = in_background(tmp_path, "monitor", "-q", *words, "-o", "plain.json", *command)
+            terminal = live(tmp_path, *command, options=words)
+            terminal.until(CHART, re.compile(r"  recording  (?!0:0[01]$)\d+:\d\d$", re.MULTILINE))
+            (tmp_path / f"go-{attempt}").touch()
+            terminal.until_end()
+            plain.wait(HANGING_S)
+            shares.append((share("run.json"), share("plain.json")))
+            if shares[-1][0] > shares[-1][1] - 0.05:
                 return
-        pytest.fail(f"{share('run.json'):.1%} with the view, {share('plain.json'):.1%} without")
+        pytest.fail("; ".join(f"{drawn:.1%} with the view, {plain:.1%} without" for drawn, plain in shares))
 
 
 class TestOutput:
     def test_much_output_scrolls_above(self, tmp_path: pathlib.Path) -> None:
         """All lines of a command that prints a lot arrive in order, the last ones right above the view."""
-        terminal = live(tmp_path, *burner("prints", 3000, 5))
-        text = terminal.until(lambda text: "line 2999 of" in text and "recording" in text)
-        lines = text.split("\n")
-        last = next(row for row, line in enumerate(lines) if "line 2999" in line)
-        first = next(row for row, line in enumerate(lines) if "recording" in line)
-        terminal.until_end()
-        numbers = [int(number) for number in re.findall(rb"line (\d+) of", terminal.written)]
+        terminal = live(tmp_path, *burner("prints", 3000, "go"))
+        text = terminal.until("line 2999 of", RECORDING)
+        last = next(row for row, line in enumerate(text.split("\n")) if "line 2999 of" in line)
+        ends_when_it_may(terminal, tmp_path)
+        above, _, below = terminal.told.partition("line 2999 of the command\n")
 
-        assert 0 < first - last <= 2
-        assert numbers == list(range(3000))
+        assert 0 < row_of_view(text) - last <= 2
+        assert re.findall(r"^line (\d+) of the command$", above, re.MULTILINE) == [str(n) for n in range(2999)]
+        assert not re.search(r"^line \d", below, re.MULTILINE)
+        assert not RECORDING.search(terminal.told)
 
     def test_progress_bar(self, tmp_path: pathlib.Path) -> None:
         """A bar is one line above the view, its last state stays, and what follows comes after it."""
-        terminal = live(tmp_path, *burner("bar", 20, 5))
-        text = terminal.until(lambda text: "%|" in text and "recording" in text)
-        after = terminal.until("after the bar")
+        terminal = live(tmp_path, *burner("bar", 20, "go", "end"))
+        text = terminal.until(" 50%|##########          | 10/20", RECORDING)
+        (tmp_path / "go").touch()
+        after = terminal.until("after the bar", RECORDING)
+        (tmp_path / "end").touch()
         terminal.until_end()
 
         assert text.count("%|") == 1
@@ -141,12 +183,11 @@ class TestOutput:
 
     def test_captured_output(self, tmp_path: pathlib.Path) -> None:
         """With --capture the output is in the file and not on the screen, which the view has for itself."""
-        terminal = live(tmp_path, *burner("prints", 3, 5), options=("--capture", "out.txt"))
-        text = terminal.until("┤")
-        first = next(row for row, line in enumerate(text.split("\n")) if "recording" in line)
-        terminal.until_end()
+        terminal = live(tmp_path, *burner("prints", 3, "go"), options=("--capture", "out.txt"))
+        text = terminal.until(RECORDING, CHART, MACHINE)
+        ends_when_it_may(terminal, tmp_path)
 
-        assert first <= 1
+        assert row_of_view(text) <= 1
         assert b"line 0 of" not in terminal.written
         assert (tmp_path / "out.txt").read_text().splitlines() == [f"line {n} of the command" for n in range(3)]
 
@@ -159,11 +200,11 @@ class TestOutput:
 
     def test_redirected_output_stays_the_commands(self, tmp_path: pathlib.Path) -> None:
         """Standard output that goes to a file goes there untouched."""
-        inner = " ".join(["nncftools", "monitor", "--live", "-o", "run.json", *burner("prints", 3, 5)])
+        inner = " ".join(["nncftools", "monitor", "--live", "-o", "run.json", *burner("prints", 3, "go")])
         (tmp_path / "run.sh").write_text(f"{sys.executable} -m {inner} > out.txt\n")
         terminal = PseudoTerminal(tmp_path, "monitor", "-q", "-o", "outer.json", "sh", "run.sh")
-        terminal.until("recording")
-        terminal.until_end()
+        terminal.until(RECORDING)
+        ends_when_it_may(terminal, tmp_path)
 
         assert (tmp_path / "out.txt").read_text().splitlines() == [f"line {n} of the command" for n in range(3)]
 
@@ -171,60 +212,65 @@ class TestOutput:
 class TestAside:
     def test_password(self, tmp_path: pathlib.Path) -> None:
         """When the command asks for a password, the view is gone, the question stands, and the answer arrives."""
-        terminal = live(tmp_path, *burner("asks", "password"))
-        terminal.until("recording")
-        text = terminal.until("steps aside")
+        terminal = live(tmp_path, *burner("asks", "password", "go"))
+        terminal.until(RECORDING)
+        (tmp_path / "go").touch()
+        text = terminal.until(COMMAND_READS, "Password:")
         terminal.send("secret\r")
         after = terminal.until("6 characters")
         terminal.until_end()
 
-        assert "recording" not in text
-        assert "Password:" in text
+        assert not RECORDING.search(text)
         assert "secret" not in after
         assert terminal.status == 0
 
     def test_question(self, tmp_path: pathlib.Path) -> None:
         """The same for a line that is asked for, which is echoed where it is typed."""
-        terminal = live(tmp_path, *burner("asks", "name"))
-        terminal.until("steps aside")
+        terminal = live(tmp_path, *burner("asks", "name", "go"))
+        terminal.until(RECORDING)
+        (tmp_path / "go").touch()
+        terminal.until(COMMAND_READS, "Name:")
         terminal.send("Ada\r")
         text = terminal.until("3 characters")
         terminal.until_end()
 
         assert "Name: Ada" in text
-        assert "recording" not in text
+        assert not RECORDING.search(text)
 
     def test_full_screen_programs(self, tmp_path: pathlib.Path) -> None:
         """A program that takes the whole screen has it."""
-        script = r"sleep 2; printf '\033[?1049h\033[2;5HI have the screen'; sleep 2; printf '\033[?1049l'"
-        terminal = live(tmp_path, "sh", "-c", script)
+        terminal = live(tmp_path, *burner("takes", "go", "end"))
+        terminal.until(RECORDING, CHART)
+        (tmp_path / "go").touch()
         text = terminal.until("I have the screen")
+        (tmp_path / "end").touch()
         terminal.until_end()
 
         assert "┤" not in text
-        assert b"steps aside" in terminal.written
+        assert not RECORDING.search(text)
+        assert b"the command takes the screen: the live view steps aside" in terminal.written
 
 
 class TestEndings:
     def test_interrupt(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C ends the command; the terminal is as it was, and the summary says how it ended."""
         terminal = live(tmp_path, "sleep", 60)
-        terminal.until("recording")
+        terminal.until(RECORDING)
         terminal.process.sendintr()
         text = terminal.until_end()
 
         assert terminal.is_restored()
-        assert "recording" not in text
+        assert not RECORDING.search(text)
         assert b"killed by SIGINT" in terminal.written
         assert terminal.status == 128 + signal.SIGINT
 
     def test_two_interrupts(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C reaches a command that goes on after the first one a second time."""
-        script = "trap 'trap - INT; echo once' INT; while :; do sleep 0.2; done"
+        script = "trap 'trap - INT; : > trapped' INT; : > ready; while :; do sleep 0.2; done"
         terminal = live(tmp_path, "sh", "-c", script)
-        terminal.until("recording")
+        terminal.until(RECORDING, lambda _: (tmp_path / "ready").exists())
         terminal.process.sendintr()
-        terminal.until(lambda text: "once" in text and "recording" in text)
+        terminal.until(RECORDING, lambda _: (tmp_path / "trapped").exists())
         terminal.process.sendintr()
         terminal.until_end()
 
@@ -235,7 +281,7 @@ class TestEndings:
     def test_signals(self, tmp_path: pathlib.Path, number: int) -> None:
         """Whatever ends the command through us, the terminal is as it was."""
         terminal = live(tmp_path, "sleep", 60)
-        terminal.until("recording")
+        terminal.until(RECORDING)
         terminal.process.kill(number)
         terminal.until_end()
 
@@ -244,38 +290,41 @@ class TestEndings:
 
     def test_kill(self, tmp_path: pathlib.Path) -> None:
         """SIGKILL leaves modes, screen and cursor as they were, and the recording goes on."""
-        terminal = live(tmp_path, *burner("touch", 5, 6), in_shell=True)
-        terminal.until("┤")
-        os.kill(terminal.child, signal.SIGKILL)
-        while b'"end":' not in (tmp_path / "run.journal.jsonl").read_bytes():
-            time.sleep(0.05)
-
+        journal = tmp_path / "run.journal.jsonl"
+        terminal = live(tmp_path, *burner("touch", 5, "go"), in_shell=True)
+        terminal.until(CHART)
+        killed = psutil.Process(terminal.child)
+        killed.kill()
+        waiting.until(lambda: not killed.is_running(), "the end of the command line")
+        known = journal.stat().st_size
+        waiting.until(lambda: journal.stat().st_size > known, "another sample")
+        (tmp_path / "go").touch()
+        waiting.until(lambda: b'"end":' in journal.read_bytes(), "the end of the recording")
         terminal.read()
         restored = terminal.is_restored()
         terminal.process.close(force=True)
 
         assert restored
-        assert Session.load(tmp_path / "run.journal.jsonl").finished
+        assert Session.load(journal).finished
 
     def test_failing_view(self, tmp_path: pathlib.Path) -> None:
         """A view that fails is left out; the recording is not touched by it."""
         (tmp_path / "plotext.py").write_text("raise RuntimeError('broken')\n")
-        terminal = live(tmp_path, *burner("prints", 2, 5), PYTHONPATH=f"{tmp_path}:{pathlib.Path.cwd()}")
-        terminal.until_end()
+        terminal = live(tmp_path, *burner("prints", 2, "go"), PYTHONPATH=f"{tmp_path}:{pathlib.Path.cwd()}")
+        terminal.until("it could not be drawn: the live view steps aside", "line 1 of the command")
+        ends_when_it_may(terminal, tmp_path)
 
-        assert b"steps aside" in terminal.written
-        assert b"line 1 of the command" in terminal.written
         assert terminal.status == 0
 
     def test_stopped_and_continued(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-Z takes the view away, and it is there again when the job goes on."""
-        terminal = PseudoTerminal(tmp_path, "monitor", "--live", "-o", "run.json", *burner("touch", 5, 7))
-        terminal.until("┤")
-        os.kill(terminal.process.pid, signal.SIGTSTP)
-        terminal.until(lambda text: "recording" not in text)
-        os.kill(terminal.process.pid, signal.SIGCONT)
-        terminal.until("recording")
-        terminal.until_end()
+        terminal = live(tmp_path, *burner("touch", 5, "go"))
+        command_line = psutil.Process(terminal.process.pid)
+        terminal.until(CHART)
+        os.kill(command_line.pid, signal.SIGTSTP)
+        terminal.until(lambda text: command_line.status() == psutil.STATUS_STOPPED and not RECORDING.search(text))
+        os.kill(command_line.pid, signal.SIGCONT)
+        terminal.until(RECORDING)
+        ends_when_it_may(terminal, tmp_path)
 
         assert terminal.is_restored()
-        assert HANGING_S
