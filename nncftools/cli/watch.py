@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nncftools.live.follower import Follower
+    from nncftools.session.model import Session
 
 EXAMPLES = """\b
 Examples:
@@ -34,7 +35,7 @@ not disturbed by being watched, nor by the end of it."""
 _SAVING_S = 10.0
 _PATIENCE_S = 2.0
 
-Session = Annotated[
+Path = Annotated[
     pathlib.Path | None,
     typer.Argument(
         metavar="SESSION",
@@ -51,7 +52,7 @@ def register(app: typer.Typer) -> None:
 
 
 def watch(
-    path: Session = None,
+    path: Path = None,
     *,
     pid: Pid = None,
     types: options.Types = None,
@@ -74,7 +75,7 @@ def watch(
 
 
 def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: MemoryUnit) -> int:
-    from nncftools.cli import destination, screen
+    from nncftools.cli import opening, screen
     from nncftools.files import is_locked
 
     journal = _journal(path)
@@ -84,7 +85,7 @@ def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: M
                 f"no recording runs under {str(options.DEFAULT_LOG_DIR)!r}; `nncf-tools report` shows the last one"
             )
             raise NncfToolsError(message)
-        found = journal or (destination.newest_session(path) if path.is_dir() else path)
+        found = opening.opened(path, options.DEFAULT_LOG_DIR) if journal is None else _opened(journal, journal)
         _summary(found, types, unit, "This recording has ended.")
         return 0
     with _followed(journal) as follower:
@@ -93,7 +94,7 @@ def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: M
             return 0
         if follower.error is not None:
             raise NncfToolsError(f"nothing was recorded: {follower.error}")
-    _summary(_saved(journal), types, unit, "")
+    _summary(_opened(_saved(journal), journal), types, unit, "")
     return 0
 
 
@@ -164,16 +165,21 @@ def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool
     return True
 
 
-def _saved(journal: pathlib.Path) -> pathlib.Path:
-    """Return the session that the recorder makes of its journal, once it is there, else the journal."""
+def _session_of(journal: pathlib.Path) -> pathlib.Path | None:
+    """Return the session that was made of a journal, None when there is none."""
     from nncftools.cli import destination
 
     name = journal.name.removesuffix(destination.JOURNAL_ENDING)
-    candidates = [journal.with_name(name + ending) for ending in (".json", ".json.gz", "")]
+    candidates = (journal.with_name(name + ending) for ending in (".json", ".json.gz", ""))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _saved(journal: pathlib.Path) -> pathlib.Path:
+    """Return the session that the recorder makes of its journal, once it is there, else the journal."""
     deadline = time.monotonic() + _SAVING_S
     patience = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
-        found = next((path for path in candidates if path.exists()), None)
+        found = _session_of(journal)
         if not journal.exists() and found is not None:
             return found
         if time.monotonic() > patience and journal.exists():
@@ -182,13 +188,23 @@ def _saved(journal: pathlib.Path) -> pathlib.Path:
     return journal
 
 
-def _summary(path: pathlib.Path, types: list[str] | None, unit: MemoryUnit, first: str) -> None:
-    from nncftools.cli import opening, screen
+def _opened(found: pathlib.Path, journal: pathlib.Path) -> Session:
+    """Return the session in ``found``; should it be the journal, the recorder may just now be replacing it."""
+    from nncftools.cli import opening
+
+    with contextlib.suppress(NncfToolsError):
+        session = opening.opened(found, options.DEFAULT_LOG_DIR)
+        if found.exists():
+            return session
+    return opening.opened(_session_of(journal) or found, options.DEFAULT_LOG_DIR)
+
+
+def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first: str) -> None:
+    from nncftools.cli import screen
     from nncftools.metrics import MEMORY_METRICS
     from nncftools.render import text
     from nncftools.render.view import View
 
-    session = opening.opened(path, options.DEFAULT_LOG_DIR)
     available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
     view = View(options.memory_types(types, available), unit)
     if first:
@@ -198,7 +214,7 @@ def _summary(path: pathlib.Path, types: list[str] | None, unit: MemoryUnit, firs
 
 def _watch_process(pid: int, types: list[str] | None, interval: float, unit: MemoryUnit) -> int:
     """Record a process into a folder that is gone afterwards, and show it."""
-    from nncftools.cli import planning, recording
+    from nncftools.cli import opening, planning, recording
     from nncftools.sampler import client
 
     metrics, others = planning.columns(types, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
@@ -224,5 +240,5 @@ def _watch_process(pid: int, types: list[str] | None, interval: float, unit: Mem
             finally:
                 sampler.stop()
                 sampler.wait()
-        _summary(journal, types, unit, "")
+        _summary(opening.opened(journal, options.DEFAULT_LOG_DIR), types, unit, "")
     return 0

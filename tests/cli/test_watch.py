@@ -1,29 +1,58 @@
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from nncftools import Session
-from tests.cli.pseudo_terminal import PseudoTerminal
+from tests import waiting
+from tests.cli.hastened import hastened
+from tests.cli.pseudo_terminal import CHART, KEYS, PAUSED, RECORDING, PseudoTerminal
 from tests.cli.test_monitor import in_background, start_of
 from tests.conftest import HANGING_S, Run, burner
+from tests.made_up import session
+
+JOURNAL = "run.journal.jsonl"
+LINES_OFTEN = {"live.viewer.STATUS_S": 0.1, "live.viewer._LOOK_S": 0.1}
+FIRST_MOMENT = re.compile(r"^ +└.*\n +(\S+)", re.MULTILINE)
+"""What the time axis begins with."""
 
 
 @pytest.fixture
 def recording(tmp_path: pathlib.Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a recording of five seconds that runs in the background."""
-    process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 30, 5))
-    start_of(tmp_path / "run.journal.jsonl")
+    """Yield a recording in the background that runs until the file ``go`` exists."""
+    process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 30, "go"))
+    sampler = psutil.Process(start_of(tmp_path / JOURNAL)["sampler_pid"])
     yield process
     process.kill()
     process.wait(HANGING_S)
+    (tmp_path / "go").touch()
+    sampler.wait(HANGING_S)
+
+
+def last_sample_s(journal: pathlib.Path) -> float:
+    """Return the time of the last sample that stands in a journal."""
+    lines = journal.read_bytes().rpartition(b"\n")[0].split(b"\n")
+    return float(next(json.loads(line)[0] for line in reversed(lines) if line.startswith(b"[")))
+
+
+def begins_at(text: str) -> str:
+    """Return what the time axis begins with; empty where there is none."""
+    found = FIRST_MOMENT.search(text)
+    return "" if found is None else found[1]
+
+
+def is_whole(text: str, columns: int, rows: int) -> bool:
+    """Return whether title and keys stand at the ends of a screen of this size."""
+    lines = text.split("\n")
+    return len(lines[0]) == columns and lines[rows - 1].startswith(KEYS)
 
 
 @pytest.mark.usefixtures("recording")
@@ -32,12 +61,10 @@ class TestRunning:
     def test_fills_the_screen_and_ends_with_the_summary(self, tmp_path: pathlib.Path, size: tuple[int, int]) -> None:
         """The view has the whole screen; when the recording has ended, its summary is shown and the status is 0."""
         terminal = PseudoTerminal(tmp_path, "watch", "run.json", size=size)
-        terminal.until(lambda text: "┤" in text and text.split("\n")[-1].startswith("q quit"))
-        first = terminal.lines[0]
+        terminal.until("touch.py 30 go  ", RECORDING, CHART, lambda text: is_whole(text, *size))
+        (tmp_path / "go").touch()
         text = terminal.until_end()
 
-        assert "touch.py" in first
-        assert "recording" in first
         assert "Memory, MiB" in text
         assert terminal.is_restored()
         assert terminal.status == 0
@@ -45,7 +72,7 @@ class TestRunning:
     def test_newest_running_recording(self, tmp_path: pathlib.Path) -> None:
         """Of a folder, the recording that runs is followed."""
         terminal = PseudoTerminal(tmp_path, "watch", ".")
-        terminal.until("touch.py")
+        terminal.until("touch.py 30 go  ", RECORDING)
         terminal.send("q")
         text = terminal.until_end()
 
@@ -54,46 +81,49 @@ class TestRunning:
 
     def test_keys(self, tmp_path: pathlib.Path) -> None:
         """Keys change the metric, list processes, zoom and pause."""
-        terminal = PseudoTerminal(tmp_path, "watch", "run.journal.jsonl")
-        terminal.until(lambda text: "━━ RSS" in text)
+        terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
+        terminal.until("━━ RSS")
         terminal.send("m")
-        terminal.until(lambda text: "━━ System" in text)
+        terminal.until("━━ System")
         terminal.send("l")
         terminal.until(lambda text: "Process" in text and "━━" not in text)
         terminal.send("l")
         terminal.until("━━")
         terminal.send(" ")
-        paused = terminal.until("paused")
-        time.sleep(1.2)
-        terminal.read()
-        later = terminal.text
+        paused = terminal.until(PAUSED).split("\n")[0]
+        ahead_s = float(paused[-2:]) + 1
+        waiting.until(lambda: last_sample_s(tmp_path / JOURNAL) > ahead_s, "samples that are not to be shown")
+        terminal.resize(90, 30)  # seen to with the next figures, were there any
+        later = terminal.until(PAUSED, lambda text: is_whole(text, 90, 30)).split("\n")[0]
         terminal.send("p")
-        terminal.until("recording")
+        terminal.until(RECORDING)
         terminal.send("q")
         terminal.until_end()
 
-        assert paused.split("\n")[0] == later.split("\n")[0]
+        assert paused.split()[-2:] == later.split()[-2:]
         assert terminal.status == 0
 
     def test_zoom(self, tmp_path: pathlib.Path) -> None:
         """Zoomed in, the time axis no longer begins at the start; zoomed out, it does again."""
-        terminal = PseudoTerminal(tmp_path, "watch", "run.journal.jsonl")
-        terminal.until(lambda text: re.search(r"^ +0:00 ", text, re.MULTILINE))
+        terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
+        terminal.until(lambda text: begins_at(text) == "0:00")
         terminal.send("+")
-        terminal.until(lambda text: "━━" in text and not re.search(r"^ +0:00 ", text, re.MULTILINE))
+        terminal.until(lambda text: begins_at(text) not in {"", "0:00"})
         terminal.send("-")
-        terminal.until(lambda text: re.search(r"^ +0:00 ", text, re.MULTILINE))
+        terminal.until(lambda text: begins_at(text) == "0:00")
         terminal.send("q")
         terminal.until_end()
 
+        assert terminal.status == 0
+
     def test_resizing(self, tmp_path: pathlib.Path) -> None:
         """The view follows the size of the terminal."""
-        terminal = PseudoTerminal(tmp_path, "watch", "run.journal.jsonl")
-        terminal.until("┤")
+        terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
+        terminal.until(CHART)
         terminal.resize(120, 40)
-        terminal.until(lambda text: text.split("\n")[39].startswith("q quit"))
+        terminal.until(lambda text: is_whole(text, 120, 40))
         terminal.resize(60, 15)
-        terminal.until(lambda text: text.split("\n")[14].startswith("q quit"))
+        terminal.until(lambda text: is_whole(text, 60, 15))
         terminal.send("q")
         terminal.until_end()
 
@@ -102,8 +132,8 @@ class TestRunning:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_signals(self, tmp_path: pathlib.Path, recording: subprocess.Popen[bytes], number: int) -> None:
         """A signal ends the view and gives the terminal back; the recording is not touched."""
-        terminal = PseudoTerminal(tmp_path, "watch", "run.journal.jsonl")
-        terminal.until("┤")
+        terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
+        terminal.until(CHART)
         terminal.process.kill(number)
         terminal.until_end()
 
@@ -112,9 +142,9 @@ class TestRunning:
         assert recording.poll() is None
 
     def test_interrupt_from_the_keyboard(self, tmp_path: pathlib.Path) -> None:
-        """Ctrl-C ends the view as q does, with the status that tells of it."""
-        terminal = PseudoTerminal(tmp_path, "watch", "run.journal.jsonl")
-        terminal.until("┤")
+        """Ctrl-C ends the view as q does, with the status that says so."""
+        terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
+        terminal.until(CHART)
         terminal.process.sendintr()
         terminal.until_end()
 
@@ -124,29 +154,42 @@ class TestRunning:
     def test_kill(self, tmp_path: pathlib.Path) -> None:
         """Even SIGKILL leaves no raw mode, no alternate screen and no hidden cursor."""
         terminal = PseudoTerminal(tmp_path, "watch", "run.journal.jsonl", in_shell=True)
-        terminal.until("┤")
+        terminal.until(CHART)
         os.kill(terminal.child, signal.SIGKILL)
         terminal.until(lambda _: terminal.is_restored())
         terminal.process.close(force=True)
 
-    def test_lines_without_a_terminal(self, nncf_tools: Run) -> None:
+    def test_lines_without_a_terminal(self, tmp_path: pathlib.Path) -> None:
         """Elsewhere, plain lines tell how it goes, then comes the summary."""
-        result = nncf_tools("watch", "run.journal.jsonl")
+        words = hastened(LINES_OFTEN, "watch", JOURNAL)
+        with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            (tmp_path / "go").touch()
+            rest, _ = process.communicate(timeout=HANGING_S)
 
-        assert result.returncode == 0
-        assert re.match(r"0:\d\d; RSS [\d.]+ MiB, peak", result.stdout)
-        assert "Memory, MiB" in result.stdout
-        assert "\x1b" not in result.stdout
+        assert process.returncode == 0
+        assert re.match(r"0:\d\d; RSS [\d.]+ MiB, peak", first)
+        assert "Memory, MiB" in rest
+        assert "\x1b" not in first + rest
 
 
 class TestEnded:
     def test_finished_session(self, nncf_tools: Run) -> None:
         """Of a recording that has ended, that is said, and its summary shown."""
-        nncf_tools("monitor", "-q", "-o", "run.json", *burner("touch", 5, 0.3))
+        nncf_tools("monitor", "-q", "-o", "run.json", *burner("touch", 5, 0))
         result = nncf_tools("watch", "run.json")
 
         assert result.returncode == 0
         assert result.stdout.startswith("This recording has ended.\n")
+        assert "Memory, MiB" in result.stdout
+
+    def test_journal_that_gives_way_to_its_session(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """Where the recorder has just put the session in the place of its journal, the session is shown."""
+        session().save(tmp_path / "run.json")
+        result = in_process("watch", JOURNAL)
+
+        assert result.returncode == 0
         assert "Memory, MiB" in result.stdout
 
     def test_nothing_runs(self, nncf_tools: Run) -> None:
@@ -158,15 +201,16 @@ class TestEnded:
 
     def test_killed_recorder(self, tmp_path: pathlib.Path) -> None:
         """When the recorder is killed, the view ends with the figures up to then."""
-        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", 5)
-        start = start_of(tmp_path / "run.journal.jsonl")
-        terminal = PseudoTerminal(tmp_path, "watch", "run.json")
-        terminal.until("recording")
+        process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, "go"))
+        start = start_of(tmp_path / JOURNAL)
+        sampler = psutil.Process(start["sampler_pid"])
+        terminal = PseudoTerminal(tmp_path, "watch", "run.json", periods={"cli.watch._PATIENCE_S": 0.1})
+        terminal.until(RECORDING)
         process.kill()
-        subprocess.run(["kill", "-9", str(start["sampler_pid"])], check=True)
-        text = terminal.until_end()
-        subprocess.run(["kill", str(start["pid"])], check=False)
         process.wait(HANGING_S)
+        sampler.kill()
+        text = terminal.until_end()
+        (tmp_path / "go").touch()
 
         assert "unfinished" in " ".join(text.split())
         assert terminal.status == 0
@@ -175,9 +219,11 @@ class TestEnded:
 class TestProcess:
     def test_process_until_it_ends(self, tmp_path: pathlib.Path) -> None:
         """--pid shows a running process until it ends, then the summary, and leaves no files."""
-        with subprocess.Popen(burner("touch", 40, 4)) as process:
+        with subprocess.Popen(burner("touch", 40, HANGING_S)) as process:
             terminal = PseudoTerminal(tmp_path, "watch", "--pid", process.pid)
-            terminal.until(lambda text: "┤" in text and "touch.py" in text)
+            terminal.until(f"touch.py 40 {HANGING_S}  ", RECORDING, CHART)
+            process.kill()
+            process.wait(HANGING_S)
             text = terminal.until_end()
 
         assert "Memory, MiB" in text
@@ -186,9 +232,9 @@ class TestProcess:
 
     def test_leaving_a_process(self, tmp_path: pathlib.Path) -> None:
         """Q ends the recording and not the process."""
-        with subprocess.Popen(burner("touch", 5, 60)) as process:
+        with subprocess.Popen(burner("touch", 5, HANGING_S)) as process:
             terminal = PseudoTerminal(tmp_path, "watch", "--pid", process.pid)
-            terminal.until("┤")
+            terminal.until(CHART)
             terminal.send("q")
             text = terminal.until_end()
             alive = process.poll() is None
@@ -205,11 +251,16 @@ class TestProcess:
         assert "there is no process 4194303" in result.stderr
 
 
-def test_journal_is_never_written_to(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+def test_journal_is_never_written_to(tmp_path: pathlib.Path) -> None:
     """Watching changes nothing of what is recorded."""
-    process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, 4))
-    start_of(tmp_path / "run.journal.jsonl")
-    nncf_tools("watch", "run.json")
-    process.wait(HANGING_S)
+    recording = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, "go"))
+    start_of(tmp_path / JOURNAL)
+    words = hastened(LINES_OFTEN, "watch", "run.json")
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (tmp_path / "go").touch()
+        process.communicate(timeout=HANGING_S)
+    recording.wait(HANGING_S)
 
     assert Session.load(tmp_path / "run.json").finished
