@@ -5,7 +5,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import psutil
@@ -14,6 +13,7 @@ import pytest
 from nncftools.cli.limits import limit, with_limit
 from nncftools.errors import UsageError
 from nncftools.session.model import Session
+from tests import waiting
 from tests.conftest import HANGING_S, Run, burner, command_line
 
 if TYPE_CHECKING:
@@ -23,12 +23,22 @@ KILL = ("--max-memory", "50MiB", "--on-limit", "kill")
 ENDED = "is above --max-memory 50.0 MiB: the command is ended"
 
 
+HOLD = " ".join(burner("touch", 100, 2 * HANGING_S))
+CHILD = f"until [ -s child ]; do sleep 0.01; done; exec {HOLD}"
+"""Holds too much as soon as its PID is known."""
+
+
 def runs(file: pathlib.Path) -> bool:
     """Return whether the process runs whose PID a file holds; a zombie does not."""
     try:
         return psutil.Process(int(file.read_text())).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def until_ended(file: pathlib.Path) -> None:
+    """Wait for the end of the process whose PID a file holds; it would go on for twice as long as this waits."""
+    waiting.until(lambda: not runs(file), "the end of the child")
 
 
 @pytest.mark.parametrize(
@@ -68,14 +78,18 @@ def test_below(nncf_tools: Run) -> None:
     assert (result.returncode, result.stderr) == (3, "")
 
 
-def test_warn(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_warn(tmp_path: pathlib.Path) -> None:
     """A command that is above goes on; the warning is on standard error and in the session."""
-    words = ("--max-memory", "50MiB", *burner("touch", 100, 0.3, 3))
-    result = nncf_tools("monitor", "-q", "-i", "0.02", "-o", "run.json", *words)
+    words = command_line("monitor", "-q", "-o", "run.json", "--max-memory", "50MiB", *burner("touch", 100, "go", 3))
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        (tmp_path / "go").touch()
+        _, rest = process.communicate(timeout=HANGING_S)
     (warning,) = Session.load(tmp_path / "run.json").warnings[:1]
 
-    assert result.returncode == 3
-    assert result.stderr == f"nncf-tools: {warning}\n"
+    assert process.returncode == 3
+    assert (said, rest) == (f"nncf-tools: {warning}\n", "")
     assert "is above --max-memory 50.0 MiB" in warning
 
 
@@ -84,8 +98,8 @@ def test_kill(nncf_tools: Run, tmp_path: pathlib.Path, source: str) -> None:
     """The command is ended with all its descendants, its status is that of SIGTERM, and the session says why."""
     if source == "proc" and sys.platform != "linux":
         pytest.skip("no /proc")
-    hold = " ".join(burner("touch", 100, HANGING_S))
-    words = ("--source", source, "-i", "0.05", "-t", "rss", *KILL, "sh", "-c", f"{hold} & echo $! > child; wait")
+    script = f"({CHILD}) & echo $! > child; wait"
+    words = ("--source", source, "-i", "0.05", "-t", "rss", *KILL, "sh", "-c", script)
     result = nncf_tools("monitor", "-q", "-o", "run.json", *words)
     session = Session.load(tmp_path / "run.json")
 
@@ -93,24 +107,23 @@ def test_kill(nncf_tools: Run, tmp_path: pathlib.Path, source: str) -> None:
     assert session.exit is not None
     assert session.exit.signal == signal.SIGTERM
     assert ENDED in session.warnings[0]
-    assert not runs(tmp_path / "child")
+    until_ended(tmp_path / "child")
 
 
-def test_kill_what_does_not_heed(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_kill_what_ignores_that(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """What ignores SIGTERM gets SIGKILL 5 s later, also a child of a command that has ended."""
-    hold = " ".join(burner("touch", 100, HANGING_S))
-    script = f"(trap '' TERM; exec {hold}) & echo $! > child; wait"
+    script = f"(trap '' TERM; {CHILD}) & echo $! > child; wait"
     result = nncf_tools("monitor", "-q", "-i", "0.05", "-t", "pss", "-o", "run.json", *KILL, "sh", "-c", script)
     session = Session.load(tmp_path / "run.json")
 
     assert result.returncode == 143
     assert session.warnings[1] == "1 of the processes went on for 5 s after SIGTERM: SIGKILL"
-    assert not runs(tmp_path / "child")
+    until_ended(tmp_path / "child")
 
 
 def test_kill_what_was_attached_to(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A process that the recording is attached to is ended, too."""
-    with subprocess.Popen(burner("touch", 100, HANGING_S)) as process:
+    with subprocess.Popen(burner("touch", 100, 2 * HANGING_S)) as process:
         try:
             words = ("-i", "0.05", *KILL, "--pid", process.pid)
             result = nncf_tools("monitor", "-q", "-o", "run.json", *words)
@@ -125,21 +138,19 @@ def test_kill_what_was_attached_to(nncf_tools: Run, tmp_path: pathlib.Path) -> N
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the sampler ends with the command line")
 def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:
     """The limit holds when the command line was killed: the sampler keeps it."""
-    hold = burner("touch", 100, HANGING_S)
-    gate = f"echo $$ > child; while [ ! -e go ]; do sleep 0.05; done; exec {' '.join(hold)}"
+    gate = f"echo $$ > child; until [ -e go ]; do sleep 0.01; done; exec {HOLD}"
+    child, journal = tmp_path / "child", tmp_path / "run.journal.jsonl"
     words = command_line("monitor", "-q", "-i", "0.05", "-o", "run.json", *KILL, "sh", "-c", gate)
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE) as process:
-        while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text():
-            time.sleep(0.01)
+        waiting.until(lambda: child.exists() and child.read_text(), "the start of the command")
         process.kill()
+        process.wait(HANGING_S)
         (tmp_path / "go").touch()
-        deadline = time.monotonic() + HANGING_S
-        while runs(tmp_path / "child") and time.monotonic() < deadline:
-            time.sleep(0.01)
-    last = [json.loads(line) for line in (tmp_path / "run.journal.jsonl").read_text().splitlines()]
+        until_ended(child)
+        waiting.until(lambda: '\n{"end":' in journal.read_text(), "the end of the recording")
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
 
-    assert not runs(tmp_path / "child")
-    assert any(isinstance(line, dict) and ENDED in str(line.get("warning")) for line in last)
+    assert any(isinstance(line, dict) and ENDED in str(line.get("warning")) for line in lines)
 
 
 @pytest.mark.parametrize(

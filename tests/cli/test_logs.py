@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import threading
-import time
 
 import pytest
 
@@ -128,22 +127,29 @@ def test_only_differences(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 
 
 def test_long_reading(tmp_path: pathlib.Path) -> None:
-    """On a terminal, what takes long shows that it goes on."""
+    """On a terminal, what takes long shows that it goes on, until it is read."""
     os.mkfifo(tmp_path / "slow.dat")
+    seen = threading.Event()
+    written = 0
 
     def write() -> None:
+        nonlocal written
         with (tmp_path / "slow.dat").open("w") as file:
-            for second in range(40):
-                file.writelines(f"MEM 1{place % 7}.000000 {1424768150 + second}.0000\n" for place in range(3000))
+            while not seen.wait(0.02):
+                moment_s = 1424768150 + written
+                file.writelines(f"MEM 1{place % 7}.000000 {moment_s}.0000\n" for place in range(3000))
                 file.flush()
-                time.sleep(0.1)
+                written += 3000
 
     writer = threading.Thread(target=write)
     writer.start()
-    terminal = PseudoTerminal(tmp_path, "report", "slow.dat")
-    terminal.until("Reading slow.dat")
+    terminal = PseudoTerminal(tmp_path, "report", "slow.dat", periods={"cli.progress._AFTER_S": 0.1})
+    try:
+        terminal.until("Reading slow.dat")
+    finally:
+        seen.set()
     shown = terminal.until_end()
     writer.join()
 
-    assert "120,000 samples by mprof" in shown
+    assert f"{written:,} samples by mprof" in shown
     assert terminal.status == 0

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
 import pytest
 
 from nncftools.session.model import Mark
-from tests.cli.pseudo_terminal import PseudoTerminal
+from tests.cli.pseudo_terminal import CHART, PAUSED, PseudoTerminal
 from tests.conftest import Run
 from tests.made_up import mib, session
+
+ENDED = re.compile(r"  ended, exit status 0  0:59$", re.MULTILINE)
 
 
 @pytest.fixture
@@ -15,39 +18,42 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
     """Return a session of a minute, with operations."""
     sizes = mib(*[100 + (step % 200) for step in range(600)])
     recorded = session({"time_s": [step / 10 for step in range(600)], "rss": sizes, "system": mib(*[2000] * 600)})
-    recorded.marks = [Mark(name="Export", start_s=1, end_s=30), Mark(name="Saving", start_s=30, end_s=59)]
+    recorded.marks = [Mark(name="Export", start_s=0, end_s=50), Mark(name="Saving", start_s=50, end_s=59)]
     return recorded.save(tmp_path / "run.json")
 
 
 def test_told_again_to_its_end(run: pathlib.Path) -> None:
     """A session is told again at the speed that is asked for, and stays on the screen at its end."""
-    terminal = PseudoTerminal(run.parent, "replay", "run.json", "--speed", 20)
-    beginning = terminal.until("Now Export")
-    terminal.until(lambda text: "ended, exit status 0" in text and "Saving" in text)
+    terminal = PseudoTerminal(run.parent, "replay", "run.json", "--speed", 30)
+    terminal.until(ENDED, "Saving", "peak 299.0 MiB at ")
     terminal.send("q")
-    end = terminal.until_end()
+    terminal.until_end()
+    written = terminal.written.decode()
 
-    assert "replay ×20" in beginning
-    assert "peak 299.0 MiB" in end
+    assert "replay ×30  0:" in written
+    assert "Now Export, for " in written
     assert terminal.is_restored()
     assert terminal.status == 0
 
 
-def test_pause(run: pathlib.Path) -> None:
+def test_pause(tmp_path: pathlib.Path) -> None:
     """While it is paused, no time passes."""
-    terminal = PseudoTerminal(run.parent, "replay", "run.json", "--speed", 5)
-    terminal.until("┤")
+    hour = 3600
+    sizes = mib(*[100 + (step % 200) for step in range(hour)])
+    session({"time_s": [float(step) for step in range(hour)], "rss": sizes}).save(tmp_path / "run.json")
+    terminal = PseudoTerminal(tmp_path, "replay", "run.json", "--speed", 5)
+    terminal.until(CHART)
     terminal.send(" ")
-    before = terminal.until("paused").split("\n")[0]
-    for _ in range(20):
-        terminal.read()
-    after = terminal.lines[0]
+    before = terminal.until(PAUSED).split("\n")[0]
+    for columns in (90, 80):  # a screen of another size is drawn when more would be told
+        terminal.resize(columns, 24)
+        after = terminal.until(re.compile(rf"\A(?=.{{{columns}}}$).*  paused  \d+:\d\d$", re.MULTILINE)).split("\n")[0]
     terminal.send(" ")
-    terminal.until("replay")
+    terminal.until(re.compile(r"  replay ×5  \d+:\d\d$", re.MULTILINE))
     terminal.send("q")
     terminal.until_end()
 
-    assert before == after
+    assert before.split()[-2:] == after.split()[-2:]
 
 
 def test_without_a_terminal(nncf_tools: Run, run: pathlib.Path) -> None:
