@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tests import surroundings
+from tests.surroundings import HANGING_S
 
 surroundings.settle()
 pytest.register_assert_rewrite("tests.waiting")
 
 BURNERS = pathlib.Path(__file__).parent / "burners"
-HANGING_S = 120
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

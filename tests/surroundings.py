@@ -6,6 +6,8 @@ import os
 import resource
 import signal
 
+HANGING_S = 120
+"""Whatever takes longer is not coming."""
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 _UNWANTED = {
     "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from tests.conftest import HANGING_S
+from tests.surroundings import HANGING_S
 
 _LOOK_EVERY_S = 0.005
 Seen = TypeVar("Seen")

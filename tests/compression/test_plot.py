@@ -71,12 +71,12 @@ class TestNames:
         check(names, points, frame)
 
     def test_too_many_are_counted(self, tmp_path: pathlib.Path) -> None:
-        """Of hundreds of points the best are named, without overlaps, and the others are counted."""
-        drawing = draw(compared(written(tmp_path / "a.csv", many(200))))
+        """Of too many points the best are named, without overlaps, and the others are counted."""
+        drawing = draw(compared(written(tmp_path / "a.csv", many(120))))
         names, points, frame = boxes(drawing)
 
         assert len(names) <= MOST_NAMED
-        assert len(names) + drawing.unnamed == 200
+        assert len(names) + drawing.unnamed == 120
         check(names, points, frame)
 
     def test_always_the_same(self) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from nncftools.errors import SessionFileError
 from nncftools.importers import IMPORTERS
+from tests.conftest import HANGING_S
 from tests.importers.logs import LOGS, MPROF, NNCF, PRMON, PSRECORD, PSRECORD_CSV, USAGE, imported
 from tests.made_up import mib
 
@@ -210,11 +211,11 @@ def test_memory_is_bounded(tmp_path: pathlib.Path) -> None:
             for second in seconds:
                 file.write(piece.replace(b"TIME", b"%d" % second))
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=write, daemon=True)
     writer.start()
     words = [sys.executable, "-c", PROGRAM.format(limit=BYTES_OF_MEMORY), str(tmp_path / "log.dat")]
-    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
-    writer.join()
+    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=HANGING_S)
+    writer.join(HANGING_S)
 
     assert result.stderr == ""
     taken, kept, peak, at_s, duration_s, warnings = json.loads(result.stdout)

@@ -15,6 +15,7 @@ from nncftools.importers import IMPORTERS
 from nncftools.importers.opening import opened
 from nncftools.importers.source import Source
 from nncftools.session.model import Session
+from tests.conftest import HANGING_S
 from tests.importers.logs import LOGS, MPROF, NNCF, imported
 from tests.made_up import journal, session
 
@@ -161,7 +162,7 @@ def test_fifo(tmp_path: pathlib.Path, text: bytes) -> None:
     """A log, or a session, can come through a FIFO."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
-    writer = threading.Thread(target=path.write_bytes, args=(text,))
+    writer = threading.Thread(target=path.write_bytes, args=(text,), daemon=True)
     writer.start()
     try:
         if text:
@@ -170,7 +171,7 @@ def test_fifo(tmp_path: pathlib.Path, text: bytes) -> None:
             with pytest.raises(SessionFileError, match="the file is empty"):
                 opened(path)
     finally:
-        writer.join()
+        writer.join(HANGING_S)
 
 
 def test_progress(tmp_path: pathlib.Path) -> None:

@@ -95,11 +95,11 @@ class TestCounters:
 
     def test_many_samples(self) -> None:
         """Of very many samples some 20,000 points stay, the largest and the smallest of all among them; it is said."""
-        number = 200_000
+        number = 50_000
         sizes = array("d", (1000 + place % 7 for place in range(number)))
-        sizes[123_457], sizes[55_555] = 9999, 1
-        time_s = array("d", (place / 10 for place in range(number)))
-        columns = {"time_s": time_s, "rss": sizes, "cpu": array("d", (place / 20 for place in range(number)))}
+        sizes[43_457], sizes[15_555] = 9999, 1
+        time_s = array("d", (place / 2.5 for place in range(number)))
+        columns = {"time_s": time_s, "rss": sizes, "cpu": array("d", (place / 5 for place in range(number)))}
         of = session(samples=Samples(columns), duration_s=time_s[-1])
         events = trace(of)
         points = [args["bytes"] for _, args in counter(events, "RSS")]
@@ -330,9 +330,8 @@ class TestRun:
 
 def test_on_the_command_line(nncf_tools: Run) -> None:
     """A real recording becomes a trace with its operations, and each process's own RSS."""
-    nncf_tools(
-        "monitor", "-q", "--no-plot", "--per-process", "-i", 0.02, "-o", "run.json", "--", *burner("copies", 30, 2, 0.3)
-    )
+    words = burner("copies", "figures", 30, 2, "rss")
+    nncf_tools("monitor", "-q", "--no-plot", "--per-process", "-i", 0.02, "-o", "run.json", "--", *words)
     done = nncf_tools("report", "run.json", "--format", "perfetto", text=False)
     events = checked(done.stdout)
 
