@@ -1,16 +1,22 @@
-"""Start a daemon (double fork, setsid) that touches MIB mebibytes for SECONDS, and outlive it: daemon.py MIB SECONDS"""
+"""Start a daemon (double fork, setsid) that touches MIB mebibytes, and outlive it: daemon.py FILE MIB
+
+The daemon writes its RSS to FILE and ends when it was sampled.
+"""
 
 import os
 import sys
-import time
 
-size, seconds = int(float(sys.argv[1]) * 2**20), float(sys.argv[2])
+from sampling import own, touched, until_sampled, write
+
+lives, hold = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        held = bytearray(size)
-        held[::4096] = b"x" * len(held[::4096])
-        time.sleep(seconds)
+        held = touched(sys.argv[2])
+        write(sys.argv[1], own("VmRSS"))
+        until_sampled()
     os._exit(0)
+os.close(hold)
 os.wait()
-time.sleep(seconds * 1.5)
+os.read(lives, 1)
+until_sampled()

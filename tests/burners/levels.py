@@ -1,13 +1,18 @@
-"""A process of LEVELS levels, each touching MIB mebibytes while its children live: levels.py LEVELS MIB SECONDS"""
+"""LEVELS processes, each the child of the one before and holding MIB mebibytes: levels.py FILE LEVELS MIB SAMPLES
+
+Each writes its RSS to FILE; they end when all together were in so many samples.
+"""
 
 import subprocess
 import sys
-import time
 
-levels, size, seconds = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-held = bytearray(int(size * 2**20))
-held[::4096] = b"x" * len(held[::4096])
+from sampling import own, touched, until_sampled, write
+
+file, levels, size, samples = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+held = touched(size)
+write(file, own("VmRSS"))
 if levels > 1:
-    subprocess.run([sys.executable, "-S", "-E", __file__, str(levels - 1), *sys.argv[2:]], check=True)
+    words = [sys.executable, "-S", "-E", __file__, file, str(levels - 1), size, str(samples)]
+    subprocess.run(words, check=True)
 else:
-    time.sleep(seconds)
+    until_sampled(samples)

@@ -1,9 +1,10 @@
-"""Append each signal that arrives to FILE and end 0.5 s after the first: signalled.py FILE"""
+"""Append each signal that arrives to FILE; end three samples after the first, with status 9: signalled.py FILE"""
 
 import os
 import signal
 import sys
-import time
+
+from sampling import looks, until_sampled
 
 file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -16,10 +17,8 @@ def note(number: int, _frame: object) -> None:
 for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(each, note)
 os.write(file, b"ready\n")
-begin = time.monotonic()
-while os.fstat(file).st_size == len("ready\n") and time.monotonic() < begin + 60:
-    time.sleep(0.01)
-end = time.monotonic() + 0.5
-while time.monotonic() < end:
-    time.sleep(0.05)
+for _ in looks():
+    if os.fstat(file).st_size > len("ready\n"):
+        break
+until_sampled(3)
 sys.exit(9)

@@ -1,20 +1,27 @@
-"""Hold 100 MiB, and keep a child from exec for a second: it shares the memory as one of vfork(2) does."""
+"""Hold 100 MiB, and keep a child from exec for 20 samples: it shares the memory as one of vfork(2) does.
+
+spawns.py FILE PIPE: writes the own RSS to FILE.
+"""
 
 import os
-import pathlib
 import sys
-import time
 
-pipe = pathlib.Path(sys.argv[1])
+from sampling import looks, own, touched, until_sampled, write
+
+file, pipe = sys.argv[1:]
 os.mkfifo(pipe)
+parent = os.getpid()
 opener = os.fork()
 if opener == 0:
-    time.sleep(1)
+    for _ in looks():
+        with open(f"/proc/{parent}/task/{parent}/children") as children:  # noqa: PTH123 — as small as possible
+            if len(children.read().split()) > 1:
+                break
+    until_sampled(20)
     os.close(os.open(pipe, os.O_WRONLY))
     os._exit(0)
-held = bytearray(100 << 20)
-for place in range(0, len(held), 4096):
-    held[place] = 1
-child = os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, str(pipe), os.O_RDONLY, 0)])
+held = touched(100)
+write(file, own("VmRSS"))
+child = os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, pipe, os.O_RDONLY, 0)])
 os.waitpid(child, 0)
 os.waitpid(opener, 0)

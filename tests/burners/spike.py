@@ -1,14 +1,16 @@
-"""Touch MIB mebibytes for SECONDS amid a life of 1.5 s and write the own high-water mark: spike.py FILE MIB SECONDS"""
+"""Touch MIB mebibytes for SECONDS after a sample and write the own high-water mark: spike.py FILE MIB SECONDS SAMPLES
+
+Ends when so many more samples were taken.
+"""
 
 import sys
 import time
 
-time.sleep(0.7)
-held = bytearray(int(float(sys.argv[2]) * 2**20))
-held[::4096] = b"x" * len(held[::4096])
+from sampling import own, touched, until_first_sample, until_sampled, write
+
+until_first_sample()
+held = touched(sys.argv[2])
 time.sleep(float(sys.argv[3]))
 del held
-time.sleep(0.7)
-with open("/proc/self/status") as status, open(sys.argv[1], "w") as file:  # noqa: PTH123 — as small as possible
-    mark = next(line for line in status if line.startswith("VmHWM:"))
-    file.write(str(int(mark.split()[1]) * 1024))
+until_sampled(int(sys.argv[4]))
+write(sys.argv[1], own("VmHWM"))
