@@ -100,8 +100,8 @@ class PseudoTerminal:
         return "\n".join(self.lines)
 
     @property
-    def told(self) -> str:
-        """The screen, below what has left it at its top."""
+    def scrollback(self) -> str:
+        """What has left the screen at its top, and the screen."""
         return "\n".join([*self.screen.gone, *self.lines])
 
     def until(self, *sights: Sight) -> str:

@@ -160,12 +160,12 @@ class TestOutput:
         text = terminal.until("line 2999 of", RECORDING)
         last = next(row for row, line in enumerate(text.split("\n")) if "line 2999 of" in line)
         ends_when_it_may(terminal, tmp_path)
-        above, _, below = terminal.told.partition("line 2999 of the command\n")
+        above, _, below = terminal.scrollback.partition("line 2999 of the command\n")
 
         assert 0 < row_of_view(text) - last <= 2
         assert re.findall(r"^line (\d+) of the command$", above, re.MULTILINE) == [str(n) for n in range(2999)]
         assert not re.search(r"^line \d", below, re.MULTILINE)
-        assert not RECORDING.search(terminal.told)
+        assert not RECORDING.search(terminal.scrollback)
 
     def test_progress_bar(self, tmp_path: pathlib.Path) -> None:
         """A bar is one line above the view, its last state stays, and what follows comes after it."""
