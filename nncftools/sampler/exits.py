@@ -18,7 +18,7 @@ _AGGREGATE_OF_TASK, _STATISTICS = 4, 3
 _FORKED, _LAST_OF_GROUP = 0x01, 0x20
 _OLDEST, _BROKEN = 12, 15
 """Version 12 (Linux 5.17) tells thread groups; 15 (6.14, 6.15) put new fields in the middle, 16 took them out again."""
-_TASK = struct.Struct("=H2xIB71x32s16xII16xQQ32xQ")
+_TASK = struct.Struct("=H2xIB63xQ32s16xII16xQQ32xQ")
 _GROUP = struct.Struct("=I4xQ")
 _GROUP_AT = 368
 _BUFFER = 8 << 20
@@ -78,13 +78,15 @@ class Exits:
         task = _statistics(message)
         if task is None:
             return None
-        version, status, flags, name, pid, parent_pid, user_us, system_us, mark_kib = _TASK.unpack_from(task)
+        version, status, flags, run_ns, name, pid, parent_pid, user_us, system_us, mark_kib = _TASK.unpack_from(task)
         if version < _OLDEST or version == _BROKEN:
             self.complete = False
             return None
         group, elapsed_us = _GROUP.unpack_from(task, _GROUP_AT)
         process = self._groups.setdefault(group, Exit(group))
-        process.cpu_s += (user_us + system_us) / 1e6
+        # Times in user mode and in the kernel are whole ticks, by what each tick found running: on a busy machine they
+        # are a fifth off. Kernels without CONFIG_TASK_DELAY_ACCT know no better.
+        process.cpu_s += run_ns / 1e9 or (user_us + system_us) / 1e6
         process.high_water_mark = max(process.high_water_mark, mark_kib * 1024)
         process.wait_status = status  # the last thread's is what the parent is told
         if pid == group:

@@ -21,7 +21,8 @@ class Statistics(ctypes.Structure):
         ("ac_exitcode", ctypes.c_uint32),
         ("ac_flag", ctypes.c_uint8),
         ("ac_nice", ctypes.c_uint8),
-        ("delays", ctypes.c_uint64 * 8),  # cpu, blkio, swapin, cpu_run_real_total, cpu_run_virtual_total
+        ("delays", ctypes.c_uint64 * 7),  # cpu, blkio, swapin, cpu_run_real_total
+        ("cpu_run_virtual_total", ctypes.c_uint64),
         ("ac_comm", ctypes.c_char * 32),
         ("ac_sched", ctypes.c_uint64),  # __u8, but the next field is aligned to 8
         ("ac_uid", ctypes.c_uint32),
@@ -60,6 +61,7 @@ def thread(  # noqa: PLR0913 — one parameter per figure
     status: int = 0,
     flags: int = LAST,
     name: bytes = b"name",
+    run_ns: int = 0,
     user_us: int = 0,
     system_us: int = 0,
     elapsed_us: int = 0,
@@ -72,6 +74,7 @@ def thread(  # noqa: PLR0913 — one parameter per figure
         version=version,
         ac_exitcode=status,
         ac_flag=flags,
+        cpu_run_virtual_total=run_ns,
         ac_comm=name,
         ac_pid=pid,
         ac_ppid=parent,
