@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 import pathlib
+import subprocess
 import sys
 from typing import Any
 
 import pytest
 
 from nncftools.session.model import Mark
-from tests.conftest import Run, burner
+from tests.conftest import HANGING_S, Run, burner, command_line
 from tests.made_up import MIB, mib, session
 
 
@@ -155,9 +156,9 @@ class TestGates:
 
 @pytest.mark.usefixtures("groups")
 class TestGroups:
-    def test_patterns(self, nncf_tools: Run) -> None:
+    def test_patterns(self, in_process: Run) -> None:
         """--base and --new expand patterns; the groups differ by more than their spread."""
-        result = nncf_tools("compare", "--base", "old-*.json", "--new", "new-*.json", "--plot", "o.png")
+        result = in_process("compare", "--base", "old-*.json", "--new", "new-*.json", "--plot", "o.png")
 
         assert result.returncode == 0
         assert "5 runs: old-0.json, …, old-4.json" in result.stdout
@@ -188,47 +189,49 @@ class TestGroups:
 
         assert in_process("compare", "--base", "[x].json", "--new", "new-*.json").returncode == 0
 
-    def test_medians_are_gated(self, nncf_tools: Run) -> None:
+    def test_medians_are_gated(self, in_process: Run) -> None:
         """A gate on the change of groups says that it compares medians."""
         words = ("compare", "--base", "old-*.json", "--new", "new-*.json", "--fail-if", "peak_rss>+5%")
-        result = nncf_tools(*words)
+        result = in_process(*words)
 
         assert result.returncode == 3
         assert result.stderr.endswith(", medians of 5 and 5 runs\n")
 
 
-def recorded(nncf_tools: Run, name: str, touched_mib: int) -> None:
-    """Record a program that touches so much memory, five times."""
-    command = burner("touch", touched_mib, 0.1)
-    words = ("-q", "-i", "0.02", "-t", "rss", "--repeat", 5)
-    assert nncf_tools("monitor", *words, "-o", f"{name}.json", *command).returncode == 0
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Record programs that touch 100, 110 and 100 MiB, five times each: old, new, same."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, touched_mib in (("old", 100), ("new", 110), ("same", 100)):
+        words = ("-q", "-i", 0.02, "-t", "rss", "--repeat", 5, "-o", f"{name}.json", *burner("touch", touched_mib, 0))
+        subprocess.run(command_line("monitor", *words), cwd=folder, check=True, timeout=HANGING_S)
+    return folder
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks are the kernel's high-water marks")
 class TestRealGroups:
-    def test_ten_per_cent(self, nncf_tools: Run) -> None:
+    def test_ten_per_cent(self, in_process: Run, runs: pathlib.Path) -> None:
         """Five real runs that hold 10 % more memory differ by more than the spread, and fail a gate of 5 %."""
-        recorded(nncf_tools, "old", 100)
-        recorded(nncf_tools, "new", 110)
-        words = ("compare", "--base", "old-*.json", "--new", "new-*.json", "-f", "json", "--fail-if", "peak_rss>+5%")
-        result = nncf_tools(*words)
-        peak = json.loads(result.stdout)["comparisons"][0]["figures"]["peak_rss"]
+        result, peak = compared(in_process, runs, "new")
 
         assert result.returncode == 3
         assert peak["exceeds_spread"] is True
         assert 9.5 * MIB < peak["change"] < 10.5 * MIB
 
-    def test_no_difference(self, nncf_tools: Run) -> None:
+    def test_no_difference(self, in_process: Run, runs: pathlib.Path) -> None:
         """Five real runs of the same and five more stay within a gate of 5 %: a median is a page or two apart."""
-        recorded(nncf_tools, "old", 100)
-        recorded(nncf_tools, "new", 100)
-        words = ("compare", "--base", "old-*.json", "--new", "new-*.json", "-f", "json", "--fail-if", "peak_rss>+5%")
-        result = nncf_tools(*words)
-        peak = json.loads(result.stdout)["comparisons"][0]["figures"]["peak_rss"]
+        result, peak = compared(in_process, runs, "same")
 
         assert result.returncode == 0
         assert abs(peak["percent"]) < 1
         assert peak["p"] >= 2 / 252
+
+
+def compared(run: Run, folder: pathlib.Path, name: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """Compare runs with the old ones; return what was printed, and the figures of the peak."""
+    words = ("--base", folder / "old-*.json", "--new", folder / f"{name}-*.json", "-f", "json")
+    result = run("compare", *words, "--fail-if", "peak_rss>+5%")
+    return result, json.loads(result.stdout)["comparisons"][0]["figures"]["peak_rss"]
 
 
 @pytest.mark.usefixtures("pair")
@@ -290,12 +293,12 @@ class TestBadInput:
         assert result.returncode == 0
         assert "! one.json has one sample" in result.stdout
 
-    def test_too_many_for_a_picture(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_too_many_for_a_picture(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """More sessions than there are colours and dashes are not drawn."""
         names = [f"{number}.json" for number in range(15)]
         for name in names:
             save(tmp_path, name, 1)
-        result = nncf_tools("compare", *names, "--plot", "o.png")
+        result = in_process("compare", *names, "--plot", "o.png")
 
         assert result.returncode == 2
         assert "at most 14" in result.stderr

@@ -22,16 +22,16 @@ def evaluated(folder: pathlib.Path, name: str, quality: float) -> list[str]:
     return [f"{name}.json", "--wwb", f"{name}.csv", "--model-dir", name]
 
 
-def test_from_evaluations_to_the_picture(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_from_evaluations_to_the_picture(in_process: Run, tmp_path: pathlib.Path) -> None:
     """Rows built from evaluation results are what viz-compression takes."""
     for mode, quality in MODES.items():
         words = [*evaluated(tmp_path, mode.replace(" + ", "_"), quality), "--mode", mode, "-o", "data.csv"]
         words += ["--model", "M"] if mode == "fp32" else []
         words += ["--int4", "1"] if "int4" in mode else []
-        built = nncf_tools("from-lm-eval", *words)
+        built = in_process("from-lm-eval", *words)
         assert built.returncode == 0, built.stderr
         assert built.stderr.endswith("added in data.csv\n")
-    shown = nncf_tools("viz-compression", "-i", "data.csv", "--json", "--format", "svg")
+    shown = in_process("viz-compression", "-i", "data.csv", "--json", "--format", "svg")
     rows = json.loads(shown.stdout)
 
     assert [row["mode"] for row in rows] == ["fp32", "int8", "int4 + gptq", "int4"]
@@ -40,10 +40,10 @@ def test_from_evaluations_to_the_picture(nncf_tools: Run, tmp_path: pathlib.Path
     assert rows[1]["average relative error stderr"] is not None
 
 
-def test_says_what_is_missing(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_says_what_is_missing(in_process: Run, tmp_path: pathlib.Path) -> None:
     """What is still empty after a step is told."""
     evaluated(tmp_path, "fp32", 1)
-    result = nncf_tools("from-lm-eval", "fp32.json", "--mode", "fp32", "--model", "M", "-o", "data.csv")
+    result = in_process("from-lm-eval", "fp32.json", "--mode", "fp32", "--model", "M", "-o", "data.csv")
 
     assert result.stderr == "Row 2 added in data.csv; still empty: model size, Gb; WWB, similarity\n"
 
@@ -60,9 +60,9 @@ def test_says_what_is_missing(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         (["--mode", "int4"], "say which with --model"),
     ],
 )
-def test_options(nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
+def test_options(in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
     """A wrong option is one line, and no file is made."""
-    result = nncf_tools("from-lm-eval", "-o", "data.csv", *words)
+    result = in_process("from-lm-eval", "-o", "data.csv", *words)
 
     assert result.returncode in {1, 2}
     assert message in result.stderr

@@ -44,66 +44,66 @@ class TestTable:
         assert [name for name in RECORDED if not any(line.startswith(f"{name} ") for line in lines)] == []
         assert "MemTotal - MemAvailable" in words
 
-    def test_names_everything(self, nncf_tools: Run) -> None:
+    def test_names_everything(self, in_process: Run) -> None:
         """In a pipe there is a line for every metric, with its unit, and no escape codes."""
-        result = nncf_tools("metrics")
+        result = in_process("metrics")
         first = [line.split()[:2] for line in result.stdout.splitlines()[1:] if not line.startswith(" ")]
 
         assert (result.returncode, result.stderr, "\x1b" in result.stdout) == (0, "", False)
         assert first == [[name, metric.unit or "–"] for name, metric in RECORDED.items()]
 
-    def test_says_what_it_means_and_where_it_is_from(self, nncf_tools: Run) -> None:
+    def test_says_what_it_means_and_where_it_is_from(self, in_process: Run) -> None:
         """Meaning, source and cost stand behind every metric."""
-        words = " ".join(nncf_tools("metrics").stdout.split())
+        words = " ".join(in_process("metrics").stdout.split())
 
         assert "the part of RSS that no file backs: heap, stacks, arrays /proc/PID/status, 8 µs a process" in words
 
-    def test_what_is_missing(self, nncf_tools: Run) -> None:
+    def test_what_is_missing(self, in_process: Run) -> None:
         """A metric that is not available is listed with the reason."""
-        words = " ".join(nncf_tools("metrics", "--source", "psutil").stdout.split())
+        words = " ".join(in_process("metrics", "--source", "psutil").stdout.split())
 
         assert words.count("not here: not from this source") == len(NOT_FROM_PSUTIL)
 
 
 class TestJson:
-    def test_every_metric(self, nncf_tools: Run) -> None:
+    def test_every_metric(self, in_process: Run) -> None:
         """The list for scripts has every metric in its order, with the same keys."""
-        result = nncf_tools("metrics", "--json")
+        result = in_process("metrics", "--json")
         facts = json.loads(result.stdout)
 
         assert (result.returncode, result.stderr) == (0, "")
         assert [list(of) for of in facts] == [KEYS] * len(RECORDED)
         assert [of["name"] for of in facts] == list(RECORDED)
 
-    def test_facts(self, nncf_tools: Run) -> None:
+    def test_facts(self, in_process: Run) -> None:
         """Meaning, unit and kind are those that the metric declares; all values are text."""
-        found = listed(nncf_tools)
+        found = listed(in_process)
 
         assert {(name, of["meaning"], of["unit"], of["kind"]) for name, of in found.items()} == {
             (name, metric.meaning, metric.unit, metric.kind) for name, metric in RECORDED.items()
         }
         assert {type(value) for of in found.values() for value in of.values()} == {str}
 
-    def test_from_proc(self, nncf_tools: Run) -> None:
+    def test_from_proc(self, in_process: Run) -> None:
         """On Linux every metric has a source and a cost, and what is read of processes is never missing."""
-        found = listed(nncf_tools, "--source", "proc")
+        found = listed(in_process, "--source", "proc")
 
         assert [name for name, of in found.items() if not (of["source"] and of["cost"])] == []
         assert {name for name, of in found.items() if of["missing"]} <= {"pss", "uss", "cgroup"}
         assert found["rss"]["source"] == "/proc/PID/stat"
 
-    def test_from_psutil(self, nncf_tools: Run) -> None:
+    def test_from_psutil(self, in_process: Run) -> None:
         """What psutil does not give is marked as missing, PSS among it."""
-        found = listed(nncf_tools, "--source", "psutil")
+        found = listed(in_process, "--source", "psutil")
 
         assert {name for name, of in found.items() if of["missing"]} == NOT_FROM_PSUTIL
         assert (found["pss"]["missing"], found["pss"]["source"]) == ("not from this source", "")
         assert (found["rss"]["missing"], found["rss"]["source"]) == ("", "psutil")
 
 
-def test_unknown_source(nncf_tools: Run) -> None:
+def test_unknown_source(in_process: Run) -> None:
     """A source that does not exist is one line and status 2."""
-    result = nncf_tools("metrics", "--source", "tea")
+    result = in_process("metrics", "--source", "tea")
 
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == "nncf-tools: error: option --source: 'tea' is not one of proc, psutil\n"

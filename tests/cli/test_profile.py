@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from nncftools import Session
-from tests.conftest import BURNERS, Run, burner
-from tests.made_up import MIB, header
+from tests.conftest import BURNERS, Run
+from tests.made_up import MIB, header, mib, session
 
 PHASES = [sys.executable, str(BURNERS / "phases.py"), "300"]
 
@@ -41,9 +41,10 @@ class TestMarks:
 
     def test_monitor_keeps_marks_too(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """What a program marks by itself is in a session of monitor; nothing is left beside it."""
-        nncf_tools("monitor", "-q", "-o", "run.json", *PHASES)
+        script = "import nncftools\nfor name in 'ab': nncftools.mark_operation(name)"
+        nncf_tools("monitor", "-q", "-o", "run.json", sys.executable, "-c", script)
 
-        assert len(Session.load(tmp_path / "run.json").marks) == 4
+        assert [mark.name for mark in Session.load(tmp_path / "run.json").marks] == ["a", "b"]
         assert [path.name for path in tmp_path.glob("run*")] == ["run.json"]
 
     def test_shell_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -56,7 +57,7 @@ class TestMarks:
             'printf \'{"name":"by hand","start":"%s"}\\n\' "$(date -Ins)" >> "$NNCF_TOOLS_MARKS"\n'
             f"{tools} mark 'Weight Compression'\n"
         )
-        nncf_tools("profile", "-q", "-o", "run.json", "sh", script)
+        nncf_tools("profile", "-q", "--no-plot", "-o", "run.json", "sh", script)
         marks = Session.load(tmp_path / "run.json").marks
 
         assert [(mark.name, mark.depth) for mark in marks] == [
@@ -70,12 +71,9 @@ class TestMarks:
     def test_lines_of_output(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Lines that match begin operations, named by the match or its group, and pass on as they are."""
         out, error = "Epoch 1: go\nEpoch 2\rEpoch 3\r", "\x1b[1mloading model A\x1b[0m\n"
-        script = (
-            f"import sys, time; sys.stdout.write({out!r}); sys.stderr.write({error!r}); "
-            "sys.stdout.flush(); time.sleep(0.3)"
-        )
+        script = f"import sys; sys.stdout.write({out!r}); sys.stderr.write({error!r})"
         patterns = ("--mark-on", r"Epoch \d+", "--mark-on", "loading (?P<name>.*)")
-        words = ("profile", "-q", "-o", "run.json", *patterns, sys.executable, "-c", script)
+        words = ("profile", "-q", "--no-plot", "-o", "run.json", *patterns, sys.executable, "-c", script)
         result = nncf_tools(*words, text=False)
         marks = Session.load(tmp_path / "run.json").marks
 
@@ -102,8 +100,8 @@ class TestMarks:
         (tmp_path / "run.py").write_text("import nncf, mine\nprint(nncf.quantize(1), mine.fit())\n")
         words = ("--mark-call", "mine:fit=Training", sys.executable, "run.py")
         env = {"PYTHONPATH": os.pathsep.join([str(pathlib.Path.cwd()), str(tmp_path)])}
-        result = nncf_tools("profile", "-q", "-o", "run.json", *words, env=env)
-        nncf_tools("profile", "-q", "-o", "off.json", "--no-auto", sys.executable, "run.py", env=env)
+        result = nncf_tools("profile", "-q", "--no-plot", "-o", "run.json", *words, env=env)
+        nncf_tools("profile", "-q", "--no-plot", "-o", "off.json", "--no-auto", sys.executable, "run.py", env=env)
         marks = Session.load(tmp_path / "run.json").marks
 
         assert result.stdout == "2 fitted\n"
@@ -127,19 +125,19 @@ class TestBadInput:
             ([], "argument COMMAND: missing"),
         ],
     )
-    def test_options(self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], complaint: str) -> None:
+    def test_options(self, in_process: Run, tmp_path: pathlib.Path, words: list[str], complaint: str) -> None:
         """What cannot be is refused in one line before anything starts, and nothing is left."""
-        result = nncf_tools("profile", *words)
+        result = in_process("profile", *words)
 
         assert result.returncode == 2
         assert complaint in result.stderr
         assert len(result.stderr.splitlines()) == 1
         assert list(tmp_path.iterdir()) == []
 
-    def test_pyproject(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_pyproject(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """Calls in pyproject.toml that cannot be understood are named with the file."""
         (tmp_path / "pyproject.toml").write_text('[tool.nncf-tools]\nmark-calls = ["nonsense"]\n')
-        result = nncf_tools("profile", "true")
+        result = in_process("profile", "true")
 
         assert result.returncode == 2
         assert "pyproject.toml: " in result.stderr
@@ -148,7 +146,7 @@ class TestBadInput:
         """Files beside the session are kept unless --force is given; a stale sidecar goes then."""
         (tmp_path / "run.marks.csv").write_text("name,start_s\nold,0\n")
         refused = nncf_tools("profile", "-q", "-o", "run.json", "true")
-        forced = nncf_tools("profile", "-q", "--force", "-o", "run.json", "true")
+        forced = nncf_tools("profile", "-q", "--no-plot", "--force", "-o", "run.json", "true")
 
         assert (refused.returncode, forced.returncode) == (2, 0)
         assert "run.marks.csv" in refused.stderr
@@ -183,35 +181,36 @@ class TestMarkCommand:
 
 class TestReport:
     @pytest.fixture(autouse=True)
-    def _session(self, nncf_tools: Run) -> None:
-        """Record a second."""
-        nncf_tools("profile", "-q", "--no-plot", "--no-auto", "-o", "run.json", *burner("touch", 50, 0.9))
+    def _session(self, tmp_path: pathlib.Path) -> None:
+        """Write a session of three seconds, and its sidecar without marks, as ``profile`` leaves them."""
+        session({"rss": mib(10, 50, 50, 20)}, duration_s=3.0).save(tmp_path / "run.json")
+        (tmp_path / "run.marks.json").write_text("[]")
 
-    def test_sidecar_by_hand(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_sidecar_by_hand(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """Operations of a file are reported and drawn."""
         (tmp_path / "o.csv").write_text("name,start_s,end_s\nSetup,0,0.2\nExport,0.2,\n")
-        result = nncf_tools("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
+        result = in_process("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
 
         assert "1. 0.000 s Setup" in result.stdout
         assert "2. 0.200 s Export" in result.stdout
         assert (tmp_path / "run.svg").read_bytes().startswith(b"<?xml")
 
-    def test_sidecar_beside_is_found(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_sidecar_beside_is_found(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """The sidecar beside the session holds its marks, as edited."""
         (tmp_path / "run.marks.json").write_text('[{"name": "edited", "start_s": 0.1}]')
 
-        assert "edited" in nncf_tools("report", "run.json").stdout
+        assert "edited" in in_process("report", "run.json").stdout
 
-    def test_wrong_sidecar(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_wrong_sidecar(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """A wrong row is told with file and line, and nothing is drawn."""
         (tmp_path / "o.csv").write_text("name,start_s\n,1\n")
-        result = nncf_tools("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
+        result = in_process("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
 
         assert result.returncode == 1
         assert result.stderr == "nncf-tools: error: o.csv: line 2: a `name` of at least one character expected\n"
         assert not (tmp_path / "run.svg").exists()
 
-    def test_journal_with_its_log(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_journal_with_its_log(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """A journal that a killed recording left is shown with the marks that were noted beside it."""
         journal = [
             header(),
@@ -221,7 +220,7 @@ class TestReport:
         ]
         (tmp_path / "x.journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in journal))
         (tmp_path / "x.marks.jsonl").write_text('{"name":"Export","t_ns":1000000000,"pid":1,"tid":1}\nhalf')
-        result = nncf_tools("report", "x.journal.jsonl")
+        result = in_process("report", "x.journal.jsonl")
 
         assert "1.  1.00 s Export" in result.stdout
         assert "1 mark could not be read" in " ".join(result.stdout.split())

@@ -10,7 +10,7 @@ from tests.conftest import Run, burner
 
 def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """With --output, each run has a session of its own; at the end the peaks are told in one line."""
-    result = nncf_tools("monitor", "--repeat", "3", "-i", "0.02", "-o", "run.json", *burner("touch", 20, 0.1))
+    result = nncf_tools("monitor", "--repeat", "3", "-i", "0.02", "-o", "run.json", *burner("touch", 20, 0))
 
     assert result.returncode == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-1.json", "run-2.json", "run-3.json"]
@@ -42,10 +42,10 @@ def test_stops_at_the_first_failure(nncf_tools: Run, tmp_path: pathlib.Path) -> 
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["run-1.json", "run-2.json"]
 
 
-def test_nothing_runs_when_a_file_exists(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_nothing_runs_when_a_file_exists(in_process: Run, tmp_path: pathlib.Path) -> None:
     """All files are checked before the first run."""
     (tmp_path / "run-3.json").write_text("precious")
-    result = nncf_tools("monitor", "--repeat", "3", "-o", "run.json", "touch", "ran")
+    result = in_process("monitor", "--repeat", "3", "-o", "run.json", "touch", "ran")
 
     assert result.returncode == 2
     assert "'run-3.json' exists" in result.stderr
@@ -59,9 +59,9 @@ def test_nothing_runs_when_a_file_exists(nncf_tools: Run, tmp_path: pathlib.Path
         (("--live", "--capture", "out", "true"), "option --repeat: not with --capture"),
     ],
 )
-def test_not_with(nncf_tools: Run, words: tuple[str, ...], message: str) -> None:
+def test_not_with(in_process: Run, words: tuple[str, ...], message: str) -> None:
     """A process that runs already cannot be repeated, and several runs would share a captured output."""
-    result = nncf_tools("monitor", "--repeat", "2", *words)
+    result = in_process("monitor", "--repeat", "2", *words)
 
     assert result.returncode == 2
     assert message in result.stderr

@@ -4,6 +4,7 @@ import gzip
 import json
 import pathlib
 import re
+import subprocess
 
 import pexpect
 import pytest
@@ -17,10 +18,19 @@ def split(words: list[str]) -> tuple[str, list[str]]:
     return words[0], words[1:]
 
 
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Record a short run, once for all tests; return the session."""
+    folder = tmp_path_factory.mktemp("recording")
+    words = command_line("monitor", "-q", "-i", 0.02, "-o", "run.json", "sleep", "0.3")
+    subprocess.run(words, cwd=folder, check=True, timeout=HANGING_S)
+    return (folder / "run.json").read_bytes()
+
+
 @pytest.fixture
-def session(nncf_tools: Run, tmp_path: pathlib.Path) -> pathlib.Path:
-    """Record a short run."""
-    nncf_tools("monitor", "-q", "-o", "run.json", "sleep", "0.3")
+def session(recording: bytes, tmp_path: pathlib.Path) -> pathlib.Path:
+    """Write the session of a short run."""
+    (tmp_path / "run.json").write_bytes(recording)
     return tmp_path / "run.json"
 
 
@@ -34,9 +44,9 @@ class TestReport:
         for words in ("sleep 0.3", "exit status 0", "RSS", "System", "from zero", "CPU", "Storage", "Processes", "own"):
             assert words in result.stdout
 
-    def test_chooses_metric_unit_and_title(self, nncf_tools: Run) -> None:
+    def test_chooses_metric_unit_and_title(self, in_process: Run) -> None:
         """--type, --unit, --from-zero and --title do what they say."""
-        result = nncf_tools("report", "run.json", "--type", "rss", "--unit", "kib", "--from-zero", "--title", "A title")
+        result = in_process("report", "run.json", "--type", "rss", "--unit", "kib", "--from-zero", "--title", "A title")
 
         assert result.stdout.splitlines()[1] == "A title"
         assert "Memory, KiB" in result.stdout
@@ -44,18 +54,18 @@ class TestReport:
         assert "System from" not in result.stdout
 
     @pytest.mark.parametrize(("name", "magic"), [("a b.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.PDF", b"%PDF")])
-    def test_draws(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str, magic: bytes) -> None:
+    def test_draws(self, in_process: Run, tmp_path: pathlib.Path, name: str, magic: bytes) -> None:
         """--plot writes the picture in the format of its name."""
-        result = nncf_tools("report", "run.json", "--plot", name)
+        result = in_process("report", "run.json", "--plot", name)
 
         assert result.returncode == 0
         assert (tmp_path / name).read_bytes().startswith(magic)
 
-    def test_opens_gzip(self, nncf_tools: Run, session: pathlib.Path) -> None:
+    def test_opens_gzip(self, in_process: Run, session: pathlib.Path) -> None:
         """A gzipped session is opened like a plain one."""
         (session.parent / "run.gz").write_bytes(gzip.compress(session.read_bytes()))
 
-        assert nncf_tools("report", "run.gz").stdout == nncf_tools("report", "run.json").stdout
+        assert in_process("report", "run.gz").stdout == in_process("report", "run.json").stdout
 
     def test_is_plain_in_a_pipe(self, nncf_tools: Run) -> None:
         """A pipe gets no escape codes and no trailing blanks."""
@@ -64,11 +74,11 @@ class TestReport:
         assert "\x1b" not in text
         assert not re.search(r" +$", text, re.MULTILINE)
 
-    def test_keeps_an_existing_picture(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_keeps_an_existing_picture(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """A picture that exists is kept unless --force is given."""
         (tmp_path / "old.png").write_text("precious")
-        refused = nncf_tools("report", "run.json", "--plot", "old.png")
-        forced = nncf_tools("report", "run.json", "--plot", "old.png", "--force")
+        refused = in_process("report", "run.json", "--plot", "old.png")
+        forced = in_process("report", "run.json", "--plot", "old.png", "--force")
 
         assert (refused.returncode, forced.returncode) == (2, 0)
         assert (tmp_path / "old.png").read_bytes().startswith(b"\x89PNG")
@@ -87,19 +97,19 @@ class TestFormats:
             ("terminal", ""),
         ],
     )
-    def test_file_is_what_a_pipe_gets(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str, begins: str) -> None:
+    def test_file_is_what_a_pipe_gets(self, in_process: Run, tmp_path: pathlib.Path, name: str, begins: str) -> None:
         """Every format goes to standard output, and with --output the same goes to the file."""
-        piped = nncf_tools("report", "run.json", "--format", name)
-        filed = nncf_tools("report", "run.json", "--format", name, "--output", "out")
+        piped = in_process("report", "run.json", "--format", name)
+        filed = in_process("report", "run.json", "--format", name, "--output", "out")
 
         assert (piped.returncode, filed.returncode, filed.stdout) == (0, 0, "")
         assert "Written to out" in filed.stderr
         assert piped.stdout.startswith(begins)
         assert (tmp_path / "out").read_text(encoding="utf-8") == piped.stdout
 
-    def test_memory_log_is_a_folder(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_memory_log_is_a_folder(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """The memory monitor's log and picture of each metric are put into the folder that --output names."""
-        done = nncf_tools("report", "run.json", "--format", "memory-log", "--type", "rss", "--output", "a/logs")
+        done = in_process("report", "run.json", "--format", "memory-log", "--type", "rss", "--output", "a/logs")
         text, picture = (tmp_path / "a" / "logs" / f"rss_memory_usage.{ending}" for ending in ("txt", "png"))
 
         assert done.returncode == 0
@@ -107,25 +117,25 @@ class TestFormats:
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert len(list(text.parent.iterdir())) == 2
 
-    def test_memory_log_keeps_what_is_there(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_memory_log_keeps_what_is_there(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """A log that exists is kept, and nothing is written beside it, unless --force is given."""
         (tmp_path / "rss_memory_usage.png").write_text("precious")
         words = ("report", "run.json", "--format", "memory-log", "--type", "rss", "--output", ".")
-        refused = nncf_tools(*words)
+        refused = in_process(*words)
         left = {path.name for path in tmp_path.iterdir()}
-        forced = nncf_tools(*words, "--force")
+        forced = in_process(*words, "--force")
 
         assert (refused.returncode, forced.returncode) == (2, 0)
         assert "'rss_memory_usage.png' exists; choose another name or give --force" in refused.stderr
         assert "rss_memory_usage.txt" not in left
 
     @pytest.mark.parametrize("name", ["text", "html"])
-    def test_keeps_an_existing_file(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
+    def test_keeps_an_existing_file(self, in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
         """A file that exists is kept unless --force is given."""
         (tmp_path / "old").write_text("precious")
-        refused = nncf_tools("report", "run.json", "--format", name, "--output", "old")
+        refused = in_process("report", "run.json", "--format", name, "--output", "old")
         kept = (tmp_path / "old").read_text()
-        forced = nncf_tools("report", "run.json", "--format", name, "--output", "old", "--force")
+        forced = in_process("report", "run.json", "--format", name, "--output", "old", "--force")
 
         assert (refused.returncode, kept, forced.returncode) == (2, "precious", 0)
         assert (tmp_path / "old").read_text() != "precious"
@@ -166,9 +176,9 @@ class TestNewest:
 
         assert nncf_tools("report").stdout.splitlines()[1] == "sleep 0.02"
 
-    def test_none(self, nncf_tools: Run) -> None:
+    def test_none(self, in_process: Run) -> None:
         """Without a session there, the message says how to make one."""
-        result = nncf_tools("report")
+        result = in_process("report")
 
         assert result.returncode == 1
         assert "no session under 'memory_logs'; record one with `nncf-tools monitor COMMAND`" in result.stderr
@@ -188,11 +198,11 @@ class TestBadInput:
         ],
     )
     def test_is_one_line_that_names_the_file(
-        self, nncf_tools: Run, tmp_path: pathlib.Path, content: bytes, message: str
+        self, in_process: Run, tmp_path: pathlib.Path, content: bytes, message: str
     ) -> None:
         """A file that is no session is one line naming it, status 1."""
         (tmp_path / "bad.json").write_bytes(content)
-        result = nncf_tools("report", "bad.json")
+        result = in_process("report", "bad.json")
 
         assert result.returncode == 1
         assert len(result.stderr.splitlines()) == 1
@@ -200,12 +210,12 @@ class TestBadInput:
         assert message in result.stderr
         assert result.stdout == ""
 
-    def test_wrong_figure_names_its_place(self, nncf_tools: Run, session: pathlib.Path) -> None:
+    def test_wrong_figure_names_its_place(self, in_process: Run, session: pathlib.Path) -> None:
         """A figure of the wrong type is named with its place in the file."""
         document = json.loads(session.read_text())
         document["samples"]["rss"][1] = "much"
         session.write_text(json.dumps(document))
-        result = nncf_tools("report", "run.json")
+        result = in_process("report", "run.json")
 
         assert result.returncode == 1
         assert "run.json: at `$.samples.rss`" in result.stderr
@@ -225,9 +235,9 @@ class TestBadInput:
         ],
     )
     @pytest.mark.usefixtures("session")
-    def test_options(self, nncf_tools: Run, words: list[str], message: str) -> None:
+    def test_options(self, in_process: Run, words: list[str], message: str) -> None:
         """A wrong option is one line that names it."""
-        result = nncf_tools("report", "run.json", *words)
+        result = in_process("report", "run.json", *words)
 
         assert result.returncode in {1, 2}
         assert message in result.stderr

@@ -115,11 +115,11 @@ class TestOutput:
 
 
 class TestBadInput:
-    def test_one_message(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_one_message(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """All problems are on one line with file, row, column and value; status 1; nothing is written."""
         rows = changed(changed(four(), 3, "%int8", "100"), 5, "model size, Gb", "\x1b[31mbig")
         written(tmp_path / "data.csv", rows)
-        result = nncf_tools("viz-compression", "-i", "data.csv", "-o", "out")
+        result = in_process("viz-compression", "-i", "data.csv", "-o", "out")
 
         assert (result.returncode, result.stdout) == (1, "")
         assert result.stderr == (
@@ -174,11 +174,11 @@ def test_help(in_process: Run, command: str) -> None:
     assert "Examples:\n    nncf-tools " in result.stdout
 
 
-def test_pipe_gets_no_escapes(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_pipe_gets_no_escapes(in_process: Run, tmp_path: pathlib.Path) -> None:
     """Control codes of the file reach neither standard output nor the files."""
     rows = [{**one, HEADER[0]: "\x1b[31mred"} for one in changed(four(), 4, "plot name", "\x1b]0;title\x07")]
     written(tmp_path / "a.csv", rows)
-    result = nncf_tools("viz-compression", "-i", "a.csv", "-f", "svg", "-f", "html", "--recommend", "error<=50%")
+    result = in_process("viz-compression", "-i", "a.csv", "-f", "svg", "-f", "html", "--recommend", "error<=50%")
 
     assert result.returncode == 0
     assert "\\x1b[31mred" in result.stdout
