@@ -23,7 +23,6 @@ CASES = [
     ("nncf-tools monitor nncf-to", "nncf-tools"),
 ]
 """What is typed before Tab, and what its last word becomes."""
-SHELL_S = 30
 
 
 def generator() -> ModuleType:
@@ -85,7 +84,7 @@ def test_metrics_with_their_meaning() -> None:
 def pressed(folder: pathlib.Path, argv: list[str], prepare: str, typed: str) -> str:
     """Type into an interactive shell, press Tab, and return what stands on the line then."""
     child = pexpect.spawn(
-        argv[0], argv[1:], cwd=str(folder), env=environment(), encoding="utf-8", timeout=SHELL_S, dimensions=(40, 200)
+        argv[0], argv[1:], cwd=str(folder), env=environment(), encoding="utf-8", timeout=HANGING_S, dimensions=(40, 200)
     )
     child.sendline(f"{prepare}; PS1='> '; echo read''y")
     child.expect("ready\r\n")

@@ -3,24 +3,23 @@ from __future__ import annotations
 import pathlib
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from nncftools.sampler.limit import GRACE_S, Limit
 from tests.conftest import HANGING_S
+from tests.waiting import until
 
 MIB = 2**20
 
 
 def sleeper(folder: pathlib.Path, *, stubborn: bool) -> subprocess.Popen[bytes]:
-    """Start a shell that heeds SIGTERM, or not; return when it is ready."""
+    """Start a shell that SIGTERM ends, or not; return when it is ready."""
     trap = "trap '' TERM;" if stubborn else ""
     ready = folder / "ready"
     process = subprocess.Popen(["sh", "-c", f"{trap} : > {ready}; sleep {HANGING_S}; true"])
-    while not ready.exists():
-        time.sleep(0.01)
+    until(ready.exists, "the shell")
     ready.unlink()
     return process
 
@@ -61,7 +60,7 @@ def test_warns_once(said: list[str]) -> None:
 
 @pytest.mark.parametrize("target", [False], indirect=True)
 def test_ends_with_sigterm(said: list[str], target: subprocess.Popen[bytes]) -> None:
-    """With ``kill``, a process that heeds SIGTERM is ended by it, and no more is said."""
+    """With ``kill``, a process that takes SIGTERM is ended by it, and no more is said."""
     of = limit("kill", said, target)
     of.check(51 * MIB, 1.0)
 
@@ -75,7 +74,7 @@ def test_ends_with_sigterm(said: list[str], target: subprocess.Popen[bytes]) -> 
 
 @pytest.mark.parametrize("target", [True], indirect=True)
 def test_ends_with_sigkill(said: list[str], target: subprocess.Popen[bytes]) -> None:
-    """A process that does not heed SIGTERM gets SIGKILL, not before its time has passed, and that is said."""
+    """A process that ignores SIGTERM gets SIGKILL, not before its time has passed, and that is said."""
     of = limit("kill", said, target)
     of.check(51 * MIB, 1.0)
     of.enforce(0.99 + GRACE_S)

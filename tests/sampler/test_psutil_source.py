@@ -4,7 +4,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from nncftools.sampler.counters import Counters
 from nncftools.sampler.psutil_source import GIVEN, PsutilSource
 from tests.conftest import HANGING_S
 from tests.sampler.fake_proc import Told, facts
+from tests.waiting import until
 
 MIB = 2**20
 CPU = ("cpu_user", "cpu_system")
@@ -112,7 +112,10 @@ def test_without_children(family: Callable[..., psutil.Process]) -> None:
 
 def test_counters_begin_with_the_recording(family: Callable[..., psutil.Process]) -> None:
     """Attached to processes that then sleep, nothing is counted."""
-    source, _ = recording(family(30, 0, 20, 0))
+    parent = family(30, 0, 20, 0)
+    for process in (parent, *parent.children()):
+        until(lambda of=process: of.status() == psutil.STATUS_SLEEPING, "sleep")  # type: ignore[misc]
+    source, _ = recording(parent)
     sampled(source)
     found = sampled(source)
 
@@ -150,10 +153,7 @@ def test_zombie(family: Callable[..., psutil.Process]) -> None:
     source, _ = recording(parent)
     sampled(source)
     child.kill()
-    deadline = time.monotonic() + HANGING_S
-    while child.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    until(lambda: child.status() == psutil.STATUS_ZOMBIE, "a zombie")
     found = sampled(source)
 
     assert (found["processes"], found["threads"]) == (1, 1)

@@ -15,8 +15,8 @@ from nncftools.sampler.probes import smaps
 from nncftools.sampler.probes.smaps import Smaps, why_not
 from nncftools.sampler.probes.stat import PAGE, Stat
 from nncftools.sampler.tree import Process, Tree
-from tests.conftest import HANGING_S
 from tests.sampler.fake_proc import FILES, KIB, FakeProc, vanish
+from tests.waiting import until
 
 MIB = 2**20
 UNKNOWN = (None, None)
@@ -84,13 +84,14 @@ def of_one_pass(processes: Sequence[Process]) -> tuple[float | None, ...]:
 
 def result(probe: Smaps, processes: Sequence[Process]) -> tuple[int, int]:
     """Return the next result of a probe that works in its thread."""
-    deadline = time.monotonic() + HANGING_S
-    while True:
+
+    def known() -> tuple[int, int] | None:
         pss, uss = probe.read(processes)
-        if pss is not None and uss is not None:
-            return pss, uss
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+        return None if pss is None or uss is None else (pss, uss)
+
+    found = until(known, "a pass")
+    assert found is not None
+    return found
 
 
 @pytest.fixture

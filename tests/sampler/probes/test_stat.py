@@ -3,15 +3,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
 from nncftools.sampler.probes.stat import PAGE, SMALL, TICKS_PER_S, Stat
 from nncftools.sampler.probes.status import Status
 from nncftools.sampler.tree import Process
-from tests.conftest import HANGING_S
 from tests.sampler.fake_proc import FILES, FakeProc, vanish
+from tests.waiting import until
 
 LARGEST = 2**64 - 1
 
@@ -166,10 +165,7 @@ def test_zombie_of_the_kernel() -> None:
     script = "import time\nwhile time.process_time() < 0.1: pass"
     child = subprocess.Popen([sys.executable, "-S", "-c", script])
     process = Process("/proc", child.pid, None, 0, FILES)
-    deadline = time.monotonic() + HANGING_S
-    while b") Z " not in process.read("stat"):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: b") Z " in process.read("stat"), "a zombie")
     rss, vms, user, system, *_, threads, processes = Stat(0).read([process])
     parts = Status(2).read([process])
     child.wait()
