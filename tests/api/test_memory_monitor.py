@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -41,9 +42,9 @@ def samplers_of(pid: int) -> list[int]:
         except OSError:
             continue
         if len(words) > 3 and words[-4].endswith(b"sampler/__main__.py"):
-            journal = pathlib.Path(os.fsdecode(words[-3]))
-            if journal.exists() and f'"pid":{pid},' in journal.read_text():
-                found.append(int(folder.name))
+            with contextlib.suppress(OSError):  # another user's, or gone
+                if f'"pid":{pid},' in pathlib.Path(os.fsdecode(words[-3])).read_text():
+                    found.append(int(folder.name))
     return found
 
 
