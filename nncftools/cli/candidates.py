@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import pathlib
 from typing import TYPE_CHECKING
 
 import typer  # noqa: TC002 — Typer reads the types of completion functions at run time
@@ -29,6 +29,10 @@ def programs(context: typer.Context, incomplete: str) -> list[str]:
 
 def _executables(beginning: str) -> Iterator[str]:
     for folder in os.get_exec_path():
-        for path in pathlib.Path(folder).glob(f"{beginning}*"):
-            if os.access(path, os.X_OK) and path.is_file():
-                yield path.name
+        with (
+            contextlib.suppress(OSError),
+            os.scandir(folder or os.curdir) as files,
+        ):  # it may be gone, or another user's
+            for file in files:
+                if file.name.startswith(beginning) and os.access(file, os.X_OK) and file.is_file():
+                    yield file.name

@@ -10,8 +10,10 @@ from types import ModuleType
 
 import pexpect
 import pytest
+import typer
 
-from nncftools.cli.candidates import memory_types
+from nncftools.cli.app import app
+from nncftools.cli.candidates import memory_types, programs
 from tests.conftest import HANGING_S
 
 FOLDER = pathlib.Path(__file__).parents[2] / "completions"
@@ -79,6 +81,16 @@ def test_metrics_with_their_meaning() -> None:
 
     assert name == "pss"
     assert "shared" in meaning
+
+
+def test_programs_of_folders_that_can_be_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of PATH that cannot be read, is gone or holds no programs leaves those of the others."""
+    (tmp_path / "[mine]").touch(0o755)
+    (tmp_path / "[mine].txt").touch(0o644)
+    (tmp_path / "[mine]-folder").mkdir()
+    monkeypatch.setenv("PATH", os.pathsep.join(["n" * 300, str(tmp_path / "gone"), str(tmp_path)]))
+
+    assert programs(typer.Context(typer.main.get_command(app)), "[mi") == ["[mine]"]
 
 
 def pressed(folder: pathlib.Path, argv: list[str], prepare: str, typed: str) -> str:

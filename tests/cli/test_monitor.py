@@ -20,6 +20,11 @@ MIB = 2**20
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 UNTIL_NAMED = 'name=; until [ "$name" = sleep ]; do read -r name < /proc/$!/comm; done;'
 """In a shell, wait until the process in the background runs sleep, and is no copy of the shell any more."""
+UNTIL_SAMPLED = (
+    "count() { grep -c '^\\[' run.journal.jsonl; }; "
+    "before=$(count); until [ $(count) -gt $((before + 1)) ]; do :; done;"
+)
+"""In a shell, wait for two samples."""
 INTERNAL = 0b11 << 31
 """Signals 32 and 33 belong to glibc, whose posix_spawn leaves them ignored; no program can use them."""
 
@@ -129,7 +134,7 @@ class TestFigures:
 
     def test_daemon_is_named_and_left(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A daemon that outlives the command is named and left."""
-        script = f"setsid sleep {HANGING_S} >/dev/null 2>&1 & {UNTIL_NAMED} echo $! > pid; exit 4"
+        script = f"setsid sleep {HANGING_S} >/dev/null 2>&1 & {UNTIL_NAMED} {UNTIL_SAMPLED} echo $! > pid; exit 4"
         result = nncf_tools("monitor", "-i", 0.02, "-o", "run.json", "sh", "-c", script)
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
