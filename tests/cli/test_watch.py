@@ -29,12 +29,13 @@ FIRST_MOMENT = re.compile(r"^ +└.*\n +(\S+)", re.MULTILINE)
 def recording(tmp_path: pathlib.Path) -> Iterator[subprocess.Popen[bytes]]:
     """Yield a recording in the background that runs until the file ``go`` exists."""
     process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 30, "go"))
-    sampler = psutil.Process(start_of(tmp_path / JOURNAL)["sampler_pid"])
+    journal = tmp_path / JOURNAL
+    start_of(journal)
     yield process
     process.kill()
     process.wait(HANGING_S)
     (tmp_path / "go").touch()
-    sampler.wait(HANGING_S)
+    waiting.until(lambda: not journal.exists() or b'\n{"end":' in journal.read_bytes(), "the end of the recording")
 
 
 def last_sample_s(journal: pathlib.Path) -> float:
