@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shlex
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from nncftools.render.hyperfine import Timing, report, result, timing
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Session
-from tests.conftest import Run
+from tests.conftest import Run, burner
 from tests.made_up import MIB, session
 
 REAL = pathlib.Path(__file__).parents[1] / "data" / "hyperfine_1.15.json"
@@ -92,9 +93,10 @@ def test_memory_from_zero() -> None:
 
 def test_on_the_command_line(nncf_tools: Run) -> None:
     """A real recording is told as hyperfine would."""
-    nncf_tools("monitor", "-q", "--no-plot", "-o", "run.json", "--", "sh", "-c", "exit 3")
+    script = f"{shlex.join(burner('copies', 'figures', 1, 1, 'rss'))}; exit 3"  # lives until it was sampled
+    nncf_tools("monitor", "-q", "--no-plot", "-i", 0.02, "-o", "run.json", "--", "sh", "-c", script)
     found = json.loads(nncf_tools("report", "run.json", "--format", "hyperfine").stdout)["results"][0]
 
-    assert found["command"] == "sh -c 'exit 3'"
+    assert found["command"] == shlex.join(["sh", "-c", script])
     assert found["exit_codes"] == [3]
     assert found["memory_usage_byte"][0] > 100_000

@@ -15,7 +15,7 @@ from nncftools.render.samples_parquet import report
 from nncftools.render.view import View
 from nncftools.session.model import Mark, Series, Session
 from nncftools.session.samples import Samples
-from tests.conftest import Run
+from tests.conftest import Run, burner
 from tests.made_up import MIB, mib, process, session
 
 VIEW = View(metrics=["rss"])
@@ -96,11 +96,12 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_on_the_command_line(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A real recording becomes a file that pandas reads."""
-    nncf_tools("monitor", "-q", "--no-plot", "-o", "run.json", "--", "sleep", "0.1")
+    words = burner("copies", "figures", 1, 1, "rss")  # lives until it was sampled
+    nncf_tools("monitor", "-q", "--no-plot", "-i", 0.02, "-o", "run.json", "--", *words)
     done = nncf_tools("report", "run.json", "--format", "parquet", "--output", "run.parquet")
     found = pd.read_parquet(tmp_path / "run.parquet")
 
     assert done.returncode == 0
-    assert found.attrs["command"] == ["sleep", "0.1"]
+    assert found.attrs["command"] == words
     assert found["rss"].max() > 100_000
     assert len(found) == len(Session.load(tmp_path / "run.json").samples)
