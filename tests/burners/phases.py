@@ -19,6 +19,7 @@ with nncftools.operation("Export"):
     until_sampled()
     script = f"f = open({str(path)!r}, 'rb', 0)\nwhile f.read(1 << 20): pass"
     subprocess.run([sys.executable, "-S", "-E", "-c", script], check=True)
+    until_sampled()
 nncftools.mark_operation("Compilation")
 until_sampled()
 more = touched(90)
