@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and files that somebody writes to."""
+"""Files that appear whole or not at all, and their descriptors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
+
+
+_STANDARD_ERROR = 2
 
 
 @contextlib.contextmanager
@@ -29,19 +32,15 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
         raise
 
 
-def is_locked(path: pathlib.Path) -> bool:
-    """Return whether a process holds the lock (flock) of a file, as a sampler does of its journal. Raises OSError."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return False
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-    return False
+def above_standard(descriptor: int) -> int:
+    """Return a descriptor that no program takes for its standard input, output or error, in place of a given one.
+
+    Where these are closed, new files get their numbers.
+    """
+    if descriptor > _STANDARD_ERROR:
+        return descriptor
+    import fcntl
+
+    above = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _STANDARD_ERROR + 1)
+    os.close(descriptor)
+    return above

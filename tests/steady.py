@@ -40,6 +40,7 @@ class Run(NamedTuple):
 def main() -> int:
     """Run as often as asked for, tell each run, then what failed."""
     options, words = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the busy loops, too
     failures: Counter[str] = Counter()
     green = 0
     with _busy(options.busy):

@@ -12,17 +12,17 @@ import tempfile
 import warnings
 from typing import TYPE_CHECKING
 
-from nncftools import __version__
 from nncftools.errors import NncfToolsError
+from nncftools.journal import file as journal_file
+from nncftools.journal.plan import Plan
 from nncftools.marks import own_log
 from nncftools.metrics import ALWAYS
-from nncftools.sampler import client
-from nncftools.session.header import header
+from nncftools.session import rank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.sampler.plan import Plan
+    from nncftools.sampler.client import Beside
     from nncftools.session.model import Session
 
 _SHORTEST_S = 0.001
@@ -45,11 +45,15 @@ class Recorder:
         """
         if not _SHORTEST_S <= interval_s <= _LONGEST_S:
             raise ValueError(f"interval: seconds from {_SHORTEST_S:g} to a year expected, found {interval_s!r}")
-        self._plan = client.own_plan([*metrics, *ALWAYS], interval_s, children=children)
+        self._plan = Plan(
+            [*metrics, *ALWAYS],
+            interval_s=interval_s,
+            children=children,
+            source="proc" if sys.platform == "linux" else "psutil",
+        )
         self._folder: pathlib.Path | None = None
         self._owner = 0
-        self._control = -1
-        self._status = -1
+        self._sampler: Beside | None = None
         self._memory = -1
         self._journal = pathlib.Path()
         self._marks: pathlib.Path | None = None
@@ -58,21 +62,29 @@ class Recorder:
     @property
     def is_running(self) -> bool:
         """Whether a recording was started, by this very process, and not stopped."""
-        return self._control >= 0 and self._owner == os.getpid()
+        return self._sampler is not None and self._owner == os.getpid()
 
     def start(self) -> None:
         """Start; return when the first sample is taken. Raises NncfToolsError."""
-        self._owner = os.getpid()
+        from nncftools.sampler import client
+
+        self._owner = self._plan.pid = os.getpid()
+        client.check(self._plan.source)
+        command = [sys.executable, *sys.argv]
+        header = client.header("", command, str(pathlib.Path.cwd()), rank.of(os.environ), self._plan)
         try:
-            self._journal = self._place()
-            self._marks = own_log.acquire()
-            plan: Plan = {**self._plan, "marks": str(self._marks)}
-            self._control, self._status = client.start_beside(self._begin(), plan, self._journal)
+            journal = self._place()
+            try:
+                self._marks = own_log.acquire()
+                self._sampler = client.Beside(header, self._plan, journal, self._marks)
+            finally:
+                if journal != self._memory:
+                    os.close(journal)
         except OSError as error:
             self._clear()
             raise NncfToolsError(f"the recording could not be started: {error}") from error
-        ready, _, _ = select.select([self._status], [], [], _READY_WITHIN_S)
-        if not ready or not os.read(self._status, 1):
+        ready, _, _ = select.select([self._sampler.status], [], [], _READY_WITHIN_S)
+        if not ready or not self._sampler.has_begun():
             self._clear()
             raise NncfToolsError("the recording could not be started: the sampler ended, or did not answer")
 
@@ -81,11 +93,10 @@ class Recorder:
 
         Warns when the sampler was killed meanwhile: the session then holds what was recorded up to then.
         """
-        if not self.is_running:
+        if not self.is_running or self._sampler is None:
             return
-        with contextlib.suppress(OSError):  # the sampler was killed
-            os.write(self._control, b"\n")
-        select.select([self._status], [], [], _ENDS_WITHIN_S)
+        self._sampler.stop()
+        select.select([self._sampler.status], [], [], _ENDS_WITHIN_S)
         try:
             self._session = self._read()
         except NncfToolsError as error:
@@ -109,28 +120,23 @@ class Recorder:
             take_own(session, b"" if self._marks is None else self._marks.read_bytes(), "marks", self._owner)
         return session
 
-    def _place(self) -> pathlib.Path:
-        """Return where the journal goes: a temporary folder, or memory where no folder can be written."""
+    def _place(self) -> int:
+        """Make the journal in a temporary folder, or in memory where none can be written; return its descriptor."""
         with contextlib.suppress(OSError):
             self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"))
-            return self._folder / "recording.journal.jsonl"
+            self._journal = self._folder / f"recording{journal_file.ENDING}"
+            return journal_file.create(self._journal, replace=False)
         self._memory = os.memfd_create("nncf-tools")
-        return pathlib.Path(f"/proc/{os.getpid()}/fd/{self._memory}")
-
-    def _begin(self) -> dict[str, object]:
-        return header(
-            name="",
-            command=[sys.executable, *sys.argv],
-            cwd=str(pathlib.Path.cwd()),
-            host=client.host(),
-            tool_version=__version__,
-        )
+        self._journal = pathlib.Path(f"/proc/{os.getpid()}/fd/{self._memory}")
+        return self._memory
 
     def _clear(self) -> None:
-        for descriptor in (self._control, self._status, self._memory):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._control = self._status = self._memory = -1
+        if self._sampler is not None:
+            self._sampler.close()
+            self._sampler = None
+        if self._memory >= 0:
+            os.close(self._memory)
+            self._memory = -1
         if self._marks is not None:
             own_log.release()
             self._marks = None

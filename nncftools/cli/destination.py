@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import re
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import is_locked
+from nncftools.files import above_standard
+from nncftools.journal import file as journal_file
 from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS
 from nncftools.render.memory_log import stem
 from nncftools.session import rank
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Iterable, Iterator, Sequence
 
 SESSION = "session.json"
-JOURNAL_ENDING = ".journal.jsonl"
+JOURNAL_ENDING = journal_file.ENDING
 PANELS_ENDING = ".png"
 LATEST = "latest"
 _LONGEST_NAME = 60
+_NEW_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -39,31 +41,52 @@ class Log:
 
 @dataclass(frozen=True)
 class Destination:
-    """The files of one recording."""
+    """The files of one recording, by absolute paths: the command may change or remove folders."""
 
     session: pathlib.Path
     journal: pathlib.Path
     logs: Sequence[Log]
     folder: pathlib.Path | None
     """The folder made for this run alone, if one was."""
+    shown: str
+    """The session, or that folder, as the user would type it."""
     sidecar: pathlib.Path | None = None
     """Where a profile leaves its marks."""
     panels: pathlib.Path | None = None
     """Where a profile draws its picture."""
+    force: bool = False
+    """Whether what an earlier run left may be replaced."""
+
+    @property
+    def option(self) -> str:
+        """The option that names the place."""
+        return "--output" if self.folder is None else "--log-dir"
 
     @property
     def marks(self) -> pathlib.Path:
         """The file that marks are appended to while the recording runs."""
         return self.journal.with_name(self.journal.name.removesuffix(JOURNAL_ENDING) + MARKS_ENDING)
 
-    def abandon(self) -> None:
-        """Leave nothing of a run that never began."""
-        self.journal.unlink(missing_ok=True)
-        self.marks.unlink(missing_ok=True)
-        if self.folder is not None:
-            with contextlib.suppress(OSError):
-                self.folder.rmdir()
-                self.folder.parent.rmdir()  # only if this run made it: it holds nothing else then
+    def claim(self) -> Claim:
+        """Make journal and log of marks, which belong to this run alone from then on. Raises UsageError."""
+        name = session_stem(self.session)
+        try:
+            if self.folder is not None:
+                _check_owner(self.folder)
+            journal = journal_file.create(self.journal, replace=self.force)
+            try:
+                if self.folder is None:
+                    for ending in SIDECARS:
+                        self.session.with_name(name + ending).unlink(missing_ok=True)
+                marks = above_standard(os.open(self.marks, _NEW_LOG, journal_file.PRIVATE))
+            except OSError:
+                journal_file.remove(self.journal, journal)
+                os.close(journal)
+                raise
+        except OSError as error:
+            reason = error.strerror or error
+            raise UsageError(f"option {self.option}: cannot write {str(self.journal)!r}: {reason}") from error
+        return Claim(self, journal, marks)
 
     def point_latest(self) -> None:
         """Make ``latest`` in the log folder lead to this run; where links cannot be made, there is none."""
@@ -76,6 +99,55 @@ class Destination:
             beside.replace(link)
 
 
+class Claim:
+    """The files of a recording that runs, by their descriptors: whatever becomes of the paths, these are ours."""
+
+    def __init__(self, place: Destination, journal: int, marks: int) -> None:
+        """Open the journal once more to be read: what is locked goes to the sampler."""
+        self._place = place
+        self.locked = journal
+        """The locked, append-only descriptor for the sampler; -1 once it has it."""
+        self.journal = journal_file.reader(place.journal, journal)
+        self.marks = marks
+
+    def hand_over(self) -> None:
+        """Close our copy of what the sampler has: the lock is to end with it."""
+        os.close(self.locked)
+        self.locked = -1
+
+    def marked(self) -> bytes:
+        """Return what was appended to the log of marks."""
+        with os.fdopen(os.dup(self.marks), "rb") as log:
+            log.seek(0)
+            return log.read()
+
+    def hold(self) -> None:
+        """Keep others from taking the journal for an abandoned one, once the sampler has ended."""
+        journal_file.hold(self.journal.fileno())
+
+    def remove(self) -> None:
+        """Remove both files, once the session is written; what others have put in their place stays."""
+        with contextlib.suppress(OSError):
+            journal_file.remove(self._place.journal, self.journal.fileno())
+        with contextlib.suppress(OSError):
+            journal_file.remove(self._place.marks, self.marks)
+
+    def abandon(self) -> None:
+        """Leave nothing of a run that never began."""
+        self.remove()
+        if self._place.folder is not None:
+            with contextlib.suppress(OSError):
+                self._place.folder.rmdir()
+                self._place.folder.parent.rmdir()  # only if this run made it: it holds nothing else then
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.journal.close()
+        os.close(self.marks)
+        if self.locked >= 0:
+            self.hand_over()
+
+
 def new_folder(
     log_dir: pathlib.Path, name: str, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool
 ) -> Destination:
@@ -84,7 +156,9 @@ def new_folder(
     wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{rank.suffix(os.environ)}"
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
-        folder = next(_made(log_dir, wanted))
+        _check_owner(log_dir)
+        made = next(_made(log_dir, wanted))
+        folder = _absolute(made)
     except OSError as error:
         raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
     logs = [
@@ -97,7 +171,7 @@ def new_folder(
         for metric in metrics
         for from_zero in zeros
     ]
-    return Destination(folder / SESSION, folder / f"session{JOURNAL_ENDING}", logs, folder)
+    return Destination(folder / SESSION, folder / f"session{JOURNAL_ENDING}", logs, folder, str(made))
 
 
 def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
@@ -113,6 +187,30 @@ def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
             yield folder
 
 
+def _check_owner(log_dir: pathlib.Path) -> None:
+    """Raise UsageError when a folder, or a link to it, belongs to somebody who could swap what is written into it."""
+    for status in (log_dir.lstat(), log_dir.stat()):
+        if status.st_uid not in {os.geteuid(), 0}:
+            raise UsageError(
+                f"option --log-dir: {str(log_dir)!r} belongs to another user ({_user(status.st_uid)}); "
+                "name a folder of your own"
+            )
+
+
+def _user(number: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _absolute(path: pathlib.Path) -> pathlib.Path:
+    """Return a path that holds wherever the command goes. Raises FileNotFoundError in a folder that was removed."""
+    return path if path.is_absolute() else pathlib.Path.cwd() / path
+
+
 def at_file(
     output: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, force: bool
 ) -> Destination:
@@ -120,27 +218,27 @@ def at_file(
 
     The name gets the rank, so that those of one job do not write over each other.
     """
-    output = replaceable("--output", numbered(output, rank.suffix(os.environ)), force=force)
+    output = written("--output", numbered(output, rank.suffix(os.environ)), force=force)
     name = session_stem(output)
     journal = output.with_name(f"{name}{JOURNAL_ENDING}")
-    logs = [
-        Log(metric, from_zero, None, output.with_name(f"{name}_{stem(metric, from_zero=from_zero)}.png"))
+    zeros_drawn = zeros if plot else ()
+    pictures = {
+        (metric, from_zero): output.with_name(f"{name}_{stem(metric, from_zero=from_zero)}.png")
         for metric in metrics
-        for from_zero in zeros
-        if plot
-    ]
+        for from_zero in zeros_drawn
+    }
     sidecars = [output.with_name(name + ending) for ending in SIDECARS]
-    for beside in (journal, *sidecars, *(log.picture for log in logs if log.picture is not None)):
-        replaceable("--output", beside, force=force)
-    if is_locked(journal):
-        raise UsageError(f"option --output: another recording that still runs writes to {str(journal)!r}")
+    for path in (journal, *sidecars, *pictures.values()):
+        written("--output", path, force=force)
     try:
+        if journal_file.is_recording(journal):
+            raise UsageError(f"option --output: another recording that still runs writes to {str(journal)!r}")
         output.parent.mkdir(parents=True, exist_ok=True)
-        for stale in (journal, *sidecars):
-            stale.unlink(missing_ok=True)
+        folder = _absolute(output.parent)
     except OSError as error:
         raise UsageError(f"option --output: cannot write to {str(output.parent)!r}: {error.strerror}") from error
-    return Destination(output, journal, logs, None)
+    logs = [Log(metric, zero, None, folder / picture.name) for (metric, zero), picture in pictures.items()]
+    return Destination(folder / output.name, folder / journal.name, logs, None, str(output), force=force)
 
 
 def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
@@ -155,13 +253,27 @@ def with_profile(place: Destination, *, plot: bool, force: bool) -> Destination:
     name = session_stem(place.session)
     panels = place.session.with_name(name + PANELS_ENDING)
     if plot:
-        replaceable("--output", panels, force=force)
+        written("--output", panels, force=force)
     return replace(place, sidecar=place.session.with_name(name + SIDECARS[0]), panels=panels if plot else None)
 
 
 def session_stem(session: pathlib.Path) -> str:
     """Return a session's file name without its endings, from which the files beside it have their names."""
     return re.sub(r"(\.json)?(\.gz)?$", "", session.name) or session.name
+
+
+def written(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
+    """Return a file that a recording is to write. Raises UsageError as ``replaceable``, and for a symbolic link.
+
+    Whoever made the link would choose the file that is written hours later.
+    """
+    try:
+        is_link = path.is_symlink()
+    except OSError as error:
+        raise UsageError(f"option {option}: cannot write {str(path)!r}: {error.strerror}") from error
+    if is_link:
+        raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
+    return replaceable(option, path, force=force)
 
 
 def replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:

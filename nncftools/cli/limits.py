@@ -10,7 +10,7 @@ from nncftools.errors import UsageError
 from nncftools.units import size_from
 
 if TYPE_CHECKING:
-    from nncftools.sampler.plan import MemoryLimit, Plan
+    from nncftools.journal.lines import MemoryLimit
 
 ACTIONS = ("warn", "kill")
 
@@ -41,9 +41,3 @@ def limit(max_memory: str | None, action: str) -> MemoryLimit | None:
     except ValueError as error:
         raise UsageError(f"option --max-memory: {error}") from error
     return {"rss": size, "action": action}
-
-
-def with_limit(plan: Plan, of: MemoryLimit) -> Plan:
-    """Return a plan with a limit, which needs RSS to be recorded."""
-    columns = plan["columns"]
-    return {**plan, "limit": of, "columns": columns if "rss" in columns else ["rss", *columns]}

@@ -37,7 +37,11 @@ def mark(name: Annotated[str, typer.Argument(metavar="NAME", help="What the repo
     from nncftools.marks.operations import mark_from_outside
 
     try:
-        mark_from_outside(log, name, "shell")
+        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
+        try:
+            mark_from_outside(descriptor, name, "shell")
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise NncfToolsError(
             f"the marks log {log!r}, named by {VARIABLE}, cannot be written: {error.strerror}"

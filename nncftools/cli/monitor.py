@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from nncftools.cli.destination import Destination
+    from nncftools.cli.recording import Recorded
 
 EXAMPLES = """\b
 Examples:
@@ -30,8 +31,9 @@ Examples:
   mpirun -n 4 nncf-tools monitor --output run.json python train.py
 
 \b
-The exit status is the command's: 128 + N when signal N killed it, 127 when it
-was not found, 126 when it could not be executed. Started by torchrun, mpirun
+The exit status is the command's, whatever happens to the recording: 128 + N
+when signal N killed it, 127 when it was not found, 126 when it could not be
+executed. Started by torchrun, mpirun
 or srun, the names get the rank (run-rank0.json); `nncf-tools report
 run-rank*.json` puts them together."""
 
@@ -86,6 +88,8 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     max_samples: options.MaxSamples = options.DEFAULT_MAX_SAMPLES,
     shell: options.Shell = False,
     force: options.Force = False,
+    redact: options.Redact = None,
+    no_redact: options.NoRedact = False,
     source: options.Source = options.DEFAULT_SOURCE,
 ) -> int:
     """Record memory, CPU and disk I/O of a command and all its descendants."""
@@ -94,9 +98,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     capture = options.checked_capture(capture, live=live and pid is None, force=force)
     if repeat > 1 and (pid is not None or capture is not None):
         raise UsageError(f"option --repeat: not with {'--capture' if pid is None else '--pid'}")
-    limit = limits.limit(max_memory, on_limit)
     plan = planning.plan(
-        argv,
         [*metrics, *others],
         pid=pid,
         interval=interval,
@@ -106,10 +108,11 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         per_process=per_process,
         max_samples=max_samples,
         source=source,
+        limit=limits.limit(max_memory, on_limit),
+        redact=options.redaction(redact, is_off=no_redact),
     )
-    if limit is not None:
-        plan = limits.with_limit(plan, limit)
     from nncftools.cli import destination, recording, repeating
+    from nncftools.sampler.starter import Starter
 
     zeros = (True,) if from_zero else (False, True)
     suffixes = repeating.suffixes(repeat)
@@ -124,7 +127,10 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     view = View(metrics=metrics, unit=unit, from_zero=from_zero)
     showing = Showing(live, capture)
 
-    def record(place: Destination) -> int:
-        return recording.record(plan, recording.facts(name, argv), place, view, quiet=quiet, showing=showing)
+    with Starter() as starter:
 
-    return repeating.repeat(repeat, places, record, view, quiet=quiet)
+        def record(place: Destination) -> Recorded:
+            run = recording.Run(starter, plan, name, argv, place)
+            return recording.record(run, view, quiet=quiet, showing=showing)
+
+        return repeating.repeat(repeat, places, record, view, quiet=quiet)

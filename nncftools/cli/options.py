@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,12 +86,19 @@ Unit = Annotated[
 ]
 FromZero = Annotated[bool, typer.Option("--from-zero", help="Show only what came on top of the first sample.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+Redact = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--redact", metavar="REGEX", help="Hide what matches in command lines, besides what looks like a secret."
+    ),
+]
+NoRedact = Annotated[bool, typer.Option("--no-redact", help="Keep command lines as they were typed.")]
 Source = Annotated[
     str,
     typer.Option(
         "--source",
         metavar="|".join(SOURCES),
-        help="Where figures come from: /proc (Linux), or psutil (macOS, Windows).",
+        help="Where figures come from: /proc (Linux), or psutil (macOS).",
     ),
 ]
 
@@ -117,6 +125,18 @@ def checked_seconds(option: str, seconds: float, shortest: float) -> float:
     return seconds
 
 
+def redaction(patterns: Sequence[str] | None, *, is_off: bool) -> list[str] | None:
+    """Return what to hide besides what looks like a secret, None to hide nothing. Raises UsageError."""
+    for pattern in patterns or ():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UsageError(f"option --redact: {pattern!r} is not a regular expression: {error}") from error
+    if is_off and patterns:
+        raise UsageError("option --redact: either --redact or --no-redact, not both")
+    return None if is_off else list(patterns or ())
+
+
 def check_source(source: str) -> None:
     """Raise UsageError when there is no such source of figures."""
     if source not in SOURCES:
@@ -131,4 +151,4 @@ def checked_capture(capture: pathlib.Path | None, *, live: bool, force: bool) ->
 
     if not live:
         raise UsageError("option --capture: only with --live and a command; without a view, use `> FILE`")
-    return destination.replaceable("--capture", capture, force=force)
+    return destination.written("--capture", capture, force=force)

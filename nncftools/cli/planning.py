@@ -7,52 +7,55 @@ from typing import TYPE_CHECKING
 
 from nncftools.cli import command, options
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.journal.plan import Plan
 from nncftools.metrics import ALWAYS, MEMORY_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.sampler.plan import Plan
+    from nncftools.journal.lines import MemoryLimit
 
 
 def plan(  # noqa: PLR0913 — one parameter per option
-    argv: Sequence[str],
     columns: Sequence[str],
     *,
-    pid: int | None,
     interval: float,
-    duration: float | None,
-    children: bool,
-    wait_all: bool,
-    per_process: bool,
-    max_samples: int,
-    source: str,
+    pid: int | None = None,
+    duration: float | None = None,
+    children: bool = True,
+    wait_all: bool = False,
+    per_process: bool = False,
+    max_samples: int = options.DEFAULT_MAX_SAMPLES,
+    source: str = options.DEFAULT_SOURCE,
+    limit: MemoryLimit | None = None,
+    redact: Sequence[str] | None = (),
 ) -> Plan:
-    """Return the plan of a recording. Raises UsageError."""
+    """Return the plan of a recording, once it is known that one can be made here. Raises NncfToolsError."""
     from nncftools.sampler import client
 
     options.checked_seconds("--interval", interval, options.SHORTEST_INTERVAL_S)
     if duration is not None:
         options.checked_seconds("--duration", duration, 0)
-    return {
-        "argv": [os.fsencode(word).decode("latin-1") for word in argv],
-        "pid": pid,
-        "interval_s": interval,
-        "duration_s": duration,
-        "children": children,
-        "wait_all": wait_all,
-        "per_process": per_process,
-        "max_samples": max_samples,
-        "marks": None,
-        "channel": None,
-        "columns": list(columns),
-        "source": source,
-        "signal_mask": client.blocked_signals(),
-    }
+    client.check(source)
+    return Plan(
+        columns if limit is None or "rss" in columns else ["rss", *columns],
+        pid=pid,
+        interval_s=interval,
+        duration_s=duration,
+        children=children,
+        wait_all=wait_all,
+        per_process=per_process,
+        max_samples=max_samples,
+        source=source,
+        limit=limit,
+        redact=redact,
+    )
 
 
 def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the memory metrics to record, and what is recorded besides. Raises UsageError."""
+    if os.name != "posix":
+        raise NncfToolsError("recording needs Linux or macOS; reports, comparisons and pictures work here")
     from nncftools.sampler import client
 
     options.check_source(source)

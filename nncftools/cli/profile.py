@@ -86,6 +86,8 @@ def profile(  # noqa: PLR0913 — one parameter per option
     max_samples: options.MaxSamples = options.DEFAULT_MAX_SAMPLES,
     shell: options.Shell = False,
     force: options.Force = False,
+    redact: options.Redact = None,
+    no_redact: options.NoRedact = False,
     source: options.Source = options.DEFAULT_SOURCE,
 ) -> int:
     """Record a command, and name what cost memory, CPU and I/O: report, session, marks and picture."""
@@ -95,18 +97,17 @@ def profile(  # noqa: PLR0913 — one parameter per option
     argv = planning.target(words or [], None, shell=shell)
     capture = options.checked_capture(capture, live=live, force=force)
     plan = planning.plan(
-        argv,
         [*metrics, *others],
-        pid=None,
         interval=interval,
-        duration=None,
         children=not no_children,
         wait_all=wait_all,
         per_process=per_process,
         max_samples=max_samples,
         source=source,
+        redact=options.redaction(redact, is_off=no_redact),
     )
     from nncftools.cli import destination, recording
+    from nncftools.sampler.starter import Starter
 
     if output is not None:
         place = destination.at_file(output, [], [], plot=False, force=force)
@@ -116,9 +117,9 @@ def profile(  # noqa: PLR0913 — one parameter per option
     marking = recording.Marking(calls, _naming(patterns) if patterns else None)
     view = View(metrics=metrics, unit=unit, depth=depth)
     showing = Showing(live, capture)
-    return recording.record(
-        plan, recording.facts(name, argv), place, view, quiet=quiet, marking=marking, showing=showing
-    )
+    with Starter() as starter:
+        run = recording.Run(starter, plan, name, argv, place, marking)
+        return recording.record(run, view, quiet=quiet, showing=showing).status
 
 
 def _calls(asked: list[str], *, no_auto: bool) -> list[Call] | None:

@@ -1,16 +1,18 @@
 """One recording from start to its files; imported by ``monitor`` when its options are known to be right.
 
-What reads and shows sessions is imported while the command runs, not before it starts.
+Once the command has started, its exit status is ours, whatever happens to the recording. So everything after its end is
+guarded, files are read by descriptors that nobody can swap, and what saving needs is imported while the command runs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
+import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools import __version__
 from nncftools.cli import screen
 from nncftools.cli.showing import NOTHING, Scene, Showing
 from nncftools.errors import NncfToolsError, UsageError
@@ -18,27 +20,19 @@ from nncftools.marks.line import OUTPUT, VARIABLE
 from nncftools.render import memory_log
 from nncftools.render.view import View, label, printable
 from nncftools.sampler import client
-from nncftools.session.header import header
+from nncftools.sampler.starter import Interrupted
+from nncftools.session import rank
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from nncftools.cli.destination import Destination
+    from nncftools.cli.destination import Claim, Destination
+    from nncftools.journal.lines import Header
+    from nncftools.journal.plan import Plan
     from nncftools.marks.calls import Call
-    from nncftools.sampler.plan import Plan
+    from nncftools.sampler.client import Outcome
+    from nncftools.sampler.starter import Starter
     from nncftools.session.model import Session
-
-
-def facts(name: str, argv: Sequence[str]) -> dict[str, Any]:
-    """Return the facts of a run that its journal begins with."""
-    return header(
-        name=_as_text(name),
-        command=[_as_text(word) for word in argv],
-        cwd=_folder(),
-        host=client.host(),
-        tool_version=__version__,
-    )
 
 
 @dataclass(frozen=True)
@@ -51,37 +45,201 @@ class Marking:
     """What names the operation that a line of output begins, None when it begins none."""
 
 
-def record(  # noqa: PLR0913 — what to record, where to leave it and how to show it
-    plan: Plan,
-    begin: dict[str, Any],
-    place: Destination,
-    view: View,
-    *,
-    quiet: bool,
-    marking: Marking = Marking(),
-    showing: Showing = NOTHING,
-) -> int:
-    """Record, write the files and show the summary; return the exit status to end with.
+@dataclass(frozen=True)
+class Run:
+    """What to record, and where to leave it."""
 
-    Raises NncfToolsError; its status is the command's, if that failed.
+    starter: Starter
+    plan: Plan
+    name: str
+    argv: Sequence[str]
+    """The command; empty to attach to a process."""
+    place: Destination
+    marking: Marking = Marking()
+
+    def header(self) -> Header:
+        """Return the facts that the journal begins with."""
+        command = [_as_text(word) for word in self.argv]
+        return client.header(_as_text(self.name), command, _folder(), rank.of(os.environ), self.plan)
+
+
+class Recorded(NamedTuple):
+    """What came of a run."""
+
+    status: int
+    """The exit status to end with: the command's."""
+    session: Session | None
+    """None when none could be made."""
+    interrupted: bool = False
+    """Whether the user stopped what came after the command."""
+
+
+def record(run: Run, view: View, *, quiet: bool, showing: Showing = NOTHING) -> Recorded:
+    """Record, write the files and show the summary.
+
+    Raises NncfToolsError when the command could not be started, never afterwards.
     """
-    scene = Scene(showing, view, None if marking.on is None else _heeding(place.marks, marking.on))
-    session, status = _session(plan, begin, place, marking, scene)
+    claim = run.place.claim()
     try:
-        _save(session, place)
-        rank = _rank_beside_others(session)
-        if not quiet and rank is None:
+        outcome = _run(run, claim, view, showing)
+        status = outcome.exit_code or 0
+        session = _saved(run, claim, outcome)
+        if session is None:
+            return Recorded(status, None)
+        try:
+            with run.starter.interruptible():
+                _show(session, run.place, view, quiet=quiet)
+        except Interrupted as interrupted:
+            _tell(f"{interrupted}: the session is written to {run.place.shown}, perhaps not all beside it")
+            return Recorded(status, session, interrupted=True)
+        return Recorded(status, session)
+    finally:
+        claim.close()
+
+
+def _run(run: Run, claim: Claim, view: View, showing: Showing) -> Outcome:
+    """Start the command and wait for its end. Raises NncfToolsError, and leaves nothing, when it was not started."""
+    try:
+        outcome = _outcome(run, claim, view, showing)
+        if outcome.pid is None and run.argv:
+            raise _not_started(outcome)
+    except OSError as error:
+        claim.abandon()
+        reason = error.strerror or error
+        message = f"option {run.place.option}: cannot write {str(run.place.journal)!r}: {reason}"
+        raise UsageError(message) from error
+    except NncfToolsError:
+        claim.abandon()
+        raise
+    return outcome
+
+
+def _outcome(run: Run, claim: Claim, view: View, showing: Showing) -> Outcome:
+    """Do so. Raises OSError, NncfToolsError when the sampler was not started."""
+    on = run.marking.on
+    with Scene(showing, view, None if on is None else _marking_lines(claim.marks, on)) as scene:
+        sampler = client.Sampler(
+            run.starter,
+            run.plan,
+            run.argv,
+            marks=run.place.marks,
+            environment=_environment(run.place.marks, run.marking),
+            outputs=scene.outputs,
+            relays=scene.relays,
+        )
+        with sampler:
+            sampler.start(run.header(), claim.locked)
+            claim.hand_over()
+            with _guarded("the command's output cannot be shown as asked for"):
+                scene.begin(run.place.journal, claim.journal.fileno(), sampler.release)
+            with _guarded("nncf-tools is incomplete"):
+                _load_what_saving_needs()
+            outcome = sampler.wait()
+            claim.hold()
+            return outcome
+
+
+def _not_started(outcome: Outcome) -> NncfToolsError:
+    """Return why the command was not started, with the exit status to end with."""
+    reason = None if outcome.end is None else outcome.end.get("error")
+    error = NncfToolsError(reason or f"the sampler {outcome.lost or 'ended'} before the command began")
+    error.exit_code = outcome.exit_code or error.exit_code
+    return error
+
+
+def _load_what_saving_needs() -> None:
+    """Import it while the command runs: an upgrade of nncf-tools meanwhile must not cost the recording."""
+    import gzip  # noqa: F401 — used by a session whose name ends in .gz
+
+    from nncftools.marks import collecting  # noqa: F401
+    from nncftools.session import from_journal, store  # noqa: F401
+
+
+def _saved(run: Run, claim: Claim, outcome: Outcome) -> Session | None:
+    """Make the session of a run and write it; where that fails, say so and where the rest lies."""
+    place = run.place
+    try:
+        session = _session(run, claim, outcome)
+    except Exception as error:  # noqa: BLE001 — whatever fails here must not change the command's exit status
+        _tell(f"error: no session could be made: {error}; the journal is {place.journal}")
+        return None
+    with _guarded(f"the session could not be written; `nncf-tools report {place.journal}` shows its journal"):
+        _save(session, place, claim)
+    return session
+
+
+def _session(run: Run, claim: Claim, outcome: Outcome) -> Session:
+    from nncftools.session import from_journal, model
+
+    session = from_journal.session_from(claim.journal, str(run.place.journal), run.header(), outcome.end)
+    if outcome.lost is not None:
+        text = f"the sampler {outcome.lost}: the recording ended early, the command went on undisturbed"
+        session.warnings.insert(0, text)
+        session.exit = None if outcome.status is None else model.Exit(**outcome.status)
+    with _guarded("the marks could not be read"):
+        _take_marks(session, claim.marked(), run.place.marks.name, automatic=run.marking.automatic is not None)
+    return session
+
+
+def _take_marks(session: Session, data: bytes, name: str, *, automatic: bool) -> None:
+    if not (data or automatic):
+        return
+    from nncftools.marks.collecting import take_log
+
+    programs = take_log(session, data, name)
+    if session.marks or not automatic:
+        return
+    why = (
+        f"none of the {programs} Python programs called a catalogued function: name others with --mark-call"
+        if programs
+        else "no Python program could be looked into (python -I, -E or -S, a cleaned environment, another language)"
+    )
+    session.warnings.append(f"no operation was marked: {why}; `nncf-tools mark` and --mark-on mark others")
+
+
+def _save(session: Session, place: Destination, claim: Claim) -> None:
+    """Write the session; its journal stays until it is there. Raises OSError."""
+    try:
+        place.session.parent.mkdir(parents=True, exist_ok=True)  # the command may have removed it
+        session.save(place.session)
+    except OSError as error:
+        elsewhere = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-")) / place.session.name
+        session.save(elsewhere)
+        _tell(
+            f"error: the session could not be written to {place.session} ({error.strerror or error}); it is {elsewhere}"
+        )
+        return
+    claim.remove()
+    place.point_latest()
+
+
+def _show(session: Session, place: Destination, view: View, *, quiet: bool) -> None:
+    """Show the summary, and write what belongs beside the session."""
+    rank_number = _rank_beside_others(session)
+    if not quiet and rank_number is None:
+        with _guarded("the summary cannot be shown"):
             from nncftools.render import text
 
             screen.tell(text.report(session, view))
+    with _guarded(f"the session is written to {place.shown}, but not all beside it"):
         _write_beside(session, place, view)
-    except NncfToolsError as error:
-        error.exit_code = status or error.exit_code
-        raise
     if not quiet:
-        said = "\nWritten to " if rank is None else f"{_in_short(rank, session, view)}: "
-        screen.tell(f"{said}{printable(str(place.folder or place.session))}\n")
-    return status
+        with _guarded("the summary cannot be shown"):
+            said = "\nWritten to " if rank_number is None else f"{_in_short(rank_number, session, view)}: "
+            screen.tell(f"{said}{printable(place.shown)}\n")
+
+
+@contextlib.contextmanager
+def _guarded(failure: str) -> Iterator[None]:
+    """Say in one line that something failed, and go on: the command has been started."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways where its set-up is broken
+        _tell(f"error: {failure}: {error}")
+
+
+def _tell(text: str) -> None:
+    screen.tell(f"nncf-tools: {printable(' '.join(text.split()))}\n")
 
 
 def _rank_beside_others(session: Session) -> int | None:
@@ -111,120 +269,41 @@ def _folder() -> str:
         return ""
 
 
-def _session(
-    plan: Plan, begin: dict[str, Any], place: Destination, marking: Marking, scene: Scene
-) -> tuple[Session, int]:
-    """Run the recording; return the session and the exit status to end with."""
-    log = str(place.marks.absolute())
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(scene)
-            place.marks.touch(exist_ok=False)
-            environment = _environment(place.marks, marking)
-            sampler = client.Sampler(begin, {**plan, "marks": log}, place.journal, environment, scene.outputs)
-        except OSError as error:
-            place.marks.unlink(missing_ok=True)
-            option = "--output" if place.folder is None else "--log-dir"
-            raise UsageError(f"option {option}: cannot write {str(place.journal)!r}: {error.strerror}") from error
-        except NncfToolsError:
-            place.abandon()
-            raise
-        try:
-            with sampler:
-                scene.begin(place.journal)
-                from nncftools.session import journal, model
-
-                ending = sampler.wait()
-        except NncfToolsError:
-            place.abandon()
-            raise
-    data = place.journal.read_bytes()
-    try:
-        session = journal.session_from(data, str(place.journal))
-    except NncfToolsError as error:
-        place.abandon()
-        reason = str(error).removeprefix(f"{place.journal}: {journal.NOTHING_RECORDED}: ")
-        failure = NncfToolsError(reason)
-        failure.exit_code = ending.exit_code or error.exit_code
-        raise failure from error
-    if ending.lost is not None:
-        text = f"the sampler {ending.lost}: the recording ended early, the command went on undisturbed"
-        session.warnings.insert(0, text)
-        session.exit = None if ending.status is None else model.Exit(**ending.status)
-    _take_marks(session, place, automatic=marking.automatic is not None)
-    return session, ending.exit_code or 0
-
-
 def _environment(log: pathlib.Path, marking: Marking) -> dict[str, str]:
     if marking.automatic is None:
-        return {VARIABLE: str(log.absolute())}
+        return {VARIABLE: str(log)}
     from nncftools.marks import calls
 
     return calls.environment(log, marking.automatic)
 
 
-def _heeding(log: pathlib.Path, name_of: Callable[[str], str | None]) -> Callable[[str], None]:
-    """Return what marks the operations that lines of the command's output begin."""
+def _marking_lines(log: int, name_of: Callable[[str], str | None]) -> Callable[[str], None]:
+    """Return what marks the operations that lines of the command's output begin; ``log`` is a descriptor."""
     from nncftools.marks.operations import mark_from_outside
 
-    path = str(log.absolute())
-
-    def heed(text: str) -> None:
+    def mark(text: str) -> None:
         name = name_of(text)
         if name is not None:
             with contextlib.suppress(OSError):
-                mark_from_outside(path, name, OUTPUT)
+                mark_from_outside(log, name, OUTPUT)
 
-    return heed
-
-
-def _take_marks(session: Session, place: Destination, *, automatic: bool) -> None:
-    data = place.marks.read_bytes() if place.marks.exists() else b""
-    if not (data or automatic):
-        return
-    from nncftools.marks.collecting import take_log
-
-    programs = take_log(session, data, place.marks.name)
-    if session.marks or not automatic:
-        return
-    why = (
-        f"none of the {programs} Python programs called a catalogued function: name others with --mark-call"
-        if programs
-        else "no Python program could be looked into (python -I, -E or -S, a cleaned environment, another language)"
-    )
-    session.warnings.append(f"no operation was marked: {why}; `nncf-tools mark` and --mark-on mark others")
-
-
-def _save(session: Session, place: Destination) -> None:
-    """Write the session; its journal stays until it is there."""
-    try:
-        session.save(place.session)
-    except OSError as error:
-        message = f"the session could not be written ({error}); `nncf-tools report {place.journal}` shows its journal"
-        raise NncfToolsError(message) from error
-    place.journal.unlink()
-    place.marks.unlink(missing_ok=True)
-    place.point_latest()
+    return mark
 
 
 def _write_beside(session: Session, place: Destination, view: View) -> None:
-    try:
-        if place.sidecar is not None:
-            from nncftools.marks.collecting import write_sidecar
+    if place.sidecar is not None:
+        from nncftools.marks.collecting import write_sidecar
 
-            write_sidecar(session.marks, place.sidecar)
-        for log in place.logs:
-            of_log = View(metrics=[log.metric], unit=view.unit, from_zero=log.from_zero)
-            if log.text is not None:
-                memory_log.write(session, of_log, log.metric, log.text)
-            if log.picture is not None:
-                from nncftools.render import plot
+        write_sidecar(session.marks, place.sidecar)
+    for log in place.logs:
+        of_log = View(metrics=[log.metric], unit=view.unit, from_zero=log.from_zero)
+        if log.text is not None:
+            memory_log.write(session, of_log, log.metric, log.text)
+        if log.picture is not None:
+            from nncftools.render import plot
 
-                plot.draw(session, of_log, log.picture)
-        if place.panels is not None:
-            from nncftools.render import panels
+            plot.draw(session, of_log, log.picture)
+    if place.panels is not None:
+        from nncftools.render import panels
 
-            panels.draw(session, view, place.panels)
-    except Exception as error:  # matplotlib fails in many ways where its set-up is broken
-        message = f"the session is written to {place.session}, but not all beside it: {error}"
-        raise NncfToolsError(message) from error
+        panels.draw(session, view, place.panels)

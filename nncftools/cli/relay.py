@@ -44,6 +44,8 @@ class Relay:
         self._only_pipes = only_pipes
         self._terminals: dict[int, int] = {}
         """The outer ends of those made, and the descriptors that they stand for."""
+        self.ends: list[tuple[int, int]] = []
+        """Where output arrives, and the descriptor of ours that it is meant for."""
         self._inner: dict[int, int] = {}
         """By descriptor of ours: what the command writes to in its place."""
         self._threads: list[threading.Thread] = []
@@ -68,6 +70,7 @@ class Relay:
             if is_terminal:
                 self._terminals[outer] = descriptor
             self._inner[descriptor] = inner
+            self.ends.append((outer, descriptor))
             self._threads.append(threading.Thread(target=self._pass_on, args=(outer, descriptor), daemon=True))
         return self
 
@@ -76,8 +79,12 @@ class Relay:
         for outer, descriptor in list(self._terminals.items()):
             _fit(outer, descriptor)
 
-    def start(self) -> None:
-        """Pass on, once the command has its ends: ours are closed, so that the last writer's close is the end."""
+    def start(self, released: Callable[[int], object] = int) -> None:
+        """Pass on, once the command has its ends: ours are closed, so that the last writer's close is the end.
+
+        ``released`` is called with each outer end that was closed.
+        """
+        self._released = released
         for inner in set(self._inner.values()):
             os.close(inner)
         for thread in self._threads:
@@ -104,6 +111,7 @@ class Relay:
         self._tell(rest)
         self._terminals.pop(outer, None)
         os.close(outer)
+        self._released(outer)
 
     def _tell(self, line: bytes) -> None:
         text = _ESCAPES.sub(b"", line).decode(errors="replace").strip()

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from nncftools.cli.destination import Destination
+    from nncftools.cli.recording import Recorded
     from nncftools.render.view import View
-    from nncftools.session.model import Session
+    from nncftools.session.model import Peak
 
 
 def suffixes(count: int) -> list[str]:
@@ -20,41 +21,42 @@ def suffixes(count: int) -> list[str]:
 
 
 def repeat(
-    count: int, places: Iterable[Destination], record: Callable[[Destination], int], view: View, *, quiet: bool
+    count: int, places: Iterable[Destination], record: Callable[[Destination], Recorded], view: View, *, quiet: bool
 ) -> int:
     """Record ``count`` times, up to the first run that fails; return the last exit status.
 
     After more than one, say how far the peaks of the first metric of ``view`` are apart.
     """
-    sessions: list[Session] = []
-    status = 0
-    for number, place in enumerate(places, start=1):
+    peaks: list[dict[str, Peak]] = []
+    recorded = None
+    done = 0
+    for done, place in enumerate(places, start=1):
         if count > 1 and not quiet:
-            screen.tell(f"\nRun {number} of {count}\n")
-        status = record(place)
-        if count > 1:
-            from nncftools.session.model import Session
-
-            sessions.append(Session.load(place.session))
-        if status:
+            screen.tell(f"\nRun {done} of {count}\n")
+        recorded = record(place)
+        if recorded.session is not None:
+            peaks.append(recorded.session.peaks)
+        if recorded.status or recorded.interrupted:
             break
+    assert recorded is not None
     if count > 1 and not quiet:
-        screen.tell(f"\n{_summary(sessions, view)}\n")
-    if count > 1 and status and len(sessions) < count:
-        screen.tell(f"Stopped: run {len(sessions)} of {count} ended with exit status {status}\n")
-    return status
+        screen.tell(f"\n{_summary(peaks, view)}\n")
+    if done < count:
+        why = "was interrupted" if recorded.interrupted else f"ended with exit status {recorded.status}"
+        screen.tell(f"Stopped: run {done} of {count} {why}\n")
+    return recorded.status
 
 
-def _summary(sessions: list[Session], view: View) -> str:
+def _summary(of_runs: list[dict[str, Peak]], view: View) -> str:
     """Return the peaks of all runs in one line."""
     from statistics import median
 
     from nncftools.render.view import label
 
     metric, unit = view.metrics[0], view.unit
-    held = [session.peaks[metric].low for session in sessions if metric in session.peaks]
+    held = [peaks[metric].low for peaks in of_runs if metric in peaks]
     peaks = [low for low in held if low is not None]
-    runs = "1 run" if len(sessions) == 1 else f"{len(sessions)} runs"
+    runs = "1 run" if len(of_runs) == 1 else f"{len(of_runs)} runs"
     if not peaks:
         return f"{runs}: {label(metric)} peak unknown"
     ends = f"{unit.text(min(peaks))} to {unit.text(max(peaks))}"

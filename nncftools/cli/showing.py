@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from nncftools.errors import UsageError
+from nncftools.files import above_standard
 
 if TYPE_CHECKING:
     import pathlib
@@ -54,6 +55,13 @@ class Scene:
             return self._relay.outputs
         return (None, None) if self._captured < 0 else (self._captured, self._captured)
 
+    @property
+    def relays(self) -> list[tuple[int, int]]:
+        """Descriptors that the command's output arrives at, and where it goes."""
+        if self._relay is None:
+            return []
+        return [(source, to if self._captured < 0 else self._captured) for source, to in self._relay.ends]
+
     def __enter__(self) -> Self:
         """Open what output goes to. Raises UsageError when it cannot be captured, OSError when there is no terminal."""
         with self._stack:
@@ -83,21 +91,26 @@ class Scene:
         return self
 
     def __exit__(self, *details: object) -> None:
-        self._stack.close()
+        with contextlib.suppress(Exception):  # what was to be shown must not change the command's exit status
+            self._stack.close()
 
-    def begin(self, journal: pathlib.Path) -> None:
-        """Begin to pass on and to draw, once the command has been started."""
+    def begin(self, journal: pathlib.Path, descriptor: int, released: Callable[[int], object]) -> None:
+        """Begin to pass on and to draw, once the command has been started; ``descriptor`` is of its journal.
+
+        ``released`` is called with each end of ``relays`` that is closed.
+        """
         if self._relay is not None:
-            self._relay.start()
+            self._relay.start(released)
         if self._companion is not None:
-            self._companion.follow(journal)
+            self._companion.follow(journal, descriptor)
 
     def _open_capture(self) -> None:
         path = self._showing.capture
         if path is None:
             return
         try:
-            self._captured = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
+            self._captured = above_standard(os.open(path, flags, 0o666))
         except OSError as error:
             raise UsageError(f"option --capture: cannot write {str(path)!r}: {error.strerror}") from error
         self._stack.callback(os.close, self._captured)

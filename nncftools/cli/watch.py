@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import platform
 import tempfile
@@ -76,10 +77,10 @@ def watch(
 
 def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: MemoryUnit) -> int:
     from nncftools.cli import opening, screen
-    from nncftools.files import is_locked
+    from nncftools.journal.file import is_recording
 
     journal = _journal(path)
-    if journal is None or not is_locked(journal):
+    if journal is None or not is_recording(journal):
         if path is None:
             message = (
                 f"no recording runs under {str(options.DEFAULT_LOG_DIR)!r}; `nncf-tools report` shows the last one"
@@ -101,7 +102,7 @@ def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: M
 def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
     """Return the journal that is meant: of a folder, the newest that is written to. Raises NncfToolsError."""
     from nncftools.cli import destination
-    from nncftools.files import is_locked
+    from nncftools.journal.file import is_recording
 
     if path is not None and not path.is_dir():
         if path.name.endswith(destination.JOURNAL_ENDING):
@@ -114,7 +115,7 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
         journal
         for pattern in patterns
         for journal in folder.glob(pattern)
-        if destination.LATEST not in journal.parts[:-1] and is_locked(journal)
+        if destination.LATEST not in journal.parts[:-1] and is_recording(journal)
     }
     return max(running, key=lambda journal: journal.stat().st_mtime_ns, default=None)
 
@@ -214,26 +215,20 @@ def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first:
 
 def _watch_process(pid: int, types: list[str] | None, interval: float, unit: MemoryUnit) -> int:
     """Record a process into a folder that is gone afterwards, and show it."""
-    from nncftools.cli import opening, planning, recording
+    from nncftools.cli import opening, planning
+    from nncftools.journal import file as journal_file
     from nncftools.sampler import client
+    from nncftools.sampler.starter import Starter
 
     metrics, others = planning.columns(types, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
     planning.target([], pid, shell=False)
-    plan = planning.plan(
-        [],
-        [*metrics, *others],
-        pid=pid,
-        interval=interval,
-        duration=None,
-        children=True,
-        wait_all=False,
-        per_process=False,
-        max_samples=options.DEFAULT_MAX_SAMPLES,
-        source=options.DEFAULT_SOURCE,
-    )
-    with tempfile.TemporaryDirectory(prefix="nncf-tools-") as folder:
+    plan = planning.plan([*metrics, *others], pid=pid, interval=interval)
+    with tempfile.TemporaryDirectory(prefix="nncf-tools-") as folder, Starter() as starter:
         journal = pathlib.Path(folder, "session.journal.jsonl")
-        with client.Sampler(recording.facts("", []), plan, journal) as sampler:
+        descriptor = journal_file.create(journal, replace=False)
+        with client.Sampler(starter, plan, []) as sampler:
+            sampler.start(client.header("", [], str(pathlib.Path.cwd()), None, plan), descriptor)
+            os.close(descriptor)
             try:
                 with _followed(journal) as follower:
                     _show(follower, types, unit)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nncftools.errors import SessionFileError
 from nncftools.metrics import MEMORY_METRICS
-from nncftools.session.journal import last_counters
+from nncftools.session.from_journal import last_counters
 from nncftools.session.merging import merging_told, usual_distance
 from nncftools.session.model import Host, SamplerFacts, Session, Start
 from nncftools.session.peaks import peaks

@@ -48,10 +48,10 @@ class Companion:
         self._thread: threading.Thread | None = None
         self._handlers: dict[int, Any] = {}
 
-    def follow(self, journal: pathlib.Path) -> None:
-        """Begin to show what is written to a journal."""
+    def follow(self, journal: pathlib.Path, descriptor: int) -> None:
+        """Begin to show what is written to a journal; ``descriptor`` has that very file open."""
         self._handle_signals()
-        self._thread = threading.Thread(target=self._run, args=(journal,), name="live view", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(journal, descriptor), name="live view", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -78,13 +78,13 @@ class Companion:
         os.kill(os.getpid(), signal.SIGSTOP)
         self.stage.replace()
 
-    def _run(self, journal: pathlib.Path) -> None:
+    def _run(self, journal: pathlib.Path, descriptor: int) -> None:
         from nncftools.live.figures import Machine
         from nncftools.live.follower import Follower
 
         with (
             contextlib.suppress(Exception),
-            Follower(journal) as follower,
+            Follower(journal, descriptor) as follower,
         ):  # what fails here must not harm the recording
             here = Machine(is_here=follower.run.facts.host.name == platform.node())
             if self.stage is None:

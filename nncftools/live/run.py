@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from nncftools.journal.lines import ProcessFields
     from nncftools.session.model import Exit, Host
 
 RECENT_S = 30.0
@@ -114,7 +115,7 @@ class Run:
         while self.recent and self.recent[0][0] < self.latest_s - RECENT_S:
             self.recent.popleft()
 
-    def take_process(self, fields: dict[str, Any]) -> None:
+    def take_process(self, fields: ProcessFields) -> None:
         """Take what became known of a process; those that have ended are forgotten."""
         number = fields["id"]
         if fields.get("end_s") is not None or fields.get("left_out"):

@@ -46,14 +46,9 @@ def operation(name: str) -> Iterator[None]:
         line.append(path, line.end(op, monotonic_ns(), error))
 
 
-def mark_from_outside(log: str, name: str, source: str) -> None:
+def mark_from_outside(log: int, name: str, source: str) -> None:
     """Begin an operation of the run as a whole, which the next one that is marked from outside ends.
 
-    Raises OSError when there is no log, or it cannot be written.
+    ``log`` is a descriptor, opened to append. Raises OSError.
     """
-    text = f'{{{line.described(name, source)},"t_ns":{monotonic_ns()}}}\n'
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
-    try:
-        os.write(descriptor, text.encode("ascii"))
-    finally:
-        os.close(descriptor)
+    os.write(log, f'{{{line.described(name, source)},"t_ns":{monotonic_ns()}}}\n'.encode("ascii"))

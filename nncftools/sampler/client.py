@@ -10,23 +10,28 @@ import platform
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from nncftools import __version__
 from nncftools.errors import NncfToolsError
-from nncftools.sampler import target
+from nncftools.files import above_standard
+from nncftools.journal.lines import FORMAT, VERSION
+from nncftools.sampler import link, target
 from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved, why_not
 from nncftools.sampler.signals import CAUGHT
 from nncftools.sampler.tree import BESIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from nncftools.sampler.plan import Plan
+    from nncftools.journal.lines import End, ExitStatus, Header
+    from nncftools.journal.plan import Plan
+    from nncftools.sampler.link import Order
+    from nncftools.sampler.starter import Starter
 
 PROC = "/proc"
-_TAIL = 1 << 16
-"""The last line is shorter."""
+_FEWEST_DESCRIPTORS = 32
+"""What the sampler needs before the first process of the command."""
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"
 
 
@@ -53,8 +58,7 @@ def _boot_id() -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(NamedTuple):
     """What a source gives of one metric, and what that costs."""
 
     source: str
@@ -78,205 +82,336 @@ def offers(source: str) -> dict[str, Offer]:
     return found
 
 
-def own_plan(columns: list[str], interval_s: float, *, children: bool) -> Plan:
-    """Return the plan of a recording of this process."""
+def header(name: str, command: Sequence[str], cwd: str, rank: dict[str, Any] | None, plan: Plan) -> Header:
+    """Return the first line of a journal."""
     return {
-        "argv": [],
-        "pid": os.getpid(),
-        "interval_s": interval_s,
-        "duration_s": None,
-        "children": children,
-        "wait_all": False,
-        "per_process": False,
-        "max_samples": 1_000_000,
-        "marks": None,
-        "channel": None,
-        "columns": columns,
-        "source": "proc" if sys.platform == "linux" else "psutil",
-        "signal_mask": [],
+        "format": FORMAT,
+        "version": VERSION,
+        "tool_version": __version__,
+        "name": name,
+        "command": list(command),
+        "cwd": cwd,
+        "rank": rank,
+        "host": host(),
+        "plan": plan.fields(),
     }
 
 
-def start_beside(header: dict[str, Any], plan: Plan, journal: pathlib.Path) -> tuple[int, int]:
-    """Start a sampler that is no child of this process and records it to ``journal``, which may exist.
+def check(source: str) -> None:
+    """Raise NncfToolsError when nothing can be recorded here, with the reason."""
+    import resource
 
-    Return two descriptors: a byte written to the first ends the recording; from the second comes a byte with the first
-    sample, and its end when the sampler has ended. Raises OSError.
-    """
-    told, control = os.pipe()
-    status, tell = os.pipe()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < _FEWEST_DESCRIPTORS:
+        least = f"at least {_FEWEST_DESCRIPTORS} are needed"
+        raise NncfToolsError(f"cannot record: only {hard} open files are allowed (ulimit -n), {least}")
+    if sys.platform != "linux" or source != "proc":
+        return
     try:
-        line = _first_line({**header, "plan": {**plan, "pid": os.getpid(), "channel": [told, tell]}})
-        journal.write_bytes(line)
-        words = [*_interpreter(plan), str(_MAIN), str(journal.absolute()), BESIDE]
-        with open(os.devnull, "rb") as nothing:
-            subprocess.run(words, stdin=nothing, pass_fds=(told, tell), env=target.environment(), check=True)
-    except BaseException as error:
-        os.close(control)
-        os.close(status)
-        if isinstance(error, subprocess.SubprocessError):
-            raise OSError(str(error)) from error
-        raise
-    finally:
-        os.close(told)
-        os.close(tell)
-    return control, status
+        own = os.readlink(f"{PROC}/self")
+    except OSError as error:
+        message = f"cannot record: {PROC} is not mounted here ({error.strerror}); mount it (mount -t proc proc /proc)"
+        raise NncfToolsError(message) from error
+    if own != str(os.getpid()):
+        raise NncfToolsError(
+            f"cannot record: {PROC} belongs to another PID namespace (this process is {os.getpid()}, there {own}); "
+            "mount the own one (unshare --mount-proc)"
+        )
+
+
+class Outcome(NamedTuple):
+    """How a recording ended, as far as the starter can know it."""
+
+    pid: int | None
+    """The command's; None when it was never started, or the recording was attached."""
+    exit_code: int | None
+    """The command's, 128 + N when signal N killed it, 127 or 126 when it cannot be executed; None when unknown."""
+    status: ExitStatus | None
+    """The same as ``code`` or ``signal``, of a command that was started."""
+    end: End | None
+    """The journal's last line, which a full disk may have kept out of the journal."""
+    lost: str | None
+    """What became of a sampler that did not finish the recording."""
 
 
 class Sampler:
     """A sampler process, started and waited for; signals are left to the command while it lives.
 
-    Use it as a context manager around the whole recording. The shared process group brings Ctrl-C and hang-ups to the
-    command by itself; SIGTERM is handed on to the sampler, which passes it to the command.
+    Use it as a context manager around the whole recording. What is sent to the process group reaches the command by
+    itself; what only this process gets is passed on.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 — what to start, and what to give to it
         self,
-        header: dict[str, Any],
+        starter: Starter,
         plan: Plan,
-        journal: pathlib.Path,
+        argv: Sequence[str],
+        *,
+        marks: pathlib.Path | None = None,
         environment: Mapping[str, str] | None = None,
         outputs: tuple[int | None, int | None] = (None, None),
+        relays: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """Create the journal with ``header`` and ``plan`` as its first line.
+        """Plan to run ``argv``, or to attach where it is empty.
 
         The command gets ``environment`` on top of ours, and ``outputs`` (descriptors) in place of our standard output
-        and error. Raises FileExistsError when the journal exists, OSError when it cannot be written.
+        and error. ``relays`` are descriptors that this process reads the command's output from, and where it goes: the
+        sampler takes over when this process is killed.
         """
-        self.journal = journal
+        self._starter = starter
         self._plan = plan
+        self._argv = argv
+        self._marks = marks
         self._environment = environment
         self._outputs = outputs
+        self._relays = relays
         self._process: subprocess.Popen[bytes] | None = None
-        self._handlers: dict[int, Any] = {}
-        _create(journal, {**header, "plan": plan})
+        self._link: _Link | None = None
+
+    def start(self, header: Header, journal: int) -> None:
+        """Write the journal's first line, start the sampler and give it the journal: a locked descriptor.
+
+        Raises NncfToolsError, OSError when the journal cannot be written.
+        """
+        os.write(journal, _first_line(header))
+        relays = [(source, above_standard(os.dup(sink))) for source, sink in self._relays]
+        try:
+            with _Link.opened() as (ours, theirs):
+                self._spawn(journal, theirs, relays)
+            self._link = ours
+            ours.send(_order(self._plan, self._argv, self._marks, self._starter, relays))
+            self._starter.passes_to = self._pass
+        except OSError as error:
+            raise NncfToolsError(f"the sampler could not be started: {error}") from error
+        finally:
+            for _, sink in relays:
+                os.close(sink)
 
     def __enter__(self) -> Self:
-        """Start the sampler. Raises NncfToolsError."""
-        target.adopt_orphans()  # should the sampler be killed, the command becomes our child and can be waited for
-        for number in CAUGHT:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # ignored (nohup): stays so for the command, too
-                self._handlers[number] = signal.signal(number, self._heed)
-        if sys.platform != "win32":  # inherited by the sampler, which takes them when its handlers are in place
-            signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the sampler."""
+        self._starter.passes_to = None
+        if self._link is not None:
+            self._link.close()
+
+    def _spawn(self, journal: int, theirs: tuple[int, int], relays: Sequence[tuple[int, int]]) -> None:
+        inherited = (journal, *theirs, *(descriptor for pair in relays for descriptor in pair))
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # the sampler lets them through when it is ready
         try:
+            for descriptor in inherited:
+                os.set_inheritable(descriptor, True)
             self._process = subprocess.Popen(
-                [*_interpreter(self._plan), str(_MAIN), str(self.journal.absolute())],
+                [*_interpreter(self._plan), str(_MAIN), *map(str, (journal, *theirs))],
                 close_fds=False,  # descriptors that the command is to inherit (a make jobserver's) pass through
                 env=target.environment(self._environment),
                 stdout=self._outputs[0],
                 stderr=self._outputs[1],
             )
-        except OSError as error:
-            self.__exit__()
-            raise NncfToolsError(f"the sampler could not be started: {error}") from error
         finally:
-            if sys.platform != "win32":
-                signal.pthread_sigmask(signal.SIG_SETMASK, self._plan["signal_mask"])
-        return self
+            for descriptor in inherited:
+                os.set_inheritable(descriptor, False)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+    def _pass(self, number: int) -> None:
+        """Tell the sampler of a signal: it knows whether the command got it, too. Without it, pass on what ends."""
+        if self._link is None or self._link.send_message(link.SIGNAL, number):
+            return
+        pid = self._link.told.get(link.STARTED)
+        leads = number == signal.SIGHUP and os.getsid(0) == os.getpid()  # the kernel sends it to the leader alone
+        if pid is not None and (number == signal.SIGTERM or leads):
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
 
-    def _heed(self, number: int, _frame: object) -> None:
-        """Pass on what the command would have been sent in our place.
-
-        That is SIGTERM, and SIGHUP when we lead the session: the kernel then sends it to the leader alone.
-        """
-        terminate = number == signal.SIGTERM
-        if terminate and self._process is not None and self._process.returncode is None:
-            self._process.send_signal(number)
-        elif terminate or (sys.platform != "win32" and number == signal.SIGHUP and os.getsid(0) == os.getpid()):
-            pid = None if self._plan["pid"] else _command_pid(self.journal)
-            if pid is not None:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, number)
+    def release(self, source: int) -> None:
+        """Have the sampler close its copy of a descriptor that the command's output is no longer read from."""
+        if self._link is not None:
+            self._link.send_message(link.RELEASE, source)
 
     def stop(self) -> None:
         """End a recording that is attached to a process."""
-        assert self._process is not None
-        self._process.terminate()
+        assert self._link is not None
+        self._link.send_message(link.STOP)
 
-    def wait(self) -> Ending:
+    def wait(self) -> Outcome:
         """Wait for the end of the recording.
 
         When the sampler was killed or failed, wait for the command, which is a child of this process then.
         """
         assert self._process is not None
+        assert self._link is not None
+        told = self._link.listen()
         code = self._process.wait()
-        if _is_complete(self.journal):
-            return Ending(code)
-        lost = f"was killed by signal {-code}" if code < 0 else f"failed (exit status {code})"
-        status = _wait_for_orphan(self.journal)
+        pid, status, end = told.get(link.STARTED), told.get(link.EXIT), told.get(link.END)
+        lost = None
+        if end is None:
+            lost = f"was killed by signal {-code}" if code < 0 else f"failed (exit status {code})"
+            if status is None and self._plan.pid is None and (pid is not None or code < 0):
+                pid, status = _wait_for_orphan(pid)
         if status is not None:
-            return Ending(target.exit_code(status), lost, status)
-        return Ending(code if code >= 0 else None, lost)
+            return Outcome(pid, target.exit_code(status), status, end, lost)
+        return Outcome(pid, code if lost is None else None, None, end, lost)
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How a recording ended."""
+class Beside:
+    """A sampler that records this process and is no child of it; ends when it is told to, or with this process."""
 
-    exit_code: int | None
-    """The command's, 128 + N when signal N killed it; None when it cannot be known."""
-    lost: str | None = None
-    """What became of a sampler that did not finish the recording."""
-    status: dict[str, int | None] | None = None
-    """The command's ``code`` or ``signal``, which a lost sampler could not write down."""
+    def __init__(self, header: Header, plan: Plan, journal: int, marks: pathlib.Path | None) -> None:
+        """Start it. Raises OSError."""
+        os.write(journal, _first_line(header))
+        with _Link.opened() as (ours, theirs):
+            words = [*_interpreter(plan), str(_MAIN), *map(str, (journal, *theirs)), BESIDE]
+            with open(os.devnull, "rb") as nothing:
+                starter = subprocess.Popen(words, stdin=nothing, pass_fds=(journal, *theirs), env=target.environment())
+            # While the other end is open here, a sampler that failed cannot bring us SIGPIPE; the order is short.
+            ours.send(_order(plan, (), marks, None, ()))
+        if starter.wait() != 0:
+            ours.close()
+            raise OSError(f"the sampler failed (exit status {starter.returncode})")
+        self._link = ours
+
+    @property
+    def status(self) -> int:
+        """A descriptor that becomes readable with the first sample, and when the sampler has ended."""
+        return self._link.incoming
+
+    def has_begun(self) -> bool:
+        """Return whether the first sample was taken; waits until it was, or the sampler has ended."""
+        return link.SAMPLED in self._link.next_message()
+
+    def stop(self) -> None:
+        """Have it end the recording. Nothing is written: the program may not ignore SIGPIPE."""
+        self._link.hang_up()
+
+    def close(self) -> None:
+        """Let go of it; it ends, if it still runs."""
+        self._link.close()
 
 
-def blocked_signals() -> list[int]:
-    """Return the signals that are blocked in this thread, for ``Plan.signal_mask``."""
-    if sys.platform == "win32":
-        return []
-    return sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+class _Link:
+    """The starter's ends of the two pipes."""
+
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        self.incoming = incoming
+        self._outgoing = outgoing
+        self._rest = b""
+        self.told: dict[str, Any] = {}
+        """What the sampler has said."""
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls) -> Iterator[tuple[_Link, tuple[int, int]]]:
+        """Yield our ends, closed when starting fails, and the sampler's, which are hers alone afterwards."""
+        theirs_in, ours_out = map(above_standard, os.pipe())
+        ours_in, theirs_out = map(above_standard, os.pipe())
+        ours = cls(ours_in, ours_out)
+        try:
+            yield ours, (theirs_in, theirs_out)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+
+    def send(self, order: Order) -> None:
+        """Send the order, which may be longer than a pipe holds; what follows is short, and never waits."""
+        data = json.dumps(order, separators=(",", ":")).encode("ascii") + b"\n"
+        with contextlib.suppress(BrokenPipeError):  # the sampler has failed: seen at its end
+            while data:
+                data = data[os.write(self._outgoing, data) :]
+        os.set_blocking(self._outgoing, False)
+
+    def send_message(self, key: str, value: object = True) -> bool:  # noqa: FBT002 — JSON's true
+        """Say something; return whether there is a sampler to say it to."""
+        try:
+            os.write(self._outgoing, link.line(key, value))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def next_message(self) -> dict[str, Any]:
+        """Return the sampler's next message, an empty one at its end."""
+        while b"\n" not in self._rest:
+            data = os.read(self.incoming, 1 << 16)
+            if not data:
+                return {}
+            self._rest += data
+        text, _, self._rest = self._rest.partition(b"\n")
+        message: dict[str, Any] = json.loads(text)
+        return message
+
+    def listen(self) -> dict[str, Any]:
+        """Return all that the sampler says up to its end."""
+        while message := self.next_message():
+            self.told.update(message)
+        return self.told
+
+    def hang_up(self) -> None:
+        """Close the way to the sampler."""
+        if self._outgoing >= 0:
+            os.close(self._outgoing)
+        self._outgoing = -1
+
+    def close(self) -> None:
+        self.hang_up()
+        if self.incoming >= 0:
+            os.close(self.incoming)
+        self.incoming = -1
 
 
-def _create(journal: pathlib.Path, header: dict[str, Any]) -> None:
-    """Write the first line of a new journal, or nothing. Raises OSError."""
-    line = _first_line(header)
-    descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(line)
-    except OSError:
-        journal.unlink()
-        raise
+def _order(
+    plan: Plan,
+    argv: Sequence[str],
+    marks: pathlib.Path | None,
+    starter: Starter | None,
+    relays: Sequence[tuple[int, int]],
+) -> Order:
+    """Return what to send; without a ``starter``, for a recording of this process."""
+    return {
+        "plan": plan.fields(),
+        "argv": [os.fsencode(word).decode("latin-1") for word in argv],
+        "marks": None if marks is None else str(marks),
+        "blocked": [] if starter is None else starter.blocked,
+        "ignored": [] if starter is None else starter.ignored,
+        "descriptors": None if starter is None else starter.descriptors,
+        "relays": list(relays),
+        "beside": starter is None,
+    }
 
 
-def _first_line(header: dict[str, Any]) -> bytes:
+def _first_line(header: Header) -> bytes:
     return json.dumps(header, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def _interpreter(plan: Plan) -> list[str]:
     """Return how to start Python for a sampler: psutil needs the site packages, nothing else does."""
-    return [sys.executable, "-I", "-S"] if plan["source"] == "proc" else [sys.executable, "-I"]
+    return [sys.executable, "-I", "-S"] if plan.source == "proc" else [sys.executable, "-I"]
 
 
-def _is_complete(journal: pathlib.Path) -> bool:
-    """Return whether the journal's last line is the sampler's."""
-    with journal.open("rb") as lines:
-        lines.seek(max(0, lines.seek(0, os.SEEK_END) - _TAIL))
-        return b'\n{"end":' in lines.read()
+def _wait_for_orphan(pid: int | None) -> tuple[int | None, ExitStatus | None]:
+    """Wait for the command of a lost sampler; return its PID and exit status, None for what cannot be known.
 
-
-def _command_pid(journal: pathlib.Path) -> int | None:
-    """Return the PID of the command that a sampler started, or None when it had not."""
-    with journal.open("rb") as lines:
-        for line in lines:
-            if line.startswith(b'{"start"'):
-                return int(json.loads(line)["start"]["pid"])
-    return None
-
-
-def _wait_for_orphan(journal: pathlib.Path) -> dict[str, int | None] | None:
-    """Wait for the command of a lost sampler; return its exit status, or None when it cannot be known."""
-    pid = _command_pid(journal)
-    if pid is None or sys.platform == "win32":
-        return None
+    It became our child with the sampler's end. Without its PID it is the first of our children: the sampler starts
+    nothing else.
+    """
+    if pid is None:
+        pid = _first_child()
+    if pid is None:
+        return None, None
     try:
         _, status = os.waitpid(pid, 0)
     except ChildProcessError:
-        return None
-    return target.exit_status(status)
+        return pid, None
+    return pid, target.exit_status(status)
+
+
+def _first_child() -> int | None:
+    """Return the oldest child of this process; None when there is none, or it cannot be known."""
+    with contextlib.suppress(OSError):
+        children = pathlib.Path(PROC, "self", "task", str(os.getpid()), "children").read_text(encoding="ascii").split()
+        return min(map(int, children), default=None)
+    return None

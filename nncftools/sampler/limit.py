@@ -10,13 +10,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nncftools.sampler.plan import MemoryLimit
+    from nncftools.journal.lines import MemoryLimit
 
 KILL = "kill"
 GRACE_S = 5.0
 """From SIGTERM to SIGKILL."""
 _MIB = 2**20
-_SIGKILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has but one way
 _ROUNDS = 10
 """What is killed may just have forked."""
 
@@ -62,7 +61,7 @@ class Limit:
         if left:
             self._say(f"{len(left)} of the processes went on for {GRACE_S:g} s after SIGTERM: SIGKILL")
         for _ in range(_ROUNDS):
-            _signal(left, _SIGKILL)
+            _signal(left, signal.SIGKILL)
             left = self._alive(now_s)
             if not left:
                 return

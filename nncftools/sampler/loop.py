@@ -50,15 +50,31 @@ class Loop:
         """Tick no more."""
         self._stopped = True
 
-    def punctuality(self) -> dict[str, float | None]:
-        """Return how many ticks there were and how they kept to their deadlines."""
+    def close(self) -> None:
+        """Count the deadlines that passed since the last tick; the end stands for the one that may just be due."""
+        if not self.sampling:
+            return
+        now_ns = time.monotonic_ns()
+        trailing = (now_ns - self.start_ns) // self._interval_ns - self._next
+        if trailing > 0:
+            self.missed += trailing
+            self._longest_gap_ns = max(self._longest_gap_ns, now_ns - (self._latest_ns or self.start_ns))
+
+    def punctuality(self, lost: int = 0, longest_lost_s: float = 0.0) -> dict[str, float | None]:
+        """Return how many ticks there were and how they kept to their deadlines.
+
+        ``lost`` of them could not be kept, over up to ``longest_lost_s`` seconds: they count as missed.
+        """
         several = self._ticks > 1
         between_ns = (self._latest_ns - self._first_ns) / (self._ticks - 1) if several else 0
+        gap_s = self._longest_gap_ns / NANOSECONDS
+        if lost:
+            gap_s = max(gap_s, longest_lost_s + 2 * self._interval_ns / NANOSECONDS)
         return {
             "achieved_interval_s": round(between_ns / NANOSECONDS, 9) if several else None,
-            "taken": self._ticks,
-            "missed": self.missed,
-            "longest_gap_s": self._longest_gap_ns / NANOSECONDS if several else None,
+            "taken": self._ticks - lost,
+            "missed": self.missed + lost,
+            "longest_gap_s": gap_s if several or gap_s else None,
         }
 
     def run(

@@ -1,4 +1,4 @@
-"""Wakes the sampler when an operation is marked, so that a sample stands where a phase begins and ends."""
+"""Wakes the sampler when an operation is marked, so that a sample stands where an operation begins and ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MarkWatch:
         self._sample = sample
         self._rests_until_ns = 0
 
-    def heed(self) -> None:
+    def take(self) -> None:
         """Take a sample for the marks that were made, unless others have cost too much time just now."""
         os.read(self.descriptor, _MANY_EVENTS)
         begun_ns = time.monotonic_ns()

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+
 from nncftools.sampler import address_space
 from nncftools.sampler.counters import Counters
 from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved
 from nncftools.sampler.probes.stat import PAGE
 from nncftools.sampler.roster import Roster
-from nncftools.sampler.tree import Tree
+from nncftools.sampler.tree import RESERVE, Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from nncftools.journal.lines import ExitStatus
+    from nncftools.journal.plan import Plan
     from nncftools.sampler.exits import Exits
-    from nncftools.sampler.plan import Plan
     from nncftools.sampler.probes import SystemProbe
     from nncftools.sampler.tree import Process
 
@@ -43,7 +46,7 @@ class ProcSource:
         ``tell`` takes a line for the journal, its key and its value; orphans become children of ``reaper``; ``exits``
         tells of processes that have ended.
         """
-        columns = plan["columns"]
+        columns = plan.columns
         process_probes = _wanted(PROCESS_PROBES, columns)
         self._probes = [probe(slot) for slot, probe in enumerate(process_probes)]
         self._slow = [probe() for probe in _wanted(SLOW_PROBES, columns)]
@@ -52,8 +55,8 @@ class ProcSource:
         probes = [*process_probes, *self._slow, *self._system_probes]
         given = [name for probe in probes for name in probe.metrics]
         self._order = [given.index(name) for name in columns]
-        self._counters = Counters(columns, from_now=plan["pid"] is not None)
-        self._tree = Tree(root, [probe.file for probe in process_probes], reaper=reaper, children=plan["children"])
+        self._counters = Counters(columns, from_now=plan.pid is not None)
+        self._tree = Tree(root, [probe.file for probe in process_probes], reaper=reaper, children=plan.children)
         self._roster = Roster(self._tree, tell, reaper=reaper, accounting=exits is not None)
         self._exits = exits
         self._root = root
@@ -64,6 +67,7 @@ class ProcSource:
 
     def start(self, pid: int) -> bool:
         """Make ``pid`` the root of the tree; return whether it is there."""
+        self._tree.most_kept = _most_kept()
         self._system = [probe(self._root, pid) for probe in self._system_probes]
         root = self._tree.add(pid)
         if root is not None:
@@ -99,7 +103,7 @@ class ProcSource:
                 continue
             self._roster.identify(process)
             process.counted = True
-            if not process.command and now_s - found_s < DETAILS_EVERY_S:  # in the midst of exec it has none
+            if not process.is_named and now_s - found_s < DETAILS_EVERY_S:
                 still_young.append((found_s, process))
             if process.is_beside:
                 self._roster.leave_out(process)
@@ -159,11 +163,14 @@ class ProcSource:
             process = self._tree.add(pid)
             if process is None:
                 return
+            if process.is_beside:
+                self._tree.remove(process)
+                return
             self._roster.introduce(process, now_s)
         for probe in self._probes:
             probe.retire(process)
 
-    def ended(self, pid: int, now_s: float, status: dict[str, int | None], high_water_limit: int | None) -> None:
+    def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
         """Take a child of ours that was reaped out of the tree."""
         self._drain(now_s)
         process = self._tree.get(pid)
@@ -174,7 +181,7 @@ class ProcSource:
         self,
         process: Process,
         now_s: float,
-        status: dict[str, int | None] | None = None,
+        status: ExitStatus | None = None,
         high_water_limit: int | None = None,
     ) -> None:
         self._tree.remove(process)
@@ -200,12 +207,22 @@ class ProcSource:
         self._look(now_s)
         self._drain(now_s)
         self._read_details()
+        for process in self._tree.processes:  # one that was just found may have its parent's name
+            self._roster.identify(process)
         for process in list(self._tree.processes):
             if _runs(process):
                 self._roster.last(process)
             else:
                 self._forget(process, now_s)
         self._roster.close()
+
+
+def _most_kept() -> int:
+    """Return the number from which on descriptors are not kept open."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(0, soft - RESERVE)
 
 
 def _wanted(references: Sequence[str], columns: Sequence[str]) -> list[Any]:

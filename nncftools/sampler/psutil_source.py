@@ -17,7 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nncftools.sampler.plan import Plan
+    from nncftools.journal.lines import ExitStatus
+    from nncftools.journal.plan import Plan
 
 GIVEN = (
     "rss",
@@ -56,11 +57,11 @@ class PsutilSource:
 
     def __init__(self, plan: Plan, tell: Callable[[str, object], None]) -> None:
         """Read what ``plan`` asks for; ``tell`` takes a line for the journal, its key and its value."""
-        self._columns = plan["columns"]
-        self._counters = Counters(plan["columns"], from_now=plan["pid"] is not None)
+        self._columns = plan.columns
+        self._counters = Counters(plan.columns, from_now=plan.pid is not None)
         self._tell = tell
-        self._children = plan["children"]
-        self._attached = plan["pid"] is not None
+        self._children = plan.children
+        self._attached = plan.pid is not None
         self._root: psutil.Process | None = None
         self._alive: dict[psutil.Process, _Seen] = {}
         self._count = 0
@@ -114,7 +115,7 @@ class PsutilSource:
     def retire(self, pid: int, now_s: float) -> None:
         """Do nothing: psutil reads nothing of a process that has ended."""
 
-    def ended(self, pid: int, now_s: float, status: dict[str, int | None], high_water_limit: int | None) -> None:
+    def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
         """Take a child of ours that was reaped out of the tree."""
         for seen in [seen for seen in self._alive.values() if seen.process.pid == pid]:
             self._forget(seen, now_s, status, high_water_limit)
@@ -188,7 +189,7 @@ class PsutilSource:
         self,
         seen: _Seen,
         now_s: float,
-        status: dict[str, int | None] | None = None,
+        status: ExitStatus | None = None,
         high_water_limit: int | None = None,
     ) -> None:
         del self._alive[seen.process]

@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from nncftools.journal.lines import ExitStatus
     from nncftools.sampler.exits import Exit
     from nncftools.sampler.tree import Process, Tree
 
@@ -123,7 +124,7 @@ class Roster:
         self._tell("process", {**facts, "start_s": round(start_s, 6), "end_s": round(now_s, 6), **_accounted(ended)})
         self._adopt(ended.pid, number, now_s)
 
-    def forget(self, process: Process, now_s: float, status: dict[str, int | None] | None, limit: int | None) -> None:
+    def forget(self, process: Process, now_s: float, status: ExitStatus | None, limit: int | None) -> None:
         """Tell how a process ended; ``limit`` is the ``ru_maxrss`` that came with its status, in bytes."""
         if not process.introduced:
             return

@@ -1,4 +1,4 @@
-"""One recording, from the plan in the journal's first line to its last line."""
+"""One recording, from the order to the journal's last line."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import signal
 import sys
 import time
 
+from nncftools.journal.plan import Plan
+from nncftools.journal.writer import Writer
 from nncftools.metrics import COUNTERS, METRICS
-from nncftools.sampler import clock, target
-from nncftools.sampler.journal import Journal
+from nncftools.sampler import clock, link, target
+from nncftools.sampler.link import Link
 from nncftools.sampler.loop import Loop
-from nncftools.sampler.signals import CAUGHT, Signals
+from nncftools.sampler.passing_on import PassingOn
+from nncftools.sampler.signals import ENDING, Signals
+from nncftools.sampler.takeover import Takeover
 from nncftools.sampler.thinner import Thinner
 from nncftools.sampler.tree import NAME_BESIDE
 
@@ -23,10 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
+    from nncftools.journal.lines import ExitStatus
     from nncftools.sampler.exits import Exits
     from nncftools.sampler.limit import Limit
+    from nncftools.sampler.link import Order
     from nncftools.sampler.mark_watch import MarkWatch
-    from nncftools.sampler.plan import Plan
 
     class Source(Protocol):
         """Where the figures of a process tree come from; see ``ProcSource``."""
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
         def retire(self, pid: int, now_s: float) -> None:
             """Read an ended child for the last time."""
 
-        def ended(self, pid: int, now_s: float, status: dict[str, int | None], high_water_limit: int | None) -> None:
+        def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
             """Take a reaped child out of the tree."""
 
         def is_empty(self, now_s: float) -> bool:
@@ -67,59 +72,70 @@ NOT_EXECUTABLE = 126
 _STANDARD_ERROR = 2
 _LOOK_EVERY_S = 0.25
 _URGENT = -10
-_CHILD = getattr(signal, "SIGCHLD", None)
-_SAME_SIGNAL_S = 0.5
-"""A SIGTERM that arrives twice within this time (for the process group, and passed on by the CLI) counts once."""
+_FULL_DISK_PATIENCE_S = 2.0
+"""So long the last lines of a recording are tried again."""
+_PAUSE_S = 0.05
 
 
-def main(path: str) -> int:
-    """Record as the journal at ``path`` plans; return the exit status of the command, or 0 when attached."""
+def main(journal: int, incoming: int, outgoing: int) -> int:
+    """Record as the order through the link says; return the exit status of the command, or 0 when attached."""
     _occupy_standard_descriptors()
-    signals = Signals()
-    journal = Journal(path)
-    plan = journal.plan()
-    if plan["channel"] is not None:
+    os.set_inheritable(journal, False)
+    ways = Link(incoming, outgoing)
+    order = ways.order()
+    if order["beside"]:
         _detach()
-    if sys.platform != "win32":
-        signal.pthread_sigmask(signal.SIG_SETMASK, plan["signal_mask"])
-    interrupted = [number for number in signals.take() if number in CAUGHT]
+    signals = Signals()
+    writer = Writer(journal, _tell_user)
+    takeover = Takeover(order["relays"])
+    interrupted = [number for number in signals.take() if number in ENDING]
     if interrupted:
-        journal.event("end", {"error": "interrupted before the command began"})
-        journal.flush()
+        _end(writer, ways, {"error": "interrupted before the command began"})
         return 128 + interrupted[0]
-    return Recording(plan, journal, signals).run()
+    try:
+        return Recording(order, writer, signals, ways, takeover).run()
+    finally:
+        takeover.finish()
+
+
+def _end(writer: Writer, ways: Link, end: dict[str, object]) -> None:
+    """Write the journal's last line, and tell it: on a disk that stays full it reaches the starter alone."""
+    writer.line("end", end)
+    until_s = time.monotonic() + _FULL_DISK_PATIENCE_S
+    while not writer.flush() and time.monotonic() < until_s:
+        time.sleep(_PAUSE_S)
+    ways.tell(link.END, end)
 
 
 class Recording:
     """A running recording: the target, the source of its figures and the journal."""
 
-    def __init__(self, plan: Plan, journal: Journal, signals: Signals) -> None:
-        self._plan = plan
-        self._journal = journal
+    def __init__(self, order: Order, writer: Writer, signals: Signals, ways: Link, takeover: Takeover) -> None:
+        self._order = order
+        self._plan = plan = Plan(**order["plan"])
+        self._writer = writer
         self._signals = signals
-        self._attached = plan["pid"] is not None
-        self._pid = plan["pid"] or 0
+        self._link = ways
+        self._takeover = takeover
+        self._attached = plan.pid is not None or order["beside"]
+        self._pid = plan.pid or 0
         self._exit_watch: list[int] = []
-        self._told: int | None = None
-        self._tell: int | None = None
-        if plan["channel"] is not None:
-            self._told, self._tell = plan["channel"]
         self._ready: list[int] = []
-        self._status: dict[str, int | None] | None = None
+        self._status: ExitStatus | None = None
         self._figures: dict[str, object] | None = None
         self._over = False
         self._left = False
         self._failed = False
         self._is_urgent = False
-        self._passed_on_s = -_SAME_SIGNAL_S
+        self._passing_on = PassingOn(self._deliver)
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
-        self._marks = _mark_watch(plan, self._sample_for_mark)
+        self._marks = _mark_watch(order["marks"], self._sample_for_mark)
         self._exits = _exit_accounting(plan)
-        self._source = _source(plan, journal.event, reaper, self._exits)
+        self._source = _source(plan, writer.line, reaper, self._exits)
         self._limit = _limit(plan, self._source, self._say)
-        gauges = [place for place, name in enumerate(plan["columns"]) if METRICS[name].is_memory]
-        self._thinner = Thinner(plan["max_samples"], gauges, journal.sample)
-        self._loop = Loop(plan["interval_s"], plan["duration_s"])
+        gauges = [place for place, name in enumerate(plan.columns) if METRICS[name].is_memory]
+        self._thinner = Thinner(plan.max_samples, gauges, writer.sample)
+        self._loop = Loop(plan.interval_s, plan.duration_s)
 
     def run(self) -> int:
         """Record until the target ends; return its exit status, or 0 when attached."""
@@ -127,22 +143,29 @@ class Recording:
             self._watch_exit()
         else:
             try:
-                self._pid = target.spawn([word.encode("latin-1") for word in self._plan["argv"]])
+                self._spawn()
             except OSError as error:
-                reason = f"cannot run {self._plan['argv'][0]!r}: {os.strerror(error.errno or 0)}"
-                self._journal.event("end", {"error": reason})
-                self._journal.flush()
+                reason = f"cannot run {self._order['argv'][0]!r}: {os.strerror(error.errno or 0)}"
+                _end(self._writer, self._link, {"error": reason})
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
         _raise_descriptor_limit()
         start_ns = self._loop.start_ns
         start = {**clock.start(start_ns), "pid": self._pid, "sampler_pid": os.getpid()}
-        self._protect(self._journal.event, "start", start)
+        self._protect(self._writer.line, "start", start)
         self._protect(self._source.start, self._pid)
-        self._protect(self._journal.flush)
+        self._protect(self._writer.flush)
         gc.disable()  # nothing here makes cycles, and a collection delays a tick
         self._loop.run(self._tick, self._sleep, self._step)
         self._finish()
         return 0 if self._status is None else target.exit_code(self._status)
+
+    def _spawn(self) -> None:
+        """Start the command, and tell its PID before anything else can go wrong. Raises OSError."""
+        if self._order["descriptors"] is not None:
+            _set_descriptor_limit(self._order["descriptors"])
+        argv = [word.encode("latin-1") for word in self._order["argv"]]
+        self._pid = target.spawn(argv, self._order["blocked"], self._order["ignored"])
+        self._link.tell(link.STARTED, self._pid)
 
     def _watch_exit(self) -> None:
         """Have the kernel wake us at the end of a process that is not our child."""
@@ -162,41 +185,44 @@ class Recording:
 
     def _take(self, now_s: float) -> None:
         values = self._source.sample(now_s)
-        self._thinner.add((now_s, values, self._source.each() if self._plan["per_process"] else {}))
+        self._thinner.add((now_s, values, self._source.each() if self._plan.per_process else {}))
         if self._limit is not None:
-            self._limit.check(values[self._plan["columns"].index("rss")], now_s)
-        self._journal.flush()
+            self._limit.check(values[self._plan.columns.index("rss")], now_s)
+        self._writer.flush()
 
     def _sample(self, now_s: float) -> None:
         self._take(now_s)
-        if self._tell is not None and self._loop.is_first_tick:
-            os.write(self._tell, b"\n")
+        if self._loop.is_first_tick:
+            self._link.tell(link.SAMPLED)
 
     def _sleep(self, timeout_s: float | None) -> None:
         if self._exits is not None or (self._attached and not self._exit_watch):
             timeout_s = _LOOK_EVERY_S if timeout_s is None else min(timeout_s, _LOOK_EVERY_S)
-        remaining_s = None if self._limit is None else self._limit.remaining_s(self._loop.elapsed_s())
-        if remaining_s is not None:
-            timeout_s = remaining_s if timeout_s is None else min(timeout_s, remaining_s)
-        told = [] if self._told is None else [self._told]
+        remaining_s = [self._passing_on.remaining_s(time.monotonic())]
+        if self._limit is not None:
+            remaining_s.append(self._limit.remaining_s(self._loop.elapsed_s()))
+        for remaining in remaining_s:
+            if remaining is not None:
+                timeout_s = remaining if timeout_s is None else min(timeout_s, remaining)
+        starter = [self._link.descriptor] if self._link.is_open else []
         marks = [] if self._marks is None else [self._marks.descriptor]
-        self._ready = self._signals.sleep(timeout_s, [*self._exit_watch, *told, *marks])
+        self._ready = self._signals.sleep(timeout_s, [*self._exit_watch, *starter, *marks])
 
     def _step(self) -> bool:
         """Do what is to be done between two ticks; return whether the run goes on."""
         noted = self._signals.take()
         if self._marks is not None and self._marks.descriptor in self._ready:
-            self._marks.heed()
+            self._marks.take()
         self._protect(self._source.account, self._loop.elapsed_s())
-        if _CHILD is None or _CHILD in noted:
+        if signal.SIGCHLD in noted:
             self._reap()
         for number in noted:
-            self._heed(number)
-        waits = self._is_ending() or (self._plan["wait_all"] and not self._attached)
-        if self._attached:
-            ended = self._has_left() or self._told in self._ready or not self._loop.sampling
-        else:
-            ended = self._status is not None
+            self._take_signal(number, is_ours=True)
+        self._listen()
+        self._passing_on.settle(time.monotonic(), alone=not self._link.is_open)
+        waits = self._is_ending() or (self._plan.wait_all and not self._attached)
+        has_ended = self._has_left if self._attached else self._has_exited
+        ended = has_ended() or (self._attached and not self._loop.sampling)
         if ended and not (waits and self._has_descendants()):
             self._over = True
         if self._figures is None and (self._over or not self._loop.sampling):
@@ -205,10 +231,45 @@ class Recording:
 
     def _reap(self) -> None:
         now_s = self._loop.elapsed_s()
-        for ended in target.reap_ended(before=lambda pid: self._protect(self._source.retire, pid, now_s)):
+
+        def retire(pid: int, status: ExitStatus) -> None:
+            if pid == self._pid:
+                self._link.tell(link.EXIT, status)
+            self._protect(self._source.retire, pid, now_s)
+
+        for ended in target.reap_ended(before=retire):
             self._protect(self._source.ended, ended.pid, now_s, ended.status, ended.high_water_limit)
             if ended.pid == self._pid:
                 self._status = ended.status
+
+    def _listen(self) -> None:
+        """Take what the starter says; when it is gone, its output is ours to pass on, or the recording is over."""
+        if self._link.descriptor not in self._ready:
+            return
+        for message in self._link.messages():
+            if link.SIGNAL in message:
+                self._take_signal(message[link.SIGNAL], is_ours=False)
+            if link.RELEASE in message:
+                self._takeover.release(message[link.RELEASE])
+            if message.get(link.STOP):
+                self._over = True
+        if not self._link.is_open:
+            self._takeover.begin()
+            self._over |= self._order["beside"]
+
+    def _take_signal(self, number: int, *, is_ours: bool) -> None:
+        """Take a signal that arrived here or at the starter; end a recording that has no command of its own."""
+        if number == signal.SIGCHLD:
+            return
+        if not (self._attached or self._status is not None or self._over):
+            self._passing_on.take(number, time.monotonic(), is_ours=is_ours)
+        elif number in ENDING:
+            self._over = True
+
+    def _deliver(self, number: int) -> None:
+        if self._status is None:
+            with contextlib.suppress(OSError):  # it may have taken another user's identity
+                os.kill(self._pid, number)
 
     def _is_ending(self) -> bool:
         """Return whether processes are being ended because they held too much; what is due is done."""
@@ -220,18 +281,8 @@ class Recording:
     def _has_descendants(self) -> bool:
         return not self._failed and not self._source.is_empty(self._loop.elapsed_s())
 
-    def _heed(self, number: int) -> None:
-        """Pass SIGTERM on to the command; end a recording when there is no command of ours (any more)."""
-        if number not in CAUGHT:
-            return
-        if self._attached or self._status is not None:
-            self._over = True
-        elif number == signal.SIGTERM and not self._over:
-            now_s = time.monotonic()
-            if now_s - self._passed_on_s >= _SAME_SIGNAL_S:
-                self._passed_on_s = now_s
-                with contextlib.suppress(OSError):  # it may have taken another user's identity
-                    os.kill(self._pid, signal.SIGTERM)
+    def _has_exited(self) -> bool:
+        return self._status is not None
 
     def _has_left(self) -> bool:
         """Return whether the process that we are attached to has ended."""
@@ -242,8 +293,9 @@ class Recording:
 
     def _close(self) -> None:
         """Take the figures that belong to the whole of the recording, at its end."""
+        self._loop.close()
         duration_s = self._loop.elapsed_s()
-        totals = dict(zip(self._plan["columns"], self._source.totals(), strict=True))
+        totals = dict(zip(self._plan.columns, self._source.totals(), strict=True))
         self._source.close(duration_s)
         self._figures = {
             "duration_s": round(duration_s, 6),
@@ -251,19 +303,20 @@ class Recording:
         }
 
     def _finish(self) -> None:
-        """Write the last line."""
+        """Write the last lines."""
+        self._thinner.flush()
+        until_s = time.monotonic() + _FULL_DISK_PATIENCE_S
+        while not self._writer.flush() and time.monotonic() < until_s:
+            time.sleep(_PAUSE_S)
+        self._writer.drop_samples()
         sampler = {
             "cpu_s": round(time.process_time(), 6),
             "peak_rss": _own_high_water_mark() or None,
-            "interval_s": self._plan["interval_s"],
-            **self._loop.punctuality(),
+            "interval_s": self._plan.interval_s,
+            **self._loop.punctuality(self._writer.lost, self._writer.longest_lost_s),
             "exit_accounting": None if self._exits is None else "complete" if self._exits.complete else "incomplete",
         }
-        end = {**(self._figures or {}), "exit": self._status, "sampler": sampler}
-        with contextlib.suppress(OSError):
-            self._thinner.flush()
-            self._journal.event("end", end)
-            self._journal.flush()
+        _end(self._writer, self._link, {**(self._figures or {}), "exit": self._status, "sampler": sampler})
 
     def _protect(self, work: Callable[..., object], *arguments: object) -> None:
         """Do a part of the recording; when it fails, the recording stops and the command goes on."""
@@ -275,14 +328,13 @@ class Recording:
             self._failed = True
             self._loop.stop()
             text = f"the recording stopped early: {error}"
-            with contextlib.suppress(OSError):
-                self._journal.event("warning", text)
-                self._journal.flush()
+            self._writer.line("warning", text)
+            self._writer.flush()
             _tell_user(f"{text}; the command goes on")
 
     def _say(self, text: str) -> None:
         """Warn the user now, and the readers of the session."""
-        self._journal.event("warning", text)
+        self._writer.line("warning", text)
         _tell_user(text)
 
 
@@ -313,7 +365,7 @@ def _occupy_standard_descriptors() -> None:
 
 def _exit_accounting(plan: Plan) -> Exits | None:
     """Subscribe to the kernel's exit accounting; without the privilege, go on without."""
-    if plan["source"] != "proc":
+    if plan.source != "proc":
         return None
     from nncftools.sampler.exits import Exits
 
@@ -323,28 +375,30 @@ def _exit_accounting(plan: Plan) -> Exits | None:
         return None
 
 
-def _mark_watch(plan: Plan, sample: Callable[[], None]) -> MarkWatch | None:
-    if plan["marks"] is None:
+def _mark_watch(marks: str | None, sample: Callable[[], None]) -> MarkWatch | None:
+    if marks is None:
         return None
     from nncftools.sampler.mark_watch import MarkWatch
 
     try:
-        return MarkWatch(plan["marks"], sample)
-    except (OSError, AttributeError):  # not on Linux, or too many watches: phases then begin and end between samples
+        return MarkWatch(marks, sample)
+    except (
+        OSError,
+        AttributeError,
+    ):  # not on Linux, or too many watches: operations begin and end between samples
         return None
 
 
 def _limit(plan: Plan, source: Source, say: Callable[[str], None]) -> Limit | None:
-    limit = plan.get("limit")
-    if limit is None:
+    if plan.limit is None:
         return None
     from nncftools.sampler.limit import Limit
 
-    return Limit(limit, source.alive, say)
+    return Limit(plan.limit, source.alive, say)
 
 
 def _source(plan: Plan, tell: Callable[[str, object], None], reaper: int | None, exits: Exits | None) -> Source:
-    if plan["source"] == "proc":
+    if plan.source == "proc":
         from nncftools.sampler.proc_source import ProcSource
 
         return ProcSource(plan, tell, reaper=reaper, exits=exits)
@@ -355,20 +409,22 @@ def _source(plan: Plan, tell: Callable[[str, object], None], reaper: int | None,
 
 def _raise_descriptor_limit() -> None:
     """Allow as many kept files as the system does; after the command was started, which inherits limits."""
-    if sys.platform == "win32":
-        return
     import resource
 
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _set_descriptor_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+
+
+def _set_descriptor_limit(soft: int) -> None:
+    import resource
+
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def _raise_priority() -> None:
     """Come before the command where that is allowed: a late sampler says nothing of a busy machine."""
-    if sys.platform != "win32":
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
 
 
 def _own_high_water_mark() -> int:

@@ -1,8 +1,9 @@
 """Signals as wake-ups: the sampler sleeps until its next deadline or until a signal arrives.
 
-It shares the terminal's foreground process group with the command, so that Ctrl-C, Ctrl-\\ and a hang-up reach the
-command without help. Here they are caught by handlers that only note them: an ignored signal would be inherited by the
-command, a handler is reset by exec. A signal that was ignored from the start (nohup) stays ignored for all.
+It shares the process group with the command, so that what is sent to the group (Ctrl-C, Ctrl-\\, a hang-up, a
+scheduler's SIGUSR1) reaches the command without help. Here such signals are caught by handlers that only note them: an
+ignored signal would be inherited by the command, a handler is reset by exec. A signal that was ignored from the start
+(nohup) stays ignored for all.
 """
 
 from __future__ import annotations
@@ -10,30 +11,45 @@ from __future__ import annotations
 import os
 import select
 import signal
-import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CAUGHT = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
-_WINDOWS_SLICE_S = 0.05
+ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+"""Those with which a user or a system ends a program."""
+_NEVER_CAUGHT = {"SIGKILL", "SIGSTOP"}
+_OF_FAULTS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"}
+"""After a handler of Python's, a fault would happen again, for ever."""
+_IGNORED_BY_DEFAULT = {"SIGCHLD", "SIGCLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGINFO"}
+_STOPPING = {"SIGTSTP", "SIGTTIN", "SIGTTOU"}
+_IGNORED_BY_PYTHON = {"SIGPIPE", "SIGXFSZ"}
+_LEFT_ALONE = _NEVER_CAUGHT | _OF_FAULTS | _IGNORED_BY_DEFAULT | _STOPPING | _IGNORED_BY_PYTHON
+
+
+def _name(number: int) -> str:
+    return number.name if isinstance(number, signal.Signals) else ""
+
+
+CAUGHT = tuple(sorted(number for number in signal.valid_signals() if _name(number) not in _LEFT_ALONE))
+"""All that would end a process that a group may get."""
 
 
 class Signals:
     """Note the signals that arrive and wake the sleeper."""
 
     def __init__(self) -> None:
+        """Catch; whatever was blocked is let through."""
         self._noted: list[int] = []
         self._wake, writer = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(writer, False)
-        if os.name == "posix":
-            signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-            signal.signal(signal.SIGCHLD, self._note)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, self._note)
         for number in CAUGHT:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._note)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def _note(self, number: int, _frame: object) -> None:
         self._noted.append(number)
@@ -45,9 +61,6 @@ class Signals:
 
     def sleep(self, timeout_s: float | None, descriptors: Sequence[int] = ()) -> list[int]:
         """Sleep until the time-out, a signal, or one of the descriptors becomes readable; return those that are."""
-        if os.name != "posix":  # select does not take pipes there, and no signal tells of a child's end
-            time.sleep(_WINDOWS_SLICE_S if timeout_s is None else min(timeout_s, _WINDOWS_SLICE_S))
-            return []
         ready, _, _ = select.select([self._wake, *descriptors], [], [], timeout_s)
         if self._wake in ready:
             os.read(self._wake, 4096)

@@ -9,15 +9,15 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from nncftools.journal.lines import ExitStatus
 
 _SHELL = b"/bin/sh"
 _PR_SET_CHILD_SUBREAPER = 36
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
-_windows_children: dict[int, subprocess.Popen[bytes]] = {}
-_RESET = tuple(getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name))
-"""Python ignores these, and an ignored signal is inherited by exec."""
+_RESET = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Python ignores these at its start, and an ignored signal is inherited by exec."""
 
 
 def adopt_orphans() -> bool:
@@ -44,24 +44,52 @@ def environment(more: Mapping[str, str] | None = None) -> dict[bytes, bytes] | d
     return {name: value for name, _, value in pairs} | added
 
 
-def spawn(argv: list[bytes]) -> int:
+def spawn(argv: list[bytes], blocked: Sequence[int] = (), ignored: Sequence[int] = ()) -> int:
     """Start a command with this process's own files, folder, environment and process group; return its PID.
 
-    Raises OSError when it cannot be executed.
+    The command gets signals blocked and ignored as named. Raises OSError when it cannot be executed.
     """
-    if sys.platform == "win32":
-        import subprocess
-
-        child = subprocess.Popen([os.fsdecode(word) for word in argv])
-        _windows_children[child.pid] = child
-        return child.pid
+    if ignored:
+        return _forked(argv, blocked, ignored)
     try:
-        return os.posix_spawnp(argv[0], argv, environment(), setsigdef=_RESET)
+        return os.posix_spawnp(argv[0], argv, environment(), setsigdef=_RESET, setsigmask=blocked)
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-    script = [_SHELL, _path_of(argv[0]), *argv[1:]]  # without a "#!" line; execvp(3), and so env and time, do the same
-    return os.posix_spawn(_SHELL, script, environment(), setsigdef=_RESET)
+    return os.posix_spawn(_SHELL, _as_script(argv), environment(), setsigdef=_RESET, setsigmask=blocked)
+
+
+def _forked(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -> int:
+    """Start a command by fork and exec: posix_spawn(3) has no way to ignore a signal in the command alone."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            for number in (*_RESET, *ignored):
+                signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            try:
+                os.execvpe(argv[0], argv, environment())  # noqa: S606 — starting it is the purpose
+            except OSError as error:
+                if error.errno != errno.ENOEXEC:
+                    raise
+            os.execve(_SHELL, _as_script(argv), environment())  # noqa: S606 — the same
+        except OSError as error:
+            os.write(writer, str(error.errno).encode())
+        finally:
+            os._exit(127)
+    os.close(writer)
+    failure = os.read(reader, 16)  # exec closes the other end
+    os.close(reader)
+    if failure:
+        os.waitpid(pid, 0)
+        raise OSError(int(failure), os.strerror(int(failure)))
+    return pid
+
+
+def _as_script(argv: list[bytes]) -> list[bytes]:
+    """Return how to run a script without a "#!" line; execvp(3), and so env and time, do the same."""
+    return [_SHELL, _path_of(argv[0]), *argv[1:]]
 
 
 def _path_of(program: bytes) -> bytes:
@@ -72,14 +100,11 @@ def _path_of(program: bytes) -> bytes:
     return next((path for path in candidates if os.access(path, os.X_OK)), program)
 
 
-def reap_ended(before: Callable[[int], None]) -> Iterator[Ended]:
-    """Reap the children that have ended; ``before`` is called with each PID while the kernel still has its figures."""
-    if sys.platform == "win32":
-        for child in list(_windows_children.values()):
-            if child.poll() is not None:
-                del _windows_children[child.pid]
-                yield Ended(child.pid, {"code": child.returncode, "signal": None}, None)
-        return
+def reap_ended(before: Callable[[int, ExitStatus], None]) -> Iterator[Ended]:
+    """Reap the children that have ended.
+
+    ``before`` is called with PID and exit status of each, where the system allows that while it still has the figures.
+    """
     while True:
         try:
             ready = -1
@@ -88,13 +113,20 @@ def reap_ended(before: Callable[[int], None]) -> Iterator[Ended]:
                 if found is None:
                     return
                 ready = found.si_pid
-                before(ready)
+                before(ready, _status_of(found.si_code, found.si_status))
             pid, status, usage = os.wait4(ready, os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:
             return
         yield Ended(pid, exit_status(status), usage.ru_maxrss * _MAXRSS_UNIT)
+
+
+def _status_of(code: int, status: int) -> ExitStatus:
+    """Return what waitid(2) says of an end as ``code`` or ``signal``, the other None."""
+    if code == os.CLD_EXITED:
+        return {"code": status, "signal": None}
+    return {"code": None, "signal": status}
 
 
 class Ended:
@@ -106,20 +138,20 @@ class Ended:
 
     __slots__ = ("high_water_limit", "pid", "status")
 
-    def __init__(self, pid: int, status: dict[str, int | None], high_water_limit: int | None) -> None:
+    def __init__(self, pid: int, status: ExitStatus, high_water_limit: int | None) -> None:
         self.pid = pid
         self.status = status
         self.high_water_limit = high_water_limit
 
 
-def exit_status(status: int) -> dict[str, int | None]:
+def exit_status(status: int) -> ExitStatus:
     """Return a wait status as ``code`` or ``signal``, the other None."""
     if os.WIFSIGNALED(status):
         return {"code": None, "signal": os.WTERMSIG(status)}
     return {"code": os.WEXITSTATUS(status), "signal": None}
 
 
-def exit_code(status: dict[str, int | None]) -> int:
+def exit_code(status: ExitStatus) -> int:
     """Return the status as a shell gives it: 128 + N for a process that signal N killed."""
     return 128 + (status["signal"] or 0) if status["code"] is None else status["code"]
 

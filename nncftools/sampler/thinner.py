@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Row = tuple[float, Sequence[float | None], dict[int, int]]
+    from nncftools.journal.writer import Row
 
 
 class Thinner:

@@ -1,13 +1,15 @@
 """Which processes belong to the run: the root and all its descendants, orphans too.
 
 Directories and files of ``/proc/PID`` are opened once and kept: a kept descriptor costs 1 µs to read again and cannot
-be fooled by a reused PID (a read of a process that is gone fails with ESRCH).
+be fooled by a reused PID (a read of a process that is gone fails with ESRCH). Where the limit of open files is near,
+files are opened, read and closed for each sample: slower, but no figure is left out.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import sys
 
 from nncftools.sampler.kernel_file import read_all
 from nncftools.sampler.probes.stat import STARTED
@@ -19,9 +21,14 @@ if TYPE_CHECKING:
     from nncftools.sampler.exits import Exit
 
 UNREADABLE = -1
+UNKEPT = -2
+"""In place of a descriptor that the limit of open files does not allow to keep."""
+RESERVE = 64
+"""Descriptors that are left for what is opened and closed again."""
 BESIDE = "nncf-tools-beside"
 """The last word of a sampler's command when it records its own starter: it is left out of every tree."""
 NAME_BESIDE = "nncf-sampler"
+_NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 _RESCANS = 2
 """The kernel may leave children out of ``children`` when others exit meanwhile (proc(5)): look once more."""
 
@@ -36,14 +43,18 @@ class Process:
         "cpu_ticks",
         "directory",
         "exit",
+        "file_names",
         "files",
         "forked_copy",
         "high_water_mark",
         "introduced",
+        "is_named",
         "mark_before",
+        "most_kept",
         "name",
         "number",
         "parent",
+        "path",
         "peak_rss",
         "pid",
         "rss",
@@ -54,7 +65,20 @@ class Process:
         "was_zombie",
     )
 
-    def __init__(self, root: str, pid: int, parent: Process | None, number: int, files: Sequence[str]) -> None:
+    def __init__(  # noqa: PLR0913 — where it is, and what to keep of it
+        self,
+        root: str,
+        pid: int,
+        parent: Process | None,
+        number: int,
+        files: Sequence[str],
+        *,
+        most_kept: int = sys.maxsize,
+    ) -> None:
+        """Keep ``files`` open by descriptors below ``most_kept``."""
+        self.path = f"{root}/{pid}"
+        self.most_kept = most_kept
+        self.file_names = files
         self.pid = pid
         self.parent = parent
         self.number = number
@@ -73,35 +97,64 @@ class Process:
         self.command: list[str] = []
         self.forked_copy = False
         self.introduced = False
+        self.is_named = False
+        """Whether its command line could be read: in the midst of exec it has none."""
         self.counted = True
         self.exit: Exit | None = None
         """What the kernel's exit accounting told of its end."""
         self.files: list[int] = []
-        self.directory = os.open(f"{root}/{pid}", os.O_RDONLY | os.O_DIRECTORY)
+        self.directory = UNKEPT
+        self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             fields = self.read("stat").rpartition(b")")[2].split(None, STARTED + 1)
             self.started_ticks = int(fields[STARTED])
             self.was_zombie = fields[0] == b"Z"
             for file in files:
-                self.files.append(self._open(file))
+                self.files.append(self._keep(file))
         except BaseException:
             self.close()
             raise
         self.identify()
 
-    def _open(self, file: str) -> int:
+    def open(self, file: str, flags: int = os.O_RDONLY) -> int:
+        """Open one of the process's files; raise OSError when it is gone or not ours to read."""
+        if self.directory >= 0:
+            return os.open(file, flags, dir_fd=self.directory)
+        return os.open(f"{self.path}/{file}", flags)
+
+    def _keep(self, file: str, flags: int = os.O_RDONLY) -> int:
+        """Open a file for good, or say why not: the kernel gives the lowest number that is free."""
         try:
-            return os.open(file, os.O_RDONLY, dir_fd=self.directory)
+            descriptor = self.open(file, flags)
         except PermissionError:  # another user's process
             return UNREADABLE
+        except OSError as error:
+            if error.errno in _NONE_LEFT:
+                return UNKEPT
+            raise
+        if descriptor < self.most_kept:
+            return descriptor
+        os.close(descriptor)
+        return UNKEPT
 
     def read(self, file: str) -> bytes:
         """Return the content of one of the process's files; raise OSError when it is gone or not ours to read."""
-        descriptor = os.open(file, os.O_RDONLY, dir_fd=self.directory)
+        descriptor = self.open(file)
         try:
             return read_all(descriptor)
         finally:
             os.close(descriptor)
+
+    def read_slot(self, slot: int) -> bytes:
+        """Return the content of a file that is not kept; raise OSError when it is gone or not ours to read."""
+        if self.files[slot] == UNREADABLE:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if not self.alive:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        try:
+            return self.read(self.file_names[slot])
+        except FileNotFoundError as error:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
 
     def identify(self) -> bool:
         """Read name and command line again; return whether they, or what they mean, changed (an exec)."""
@@ -111,6 +164,7 @@ class Process:
             text = self.read("cmdline").decode(errors="backslashreplace")
         except OSError:
             return False
+        self.is_named = bool(text)
         if text:
             self.command = text.removesuffix("\0").split("\0")
         self.forked_copy = self.parent is not None and self.command == self.parent.command != []
@@ -127,13 +181,14 @@ class Process:
             self._list_threads()
         for task, descriptor in list(self.threads.items()):
             try:
-                yield from map(int, read_all(descriptor).split())
-            except OSError:  # the thread has ended: list them anew next time
-                os.close(self.threads.pop(task))
+                data = self.read(f"task/{task}/children") if descriptor < 0 else read_all(descriptor)
+                yield from map(int, data.split())
+            except OSError:  # the thread has ended: list them again next time
+                _close(self.threads.pop(task))
 
     def _list_threads(self) -> None:
         try:
-            descriptor = os.open("task", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self.directory)
+            descriptor = self.open("task", os.O_RDONLY | os.O_DIRECTORY)
             try:
                 tasks = os.listdir(descriptor)
             finally:
@@ -141,11 +196,11 @@ class Process:
         except OSError:
             return
         for gone in self.threads.keys() - set(tasks):
-            os.close(self.threads.pop(gone))
+            _close(self.threads.pop(gone))
         for task in tasks:
             if task not in self.threads:
                 try:
-                    self.threads[task] = os.open(f"task/{task}/children", os.O_RDONLY, dir_fd=self.directory)
+                    self.threads[task] = self._keep(f"task/{task}/children")
                 except OSError:  # ended meanwhile
                     continue
 
@@ -153,10 +208,14 @@ class Process:
         """Give back the descriptors."""
         self.alive = False
         for descriptor in (*self.files, *self.threads.values(), self.directory):
-            if descriptor != UNREADABLE:
-                os.close(descriptor)
+            _close(descriptor)
         self.files = [UNREADABLE] * len(self.files)
         self.threads = {}
+
+
+def _close(descriptor: int) -> None:
+    if descriptor >= 0:
+        os.close(descriptor)
 
 
 class Tree:
@@ -175,6 +234,8 @@ class Tree:
         self.count = 0
         """Processes so far; the next one's number."""
         self.children = children
+        self.most_kept = sys.maxsize
+        """Descriptors from this number on are not kept."""
         self._own = os.getpid()
         self._reaper = None if reaper is None else Process(root, reaper, None, -1, ())
         self._state = b""
@@ -184,9 +245,9 @@ class Tree:
     def add(self, pid: int, parent: Process | None = None) -> Process | None:
         """Take a process into the tree; return None when it is gone already."""
         try:
-            process = Process(self._root, pid, parent, self.count, self._files)
+            process = Process(self._root, pid, parent, self.count, self._files, most_kept=self.most_kept)
         except (OSError, IndexError, ValueError) as error:
-            self.out_of_descriptors |= getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
+            self.out_of_descriptors |= getattr(error, "errno", None) in _NONE_LEFT
             return None
         self.count += 1
         self.processes.append(process)

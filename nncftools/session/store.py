@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from nncftools.errors import SessionFileError
-from nncftools.files import is_locked, replacing
-from nncftools.session import header, journal
+from nncftools.files import replacing
+from nncftools.journal import file as journal_file
+from nncftools.journal import lines
+from nncftools.session import from_journal
 from nncftools.session.model import FORMAT, VERSION, Session
 from nncftools.session.samples import Samples
 
@@ -44,8 +46,8 @@ def load_from(file: BinaryIO, path: pathlib.Path) -> Session:
     if not data or data.isspace():
         raise SessionFileError(f"{origin}: the file is empty; a session of `nncf-tools monitor` was expected")
     first = data[: data.find(b"\n") + 1] or data
-    if f'"{header.FORMAT}"'.encode() in first[:200]:
-        session = journal.session_from(data, origin)
+    if f'"{lines.FORMAT}"'.encode() in first[:200]:
+        session = from_journal.session_from(io.BytesIO(data), origin)
         if not session.finished:
             session.warnings.append(_why_unfinished(path))
         return session
@@ -177,6 +179,6 @@ def _decode(raw: msgspec.Raw, kind: Any, place: str, origin: str) -> Any:  # noq
 
 
 def _why_unfinished(path: pathlib.Path) -> str:
-    if is_locked(path):
+    if journal_file.is_recording(path):
         return "unfinished: the recording goes on; these are the figures up to now"
     return "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import shlex
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from nncftools.api.recorder import Recorder
+from nncftools.journal import file as journal_file
+from nncftools.journal.tail import Tail
 from nncftools.marks import line
+from nncftools.redaction import Redaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from nncftools.journal.lines import Line
 
 _SOURCE = "pytest"
 _NO_MARK = "\n"
-"""Whatever is written to the marks log is answered by a sample; an empty line marks nothing."""
+"""Any write to the marks log triggers a sample; an empty line marks nothing."""
 _OWN = "the test's own"
-_CHUNK = 1 << 16
 _LOOK_EVERY_S = 0.001
 _NANOSECONDS = 1_000_000_000
 
@@ -34,8 +37,8 @@ class Row:
     rss: int
     """Of all processes together, in bytes."""
     processes: int
-    each: bytes = b""
-    """The RSS of every process, as it stands in the journal."""
+    each: dict[int, int] = field(default_factory=dict)
+    """The RSS of every process, by its number."""
 
 
 class Tap(Recorder):
@@ -44,13 +47,13 @@ class Tap(Recorder):
     def __init__(self, interval_s: float) -> None:
         """Plan to take a sample every ``interval_s`` seconds. Raises ValueError unless it is from 1 ms to a year."""
         super().__init__(["rss"], interval_s)
-        self._plan = {**self._plan, "per_process": True}
-        columns = self._plan["columns"]
+        self._plan.per_process = True
+        columns = self._plan.columns
         self._places = 1 + columns.index("rss"), 1 + columns.index("processes")
-        self._file = -1
-        self._offset = 0
+        self._tail: Tail | None = None
         self._start_ns = 0
         self._commands: dict[int, str] = {}
+        self._redaction = Redaction()
         self.sampler_pid: int | None = None
         self.latest: Row | None = None
         """The last sample that was read."""
@@ -58,7 +61,7 @@ class Tap(Recorder):
     def start(self) -> None:
         """Start; return when the first sample is taken. Raises NncfToolsError."""
         super().start()
-        self._file = os.open(self._journal, os.O_RDONLY)
+        self._tail = Tail(journal_file.reader(self._journal), str(self._journal))
         for _ in self.rows():  # who samples, and since when
             pass
 
@@ -69,14 +72,14 @@ class Tap(Recorder):
 
     def _clear(self) -> None:
         super()._clear()
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        if self._tail is not None:
+            self._tail.file.close()
+            self._tail = None
 
     @property
     def lives(self) -> bool:
         """Whether the sampler still records."""
-        return self.is_running and not select.select([self._status], [], [], 0)[0]
+        return self.is_running and self._sampler is not None and not select.select([self._sampler.status], [], [], 0)[0]
 
     def begin(self, name: str) -> int:
         """Mark the begin of an operation; return its number."""
@@ -104,45 +107,37 @@ class Tap(Recorder):
 
     def rows(self) -> Iterator[Row]:
         """Yield the samples that were recorded since the last call."""
-        row: Row | None = None
-        for text in self._lines():
-            if text.startswith(b"["):
+        if self._tail is None:
+            return
+        for chunk in self._tail.read():
+            for text in chunk.lines:
+                self._learn(text)
+            each = dict(chunk.each)
+            for sample in chunk.samples:
+                row = self._row(sample, each)
                 if row is not None:
+                    self.latest = row
                     yield row
-                row = self._row(text)
-                self.latest = row or self.latest
-            elif row is not None and text.startswith(b'{"each":'):
-                row.each = text
-            elif text.startswith((b'{"process":', b'{"start":')):
-                self._learn(**json.loads(text))
-        if row is not None:
-            yield row
 
     def largest_process(self, row: Row) -> tuple[str, int] | None:
         """Return command and RSS of the largest process of a sample, None when they are unknown."""
-        each: dict[str, int] = json.loads(row.each)["each"] if row.each else {}
-        number = max(each, key=each.__getitem__, default=None)
+        number = max(row.each, key=row.each.__getitem__, default=None)
         if number is None:
             return None
-        return (_OWN if int(number) == 0 else self._commands.get(int(number), "")), each[number]
+        return (_OWN if number == 0 else self._commands.get(number, "")), row.each[number]
 
-    def _lines(self) -> Iterator[bytes]:
-        """Yield the whole lines that were appended; a piece at a time, for this is the process that is measured."""
-        while self._file >= 0 and (data := os.pread(self._file, _CHUNK, self._offset)):
-            end = data.rfind(b"\n") + 1
-            if not end and len(data) < _CHUNK:
-                return
-            self._offset += end or len(data)  # a line that is longer than a piece is left out
-            yield from data[:end].splitlines()
-
-    def _row(self, text: bytes) -> Row | None:
+    def _row(self, sample: Sequence[float | None], each: dict[float, dict[int, int]]) -> Row | None:
         """Return a sample, None where its RSS is unknown."""
-        values = json.loads(text)
-        rss, processes = (values[place] for place in self._places)
-        return None if rss is None else Row(self._start_ns + round(values[0] * _NANOSECONDS), rss, processes or 0)
+        rss, processes = (sample[place] for place in self._places)
+        time_s = sample[0] or 0.0
+        if rss is None:
+            return None
+        at_ns = self._start_ns + round(time_s * _NANOSECONDS)
+        return Row(at_ns, int(rss), int(processes or 0), each.get(time_s, {}))
 
-    def _learn(self, start: dict[str, Any] | None = None, process: dict[str, Any] | None = None) -> None:
-        if start is not None:
-            self._start_ns, self.sampler_pid = start["monotonic_ns"], start["sampler_pid"]
-        if process is not None and process.get("command"):
-            self._commands[process["id"]] = shlex.join(process["command"])
+    def _learn(self, told: Line) -> None:
+        if "start" in told:
+            self._start_ns, self.sampler_pid = told["start"]["monotonic_ns"], told["start"].get("sampler_pid")
+        if told.get("process", {}).get("command"):
+            process = told["process"]
+            self._commands[process["id"]] = shlex.join(self._redaction.words(process["command"]))

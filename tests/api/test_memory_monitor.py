@@ -41,9 +41,9 @@ def samplers_of(pid: int) -> list[int]:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if len(words) > 3 and words[-4].endswith(b"sampler/__main__.py"):
+        if len(words) > 5 and words[-6].endswith(b"sampler/__main__.py"):
             with contextlib.suppress(OSError):  # another user's, or gone
-                if f'"pid":{pid},' in pathlib.Path(os.fsdecode(words[-3])).read_text():
+                if f'"pid":{pid},' in (folder / "fd" / os.fsdecode(words[-5])).read_text():
                     found.append(int(folder.name))
     return found
 

@@ -5,19 +5,16 @@ import pathlib
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from nncftools.cli.limits import limit, with_limit
+from nncftools.cli import planning
+from nncftools.cli.limits import limit
 from nncftools.errors import UsageError
 from nncftools.session.model import Session
 from tests import waiting
 from tests.conftest import HANGING_S, Run, burner, command_line
-
-if TYPE_CHECKING:
-    from nncftools.sampler.plan import Plan
 
 KILL = ("--max-memory", "50MiB", "--on-limit", "kill")
 ENDED = "is above --max-memory 50.0 MiB: the command is ended"
@@ -66,9 +63,7 @@ def test_no_action(size: str | None, action: str) -> None:
 @pytest.mark.parametrize(("columns", "expected"), [(["pss"], ["rss", "pss"]), (["pss", "rss"], ["pss", "rss"])])
 def test_rss_is_recorded(columns: list[str], expected: list[str]) -> None:
     """A limit needs RSS, which is recorded then."""
-    plan: Plan = {"columns": columns}  # type: ignore[typeddict-item] # the rest stays as it is
-
-    assert with_limit(plan, {"rss": 1, "action": "warn"})["columns"] == expected
+    assert planning.plan(columns, interval=1, limit={"rss": 1, "action": "warn"}).columns == expected
 
 
 def test_below(nncf_tools: Run) -> None:

@@ -643,14 +643,16 @@ class TestFiles:
         assert "option --output: 'pipe' is a device or pipe; a file name expected" in result.stderr
         assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
-    def test_a_link_is_followed(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """An output that is a link is written where it leads."""
+    @pytest.mark.parametrize("name", ["run.json", "run.journal.jsonl", "run.marks.json"])
+    def test_a_link_is_refused(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
+        """A symbolic link in the place of a file to be written is refused by name, before the command starts."""
         (tmp_path / "there").mkdir()
-        (tmp_path / "run.json").symlink_to("there/real.json")
-        nncf_tools("monitor", "-q", "-o", "run.json", "true")
+        (tmp_path / name).symlink_to("there/real.json")
+        result = nncf_tools("monitor", "--force", "-o", "run.json", "touch", "started")
 
-        assert (tmp_path / "run.json").is_symlink()
-        assert Session.load(tmp_path / "there/real.json").finished
+        assert result.returncode == 2
+        assert f"option --output: '{name}' is a symbolic link; name the file that it leads to" in result.stderr
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "there"])
 
     def test_two_recordings_to_one_file(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A recording that still runs is not written over, even with --force."""

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import pathlib
 
 import pytest
 
 from nncftools.errors import SessionFileError
+from nncftools.journal import file as journal_file
 from nncftools.live.follower import Follower
-from tests.made_up import END, START, header, journal
+from tests.made_up import END, header, journal
 
 
 def line(value: object) -> bytes:
@@ -131,15 +133,15 @@ def test_recorder_that_lives(path: pathlib.Path) -> None:
 
 
 def test_recorder_that_has_not_begun(tmp_path: pathlib.Path) -> None:
-    """Before the start line, the lock is left alone: the sampler may be about to take it."""
+    """A journal is locked from its first byte: before the start line, too, the lock says whether somebody records."""
     path = tmp_path / "run.journal.jsonl"
-    path.write_bytes(line(header()))
+    descriptor = journal_file.create(path, replace=False)
+    append(path, line(header()))
     with Follower(path) as follower:
-        assert follower.recorder_lives()
-        append(path, line(START))
-        follower.read()
+        before = follower.recorder_lives()
+        os.close(descriptor)
 
-        assert not follower.recorder_lives()
+        assert (before, follower.recorder_lives()) == (True, False)
 
 
 def test_attached_process_names_its_command(tmp_path: pathlib.Path) -> None:
@@ -149,6 +151,8 @@ def test_attached_process_names_its_command(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "run.journal.jsonl"
     path.write_bytes(journal(first=first))
     with Follower(path) as follower:
+        follower.read()
+
         assert follower.run.command == "work"
 
 

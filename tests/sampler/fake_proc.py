@@ -6,6 +6,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+from nncftools.journal.plan import Plan
 from nncftools.sampler.probes.stat import PAGE
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.tree import UNREADABLE, Process, Tree
@@ -100,8 +101,8 @@ class FakeProc:
         """Return a source of these columns for process 1, and the list of what it tells the journal."""
         (self.root / "meminfo").write_text(MEMINFO)
         told: Told = []
-        given: Any = {"columns": list(columns), "pid": None, "children": True, **fields}
-        source = ProcSource(given, lambda *line: told.append(line), reaper=None, exits=exits, root=str(self.root))
+        plan = Plan(columns, **fields)
+        source = ProcSource(plan, lambda *line: told.append(line), reaper=None, exits=exits, root=str(self.root))
         source.start(1)
         return source, told
 

@@ -1,75 +1,61 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
-import pytest
-
-from nncftools.metrics import COUNTERS
+from nncftools.journal import file as journal_file
+from nncftools.journal.plan import Plan
 from nncftools.sampler import client
 from nncftools.sampler.signals import CAUGHT
-
-if TYPE_CHECKING:
-    from nncftools.sampler.plan import Plan
+from nncftools.sampler.starter import Starter
 
 OWN = {*sys.stdlib_module_names, "__main__", "nncftools"}
 
 
-def plan(*argv: str) -> Plan:
-    """Return a plan that runs ``argv``."""
-    return {
-        "argv": list(argv),
-        "pid": None,
-        "interval_s": 0.1,
-        "duration_s": None,
-        "children": True,
-        "columns": ["rss", *COUNTERS],
-        "source": "proc",
-        "wait_all": False,
-        "per_process": False,
-        "channel": None,
-        "max_samples": 1000,
-        "marks": None,
-        "signal_mask": client.blocked_signals(),
-    }
+def test_what_a_recording_changes_of_its_starter(tmp_path: pathlib.Path) -> None:
+    """Afterwards handlers are what they were; signals stay blocked, for only the exit is to come."""
+    before = [signal.getsignal(number) for number in CAUGHT]
+    plan = Plan(["rss"])
+    journal = journal_file.create(tmp_path / "j", replace=False)
+    try:
+        with Starter() as starter, client.Sampler(starter, plan, ["sh", "-c", "exit 3"]) as sampler:
+            sampler.start(client.header("", [], "", None, plan), journal)
+            outcome = sampler.wait()
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
-
-def test_handlers_are_restored(tmp_path: pathlib.Path) -> None:
-    """After a recording, the caller's signal handlers and mask are what they were."""
-    before = [signal.getsignal(number) for number in CAUGHT], client.blocked_signals()
-    with client.Sampler({}, plan("true"), tmp_path / "j") as sampler:
-        sampler.wait()
-
-    assert ([signal.getsignal(number) for number in CAUGHT], client.blocked_signals()) == before
-
-
-def test_journal_that_exists_is_kept(tmp_path: pathlib.Path) -> None:
-    """A journal is never written over."""
-    (tmp_path / "j").write_text("precious")
-
-    with pytest.raises(FileExistsError):
-        client.Sampler({}, plan("true"), tmp_path / "j")
-    assert (tmp_path / "j").read_text() == "precious"
+    assert [signal.getsignal(number) for number in CAUGHT] == before
+    assert set(CAUGHT) <= blocked
+    assert (outcome.exit_code, outcome.status, outcome.lost) == (3, {"code": 3, "signal": None}, None)
 
 
 def test_interrupt_before_the_start_starts_nothing(tmp_path: pathlib.Path) -> None:
     """A Ctrl-C that comes before the sampler knew signals ends it without starting the command."""
     script = (
-        "import json, os, signal, sys\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+        "import os, signal, sys\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
         "os.kill(os.getpid(), signal.SIGINT)\n"
         "os.execv(sys.executable, [sys.executable, '-I', '-S', *sys.argv[1:]])"
     )
-    journal = tmp_path / "j"
-    journal.write_text(json.dumps({"plan": plan("touch", str(tmp_path / "started"))}) + "\n")
+    journal = journal_file.create(tmp_path / "j", replace=False)
+    order = client._order(Plan(["rss"]), ["touch", str(tmp_path / "started")], None, Starter(), [])
+    incoming, to_sampler = os.pipe()
+    from_sampler, outgoing = os.pipe()
+    os.write(to_sampler, json.dumps(order).encode() + b"\n")
     main = str(pathlib.Path(client.__file__).parent / "__main__.py")
-    status = subprocess.run([sys.executable, "-c", script, main, str(journal)], check=False).returncode
+    words = [sys.executable, "-c", script, main, *map(str, (journal, incoming, outgoing))]
+    status = subprocess.run(words, check=False, pass_fds=(journal, incoming, outgoing)).returncode
+    told = os.read(from_sampler, 4096)
+    for descriptor in (journal, incoming, to_sampler, from_sampler, outgoing):
+        os.close(descriptor)
 
     assert status == 130
-    assert "interrupted before" in journal.read_text()
+    assert "interrupted before" in (tmp_path / "j").read_text()
+    assert json.loads(told) == {"end": {"error": "interrupted before the command began"}}
     assert not (tmp_path / "started").exists()
 
 

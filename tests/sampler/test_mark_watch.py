@@ -38,7 +38,7 @@ def test_an_appended_line_is_answered_by_a_sample(tmp_path: pathlib.Path) -> Non
     with log.open("a") as file:
         file.write("mark\n")
     after = wakes(watch)
-    watch.heed()
+    watch.take()
 
     assert (before, after, wakes(watch)) == (False, True, False)
     assert samples == [1]
@@ -61,7 +61,7 @@ def test_many_marks_cost_little(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
         clock.now_ns += pause_ns
         with log.open("a") as file:
             file.write("mark\n")
-        watch.heed()
+        watch.take()
 
     assert len(samples) == 2
 

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from nncftools.journal.plan import Plan
 from nncftools.sampler.counters import Counters
 from nncftools.sampler.psutil_source import GIVEN, PsutilSource
 from tests.conftest import HANGING_S
@@ -58,7 +59,7 @@ def family() -> Iterator[Callable[..., psutil.Process]]:
 def recording(process: psutil.Process, **fields: Any) -> tuple[PsutilSource, Told]:  # noqa: ANN401 — any field of the plan
     """Return a source attached to a process, and the list of what it tells the journal."""
     told: Told = []
-    plan: Any = {"columns": list(GIVEN), "pid": process.pid, "children": True, **fields}
+    plan = Plan(GIVEN, **{"pid": process.pid, **fields})
     source = PsutilSource(plan, lambda *line: told.append(line))
     source.start(process.pid)
     return source, told
@@ -175,6 +176,6 @@ def test_nothing_is_left(family: Callable[..., psutil.Process]) -> None:
 
 def test_process_that_is_not_there() -> None:
     """A process that is gone already cannot be recorded."""
-    source = PsutilSource({"columns": [], "pid": 1, "children": True}, lambda *_: None)  # type: ignore[typeddict-item]
+    source = PsutilSource(Plan([]), lambda *_: None)
 
     assert source.start(2**22 - 1) is False

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from nncftools.journal.plan import Plan
 from nncftools.sampler import exits, service
 
 
@@ -14,8 +13,7 @@ def refused() -> None:
 
 def accounting(source: str) -> object:
     """Return the exit accounting of a recording."""
-    plan: Any = {"source": source}
-    return service._exit_accounting(plan)
+    return service._exit_accounting(Plan([], source=source))
 
 
 def test_without_the_privilege(monkeypatch: pytest.MonkeyPatch) -> None:

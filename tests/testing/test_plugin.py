@@ -36,8 +36,8 @@ def touch(mib):
     return held
 
 def said(name, kib):
-    with open("said", "a") as file:
-        print(name, int(kib) / 1024, file=file)
+    with open("said", "a") as log:
+        print(name, int(kib) / 1024, file=log)
 
 def child(mib, name):
     pipe = subprocess.PIPE
@@ -62,8 +62,11 @@ def tap(request):
 
 @pytest.fixture
 def sampled(tap):
+    from nncftools.journal import file
+    from nncftools.journal.tail import Tail
     def wait():
-        now_ns, reader = time.monotonic_ns(), copy.copy(tap)  # reads on its own
+        now_ns, reader = time.monotonic_ns(), copy.copy(tap)
+        reader._tail = Tail(file.reader(tap._journal), "its own")
         until(lambda: any(row.at_ns > now_ns for row in reader.rows()))
     return wait
 """
@@ -386,8 +389,7 @@ def test_limit(): pass
 def test_no_sampler(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no recording can be started, the kernel's figures are there, and a warning says why there is no more."""
     suite.path.joinpath("conftest.py").write_text(
-        "from nncftools.sampler import client\ndef fail(*_): raise OSError('no more processes')\n"
-        "client.start_beside = fail\n"
+        "from nncftools.sampler import client\ndef fail(*_): raise OSError('no more processes')\nclient.Beside = fail\n"
     )
     monkeypatch.setenv("COLUMNS", "200")
     result = suite("def test_64(): touch(64)")

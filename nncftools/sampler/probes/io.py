@@ -47,8 +47,9 @@ class Io:
         for process in processes:
             if not process.alive:
                 continue
+            descriptor = process.files[slot]
             try:
-                words = pread(process.files[slot], SMALL, 0).split()
+                words = (pread(descriptor, SMALL, 0) if descriptor >= 0 else process.read_slot(slot)).split()
             except ProcessLookupError:
                 process.alive = False
                 continue

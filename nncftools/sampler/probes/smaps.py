@@ -7,6 +7,7 @@ figures, and so seldom that it takes less than 1 % of the time.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import os
 import time
 
@@ -57,10 +58,11 @@ class Smaps:
             _thread.start_new_thread(self._pass, (folders,))
         return result or _UNKNOWN
 
-    def _pass(self, folders: list[int]) -> None:
+    def _pass(self, folders: list[int | str]) -> None:
         sums = [_rollup(folder) for folder in folders]
         for folder in folders:
-            os.close(folder)
+            if isinstance(folder, int):
+                os.close(folder)
         found = [(pss, uss) for pss, uss in sums if pss]
         if found and _UNREADABLE not in sums:
             self._result = sum(pss for pss, _ in found), sum(uss for _, uss in found)
@@ -68,25 +70,34 @@ class Smaps:
         self._running = False
 
 
-def _own_folders(processes: Sequence[Process]) -> list[int]:
+def _own_folders(processes: Sequence[Process]) -> list[int | str]:
     """Return new descriptors of the processes' folders, for the loop may close its own, and reuse their numbers.
 
-    Nothing is returned when there are no descriptors left for all: sums would be too small.
+    Of processes whose folder is not kept open, the path is returned.
     """
-    folders: list[int] = []
-    try:
-        folders += (os.dup(process.directory) for process in processes if process.alive and process.counted)
-    except OSError:
-        for folder in folders:
-            os.close(folder)
-        return []
+    folders: list[int | str] = []
+    for process in processes:
+        if not (process.alive and process.counted):
+            continue
+        folder: int | str = process.path
+        if process.directory >= 0:
+            with contextlib.suppress(OSError):
+                descriptor = os.dup(process.directory)
+                if descriptor < process.most_kept:
+                    folder = descriptor
+                else:
+                    os.close(descriptor)
+        folders.append(folder)
     return folders
 
 
-def _rollup(folder: int) -> tuple[int, int]:
+def _rollup(folder: int | str) -> tuple[int, int]:
     """Return PSS and USS in bytes: 0 for a process that is gone, -1 for one that we may not read."""
     try:
-        file = os.open("smaps_rollup", os.O_RDONLY, dir_fd=folder)
+        if isinstance(folder, str):
+            file = os.open(f"{folder}/smaps_rollup", os.O_RDONLY)
+        else:
+            file = os.open("smaps_rollup", os.O_RDONLY, dir_fd=folder)
     except (FileNotFoundError, ProcessLookupError):
         return 0, 0
     except OSError:

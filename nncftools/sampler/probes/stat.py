@@ -47,8 +47,9 @@ class Stat:
         user, system, minor, major = self._retired
         rss = vms = threads = count = 0
         for process in processes:
+            descriptor = process.files[slot]
             try:
-                data = pread(process.files[slot], SMALL, 0)
+                data = pread(descriptor, SMALL, 0) if descriptor >= 0 else process.read_slot(slot)
             except OSError:
                 process.alive = False
                 continue

@@ -30,8 +30,9 @@ class Status:
         sums = [0, 0, 0, 0]
         counted = False
         for process in processes:
-            try:
-                data = read_all(process.files[self._slot])  # longer than a page for a user in many groups
+            descriptor = process.files[self._slot]
+            try:  # longer than a page for a user in many groups
+                data = read_all(descriptor) if descriptor >= 0 else process.read_slot(self._slot)
             except OSError:
                 process.alive = False
                 continue

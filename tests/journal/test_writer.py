@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
-from nncftools.sampler.journal import Journal
-from nncftools.session.journal import session_from
+from nncftools.journal import writer as writer_
+from nncftools.journal.writer import Writer
+from nncftools.session.from_journal import session_from
 from tests.made_up import START, full_disk, header
 
 
@@ -20,19 +20,19 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
     return file
 
 
+def opened(path: pathlib.Path) -> Writer:
+    """Return a writer of a journal; it lives as long as this process."""
+    return Writer(os.open(path, os.O_RDWR | os.O_APPEND))
+
+
 def lines(path: pathlib.Path) -> list[object]:
     """Return all lines but the first."""
     return [json.loads(line) for line in path.read_text().splitlines()[1:]]
 
 
-def test_plan(path: pathlib.Path) -> None:
-    """The plan is in the first line."""
-    assert Journal(str(path)).plan()["columns"] == ["rss", "cpu_user"]
-
-
 def test_samples(path: pathlib.Path) -> None:
     """A sample is a list of its time to the microsecond and its values, null for unknown, and is there at once."""
-    journal = Journal(str(path))
+    journal = opened(path)
     for row in ((0.0, [4096, 0.01], {}), (0.1000004, [None, 0.25], {}), (1e6, [2**63, 1e-7], {})):
         journal.sample(row)
 
@@ -41,7 +41,7 @@ def test_samples(path: pathlib.Path) -> None:
 
 def test_same_values_again(path: pathlib.Path) -> None:
     """Values that repeat are written in every sample."""
-    journal = Journal(str(path))
+    journal = opened(path)
     rows: list[list[float | None]] = [[1, 0.5], [1, 0.5], [2, 0.5], [None, None], [None, None], [1, 0.5]]
     for place, row in enumerate(rows):
         journal.sample((float(place), row, {}))
@@ -51,7 +51,7 @@ def test_same_values_again(path: pathlib.Path) -> None:
 
 def test_values_of_another_type(path: pathlib.Path) -> None:
     """A total that was 0 and is 0.0 reads the same."""
-    journal = Journal(str(path))
+    journal = opened(path)
     journal.sample((0.0, [0, 0], {}))
     journal.sample((1.0, [0.0, 0.0], {}))
 
@@ -60,7 +60,7 @@ def test_values_of_another_type(path: pathlib.Path) -> None:
 
 def test_row_that_is_changed_afterwards(path: pathlib.Path) -> None:
     """Each sample holds the values that it had when it was written."""
-    journal = Journal(str(path))
+    journal = opened(path)
     row: list[float | None] = [1, 0.5]
     for second in range(3):
         row = [second, *row[1:]]
@@ -71,7 +71,7 @@ def test_row_that_is_changed_afterwards(path: pathlib.Path) -> None:
 
 def test_each_process(path: pathlib.Path) -> None:
     """The RSS of every process stands behind its sample; without one there is no line."""
-    journal = Journal(str(path))
+    journal = opened(path)
     journal.sample((0.0, [1, 0], {0: 4096, 12: 8192}))
     journal.sample((0.1, [1, 0], {}))
 
@@ -80,9 +80,9 @@ def test_each_process(path: pathlib.Path) -> None:
 
 def test_events_come_with_the_next_write(path: pathlib.Path) -> None:
     """What is told between two samples is written before the next one, in its order, and not sooner."""
-    journal = Journal(str(path))
-    journal.event("process", {"id": 0, "name": "é\n"})
-    journal.event("warning", "look")
+    journal = opened(path)
+    journal.line("process", {"id": 0, "name": "é\n"})
+    journal.line("warning", "look")
     before = lines(path)
     journal.sample((0.0, [1, 0], {}))
 
@@ -92,14 +92,15 @@ def test_events_come_with_the_next_write(path: pathlib.Path) -> None:
 
 def test_is_read_as_a_session(path: pathlib.Path) -> None:
     """What the sampler writes is what the reader of journals expects, processes over time included."""
-    journal = Journal(str(path))
-    journal.event("start", START["start"])
-    journal.event("process", {"id": 0, "pid": 100, "name": "work"})
+    journal = opened(path)
+    journal.line("start", START["start"])
+    journal.line("process", {"id": 0, "pid": 100, "name": "work"})
     journal.sample((0.0, [4096, 0.01], {0: 4096}))
     journal.sample((0.123456, [None, 0.02], {0: 0}))
-    journal.event("end", {"duration_s": 1.0, "exit": {"code": 0, "signal": None}, "sampler": {}})
+    journal.line("end", {"duration_s": 1.0, "exit": {"code": 0, "signal": None}, "sampler": {}})
     journal.flush()
-    of = session_from(path.read_bytes(), "run")
+    with path.open("rb") as file:
+        of = session_from(file, "run")
     (series,) = [process.series for process in of.processes]
 
     assert (of.finished, of.warnings, list(of.samples.time_s)) == (True, [], [0.0, 0.123456])
@@ -108,25 +109,62 @@ def test_is_read_as_a_session(path: pathlib.Path) -> None:
 
 
 def test_full_disk_leaves_no_half_line(path: pathlib.Path) -> None:
-    """When the disk is full, the error is raised, and what was written before stays readable."""
-    journal = Journal(str(path))
+    """While the disk is full, what was written before stays readable; with room again, all is there."""
+    journal = opened(path)
     journal.sample((0.0, [1, 0.5], {}))
     before = path.read_bytes()
-    with full_disk(len(before) + 20), pytest.raises(OSError, match="File too large"):
+    with full_disk(len(before) + 20):
         journal.sample((0.1, [1, 0.5], dict.fromkeys(range(9), 4096)))
+        during = path.read_bytes()
+    journal.sample((0.2, [2, 0.5], {}))
 
-    assert path.read_bytes() == before
+    assert during == before
+    assert [line[0] for line in lines(path) if isinstance(line, list)] == [0.0, 0.1, 0.2]
+    assert journal.lost == 0
 
 
-def test_held_while_recording(path: pathlib.Path) -> None:
-    """Another process can tell that the recording goes on."""
-    program = (
-        "import fcntl, sys\ntry: fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
-        "except OSError: print('held')\nelse: print('free')"
-    )
-    words = [sys.executable, "-S", "-E", "-c", program, str(path)]
-    before = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    journal = Journal(str(path))
-    after = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+def test_full_disk_for_long(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond what is kept, the oldest samples are lost; they are counted, and a warning says so."""
+    monkeypatch.setattr(writer_, "KEPT_MOST", 400)
+    journal = opened(path)
+    journal.sample((0.0, [1, 0.5], {}))
+    with full_disk(path.stat().st_size):
+        journal.line("process", {"id": 0})
+        for place in range(1, 101):
+            journal.sample((float(place), [1, 0.5], {0: 1}))
+    written = journal.flush() and journal.flush()
+    times = [line[0] for line in lines(path) if isinstance(line, list)]
 
-    assert (before, after, journal.plan()["interval_s"]) == ("free\n", "held\n", 0.5)
+    assert written
+    assert times[0] == 0.0
+    assert times[-1] == 100.0
+    assert journal.lost == 101 - len(times)
+    assert journal.longest_lost_s == journal.lost - 1
+    assert {"process": {"id": 0}} in lines(path)
+    assert [line for line in lines(path) if "warning" in line] == [  # type: ignore[operator]
+        {"warning": f"the journal could not be written for a while (File too large): {journal.lost} samples are lost"}
+    ]
+
+
+def test_what_never_could_be_written_is_lost(path: pathlib.Path) -> None:
+    """At the end, samples that still wait count as lost, other lines are kept to be written."""
+    journal = opened(path)
+    with full_disk(path.stat().st_size):
+        journal.sample((0.0, [1, 0.5], {}))
+        journal.line("warning", "a")
+        journal.flush()
+        journal.drop_samples()
+    written = journal.flush()
+
+    assert (written, journal.lost, lines(path)) == (True, 1, [{"warning": "a"}])
+
+
+def test_the_user_is_told_once(path: pathlib.Path) -> None:
+    """While the disk is full, the user is told of it once."""
+    said: list[str] = []
+    journal = Writer(os.open(path, os.O_RDWR | os.O_APPEND), said.append)
+    with full_disk(path.stat().st_size):
+        journal.sample((0.0, [1, 0.5], {}))
+        journal.sample((0.1, [1, 0.5], {}))
+
+    assert said == ["the journal cannot be written: File too large; trying again"]

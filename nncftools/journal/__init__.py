@@ -1,0 +1,1 @@
+"""What a recording writes while it runs: the lines, the plan, their writer, their reader, and the file itself."""

@@ -1,0 +1,137 @@
+"""The file of a journal: made, locked, taken over and removed so that nobody else's file is ever touched.
+
+A recording is a lock (flock(2)) on its journal. The lock belongs to the open file description: the starter locks, hands
+the descriptor to the sampler and closes its own copy, so that the lock ends with the sampler. Whoever reads opens a
+description of their own, else a dead sampler looks alive. Only the holder of a file's lock removes that file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from typing import TYPE_CHECKING, BinaryIO
+
+from nncftools.files import above_standard
+
+if TYPE_CHECKING:
+    import pathlib
+
+ENDING = ".journal.jsonl"
+PRIVATE = 0o600
+"""The journal holds the command as it was typed."""
+_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_NONBLOCK | os.O_CLOEXEC
+_TRIES = 50
+_PAUSE_S = 0.01
+"""Readers hold the lock for microseconds to see whether somebody records."""
+
+
+class BusyError(OSError):
+    """Another recording holds the journal."""
+
+
+def create(path: pathlib.Path, *, replace: bool) -> int:
+    """Make a new journal, locked, and return its descriptor (append-only, mode 0600).
+
+    With ``replace``, what an ended recording left is removed first. Raises BusyError, FileExistsError, OSError.
+    """
+    for _ in range(_TRIES):
+        try:
+            descriptor = above_standard(os.open(path, os.O_RDWR | os.O_APPEND | _NEW, PRIVATE))
+        except FileExistsError:
+            if not replace:
+                raise
+            remove_ended(path)
+            continue
+        if _lock(descriptor) and leads_to(path, descriptor):
+            return descriptor
+        os.close(descriptor)
+    raise BusyError("another recording that still runs writes to it")
+
+
+def remove_ended(path: pathlib.Path) -> None:
+    """Remove the journal of a recording that has ended, if there is one. Raises BusyError, OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | _OLD)
+    except FileNotFoundError:
+        return
+    try:
+        if not _lock(descriptor):
+            raise BusyError("another recording that still runs writes to it")
+        remove(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: pathlib.Path, descriptor: int) -> None:
+    """Remove a file whose lock ``descriptor`` holds, unless ``path`` leads to another one by now. Raises OSError."""
+    if leads_to(path, descriptor):
+        path.unlink(missing_ok=True)
+
+
+def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
+    """Open a journal, or the log of marks beside it, to be read while it grows.
+
+    With ``descriptor``, open the very file that it leads to. Raises OSError, also for what is no file.
+    """
+    own = os.open(path, os.O_RDONLY | _OLD)
+    if descriptor is not None and not os.path.sameopenfile(own, descriptor):
+        os.close(own)
+        own = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(own).st_mode):
+        os.close(own)
+        raise OSError(f"{path}: a file expected")
+    return os.fdopen(above_standard(own), "rb", buffering=0)
+
+
+def is_recording(path: pathlib.Path) -> bool:
+    """Return whether somebody records to a journal. Raises OSError when it cannot be read."""
+    if not path.is_file():
+        return False
+    with contextlib.suppress(FileNotFoundError), reader(path) as journal:
+        return is_held(journal.fileno())
+    return False
+
+
+def is_held(descriptor: int) -> bool:
+    """Return whether another description of the same file is locked; False where the file system has no locks."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def hold(descriptor: int) -> None:
+    """Take the lock after the sampler has let go of it, so that nobody takes the journal for an abandoned one."""
+    _lock(descriptor)
+
+
+def leads_to(path: pathlib.Path, descriptor: int) -> bool:
+    """Return whether ``path`` is the file that ``descriptor`` has open."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    return False
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file; return False when somebody else holds it. Where there are no locks, nobody does."""
+    import fcntl
+
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE_S)
+        except OSError:  # a file system without locks
+            return True
+        else:
+            return True
+    return False

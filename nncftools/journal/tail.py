@@ -1,0 +1,158 @@
+"""Reads a journal, whole or while it grows: every line is decoded once, and lines that cannot be right are found."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import msgspec
+
+from nncftools.errors import SessionFileError
+from nncftools.journal.lines import FORMAT, VERSION, Header, Line
+from nncftools.journal.plan import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_CHUNK = 1 << 18
+_LONGEST_LINE = 1 << 26
+"""A header or process line holds a command line, which the kernel bounds to 2 MiB on most machines."""
+_WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError)
+
+
+class Each(NamedTuple):
+    """The RSS of every process at a sample."""
+
+    time_s: float
+    rss: dict[int, int]
+    """In bytes, by the process's ``id``."""
+
+
+class Chunk(NamedTuple):
+    """What some lines of a journal say."""
+
+    samples: list[list[float | None]]
+    """Each is the seconds since the start, then a value per column."""
+    each: list[Each]
+    lines: list[Line]
+    """All others, in their order."""
+    bad: list[int]
+    """Numbers of the lines that could not be read, from 1."""
+
+
+class Lines:
+    """The whole lines that were appended to a file since the last look.
+
+    The beginning of a line is read again when its rest is there: a writer may take it back.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self._offset = 0
+
+    def next(self, *, one: bool = False) -> bytes:
+        """Return the next lines, or the next ``one``; nothing when there is no more. Raises OSError."""
+        size = _CHUNK
+        while True:
+            self.file.seek(self._offset)
+            data = self.file.read(size)
+            end = (data.find(b"\n") if one else data.rfind(b"\n")) + 1
+            if end:
+                self._offset += end
+                return data[:end]
+            if len(data) < size:
+                return b""
+            if size >= _LONGEST_LINE:  # its rest is no JSON, and is counted as bad
+                self._offset += size
+            size = min(2 * size, _LONGEST_LINE)
+
+
+class Tail:
+    """A journal from its first line to what was written last."""
+
+    def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
+        """Read the first line of ``file``; ``origin`` names it in messages.
+
+        With ``header``, the first line is taken for that, whatever it says. Raises SessionFileError, OSError.
+        """
+        self.file = file
+        self._lines = Lines(file)
+        self._number = 1
+        self._sample_before = b""
+        first = self._lines.next(one=True)
+        self.header, self.plan = _header(first, origin) if header is None else (header, _plan(header))
+        self._width = 1 + len(self.plan.columns)
+
+    def read(self) -> Iterator[Chunk]:
+        """Yield what was appended since the last call, piece by piece. Raises OSError."""
+        while data := self._lines.next():
+            yield self._decoded(data)
+
+    def _decoded(self, data: bytes) -> Chunk:
+        chunk = Chunk([], [], [], [])
+        numbered = list(enumerate(data[:-1].split(b"\n"), start=self._number + 1))
+        self._number += len(numbered)
+        rows = []
+        for number, text in numbered:
+            if text.startswith(b"["):
+                self._sample_before = text
+                rows.append((number, text))
+            else:
+                self._take_line(number, text, chunk)
+        self._take_samples(rows, chunk)
+        return chunk
+
+    def _take_samples(self, rows: Sequence[tuple[int, bytes]], chunk: Chunk) -> None:
+        """Decode many samples at once; where one cannot be right, it is looked for by halves."""
+        if not rows:
+            return
+        try:
+            joined = b"[" + b",".join([text for _, text in rows]) + b"]"
+            samples = msgspec.json.decode(joined, type=list[list[float | None]])
+            if any(len(sample) != self._width or sample[0] is None for sample in samples) or len(samples) != len(rows):
+                raise ValueError("a figure too many or too few, or a sample without its time")
+        except _WRONG:
+            if len(rows) == 1:
+                chunk.bad.append(rows[0][0])
+                return
+            middle = len(rows) // 2
+            self._take_samples(rows[:middle], chunk)
+            self._take_samples(rows[middle:], chunk)
+            return
+        chunk.samples.extend(samples)
+
+    def _take_line(self, number: int, text: bytes, chunk: Chunk) -> None:
+        try:
+            line = msgspec.json.decode(text, type=Line)
+            if "each" in line:
+                time_s = float(self._sample_before[1 : self._sample_before.index(b",")])
+                chunk.each.append(Each(time_s, line["each"]))
+            else:
+                chunk.lines.append(line)
+        except _WRONG:
+            chunk.bad.append(number)
+
+
+def _header(line: bytes, origin: str) -> tuple[Header, Plan]:
+    try:
+        header = msgspec.json.decode(line, type=Header)
+        if header["format"] != FORMAT:
+            raise ValueError(f"{FORMAT!r} expected")
+        plan = _plan(header)
+    except _WRONG as error:
+        raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
+    version = header.get("version", VERSION)
+    if version > VERSION:
+        message = f"{origin}: journal version {version}, this nncf-tools reads up to {VERSION}: upgrade"
+        raise SessionFileError(message)
+    return header, plan
+
+
+def _plan(header: Header) -> Plan:
+    """Return the plan of a header; keys of other versions are left out. Raises ValueError."""
+    fields: dict[str, Any] = dict(header["plan"])
+    if not (isfinite(fields["interval_s"]) and fields["interval_s"] > 0):
+        raise ValueError("at `$.plan.interval_s`: seconds expected")
+    if len(set(fields["columns"])) != len(fields["columns"]):
+        raise ValueError("at `$.plan.columns`: a metric comes twice")
+    return Plan(**fields)
