@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # the sampler uses this module and does without typing
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
@@ -30,6 +30,12 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of ``data``. Raises OSError."""
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def above_standard(descriptor: int) -> int:

@@ -81,9 +81,10 @@ def record(run: Run, view: View, *, quiet: bool, showing: Showing = NOTHING) -> 
     """
     claim = run.place.claim()
     try:
-        outcome = _run(run, claim, view, showing)
-        status = outcome.exit_code or 0
-        session = _saved(run, claim, outcome)
+        header = run.header()
+        outcome = _run(run, header, claim, view, showing)
+        status = int(bool(run.argv)) if outcome.exit_code is None else outcome.exit_code
+        session = _saved(run, header, claim, outcome)
         if session is None:
             return Recorded(status, None)
         try:
@@ -97,10 +98,10 @@ def record(run: Run, view: View, *, quiet: bool, showing: Showing = NOTHING) -> 
         claim.close()
 
 
-def _run(run: Run, claim: Claim, view: View, showing: Showing) -> Outcome:
+def _run(run: Run, header: Header, claim: Claim, view: View, showing: Showing) -> Outcome:
     """Start the command and wait for its end. Raises NncfToolsError, and leaves nothing, when it was not started."""
     try:
-        outcome = _outcome(run, claim, view, showing)
+        outcome = _outcome(run, header, claim, view, showing)
         if outcome.pid is None and run.argv:
             raise _not_started(outcome)
     except OSError as error:
@@ -114,7 +115,7 @@ def _run(run: Run, claim: Claim, view: View, showing: Showing) -> Outcome:
     return outcome
 
 
-def _outcome(run: Run, claim: Claim, view: View, showing: Showing) -> Outcome:
+def _outcome(run: Run, header: Header, claim: Claim, view: View, showing: Showing) -> Outcome:
     """Do so. Raises OSError, NncfToolsError when the sampler was not started."""
     on = run.marking.on
     with Scene(showing, view, None if on is None else _marking_lines(claim.marks, on)) as scene:
@@ -128,7 +129,7 @@ def _outcome(run: Run, claim: Claim, view: View, showing: Showing) -> Outcome:
             relays=scene.relays,
         )
         with sampler:
-            sampler.start(run.header(), claim.locked)
+            sampler.start(header, claim.locked)
             claim.hand_over()
             with _guarded("the command's output cannot be shown as asked for"):
                 scene.begin(run.place.journal, claim.journal.fileno(), sampler.release)
@@ -155,11 +156,11 @@ def _load_what_saving_needs() -> None:
     from nncftools.session import from_journal, store  # noqa: F401
 
 
-def _saved(run: Run, claim: Claim, outcome: Outcome) -> Session | None:
+def _saved(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session | None:
     """Make the session of a run and write it; where that fails, say so and where the rest lies."""
     place = run.place
     try:
-        session = _session(run, claim, outcome)
+        session = _session(run, header, claim, outcome)
     except Exception as error:  # noqa: BLE001 — whatever fails here must not change the command's exit status
         _tell(f"error: no session could be made: {error}; the journal is {place.journal}")
         return None
@@ -168,10 +169,10 @@ def _saved(run: Run, claim: Claim, outcome: Outcome) -> Session | None:
     return session
 
 
-def _session(run: Run, claim: Claim, outcome: Outcome) -> Session:
+def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session:
     from nncftools.session import from_journal, model
 
-    session = from_journal.session_from(claim.journal, str(run.place.journal), run.header(), outcome.end)
+    session = from_journal.session_from(claim.journal, str(run.place.journal), header, outcome.end)
     if outcome.lost is not None:
         text = f"the sampler {outcome.lost}: the recording ended early, the command went on undisturbed"
         session.warnings.insert(0, text)

@@ -12,6 +12,8 @@ import re
 import threading
 from typing import TYPE_CHECKING, Self
 
+from nncftools.files import write_all
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -39,7 +41,7 @@ class Relay:
         ``only_terminals`` what is none stays the command's own; with ``only_pipes`` the command finds no terminal.
         """
         self._heed = heed
-        self._put = put or _write_all
+        self._put = put or write_all
         self._only_terminals = only_terminals
         self._only_pipes = only_pipes
         self._terminals: dict[int, int] = {}
@@ -142,8 +144,3 @@ def _fit(terminal: int, like: int) -> None:
 
     with contextlib.suppress(OSError, termios.error):
         termios.tcsetwinsize(terminal, termios.tcgetwinsize(like))
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]

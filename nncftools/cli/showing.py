@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from nncftools.errors import UsageError
-from nncftools.files import above_standard
+from nncftools.files import above_standard, write_all
 
 if TYPE_CHECKING:
     import pathlib
@@ -121,8 +121,7 @@ class Scene:
             stage.take(data)
             return
         to = descriptor if self._captured < 0 else self._captured
-        while data:
-            data = data[os.write(to, data) :]
+        write_all(to, data)
 
     def _resize(self) -> None:
         if self._relay is not None:

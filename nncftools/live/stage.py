@@ -12,6 +12,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from nncftools.files import write_all
 from nncftools.live.tail import Tail, takes_the_screen
 
 if TYPE_CHECKING:
@@ -181,8 +182,7 @@ class Stage:
     def _write(self, text: str | bytes) -> None:
         data = text.encode(errors="replace") if isinstance(text, str) else text
         with contextlib.suppress(OSError):  # the terminal is gone
-            while data:
-                data = data[os.write(self._terminal, data) :]
+            write_all(self._terminal, data)
 
 
 _UNLIMITED = 1 << 20

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from nncftools import __version__
 from nncftools.errors import NncfToolsError
-from nncftools.files import above_standard
+from nncftools.files import above_standard, write_all
 from nncftools.journal.lines import FORMAT, VERSION
 from nncftools.sampler import link, target
 from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved, why_not
@@ -173,8 +173,9 @@ class Sampler:
 
         Raises NncfToolsError, OSError when the journal cannot be written.
         """
-        os.write(journal, _first_line(header))
+        write_all(journal, _first_line(header))
         relays = [(source, above_standard(os.dup(sink))) for source, sink in self._relays]
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # until there is a sampler that they can be passed to
         try:
             with _Link.opened() as (ours, theirs):
                 self._spawn(journal, theirs, relays)
@@ -184,6 +185,7 @@ class Sampler:
         except OSError as error:
             raise NncfToolsError(f"the sampler could not be started: {error}") from error
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             for _, sink in relays:
                 os.close(sink)
 
@@ -198,7 +200,6 @@ class Sampler:
 
     def _spawn(self, journal: int, theirs: tuple[int, int], relays: Sequence[tuple[int, int]]) -> None:
         inherited = (journal, *theirs, *(descriptor for pair in relays for descriptor in pair))
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # the sampler lets them through when it is ready
         try:
             for descriptor in inherited:
                 os.set_inheritable(descriptor, True)
@@ -212,7 +213,6 @@ class Sampler:
         finally:
             for descriptor in inherited:
                 os.set_inheritable(descriptor, False)
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _pass(self, number: int) -> None:
         """Tell the sampler of a signal: it knows whether the command got it, too. Without it, pass on what ends."""
@@ -259,7 +259,7 @@ class Beside:
 
     def __init__(self, header: Header, plan: Plan, journal: int, marks: pathlib.Path | None) -> None:
         """Start it. Raises OSError."""
-        os.write(journal, _first_line(header))
+        write_all(journal, _first_line(header))
         with _Link.opened() as (ours, theirs):
             words = [*_interpreter(plan), str(_MAIN), *map(str, (journal, *theirs)), BESIDE]
             with open(os.devnull, "rb") as nothing:
@@ -319,8 +319,7 @@ class _Link:
         """Send the order, which may be longer than a pipe holds; what follows is short, and never waits."""
         data = json.dumps(order, separators=(",", ":")).encode("ascii") + b"\n"
         with contextlib.suppress(BrokenPipeError):  # the sampler has failed: seen at its end
-            while data:
-                data = data[os.write(self._outgoing, data) :]
+            write_all(self._outgoing, data)
         os.set_blocking(self._outgoing, False)
 
     def send_message(self, key: str, value: object = True) -> bool:  # noqa: FBT002 — JSON's true

@@ -13,6 +13,8 @@ import contextlib
 import json
 import os
 
+from nncftools.files import write_all
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,10 +79,8 @@ class Link:
 
     def tell(self, key: str, value: object = True) -> None:  # noqa: FBT002 — the same
         """Say something, if the starter is still there."""
-        data = line(key, value)
         with contextlib.suppress(OSError):
-            while data:
-                data = data[os.write(self._outgoing, data) :]
+            write_all(self._outgoing, line(key, value))
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """Yield what the starter said since the last call."""

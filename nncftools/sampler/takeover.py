@@ -7,6 +7,8 @@ import contextlib
 import os
 import select
 
+from nncftools.files import write_all
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +67,5 @@ def _passed_on(source: int, sink: int) -> bool:
     except OSError:  # EIO: the last writer has closed the terminal
         return False
     with contextlib.suppress(OSError):
-        rest = data
-        while rest:
-            rest = rest[os.write(sink, rest) :]
+        write_all(sink, data)
     return bool(data)
