@@ -356,7 +356,7 @@ def test_recording_around(suite: Suite, nncf_tools: Run) -> None:
     words = ("-m", "pytest", "-p", "no:cacheprovider", "--memory")
     nncf_tools("monitor", "-q", "-o", "around.json", "--", sys.executable, *words, cwd=suite.path)
     session = Session.load(suite.path / "around.json")
-    largest = max(process.high_water_mark or process.high_water_limit or 0 for process in session.processes)
+    largest = max(max(process.high_water_mark or 0, process.high_water_limit or 0) for process in session.processes)
 
     assert [phase.name for phase in session.phases] == ["test_it.py::test_a", "test_it.py::test_b"]
     assert suite.said()["mark"] > 64
