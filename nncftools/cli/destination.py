@@ -324,4 +324,11 @@ def newest_session(log_dir: pathlib.Path) -> pathlib.Path:
     if not found:
         message = f"no session under {str(log_dir)!r}; record one with `nncf-tools monitor COMMAND`, or name a file"
         raise NncfToolsError(message)
-    return max(found, key=lambda path: path.stat().st_mtime_ns)
+    return max(found, key=written_ns)
+
+
+def written_ns(path: pathlib.Path) -> int:
+    """Return when a file was last written; 0 when its recorder has just replaced it."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns
+    return 0

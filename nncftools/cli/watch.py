@@ -117,7 +117,7 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
         for journal in folder.glob(pattern)
         if destination.LATEST not in journal.parts[:-1] and is_recording(journal)
     }
-    return max(running, key=lambda journal: journal.stat().st_mtime_ns, default=None)
+    return max(running, key=destination.written_ns, default=None)
 
 
 @contextlib.contextmanager
