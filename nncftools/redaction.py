@@ -9,30 +9,46 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HIDDEN = "***"
+_OF_A_MODEL = (
+    "pad", "eos", "bos", "unk", "sep", "cls", "mask", "special", "start", "end", "stop", "image", "audio", "video",
+    "prompt", "num", "max", "min", "new", "per", "first", "last", "next",
+)  # fmt: skip
+"""`--pad-token` and its like are settings of a tokenizer."""
+_TOKEN = "".join(f"(?<!{kind}[-_])" for kind in _OF_A_MODEL) + "token"
 _NAME = (
-    r"(?:pass(?:word|wd|phrase|code)?|secret|credentials?|token|api[-_]?key"
+    rf"(?:pass(?:word|wd|phrase|code)?|secret|credentials?|{_TOKEN}|api[-_]?key"
     r"|(?:access|private|secret|account|auth)[-_]?key)"
 )
-_OF_A_MODEL = r"(?![\w.-]*(?:pad|eos|bos|unk|sep|cls|mask|special|start|end|stop|image|prompt|num)[-_]token)"
-"""`--pad-token` and its like are settings of a tokenizer."""
-_OPTION = rf"--?{_OF_A_MODEL}(?:[\w.-]*[-_.])?{_NAME}"
-_VALUE = r"('[^']*'|\"[^\"]*\"|[^\s;&|]+)"
-_WHOLE_OPTION = re.compile(_OPTION, re.IGNORECASE)
-_VARIABLE = r"\b((?:[A-Z0-9]+_)*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?))="
+_KEY = rf"(?:[\w.-]*[-_.])?{_NAME}"
+_VARIABLE = r"[\w.-]*(?:_KEY|_PWD|PASSWORD|PASSWD|PASSPHRASE|(?<![\w.-])KEY)"
+"""`PGPASSWORD`, `WANDB_KEY`: in capitals less is enough."""
+_BEGIN = r"(?<![\w.-])"
+"""A name is looked for once, from its first character: else a word of 100,000 letters would take minutes."""
+_PIECE = r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\."
+_VALUE = rf"(?:{_PIECE}|[^\s;&|])+"
+"""A word of a shell's line."""
+_WHOLE_OPTION = re.compile(rf"--?{_KEY}", re.IGNORECASE)
+_WHOLE_SETTING = re.compile(rf"[-+]{{0,2}}(?:(?i:{_KEY})|{_VARIABLE})=")
+_SCRIPT_NEXT = re.compile(r"-\w*c")
+"""`sh -c` and its like: what follows is a line, of which only a part may be a secret."""
 _INSIDE = (
-    (re.compile(_VARIABLE + _VALUE), r"\1=***"),
-    (re.compile(rf"((?<![\w-]){_OPTION})(=|\s+(?!-)){_VALUE}", re.IGNORECASE), r"\1\2***"),
-    (re.compile(rf"([?&;](?:[\w-]*[-_])?{_NAME}|(?<![\w-]){_NAME})=([^\s&;#]+)", re.IGNORECASE), r"\1=***"),
-    (re.compile(r"(\w[\w+.-]*://)[^\s/@:]*:[^\s/@]+@"), r"\1***@"),
+    (re.compile(rf"{_BEGIN}((?i:{_KEY})|{_VARIABLE})( ?=(?!=) ?){_VALUE}"), r"\1\2***"),
+    (re.compile(rf"{_BEGIN}(--?{_KEY}\s+)(?!-){_VALUE}", re.IGNORECASE), r"\1***"),
+    (re.compile(rf"{_BEGIN}({_KEY}(?:\\?[\"']\s*:\s*|:\s+)){_VALUE}", re.IGNORECASE), r"\1***"),
+    (re.compile(r"\b(authorization[\"']?\s*:\s*[\"']?)[^\"'\n]+", re.IGNORECASE), r"\1***"),
+    (re.compile(r"(://)[^\s/@:]*:[^\s/]+@"), r"\1***@"),
     (re.compile(r"(https?://)[^\s/@:]+@"), r"\1***@"),
-    (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE), r"\1 ***"),
+    (re.compile(r"\b(bearer)\s+[\w.~+/=-]{8,}", re.IGNORECASE), r"\1 ***"),
     (re.compile(r"(?<![A-Za-z0-9])hf_(?=[A-Za-z0-9]*[0-9A-Z]|[A-Za-z0-9]{20})[A-Za-z0-9]{6,}"), HIDDEN),
-    (re.compile(r"(?<![A-Za-z0-9])sk-(?=[\w-]*[0-9A-Z]|[\w-]{20})[\w-]{6,}"), HIDDEN),
-    (re.compile(r"(?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-)[\w-]{10,}"), HIDDEN),
-    (re.compile(r"(?<![A-Za-z0-9])AKIA[0-9A-Z]{16}"), HIDDEN),
-    (re.compile(r"(?<![A-Za-z0-9])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
+    (re.compile(r"(?<![A-Za-z0-9])sk-(?=[\w-]{20}|[\w-]*[0-9A-Z])[\w-]{6,}"), HIDDEN),
+    (re.compile(r"(?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|nvapi-|pypi-)[\w-]{10,}"), HIDDEN),
+    (re.compile(r"(?<![A-Za-z0-9])(?:A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|npm_[A-Za-z0-9]{36})"), HIDDEN),
+    (re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
 )
-"""What is looked for inside a word, which may be a shell's line: variables, options, URLs, headers, known tokens."""
+"""What is looked for inside a word, which may be a shell's line: settings, options, headers, URLs, known tokens.
+
+Each takes time in proportion to the text: a command may be given whatever the kernel allows, 128 KiB a word.
+"""
 
 
 class Redaction:
@@ -48,10 +64,16 @@ class Redaction:
         if self._is_off:
             return list(words)
         found = []
-        is_value = False
+        before = ""
         for word in words:
-            found.append(HIDDEN if is_value and not word.startswith("-") else self.text(word))
-            is_value = _WHOLE_OPTION.fullmatch(word) is not None
+            setting = None if _SCRIPT_NEXT.fullmatch(before) else _WHOLE_SETTING.match(word)
+            if setting is not None:
+                found.append(setting[0] + HIDDEN)
+            elif _WHOLE_OPTION.fullmatch(before) and not word.startswith("-"):
+                found.append(HIDDEN)
+            else:
+                found.append(self.text(word))
+            before = word
         return found
 
     def text(self, text: str) -> str:

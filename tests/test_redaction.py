@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from nncftools.redaction import HIDDEN, Redaction
+
+LONGEST = 128 * 1024 - 1
+"""What the kernel allows a word of a command line."""
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("login --password hunter2 -v", "login --password *** -v"),
+        ("login --password=hunter2 -v", "login --password=*** -v"),
+        ("login '--password=correct horse; battery & staple'", "login --password=***"),
+        ("login --Hub-Token a --api_key b --hf.auth-key=c", "login --Hub-Token *** --api_key *** --hf.auth-key=***"),
+        ("login --credentials a --passphrase b --secret c", "login --credentials *** --passphrase *** --secret ***"),
+        ("env HF_TOKEN=a WANDB_API_KEY=b PGPASSWORD=c run", "env HF_TOKEN=*** WANDB_API_KEY=*** PGPASSWORD=*** run"),
+        ("env 'PASSWORD=a b' MYSQL_PWD=abc KEY=abc run", "env PASSWORD=*** MYSQL_PWD=*** KEY=*** run"),
+        ("cmake -DSIGNING_KEY=abc .", "cmake -DSIGNING_KEY=*** ."),
+        ("train hub_token=abc +logger.api_key=abc", "train hub_token=*** +logger.api_key=***"),
+        ("lm_eval --model_args pretrained=m,token=abc", "lm_eval --model_args pretrained=m,token=***"),
+        ("git clone https://me:p@ss:word@host/repo", "git clone https://***@host/repo"),
+        ("pip install git+https://abcdef@github.com/a/b", "pip install git+https://***@github.com/a/b"),
+        ("run redis://:abc@host/0 postgresql://u:p@h/db", "run redis://***@host/0 postgresql://***@h/db"),
+        ("curl 'https://host/?v=1&token=abc&x=2'", "curl 'https://host/?v=1&token=***&x=2'"),
+        ("curl -H 'Authorization: Bearer abcdefgh'", "curl -H 'Authorization: ***'"),
+        ("curl -H 'X-Api-Key: abc' -H 'PRIVATE-TOKEN: abc'", "curl -H 'X-Api-Key: ***' -H 'PRIVATE-TOKEN: ***'"),
+        ("run hf_AbCdEfGhIjKl0123 sk-proj-AbC123dEf456", "run *** ***"),
+        ("run --login=ghp_0123456789abcdef AKIA0123456789ABCDEF", "run --login=*** ***"),
+        ("run nvapi-0123456789abcdef eyJhbGciOiJI.eyJzdWIiOiIx.c2ln", "run *** ***"),
+    ],
+)  # fmt: skip
+def test_hidden(command: str, expected: str) -> None:
+    """What looks like a secret is hidden, and nothing beside it."""
+    assert Redaction().words(shlex.split(command)) == shlex.split(expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("HF_TOKEN=abc python train.py --lr 1", "HF_TOKEN=*** python train.py --lr 1"),
+        ("login --password 'a b' && train", "login --password *** && train"),
+        ("login --password='it'\\''s' | tee log", "login --password=*** | tee log"),
+        ('login --password="a \\" b"; train', "login --password=***; train"),
+        ("login --password a\\ b; train", "login --password ***; train"),
+        ("python -c \"login(token = 'abc')\" x", 'python -c "login(token = *** x'),
+        ('run \'{"api_key": "abc"}\'', 'run \'{"api_key": ***'),
+    ],
+)
+def test_in_a_shells_line(line: str, expected: str) -> None:
+    """Of a line for a shell only the secrets are hidden, quoted and escaped as they may be."""
+    assert Redaction().words(["sh", "-c", line]) == ["sh", "-c", expected]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "generate --max-new-tokens 20 --max_new_tokens=20 --max-token 20 --num-tokens 5 --min_new_tokens 1",
+        "generate --pad-token '<pad>' --eos-token '</s>' --eos-token-id 2 --bos_token=1 --unk-token x --mask_token=m",
+        "generate --tokenizer meta/llama --tokenizer-mode auto --image-token-id 5 --no-token-type-ids --tokens 3",
+        "train pad_token=0 model.eos_token=2 tokenizer=x PAD_TOKEN=0 max_tokens=7 --keys a --key-value-heads 8",
+        "train --group-key layer --sort_key=name --passes 3 --pass-through yes --keyword x --secretary y",
+        "train --model hf_hub_model --cache hf_cache --repo sk-learn --task-type x disk-0123456 token password",
+        "scp user@host:/a ssh://git@host/a https://host:8080/a@b https://host/a:b@c",
+        "optimum-cli export openvino --weight-format int4 --token-file /run/secret --password-stdin out",
+        "docker run registry/secret:latest a.token:check",
+    ],
+)
+def test_not_hidden(command: str) -> None:
+    """Settings of tokenizers and models, and words that only contain such a name, stay as they were typed."""
+    words = shlex.split(command)
+    assert Redaction().words(words) == words
+
+
+def test_option_without_a_value() -> None:
+    """An option that follows is no value."""
+    words = ["login", "--use-auth-token", "--force"]
+    assert Redaction().words(words) == words
+
+
+class TestOwn:
+    def test_all_of_a_match(self) -> None:
+        """What the user's expression matches is hidden, besides what is hidden anyway."""
+        hidden = Redaction([r"/home/\w+"]).words(["cat", "/home/anna/x", "--token=a"])
+        assert hidden == ["cat", "***/x", "--token=***"]
+
+    def test_its_group(self) -> None:
+        """Of an expression with a group the group alone is hidden."""
+        assert Redaction(["id-([0-9]+)"]).words(["x", "--user", "id-4711"]) == ["x", "--user", "id-***"]
+
+    def test_nothing(self) -> None:
+        """An expression that matches nothing between two characters hides nothing."""
+        assert Redaction(["x*"]).words(["abc"]) == ["abc"]
+
+    def test_off(self) -> None:
+        """Without redaction everything stays."""
+        words = ["login", "--password", "hunter2", "hf_AbCdEfGhIjKl0123"]
+        assert Redaction(None).words(words) == words
+
+
+PIECES = (
+    "a",
+    "-",
+    "_",
+    ".",
+    ".-",
+    "A_",
+    "a.",
+    "key",
+    "token ",
+    "?-",
+    "sk-",
+    "hf_",
+    "-eyJ",
+    "://",
+    "://:",
+    "'",
+    '"',
+    "\\",
+)
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_longest_word(piece: str) -> None:
+    """The longest word that the kernel allows takes time in proportion, whatever it consists of."""
+    text = (piece * LONGEST)[:LONGEST]
+    assert Redaction().words(["x", text, "--password", "hunter2"])[-1] == HIDDEN
