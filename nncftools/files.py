@@ -35,7 +35,18 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
 def write_all(descriptor: int, data: bytes) -> None:
     """Write all of ``data``. Raises OSError."""
     while data:
-        data = data[os.write(descriptor, data) :]
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:  # a terminal or pipe that another program, which shares it, has made so
+            _wait_until_writable(descriptor)
+
+
+def _wait_until_writable(descriptor: int) -> None:
+    import select
+
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    poll.poll()
 
 
 def above_standard(descriptor: int) -> int:

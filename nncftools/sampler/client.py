@@ -22,7 +22,7 @@ from nncftools.sampler.signals import CAUGHT
 from nncftools.sampler.tree import BESIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from nncftools.journal.lines import End, ExitStatus, Header
     from nncftools.journal.plan import Plan
@@ -166,6 +166,7 @@ class Sampler:
         self._outputs = outputs
         self._relays = relays
         self._process: subprocess.Popen[bytes] | None = None
+        self._known_children: Collection[int] = ()
         self._link: _Link | None = None
 
     def start(self, header: Header, journal: int) -> None:
@@ -177,6 +178,8 @@ class Sampler:
         relays = [(source, above_standard(os.dup(sink))) for source, sink in self._relays]
         before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # until there is a sampler that they can be passed to
         try:
+            self._refuse_if_interrupted()
+            self._known_children = _children()
             with _Link.opened() as (ours, theirs):
                 self._spawn(journal, theirs, relays)
             self._link = ours
@@ -188,6 +191,13 @@ class Sampler:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             for _, sink in relays:
                 os.close(sink)
+
+    def _refuse_if_interrupted(self) -> None:
+        number = self._starter.asked_to_end
+        if number is not None:
+            error = NncfToolsError(f"interrupted by {signal.Signals(number).name} before the command began")
+            error.exit_code = 128 + number
+            raise error
 
     def __enter__(self) -> Self:
         return self
@@ -218,11 +228,20 @@ class Sampler:
         """Tell the sampler of a signal: it knows whether the command got it, too. Without it, pass on what ends."""
         if self._link is None or self._link.send_message(link.SIGNAL, number):
             return
-        pid = self._link.told.get(link.STARTED)
+        pid = self._running()
         leads = number == signal.SIGHUP and os.getsid(0) == os.getpid()  # the kernel sends it to the leader alone
         if pid is not None and (number == signal.SIGTERM or leads):
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
+
+    def _adopted(self) -> int | None:
+        """Return the child that came from a sampler that was lost before it told its PID: it starts nothing else."""
+        return next((pid for pid in _children() if pid not in self._known_children), None)
+
+    def _running(self) -> int | None:
+        """Return the command's PID, None when it has ended, as far as is known."""
+        assert self._link is not None
+        return None if link.EXIT in self._link.told else self._link.told.get(link.STARTED)
 
     def release(self, source: int) -> None:
         """Have the sampler close its copy of a descriptor that the command's output is no longer read from."""
@@ -247,8 +266,9 @@ class Sampler:
         lost = None
         if end is None:
             lost = f"was killed by signal {-code}" if code < 0 else f"failed (exit status {code})"
-            if status is None and self._plan.pid is None and (pid is not None or code < 0):
-                pid, status = _wait_for_orphan(pid)
+            if status is None and self._argv:
+                pid = told[link.STARTED] = pid or self._adopted()
+                status = told[link.EXIT] = _status_of_orphan(pid)
         if status is not None:
             return Outcome(pid, target.exit_code(status), status, end, lost)
         return Outcome(pid, code if lost is None else None, None, end, lost)
@@ -346,6 +366,8 @@ class _Link:
     def listen(self) -> dict[str, Any]:
         """Return all that the sampler says up to its end."""
         while message := self.next_message():
+            if link.ASK in message:
+                self.send_message(link.ANSWER)
             self.told.update(message)
         return self.told
 
@@ -391,26 +413,20 @@ def _interpreter(plan: Plan) -> list[str]:
     return [sys.executable, "-I", "-S"] if plan.source == "proc" else [sys.executable, "-I"]
 
 
-def _wait_for_orphan(pid: int | None) -> tuple[int | None, ExitStatus | None]:
-    """Wait for the command of a lost sampler; return its PID and exit status, None for what cannot be known.
-
-    It became our child with the sampler's end. Without its PID it is the first of our children: the sampler starts
-    nothing else.
-    """
+def _status_of_orphan(pid: int | None) -> ExitStatus | None:
+    """Wait for the command of a lost sampler, with whose end it became our child; return None when it is none."""
     if pid is None:
-        pid = _first_child()
-    if pid is None:
-        return None, None
+        return None
     try:
         _, status = os.waitpid(pid, 0)
     except ChildProcessError:
-        return pid, None
-    return pid, target.exit_status(status)
+        return None
+    return target.exit_status(status)
 
 
-def _first_child() -> int | None:
-    """Return the oldest child of this process; None when there is none, or it cannot be known."""
+def _children() -> dict[int, None]:
+    """Return the children of this process, in the order in which they came; none where it cannot be known."""
     with contextlib.suppress(OSError):
-        children = pathlib.Path(PROC, "self", "task", str(os.getpid()), "children").read_text(encoding="ascii").split()
-        return min(map(int, children), default=None)
-    return None
+        children = pathlib.Path(PROC, "self", "task", str(os.getpid()), "children").read_text(encoding="ascii")
+        return dict.fromkeys(map(int, children.split()))
+    return {}

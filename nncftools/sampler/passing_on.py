@@ -2,6 +2,10 @@
 
 All three share a process group. A signal for the group (Ctrl-C, a scheduler's SIGUSR1) reaches the command by itself,
 and command line and sampler as well. A signal for the command line alone was meant for the command.
+
+The kernel signals a group in one go. So what the command line told of, and did not arrive here within a moment, was for
+the command line alone. The other way round no time is long enough, for the command line may be stopped, or load a
+library: it is asked, and tells of all signals that it got before it answers.
 """
 
 from __future__ import annotations
@@ -12,65 +16,81 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LATE_S = 1.0
-"""The command line may be this late in telling of a signal, on a busy machine."""
 TOGETHER_S = 0.1
-"""The kernel signals a group in one go: when the command line tells of a signal, the sampler's own is there, too. Equal
-signals that are closer than this may have become one in one of the two."""
+"""What is sent to a group has arrived at both within this time. Equal signals that are closer than this may have become
+one in one of the two."""
 
 
 class _Arrival:
-    """A signal that arrived at one of the two."""
+    """A signal that arrived here."""
 
-    __slots__ = ("at_s", "is_decided", "is_ours", "number", "partner")
+    __slots__ = ("at_s", "is_asked", "is_known", "number")
 
-    def __init__(self, number: int, at_s: float, *, is_ours: bool) -> None:
+    def __init__(self, number: int, at_s: float, *, is_known: bool) -> None:
         self.number = number
         self.at_s = at_s
-        self.is_ours = is_ours
-        self.is_decided = False
-        self.partner: _Arrival | None = None
-
-    @property
-    def due_s(self) -> float:
-        """When to decide."""
-        return self.at_s + (LATE_S if self.is_ours else TOGETHER_S)
+        self.is_known = is_known
+        """Whether the command line got it, too."""
+        self.is_asked = False
 
 
 class PassingOn:
     """Compares what arrived at both."""
 
-    def __init__(self, deliver: Callable[[int], None]) -> None:
-        """``deliver`` sends a signal to the command."""
+    def __init__(self, deliver: Callable[[int], None], ask: Callable[[], None]) -> None:
+        """``deliver`` sends a signal to the command; ``ask`` asks the command line what it got."""
         self._deliver = deliver
-        self._arrivals: list[_Arrival] = []
+        self._ask = ask
+        self._ours: list[_Arrival] = []
+        self._theirs: list[tuple[int, float]] = []
+        """What the command line told of, and when."""
+        self._waits = False
+        """Whether the command line was asked."""
 
-    def take(self, number: int, now_s: float, *, is_ours: bool) -> None:
-        """Note a signal that the sampler got (``is_ours``), or the command line."""
-        new = _Arrival(number, now_s, is_ours=is_ours)
-        for other in self._arrivals:
-            if other.number != number or other.is_ours == is_ours:
-                continue
-            if now_s - other.at_s <= (LATE_S if other.partner is None else TOGETHER_S):
-                new.partner = other
-                other.partner = other.partner or new
-                break
-        self._arrivals.append(new)
+    def take_ours(self, number: int, now_s: float) -> None:
+        """Note a signal that arrived here."""
+        others = [told for told in self._theirs if told[0] != number]
+        self._ours.append(_Arrival(number, now_s, is_known=len(others) < len(self._theirs)))
+        self._theirs = others
+
+    def take_theirs(self, number: int, now_s: float) -> None:
+        """Note a signal that the command line told of."""
+        same = [arrival for arrival in self._ours if arrival.number == number]
+        for arrival in same:
+            arrival.is_known = True
+        if not same:
+            self._theirs.append((number, now_s))
+
+    def answered(self) -> None:
+        """Decide what the command line was asked about: of what it did not get, SIGTERM is passed on, nothing else."""
+        self._waits = False
+        asked = [arrival for arrival in self._ours if arrival.is_asked]
+        self._ours = [arrival for arrival in self._ours if not arrival.is_asked]
+        if any(arrival.number == signal.SIGTERM and not arrival.is_known for arrival in asked):
+            self._deliver(signal.SIGTERM)
 
     def remaining_s(self, now_s: float) -> float | None:
         """Return the seconds until the next decision; None when none is due."""
-        due = [arrival.due_s for arrival in self._arrivals if not arrival.is_decided]
-        return max(0.0, min(due) - now_s) if due else None
+        since = [at_s for _, at_s in self._theirs]
+        since += [arrival.at_s for arrival in self._ours if not (self._waits and not arrival.is_known)]
+        return max(0.0, min(since) + TOGETHER_S - now_s) if since else None
 
     def settle(self, now_s: float, *, alone: bool) -> None:
-        """Decide what is due. With ``alone``, the command line is gone and nothing more is to be waited for.
+        """Decide what is due; all that arrived before ``now_s`` has been taken.
 
-        Of what only the sampler got, SIGTERM is passed on, nothing else.
+        With ``alone``, the command line is gone: what arrived here was for the group.
         """
-        for arrival in self._arrivals:
-            if arrival.is_decided or not (alone or arrival.due_s <= now_s):
-                continue
-            arrival.is_decided = True
-            if arrival.partner is None and (not arrival.is_ours or arrival.number == signal.SIGTERM):
-                self._deliver(arrival.number)
-        self._arrivals = [arrival for arrival in self._arrivals if now_s - arrival.at_s <= LATE_S]
+        due = [number for number, at_s in self._theirs if at_s + TOGETHER_S <= now_s]
+        self._theirs = self._theirs[len(due) :]
+        for number in due:
+            self._deliver(number)
+        self._ours = [
+            arrival for arrival in self._ours if (arrival.at_s + TOGETHER_S > now_s if arrival.is_known else not alone)
+        ]
+        open_ones = [arrival for arrival in self._ours if not arrival.is_known]
+        if self._waits or not any(arrival.at_s + TOGETHER_S <= now_s for arrival in open_ones):
+            return
+        self._waits = True
+        for arrival in open_ones:
+            arrival.is_asked = True
+        self._ask()

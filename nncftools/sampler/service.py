@@ -85,25 +85,23 @@ def main(journal: int, incoming: int, outgoing: int) -> int:
     order = ways.order()
     if order["beside"]:
         _detach()
-    signals = Signals()
+    signals = Signals(order["blocked"])
     writer = Writer(journal, _tell_user)
     takeover = Takeover(order["relays"])
-    interrupted = [number for number in signals.take() if number in ENDING]
-    if interrupted:
-        _end(writer, ways, {"error": "interrupted before the command began"})
-        return 128 + interrupted[0]
     try:
         return Recording(order, writer, signals, ways, takeover).run()
     finally:
         takeover.finish()
 
 
-def _end(writer: Writer, ways: Link, end: dict[str, object]) -> None:
-    """Write the journal's last line, and tell it: on a disk that stays full it reaches the starter alone."""
+def _end(writer: Writer, ways: Link, end: dict[str, object], *, beside: bool = False) -> None:
+    """Write the journal's last line, and tell it to the starter, with what a disk that stays full does not take."""
     writer.line("end", end)
     until_s = time.monotonic() + _FULL_DISK_PATIENCE_S
     while not writer.flush() and time.monotonic() < until_s:
         time.sleep(_PAUSE_S)
+    if writer.unwritten and not beside:  # a program that records itself reads the journal alone
+        end = {**end, "unwritten": writer.unwritten}
     ways.tell(link.END, end)
 
 
@@ -127,7 +125,7 @@ class Recording:
         self._left = False
         self._failed = False
         self._is_urgent = False
-        self._passing_on = PassingOn(self._deliver)
+        self._passing_on = PassingOn(self._deliver, lambda: ways.tell(link.ASK))
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
         self._marks = _mark_watch(order["marks"], self._sample_for_mark)
         self._exits = _exit_accounting(plan)
@@ -142,6 +140,10 @@ class Recording:
         if self._attached:
             self._watch_exit()
         else:
+            interrupted = [number for number in self._signals.take() if number in ENDING]
+            if interrupted:
+                _end(self._writer, self._link, {"error": "interrupted before the command began"})
+                return 128 + interrupted[0]
             try:
                 self._spawn()
             except OSError as error:
@@ -210,7 +212,8 @@ class Recording:
 
     def _step(self) -> bool:
         """Do what is to be done between two ticks; return whether the run goes on."""
-        noted = self._signals.take()
+        now_s = time.monotonic()
+        noted = self._signals.take()  # after the look at the clock: all that arrived before
         if self._marks is not None and self._marks.descriptor in self._ready:
             self._marks.take()
         self._protect(self._source.account, self._loop.elapsed_s())
@@ -219,7 +222,7 @@ class Recording:
         for number in noted:
             self._take_signal(number, is_ours=True)
         self._listen()
-        self._passing_on.settle(time.monotonic(), alone=not self._link.is_open)
+        self._passing_on.settle(now_s, alone=not self._link.is_open)
         waits = self._is_ending() or (self._plan.wait_all and not self._attached)
         has_ended = self._has_left if self._attached else self._has_exited
         ended = has_ended() or (self._attached and not self._loop.sampling)
@@ -249,6 +252,8 @@ class Recording:
         for message in self._link.messages():
             if link.SIGNAL in message:
                 self._take_signal(message[link.SIGNAL], is_ours=False)
+            if link.ANSWER in message:
+                self._passing_on.answered()
             if link.RELEASE in message:
                 self._takeover.release(message[link.RELEASE])
             if message.get(link.STOP):
@@ -262,7 +267,8 @@ class Recording:
         if number == signal.SIGCHLD:
             return
         if not (self._attached or self._status is not None or self._over):
-            self._passing_on.take(number, time.monotonic(), is_ours=is_ours)
+            take = self._passing_on.take_ours if is_ours else self._passing_on.take_theirs
+            take(number, time.monotonic())
         elif number in ENDING:
             self._over = True
 
@@ -305,18 +311,17 @@ class Recording:
     def _finish(self) -> None:
         """Write the last lines."""
         self._thinner.flush()
-        until_s = time.monotonic() + _FULL_DISK_PATIENCE_S
-        while not self._writer.flush() and time.monotonic() < until_s:
-            time.sleep(_PAUSE_S)
-        self._writer.drop_samples()
+        self._writer.flush()
         sampler = {
             "cpu_s": round(time.process_time(), 6),
             "peak_rss": _own_high_water_mark() or None,
             "interval_s": self._plan.interval_s,
             **self._loop.punctuality(self._writer.lost, self._writer.longest_lost_s),
             "exit_accounting": None if self._exits is None else "complete" if self._exits.complete else "incomplete",
+            "rows": self._writer.rows - self._writer.lost,
         }
-        _end(self._writer, self._link, {**(self._figures or {}), "exit": self._status, "sampler": sampler})
+        end = {**(self._figures or {}), "exit": self._status, "sampler": sampler}
+        _end(self._writer, self._link, end, beside=self._order["beside"])
 
     def _protect(self, work: Callable[..., object], *arguments: object) -> None:
         """Do a part of the recording; when it fails, the recording stops and the command goes on."""

@@ -8,6 +8,7 @@ ignored signal would be inherited by the command, a handler is reset by exec. A 
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -19,12 +20,18 @@ if TYPE_CHECKING:
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 """Those with which a user or a system ends a program."""
 _NEVER_CAUGHT = {"SIGKILL", "SIGSTOP"}
-_OF_FAULTS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"}
-"""After a handler of Python's, a fault would happen again, for ever."""
+OF_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+"""After a handler of Python's, a fault would happen again, for ever. Ignored, they end a process by a fault of its own
+alone, not by what a group was sent."""
 _IGNORED_BY_DEFAULT = {"SIGCHLD", "SIGCLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGINFO"}
 _STOPPING = {"SIGTSTP", "SIGTTIN", "SIGTTOU"}
 _IGNORED_BY_PYTHON = {"SIGPIPE", "SIGXFSZ"}
-_LEFT_ALONE = _NEVER_CAUGHT | _OF_FAULTS | _IGNORED_BY_DEFAULT | _STOPPING | _IGNORED_BY_PYTHON
+_LEFT_ALONE = {
+    *_NEVER_CAUGHT, *_IGNORED_BY_DEFAULT, *_STOPPING, *_IGNORED_BY_PYTHON, *(number.name for number in OF_FAULTS),
+}  # fmt: skip
+
+
+_MOST_OF_SELECT = 1024
 
 
 def _name(number: int) -> str:
@@ -38,8 +45,8 @@ CAUGHT = tuple(sorted(number for number in signal.valid_signals() if _name(numbe
 class Signals:
     """Note the signals that arrive and wake the sleeper."""
 
-    def __init__(self) -> None:
-        """Catch; whatever was blocked is let through."""
+    def __init__(self, blocked: Sequence[int] = ()) -> None:
+        """Catch; let through whatever was blocked, but for signals that the starter has ``blocked``, too."""
         self._noted: list[int] = []
         self._wake, writer = os.pipe()
         os.set_blocking(self._wake, False)
@@ -49,7 +56,8 @@ class Signals:
         for number in CAUGHT:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._note)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        ignore_faults_of_others()
+        signal.pthread_sigmask(signal.SIG_SETMASK, {*blocked} - {signal.SIGCHLD})
 
     def _note(self, number: int, _frame: object) -> None:
         self._noted.append(number)
@@ -61,8 +69,25 @@ class Signals:
 
     def sleep(self, timeout_s: float | None, descriptors: Sequence[int] = ()) -> list[int]:
         """Sleep until the time-out, a signal, or one of the descriptors becomes readable; return those that are."""
-        ready, _, _ = select.select([self._wake, *descriptors], [], [], timeout_s)
+        ready = readable([self._wake, *descriptors], timeout_s)
         if self._wake in ready:
             os.read(self._wake, 4096)
             ready.remove(self._wake)
         return ready
+
+
+def readable(descriptors: Sequence[int], timeout_s: float | None = None) -> list[int]:
+    """Wait for descriptors; return those that can be read."""
+    if max(descriptors) < _MOST_OF_SELECT:
+        return select.select(descriptors, [], [], timeout_s)[0]
+    poll = select.poll()  # takes any descriptor, and waits whole milliseconds only
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(None if timeout_s is None else math.ceil(timeout_s * 1000))]
+
+
+def ignore_faults_of_others() -> None:
+    """Survive what looks like a fault and was sent by somebody."""
+    for number in OF_FAULTS:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.SIG_IGN)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import resource
 import signal
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from nncftools.sampler import target
-from nncftools.sampler.signals import CAUGHT, ENDING
+from nncftools.sampler.signals import CAUGHT, ENDING, OF_FAULTS, ignore_faults_of_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,12 +27,14 @@ class Interrupted(BaseException):
 class Starter:
     """A context manager around one recording or several: from its begin to its end, no signal ends this process.
 
-    A signal goes to whoever ``passes_to`` names, the sampler of the command that runs. At its end signals stay blocked:
-    what is left to do is to exit with the command's status.
+    A signal goes to whoever ``passes_to`` names, the sampler of the command that runs. At its end signals are ignored:
+    what is left to do is to exit with the command's status. (Blocked ones would be taken by other threads.)
     """
 
     def __init__(self) -> None:
         self.passes_to: Callable[[int], None] | None = None
+        self.asked_to_end: int | None = None
+        """A signal that asked for the end while no command ran: no other is to be started."""
         self.ignored: list[int] = []
         """Signals that a command is to ignore, as this process did."""
         self.blocked: list[int] = []
@@ -40,17 +42,18 @@ class Starter:
         self.descriptors: int | None = None
         """The soft limit of open files that a command is to have; None for this process's."""
         self._raises = False
-        self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         """Catch signals; a signal that is ignored (nohup) stays so."""
         self.blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the exit status of children would be lost
             self.ignored = [signal.SIGCHLD]
-            self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self.ignored += [number for number in OF_FAULTS if signal.getsignal(number) is signal.SIG_IGN]
+        ignore_faults_of_others()
         for number in CAUGHT:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._handlers[number] = signal.signal(number, self._take)
+                signal.signal(number, self._take)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and soft < _USUAL_DESCRIPTORS:
             self.descriptors = soft
@@ -59,9 +62,8 @@ class Starter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        for number in CAUGHT:
+            signal.signal(number, signal.SIG_IGN)
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -78,3 +80,5 @@ class Starter:
             raise Interrupted(number)
         if self.passes_to is not None:
             self.passes_to(number)
+        elif number in ENDING:
+            self.asked_to_end = self.asked_to_end or number

@@ -5,9 +5,9 @@ from __future__ import annotations
 import _thread
 import contextlib
 import os
-import select
 
 from nncftools.files import write_all
+from nncftools.sampler.signals import readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ class Takeover:
 
     def _run(self) -> None:
         while self._relays:
-            ready, _, _ = select.select(list(self._relays), [], [])
-            for source in ready:
+            for source in readable(list(self._relays)):
                 if not _passed_on(source, self._relays[source]):
                     del self._relays[source]
         if self._done is not None:

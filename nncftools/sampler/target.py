@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 
+from nncftools.sampler.signals import CAUGHT, OF_FAULTS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
 _SHELL = b"/bin/sh"
 _PR_SET_CHILD_SUBREAPER = 36
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
-_RESET = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores these at its start, and an ignored signal is inherited by exec."""
+_RESET = (signal.SIGPIPE, signal.SIGXFSZ, *OF_FAULTS)
+"""Python ignores some of these at its start, we the others, and an ignored signal is inherited by exec."""
 
 
 def adopt_orphans() -> bool:
@@ -62,12 +64,11 @@ def spawn(argv: list[bytes], blocked: Sequence[int] = (), ignored: Sequence[int]
 def _forked(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -> int:
     """Start a command by fork and exec: posix_spawn(3) has no way to ignore a signal in the command alone."""
     reader, writer = os.pipe()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # what the child gets waits until no handler takes it
     pid = os.fork()
     if pid == 0:
         try:
-            for number in (*_RESET, *ignored):
-                signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            _set_signals(blocked, ignored)
             try:
                 os.execvpe(argv[0], argv, environment())  # noqa: S606 — starting it is the purpose
             except OSError as error:
@@ -78,6 +79,7 @@ def _forked(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -
             os.write(writer, str(error.errno).encode())
         finally:
             os._exit(127)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(writer)
     failure = os.read(reader, 16)  # exec closes the other end
     os.close(reader)
@@ -85,6 +87,16 @@ def _forked(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -
         os.waitpid(pid, 0)
         raise OSError(int(failure), os.strerror(int(failure)))
     return pid
+
+
+def _set_signals(blocked: Sequence[int], ignored: Sequence[int]) -> None:
+    """Take signals as the command is to get them; what waits arrives now."""
+    for number in {*_RESET, *CAUGHT, *ignored}:
+        if number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+        elif number in _RESET or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _as_script(argv: list[bytes]) -> list[bytes]:
