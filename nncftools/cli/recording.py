@@ -17,6 +17,7 @@ from nncftools.cli import screen
 from nncftools.cli.showing import NOTHING, Scene, Showing
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.marks.line import OUTPUT, VARIABLE
+from nncftools.redaction import Redaction
 from nncftools.render import memory_log
 from nncftools.render.view import View, label, printable
 from nncftools.sampler import client
@@ -117,8 +118,7 @@ def _run(run: Run, header: Header, claim: Claim, view: View, showing: Showing) -
 
 def _outcome(run: Run, header: Header, claim: Claim, view: View, showing: Showing) -> Outcome:
     """Do so. Raises OSError, NncfToolsError when the sampler was not started."""
-    on = run.marking.on
-    with Scene(showing, view, None if on is None else _marking_lines(claim.marks, on)) as scene:
+    with Scene(showing, view, _marking_lines(run, claim.marks)) as scene:
         sampler = client.Sampler(
             run.starter,
             run.plan,
@@ -278,15 +278,20 @@ def _environment(log: pathlib.Path, marking: Marking) -> dict[str, str]:
     return calls.environment(log, marking.automatic)
 
 
-def _marking_lines(log: int, name_of: Callable[[str], str | None]) -> Callable[[str], None]:
+def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:
     """Return what marks the operations that lines of the command's output begin; ``log`` is a descriptor."""
+    name_of = run.marking.on
+    if name_of is None:
+        return None
     from nncftools.marks.operations import mark_from_outside
+
+    redaction = Redaction(run.plan.redact)
 
     def mark(text: str) -> None:
         name = name_of(text)
         if name is not None:
             with contextlib.suppress(OSError):
-                mark_from_outside(log, name, OUTPUT)
+                mark_from_outside(log, redaction.text(name), OUTPUT)
 
     return mark
 

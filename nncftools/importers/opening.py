@@ -11,6 +11,7 @@ from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.importers.problems import shown
 from nncftools.importers.source import Source
+from nncftools.redaction import Redaction
 
 if TYPE_CHECKING:
     import os
@@ -47,13 +48,22 @@ def opened(path: str | os.PathLike[str], forced: str | None = None, progress: Pr
         source.refuse_other_encodings()
         name = forced or next((name for name in IMPORTERS if _importer(name).recognises(source.head)), None)
         if name is not None:
-            return _importer(name).read(source)
+            return _redacted(_importer(name).read(source))
         if begins_an_object or not source.head.text.strip():
             return source.as_session()  # its messages tell what is missing
         raise SessionFileError(
             f"{path}: neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))}); "
             f"--from NAME says what it is: {', '.join(IMPORTERS)}"
         )
+
+
+def _redacted(session: Session) -> Session:
+    """Hide what looks like a secret: other recorders keep command lines as they were typed."""
+    redaction = Redaction()
+    session.command = redaction.words(session.command)
+    for process in session.processes:
+        process.command = redaction.words(process.command)
+    return session
 
 
 def _importer(name: str) -> Importer:

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import io
+import json
+import pathlib
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pytest
+from rich.console import Console
+
+from nncftools import Session
+from nncftools.importers.opening import opened
+from nncftools.live.follower import Follower
+from nncftools.render import formats
+from nncftools.render.view import View
+from tests.conftest import HANGING_S, Run, command_line
+from tests.importers import logs
+from tests.waiting import until
+
+SECRET = "correcthorse"  # noqa: S105 — that is the point
+"""What no file and no display may hold."""
+PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-S', '-E', *sys.argv[2:]])"
+UNTIL_GO = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)"
+
+WAITS = [sys.executable, "-S", "-E", "-c", UNTIL_GO]
+
+
+def telling(program: str = UNTIL_GO) -> list[str]:
+    """Return a command with secrets in its own and in its child's command line, in all ways of telling them."""
+    child = ["-c", program, "--password", SECRET, f"--api-key={SECRET}", f"https://me:{SECRET}@host/", "--lr", "0.1"]
+    return [sys.executable, "-S", "-E", "-c", PARENT, f"HF_TOKEN={SECRET} {SECRET}", *child]
+
+
+def mode(path: pathlib.Path) -> int:
+    """Return the permissions of a file."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+class Recorded(NamedTuple):
+    """What a recording of such a command leaves."""
+
+    journal: bytes
+    session: bytes
+    live: str
+    """What a live view knows of it."""
+    errors: str
+    modes: Mapping[str, int]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Record such a command, once for all tests."""
+    folder = tmp_path_factory.mktemp("secrets")
+    words = command_line("monitor", "-i", 0.02, "--per-process", "-o", "run.json", "--", *telling())
+    process = subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True, umask=0o002)
+    journal = folder / "run.journal.jsonl"
+    until(lambda: journal.exists() and journal.read_text().count(f"--api-key={SECRET}") > 1, "the child in the journal")
+    modes = {path.name: mode(path) for path in folder.iterdir()}
+    with Follower(journal) as follower:
+        follower.read()
+        live = "\n".join([follower.run.command, *map(repr, follower.run.processes.values())])
+    kept = journal.read_bytes()
+    (folder / "go").touch()
+    _, errors = process.communicate(timeout=HANGING_S)
+    assert process.returncode == 0, errors
+    modes["run.json"] = mode(folder / "run.json")
+    return Recorded(kept, (folder / "run.json").read_bytes(), live, errors, modes)
+
+
+def text_of(content: formats.Content, folder: pathlib.Path) -> bytes:
+    """Return all that a format writes."""
+    if isinstance(content, bytes):
+        return content
+    if isinstance(content, str):
+        return content.encode()
+    if isinstance(content, Mapping):
+        for name, write in content.items():
+            write(folder / name)
+        return b"".join(path.read_bytes() for path in folder.iterdir())
+    out = io.StringIO()
+    Console(file=out, width=500).print(content)
+    return out.getvalue().encode()
+
+
+class TestRecording:
+    def test_modes(self, recorded: Recorded) -> None:
+        """Journal and marks, which keep what was typed, are their owner's alone; a session has the user's umask."""
+        assert f"--api-key={SECRET}".encode() in recorded.journal
+        assert recorded.modes == {"run.journal.jsonl": 0o600, "run.marks.jsonl": 0o600, "run.json": 0o664}
+
+    def test_session_and_summary(self, recorded: Recorded) -> None:
+        """Session, live view and summary hide secrets of the command and of its child, and nothing else."""
+        assert SECRET.encode() not in recorded.session
+        assert recorded.session.count(b"--api-key=***") > 1
+        assert b'"--lr","0.1"' in recorded.session
+        assert SECRET not in recorded.errors
+        assert SECRET not in recorded.live
+        assert "--password '***'" in recorded.live
+
+    def test_reports(self, recorded: Recorded, tmp_path: pathlib.Path) -> None:
+        """No format of a report shows a secret, not even of a journal that was left behind."""
+        file = tmp_path / "run.journal.jsonl"
+        file.write_bytes(recorded.journal)
+        session = opened(file)
+
+        for name in formats.FORMATS:
+            (tmp_path / name).mkdir()
+            found = text_of(formats.format_named(name)(session, View(["rss"], depth=2)), tmp_path / name)
+            assert found, name
+            assert SECRET.encode() not in found, name
+
+    def test_environment(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Environment variables are stored nowhere, not even in the journal."""
+        words = ["sh", "-c", "cat run.journal.jsonl run.marks.jsonl > copy"]
+        result = nncf_tools("monitor", "-q", "-o", "run.json", "--", *words, env={"HF_TOKEN": SECRET})
+
+        assert result.returncode == 0, result.stderr
+        for file in tmp_path.iterdir():
+            assert SECRET.encode() not in file.read_bytes(), file
+
+    def test_attached(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """The command line of a process that is attached to is hidden as well."""
+        with subprocess.Popen([*WAITS, "--token", SECRET], cwd=tmp_path) as process:
+            until(lambda: SECRET in pathlib.Path(f"/proc/{process.pid}/cmdline").read_text(), "its command line")
+            result = nncf_tools("monitor", "-o", "run.json", "--pid", process.pid, "--duration", "0.05")
+            (tmp_path / "go").touch()
+
+        assert result.returncode == 0
+        assert SECRET not in result.stderr
+        assert Session.load(tmp_path / "run.json").command[-2:] == ["--token", "***"]
+
+    def test_own_rules(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """--redact hides more, --no-redact nothing."""
+        for option, expected in (
+            ("--redact=b+", ["***", "--token", "***"]),
+            ("--no-redact", ["bbb", "--token", SECRET]),
+        ):
+            nncf_tools("monitor", "-q", "--force", option, "-o", "run.json", "--", "true", "bbb", "--token", SECRET)
+            assert Session.load(tmp_path / "run.json").command[1:] == expected
+
+    def test_lines_of_output(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """An operation that a line of output names does not tell a secret of that line."""
+        script = f"echo 'login --password={SECRET}'"
+        result = nncf_tools(
+            "profile", "--no-auto", "--no-plot", "--mark-on", "login.*", "-o", "run.json", "--", "sh", "-c", script
+        )
+
+        assert SECRET not in result.stderr
+        assert [mark.name for mark in Session.load(tmp_path / "run.json").marks] == ["login --password=***"]
+        assert SECRET not in "".join(path.read_text() for path in tmp_path.iterdir())
+
+    def test_folder(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """The names and titles that a recording makes of a command, `latest` among them, tell no secret."""
+        result = nncf_tools("monitor", "--no-plot", "--shell", f"HF_TOKEN={SECRET} true --password {SECRET}")
+
+        assert result.returncode == 0, result.stderr
+        assert SECRET not in result.stderr
+        for file in (tmp_path / "memory_logs").rglob("*"):
+            assert SECRET not in str(file.resolve())
+            assert file.is_dir() or SECRET.encode() not in file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [f"HF_TOKEN={SECRET}", "python", "train.py"],
+        ["--shell", "true", f"--password={SECRET}"],
+        [f"train --password={SECRET} 'unclosed"],
+        [f"--token={SECRET}", "train"],
+        ["-o", ".", "train", "--password", SECRET],
+    ],
+)
+def test_complaints(nncf_tools: Run, words: list[str]) -> None:
+    """What is said of a command line that cannot be right tells no secret."""
+    result = nncf_tools("monitor", *words)
+
+    assert result.returncode != 0
+    assert result.stderr
+    assert SECRET not in result.stderr
+
+
+class TestForeignLogs:
+    def test_mprof(self, tmp_path: pathlib.Path) -> None:
+        """The command of a log of mprof is hidden."""
+        log = tmp_path / "mprofile.dat"
+        log.write_bytes(logs.MPROF.replace(b"--fast", f"--fast --token {SECRET}".encode()))
+        assert opened(log).command == ["python", "a b.py", "--fast", "--token", "***"]
+
+    def test_con_duct(self, tmp_path: pathlib.Path) -> None:
+        """Those of con-duct's processes, too."""
+        report = logs.report(1, 100, {7: 100})
+        report["processes"]["7"]["cmd"] = f"work --token {SECRET}"
+        log = tmp_path / "duct_usage.jsonl"
+        log.write_text(
+            json.dumps(report) + "\n" + json.dumps(report | {"timestamp": "2026-11-21T12:00:02+01:00"}) + "\n"
+        )
+        session = opened(log)
+        assert [process.command for process in session.processes] == [["work", "--token", "***"]]
+
+
+def test_pytest_plugin(tmp_path: pathlib.Path) -> None:
+    """Neither the summary of the pytest plugin nor its recording tells the secrets of a test's child."""
+    (tmp_path / "holds.py").write_text("held = bytearray(64 << 20)\nprint(flush=True)\ninput()\n")
+    child = [sys.executable, "-S", "holds.py", f"--token={SECRET}"]
+    (tmp_path / "test_it.py").write_text(
+        "import subprocess, pytest\n"
+        "from subprocess import PIPE\n"
+        "@pytest.mark.limit_peak('32 MiB')\n"
+        "def test_it():\n"
+        f"    child = subprocess.Popen({child!r}, stdin=PIPE, stdout=PIPE)\n"
+        "    child.stdout.readline()\n"
+        "    TOLD.append(child)\n"
+        "TOLD = []\n"
+        "def test_end():\n"
+        "    TOLD[0].communicate(b'x')\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--memory", "--memory-output", "run.json"]
+    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=HANGING_S, check=False)
+
+    assert result.returncode == 1, result.stdout
+    assert "--token=***" in result.stdout
+    assert "--token=***" in (tmp_path / "run.json").read_text()
+    assert SECRET not in result.stdout + result.stderr + (tmp_path / "run.json").read_text()
