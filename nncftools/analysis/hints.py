@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from nncftools.units import MemoryUnit
 
 _MANY_MISSED = 0.05
+_DISK_WAS_FULL = "the journal could not be written"
+"""How a warning begins that says why samples are missing."""
 _NAMED = 3
 _MUCH_SHARED = 1.1
 
@@ -95,7 +97,7 @@ def _missed(session: Session) -> Iterator[str]:
     facts = session.sampler
     missed = facts.missed or 0
     due = missed + taken(session)
-    if missed <= due * _MANY_MISSED:
+    if missed <= due * _MANY_MISSED or any(text.startswith(_DISK_WAS_FULL) for text in session.warnings):
         return
     gap_s = facts.longest_gap_s or 0.0
     told = f"{missed:,} of {due:,} samples were missed"

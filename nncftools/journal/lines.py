@@ -114,6 +114,8 @@ class SamplerEnd(TypedDict, total=False):
     missed: int | None
     longest_gap_s: float | None
     exit_accounting: str | None
+    rows: int
+    """Samples that were written, after neighbours were merged."""
 
 
 class End(TypedDict, total=False):
@@ -126,6 +128,8 @@ class End(TypedDict, total=False):
     """The counters at the end, also of processes that had ended."""
     exit: ExitStatus | None
     sampler: SamplerEnd
+    unwritten: str
+    """Lines that a full disk kept out of the journal; told to the starter, never in the journal itself."""
 
 
 class Line(TypedDict, total=False):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     """Seconds since the start, a value per column, and the RSS of every process where that is kept."""
 
 NULL = "null"
+_EACH = b'{"each"'
 KEPT_MOST = 1 << 20
 """Bytes that wait for a disk that is full; beyond that, samples are lost, the oldest first."""
 
@@ -36,15 +37,20 @@ class Writer:
         self._text = ""
         self._kept = b""
         self._trouble = ""
+        self._has_said = False
+        self._lost_before = 0
         self._lost_from_s: float | None = None
         self.lost = 0
         """Samples that could not be written."""
         self.longest_lost_s = 0.0
         """The longest time from a first to a last lost sample."""
+        self.rows = 0
+        """Samples so far, with those that were lost."""
 
     def sample(self, row: Row) -> None:
         """Append one sample, with the lines since the last one, in one write."""
         time_s, values, each = row
+        self.rows += 1
         if values != self._values:  # of processes that sleep, nothing changes
             self._values = values
             self._text = ",".join([NULL if value is None else str(value) for value in values])
@@ -68,39 +74,49 @@ class Writer:
         except OSError as error:
             self._keep(data, written, error)
             return False
-        if self._kept:
+        if self._trouble:
             self._kept = b""
             self._recover()
         return True
 
-    def drop_samples(self) -> None:
-        """Give up the samples that still wait, at the end of the recording."""
-        self._kept = self._without_samples(self._kept, 0)
+    @property
+    def unwritten(self) -> str:
+        """The lines that still wait for the disk."""
+        return self._kept.decode()
 
     def _keep(self, data: bytes, written: int, error: OSError) -> None:
-        """Keep what a failed write left; a part that was written is taken back."""
-        if written:
+        """Keep what a failed write left; of a line that was half written, that half is taken back."""
+        whole = data.rfind(b"\n", 0, written) + 1
+        if data.startswith(_EACH, whole):  # belongs to the sample before it
+            whole = data.rfind(b"\n", 0, whole - 1) + 1
+        if written > whole:
             try:
-                os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+                os.ftruncate(self._file, os.fstat(self._file).st_size - (written - whole))
             except OSError:  # the reader leaves out the half line
-                data = b"\n" + data
+                data = data[:whole] + b"\n" + data[whole:]
+        if whole:
+            self._lost_from_s = None
+        data = data[whole:]
         self._kept = data if len(data) <= KEPT_MOST else self._without_samples(data, KEPT_MOST // 2)
-        if not self._trouble:
-            self._trouble = os.strerror(error.errno or 0)
+        self._trouble = self._trouble or os.strerror(error.errno or 0)
+        if not self._has_said:
+            self._has_said = True
             self._say(f"the journal cannot be written: {self._trouble}; trying again")
 
     def _without_samples(self, data: bytes, most: int) -> bytes:
         """Return lines without the oldest samples, as many as are needed to hold at most ``most`` bytes."""
         left = []
         length = len(data)
+        is_dropped = False
         for line in data.splitlines(keepends=True):
-            is_sample = line.startswith(b"[")
-            if length <= most or not (is_sample or line.startswith(b'{"each"')):
+            if line.startswith(b"["):
+                is_dropped = length > most
+                if is_dropped:
+                    self._lose(float(line[1 : line.index(b",")]))
+            if is_dropped and line.startswith((b"[", _EACH)):  # what each process held goes with its sample
+                length -= len(line)
+            else:
                 left.append(line)
-                continue
-            length -= len(line)
-            if is_sample:
-                self._lose(float(line[1 : line.index(b",")]))
         return b"".join(left)
 
     def _lose(self, time_s: float) -> None:
@@ -110,8 +126,8 @@ class Writer:
         self.longest_lost_s = max(self.longest_lost_s, time_s - self._lost_from_s)
 
     def _recover(self) -> None:
+        lost, self._lost_before = self.lost - self._lost_before, self.lost
         trouble, self._trouble = self._trouble, ""
-        if self._lost_from_s is not None:
-            self._lost_from_s = None
-            text = f"the journal could not be written for a while ({trouble}): {self.lost:,} samples are lost"
-            self.line("warning", text)
+        self._lost_from_s = None
+        if lost:
+            self.line("warning", f"the journal could not be written for a while ({trouble}): {lost:,} samples are lost")

@@ -55,7 +55,7 @@ class Loop:
         if not self.sampling:
             return
         now_ns = time.monotonic_ns()
-        trailing = (now_ns - self.start_ns) // self._interval_ns - self._next
+        trailing = self._due(now_ns, beyond=1) - self._next
         if trailing > 0:
             self.missed += trailing
             self._longest_gap_ns = max(self._longest_gap_ns, now_ns - (self._latest_ns or self.start_ns))
@@ -70,6 +70,7 @@ class Loop:
         gap_s = self._longest_gap_ns / NANOSECONDS
         if lost:
             gap_s = max(gap_s, longest_lost_s + 2 * self._interval_ns / NANOSECONDS)
+            lost = min(lost, self._ticks)  # samples for marks, between the ticks, may be among them
         return {
             "achieved_interval_s": round(between_ns / NANOSECONDS, 9) if several else None,
             "taken": self._ticks - lost,
@@ -86,7 +87,7 @@ class Loop:
         """Tick, sleep and step: ``step`` runs after every sleep and returns whether to go on."""
         while step():
             now_ns = time.monotonic_ns()
-            passed = (now_ns - self.start_ns) // self._interval_ns
+            passed = self._due(now_ns)
             if self.sampling and passed >= self._next:
                 self._note(now_ns, passed)
                 tick((now_ns - self.start_ns) / NANOSECONDS)
@@ -97,6 +98,11 @@ class Loop:
                 return
             else:
                 sleep(None)
+
+    def _due(self, now_ns: int, beyond: int = 0) -> int:
+        """Return the number of the deadline that has passed last, at most ``beyond`` after the last of all."""
+        passed = (now_ns - self.start_ns) // self._interval_ns
+        return passed if self._last_deadline is None else min(passed, self._last_deadline + beyond)
 
     def _note(self, now_ns: int, passed: int) -> None:
         self.missed += passed - self._next

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from array import array
 from math import isnan, nan
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -57,12 +58,11 @@ class _Reader:
         self._bad_lines: list[int] = []
 
     def session(self, end: End | None) -> Session:
-        for chunk in self._tail.read():
-            self._bad_lines += chunk.bad
-            self._take_samples(chunk.samples)
-            self._take_each(chunk.each)
-            for line in chunk.lines:
-                self._take(line)
+        self._read(self._tail)
+        unwritten = "" if self._end is not None or end is None else end.get("unwritten", "")
+        if unwritten:
+            rest = io.BytesIO(b"\n" + unwritten.encode())
+            self._read(Tail(rest, self._origin, self._tail.header))
         end = self._end or end
         error = None if end is None else end.get("error")
         if error is not None:
@@ -72,6 +72,14 @@ class _Reader:
         if self._bad_lines:
             self._warnings.append(_damage(sorted(self._bad_lines)))
         return self._made(self._start, end)
+
+    def _read(self, tail: Tail) -> None:
+        for chunk in tail.read():
+            self._bad_lines += chunk.bad
+            self._take_samples(chunk.samples)
+            self._take_each(chunk.each)
+            for line in chunk.lines:
+                self._take(line)
 
     def _made(self, start: StartFields, end: End | None) -> Session:
         told: End = end or {}
@@ -106,12 +114,19 @@ class _Reader:
 
     def _facts(self, end: End) -> SamplerFacts:
         """Return the sampler's facts; rows beyond the planned number are merged."""
-        asked: dict[str, Any] = {"interval_s": self._plan.interval_s, "source": self._plan.source}
-        facts = SamplerFacts(**{**end.get("sampler", {}), **asked})
-        taken = facts.taken or len(self._columns[TIME])
+        told: dict[str, Any] = {**end.get("sampler", {})}
+        told.update(interval_s=self._plan.interval_s, source=self._plan.source)
+        facts = SamplerFacts(**{key: told[key] for key in SamplerFacts.__struct_fields__ if key in told})
+        read = len(self._columns[TIME])
+        taken = facts.taken or read
+        gone = len(self._bad_lines)
+        cut = told.get("rows", 0) - read - gone
+        if cut > 0:
+            gone += cut
+            self._warnings.append(f"{cut:,} samples are missing from the journal: it was cut while it was written")
         self._merge()
         left = len(self._columns[TIME])
-        if left < taken - len(self._bad_lines):
+        if left < taken - gone:
             facts = msgspec.structs.replace(facts, merged_s=usual_distance(self._columns[TIME]))
             self._warnings.append(merging_told(taken, left, " (--max-samples)"))
         return facts

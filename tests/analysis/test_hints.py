@@ -184,6 +184,14 @@ def test_missed_of_those_that_were_taken() -> None:
     assert said(session(sampler=facts)) == []
 
 
+def test_lost_to_a_full_disk() -> None:
+    """What is missing because the disk was full is told once, by the recorder."""
+    told = "the journal could not be written for a while (No space left on device): 50 samples are lost"
+    facts = SamplerFacts(interval_s=0.5, missed=50, longest_gap_s=25.0)
+
+    assert said(session(sampler=facts, warnings=[told])) == [told]
+
+
 def test_missed_in_one_gap() -> None:
     """When one gap holds nearly all that was missed, the run was suspended: a longer interval is no remedy."""
     facts = SamplerFacts(interval_s=0.5, missed=200, longest_gap_s=100.0)

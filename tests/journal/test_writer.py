@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from nncftools.journal import writer as writer_
+from nncftools.journal.tail import Tail
 from nncftools.journal.writer import Writer
 from nncftools.session.from_journal import session_from
 from tests.made_up import START, full_disk, header
@@ -109,7 +110,7 @@ def test_is_read_as_a_session(path: pathlib.Path) -> None:
 
 
 def test_full_disk_leaves_no_half_line(path: pathlib.Path) -> None:
-    """While the disk is full, what was written before stays readable; with room again, all is there."""
+    """While the disk is full, no half line is in the journal; with room again, all is there, in its order."""
     journal = opened(path)
     journal.sample((0.0, [1, 0.5], {}))
     before = path.read_bytes()
@@ -119,8 +120,55 @@ def test_full_disk_leaves_no_half_line(path: pathlib.Path) -> None:
     journal.sample((0.2, [2, 0.5], {}))
 
     assert during == before
-    assert [line[0] for line in lines(path) if isinstance(line, list)] == [0.0, 0.1, 0.2]
-    assert journal.lost == 0
+    assert lines(path) == [
+        [0.0, 1, 0.5],
+        [0.1, 1, 0.5],
+        {"each": {str(number): 4096 for number in range(9)}},
+        [0.2, 2, 0.5],
+    ]
+    assert (journal.lost, journal.unwritten) == (0, "")
+
+
+def test_what_there_is_room_for(path: pathlib.Path) -> None:
+    """Of what waited for the disk, as many whole lines are written as it takes."""
+    journal = opened(path)
+    size = path.stat().st_size
+    with full_disk(size):
+        for place in range(3):
+            journal.sample((float(place), [1, 0.5], {}))
+    with full_disk(size + 40):
+        journal.flush()
+
+    assert lines(path) == [[0, 1, 0.5], [1, 1, 0.5]]
+    assert journal.unwritten == "[2.000000,1,0.5]\n"
+
+
+def test_half_line_that_cannot_be_taken_back(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A half line that stays in the journal damages no other one."""
+    journal = opened(path)
+    with full_disk(path.stat().st_size + 20), monkeypatch.context() as broken:
+        broken.setattr(os, "ftruncate", lambda *_: os.truncate("/nowhere", 0))
+        journal.sample((0.0, [1, 0.5], {}))
+        journal.sample((0.1, [1, 0.5], {}))
+    journal.sample((0.2, [2, 0.5], {}))
+    with path.open("rb") as file:
+        (chunk,) = Tail(file, "run").read()
+
+    assert [time for time, *_ in chunk.samples] == [0.0, 0.1, 0.2]
+
+
+def test_each_process_is_lost_with_its_sample(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What every process held is kept or lost together with its sample: it is of no other time."""
+    monkeypatch.setattr(writer_, "KEPT_MOST", 200)
+    journal = opened(path)
+    with full_disk(path.stat().st_size):
+        for place in range(20):
+            journal.sample((float(place), [1, 0.5], {0: place}))
+    journal.flush()
+    kept = lines(path)
+
+    assert journal.lost > 0
+    assert kept[1::2] == [{"each": {"0": sample[0]}} for sample in kept[::2]]  # type: ignore[index]
 
 
 def test_full_disk_for_long(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,25 +194,42 @@ def test_full_disk_for_long(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch)
     ]
 
 
-def test_what_never_could_be_written_is_lost(path: pathlib.Path) -> None:
-    """At the end, samples that still wait count as lost, other lines are kept to be written."""
+def test_what_was_not_written(path: pathlib.Path) -> None:
+    """What still waits for the disk can be had, in its order."""
     journal = opened(path)
     with full_disk(path.stat().st_size):
         journal.sample((0.0, [1, 0.5], {}))
         journal.line("warning", "a")
-        journal.flush()
-        journal.drop_samples()
-    written = journal.flush()
+        written = journal.flush()
 
-    assert (written, journal.lost, lines(path)) == (True, 1, [{"warning": "a"}])
+    assert not written
+    assert journal.unwritten == '[0.000000,1,0.5]\n{"warning":"a"}\n'
+
+
+def test_each_loss_is_told_by_itself(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full twice leaves two warnings, each with its own figure; the longest gap is that of one."""
+    monkeypatch.setattr(writer_, "KEPT_MOST", 0)
+    journal = opened(path)
+    for begin, end in ((0, 3), (100, 105)):
+        with full_disk(path.stat().st_size):
+            for place in range(begin, end):
+                journal.sample((float(place), [1, 0.5], {}))
+        journal.flush()
+    journal.flush()
+    told = [line["warning"] for line in lines(path) if isinstance(line, dict)]
+
+    assert [text.rpartition(": ")[2] for text in told] == ["3 samples are lost", "5 samples are lost"]
+    assert (journal.lost, journal.longest_lost_s, journal.rows) == (8, 4.0, 8)
 
 
 def test_the_user_is_told_once(path: pathlib.Path) -> None:
-    """While the disk is full, the user is told of it once."""
+    """The user is told once that the disk is full, however often it is."""
     said: list[str] = []
     journal = Writer(os.open(path, os.O_RDWR | os.O_APPEND), said.append)
-    with full_disk(path.stat().st_size):
-        journal.sample((0.0, [1, 0.5], {}))
-        journal.sample((0.1, [1, 0.5], {}))
+    for begin in (0.0, 10.0):
+        with full_disk(path.stat().st_size):
+            journal.sample((begin, [1, 0.5], {}))
+            journal.sample((begin + 1, [1, 0.5], {}))
+        journal.flush()
 
     assert said == ["the journal cannot be written: File too large; trying again"]

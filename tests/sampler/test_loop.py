@@ -82,3 +82,65 @@ def test_punctuality_of_one_tick_is_unknown(clock: Clock) -> None:
     run(of, clock, until_s=0.05)
 
     assert of.punctuality() == {"achieved_interval_s": None, "taken": 1, "missed": 0, "longest_gap_s": None}
+
+
+def stopped_at(clock: Clock, interval_s: float, duration_s: float | None, end_s: float) -> Loop:
+    """Run a loop that ticks to 0.3 s, is stopped by SIGSTOP there, and finds at ``end_s`` that all is over."""
+    of = Loop(interval_s, duration_s)
+    run(of, clock, until_s=0.35)
+    clock.now_ns = of.start_ns + round(end_s * NANOSECONDS)
+    of.close()
+    return of
+
+
+@pytest.mark.parametrize(
+    ("end_s", "missed", "gap_s"), [(0.39, 0, 0.1), (0.45, 0, 0.1), (0.5, 1, 0.2), (2.35, 19, 2.05)]
+)
+def test_deadlines_before_the_end(clock: Clock, end_s: float, missed: int, gap_s: float) -> None:
+    """Deadlines that passed before the end without a tick are missed; the end stands for the last one."""
+    facts = stopped_at(clock, 0.1, None, end_s).punctuality()
+
+    assert facts["missed"] == missed
+    assert facts["longest_gap_s"] == pytest.approx(gap_s)
+
+
+def test_deadlines_after_the_duration(clock: Clock) -> None:
+    """What would have come after the duration is not missed, however late the loop goes on."""
+    assert stopped_at(clock, 0.1, 0.6, 9).punctuality()["missed"] == 3
+
+
+def test_late_tick_at_the_duration(clock: Clock) -> None:
+    """A tick that is so late that the duration has passed is the last one, and stands for the last deadline."""
+    of = Loop(0.1, 0.5)
+    ticks = run(of, clock, until_s=3, costs={1: 2.0})
+
+    assert ticks == [0.0, 0.1, 2.1]
+    assert of.punctuality()["missed"] == 3
+
+
+def test_closed_before_the_first_tick(clock: Clock) -> None:
+    """A loop that never ticked has missed all deadlines, in one gap from the start."""
+    of = Loop(0.1, None)
+    clock.pass_(1)
+    of.close()
+
+    assert of.punctuality() == {"achieved_interval_s": None, "taken": 0, "missed": 10, "longest_gap_s": 1.0}
+
+
+def test_lost_samples_are_missed(clock: Clock) -> None:
+    """Samples that were taken and lost count as missed, and their gap reaches to the samples around them."""
+    of = Loop(0.1, None)
+    run(of, clock, until_s=0.95)
+    facts = of.punctuality(lost=4, longest_lost_s=0.3)
+
+    assert (facts["taken"], facts["missed"]) == (6, 4)
+    assert facts["longest_gap_s"] == pytest.approx(0.5)
+
+
+def test_more_samples_lost_than_ticks(clock: Clock) -> None:
+    """Samples that were taken for marks may be lost as well: no more are missed than there were deadlines."""
+    of = Loop(0.1, None)
+    run(of, clock, until_s=0.35)
+    facts = of.punctuality(lost=100, longest_lost_s=0.1)
+
+    assert (facts["taken"], facts["missed"]) == (0, 4)

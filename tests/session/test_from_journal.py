@@ -63,6 +63,30 @@ class TestFinished:
 
         assert (of.peaks["rss"].sampled, of.peaks["rss"].low) == (30, 35)
 
+    def test_what_a_full_disk_kept_out(self) -> None:
+        """Lines that the journal has no room for are taken from what the sampler told at its end."""
+        rest = journal([1, 20], {"warning": "look"}, END).partition(b"\n")[2]
+        whole = io.BytesIO(journal([0, 10], [0.5, 30]))
+        of = session_from(whole, "run.jsonl", end={"exit": {"code": 9, "signal": None}, "unwritten": rest.decode()})
+
+        assert (of.finished, list(of.samples["rss"]), of.warnings, of.exit) == (
+            True,
+            [10, 30, 20],
+            ["look"],
+            Exit(code=3),
+        )
+
+    def test_journal_that_was_cut(self) -> None:
+        """Samples that somebody took out of the journal are said to be missing, not to be merged."""
+        of = read(*SAMPLES, {"end": {"sampler": {"taken": 10, "rows": 10}}})
+
+        assert of.warnings == ["7 samples are missing from the journal: it was cut while it was written"]
+        assert of.sampler.merged_s is None
+
+    def test_sampler_of_a_later_version(self) -> None:
+        """Facts of the sampler that this version does not know are left out."""
+        assert read(*SAMPLES, {"end": {"sampler": {"missed": 2, "mood": "good"}}}).sampler.missed == 2
+
     def test_lines_of_one_process_add_up(self) -> None:
         """Later lines of a process add to earlier ones and overrule them."""
         later = {"process": {"id": 0, "name": "later", "end_s": 1.0}}
