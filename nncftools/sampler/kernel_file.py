@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
+NONE_LEFT = (errno.EMFILE, errno.ENFILE)
+"""Nothing can be opened: that says nothing of the process whose file it is."""
 _CHUNK = 4096
 
 

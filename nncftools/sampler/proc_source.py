@@ -6,6 +6,7 @@ import sys
 
 from nncftools.sampler import address_space
 from nncftools.sampler.counters import Counters
+from nncftools.sampler.kernel_file import NONE_LEFT
 from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved
 from nncftools.sampler.probes.stat import PAGE
 from nncftools.sampler.roster import Roster
@@ -67,7 +68,7 @@ class ProcSource:
 
     def start(self, pid: int) -> bool:
         """Make ``pid`` the root of the tree; return whether it is there."""
-        self._tree.most_kept = _most_kept()
+        self._tree.allowance.below = _most_kept()
         self._system = [probe(self._root, pid) for probe in self._system_probes]
         root = self._tree.add(pid)
         if root is not None:
@@ -79,7 +80,7 @@ class ProcSource:
         """Return one value per column; ``now_s`` is the time since the session's start."""
         self._settle(now_s)
         self._look(now_s)
-        if self._tree.out_of_descriptors and not self._warned:
+        if self._tree.allowance.ran_out and not self._warned:
             self._warned = True
             self._tell("warning", "too many processes for the limit of open files: some are left out of the figures")
         row = self._read()
@@ -233,5 +234,7 @@ def _runs(process: Process) -> bool:
     """Return whether a process is neither gone nor a zombie."""
     try:
         return process.read("stat").rpartition(b")")[2].split(None, 1)[0] not in b"ZX"
-    except (OSError, IndexError):
+    except OSError as error:
+        return error.errno in NONE_LEFT  # it may
+    except IndexError:
         return False

@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 
-from nncftools.sampler.kernel_file import read_all
+from nncftools.sampler.kernel_file import NONE_LEFT, read_all
 from nncftools.sampler.probes.stat import STARTED
 
 TYPE_CHECKING = False
@@ -28,9 +28,20 @@ RESERVE = 64
 BESIDE = "nncf-tools-beside"
 """The last word of a sampler's command when it records its own starter: it is left out of every tree."""
 NAME_BESIDE = "nncf-sampler"
-_NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 _RESCANS = 2
 """The kernel may leave children out of ``children`` when others exit meanwhile (proc(5)): look once more."""
+
+
+class Allowance:
+    """How many descriptors may be kept, and whether there were too few for what must be read."""
+
+    __slots__ = ("below", "ran_out")
+
+    def __init__(self) -> None:
+        self.below = sys.maxsize
+        """Descriptors from this number on are not kept."""
+        self.ran_out = False
+        """Whether a file could not even be opened to be closed again: figures are missing."""
 
 
 class Process:
@@ -38,6 +49,7 @@ class Process:
 
     __slots__ = (
         "alive",
+        "allowance",
         "command",
         "counted",
         "cpu_ticks",
@@ -50,7 +62,6 @@ class Process:
         "introduced",
         "is_named",
         "mark_before",
-        "most_kept",
         "name",
         "number",
         "parent",
@@ -73,11 +84,11 @@ class Process:
         number: int,
         files: Sequence[str],
         *,
-        most_kept: int = sys.maxsize,
+        allowance: Allowance,
     ) -> None:
-        """Keep ``files`` open by descriptors below ``most_kept``."""
+        """Keep ``files`` open as far as the ``allowance`` goes."""
         self.path = f"{root}/{pid}"
-        self.most_kept = most_kept
+        self.allowance = allowance
         self.file_names = files
         self.pid = pid
         self.parent = parent
@@ -118,6 +129,13 @@ class Process:
 
     def open(self, file: str, flags: int = os.O_RDONLY) -> int:
         """Open one of the process's files; raise OSError when it is gone or not ours to read."""
+        try:
+            return self._open(file, flags)
+        except OSError as error:
+            self.allowance.ran_out |= error.errno in NONE_LEFT
+            raise
+
+    def _open(self, file: str, flags: int) -> int:
         if self.directory >= 0:
             return os.open(file, flags, dir_fd=self.directory)
         return os.open(f"{self.path}/{file}", flags)
@@ -125,14 +143,14 @@ class Process:
     def _keep(self, file: str, flags: int = os.O_RDONLY) -> int:
         """Open a file for good, or say why not: the kernel gives the lowest number that is free."""
         try:
-            descriptor = self.open(file, flags)
+            descriptor = self._open(file, flags)
         except PermissionError:  # another user's process
             return UNREADABLE
         except OSError as error:
-            if error.errno in _NONE_LEFT:
+            if error.errno in NONE_LEFT:
                 return UNKEPT
             raise
-        if descriptor < self.most_kept:
+        if descriptor < self.allowance.below:
             return descriptor
         os.close(descriptor)
         return UNKEPT
@@ -183,8 +201,9 @@ class Process:
             try:
                 data = self.read(f"task/{task}/children") if descriptor < 0 else read_all(descriptor)
                 yield from map(int, data.split())
-            except OSError:  # the thread has ended: list them again next time
-                _close(self.threads.pop(task))
+            except OSError as error:
+                if error.errno not in NONE_LEFT:  # the thread has ended: list them again next time
+                    _close(self.threads.pop(task))
 
     def _list_threads(self) -> None:
         try:
@@ -227,17 +246,15 @@ class Tree:
         ``reaper`` is the process to which orphans are re-parented (this one, when it started the command).
         """
         self.processes: list[Process] = []
-        self.out_of_descriptors = False
         self._by_pid: dict[int, Process] = {}
         self._root = root
         self._files = files
         self.count = 0
         """Processes so far; the next one's number."""
         self.children = children
-        self.most_kept = sys.maxsize
-        """Descriptors from this number on are not kept."""
+        self.allowance = Allowance()
         self._own = os.getpid()
-        self._reaper = None if reaper is None else Process(root, reaper, None, -1, ())
+        self._reaper = None if reaper is None else Process(root, reaper, None, -1, (), allowance=self.allowance)
         self._state = b""
         self._rescans = _RESCANS
         self._loadavg = os.open(f"{root}/loadavg", os.O_RDONLY)
@@ -245,9 +262,8 @@ class Tree:
     def add(self, pid: int, parent: Process | None = None) -> Process | None:
         """Take a process into the tree; return None when it is gone already."""
         try:
-            process = Process(self._root, pid, parent, self.count, self._files, most_kept=self.most_kept)
-        except (OSError, IndexError, ValueError) as error:
-            self.out_of_descriptors |= getattr(error, "errno", None) in _NONE_LEFT
+            process = Process(self._root, pid, parent, self.count, self._files, allowance=self.allowance)
+        except (OSError, IndexError, ValueError):
             return None
         self.count += 1
         self.processes.append(process)

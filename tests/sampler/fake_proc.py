@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from nncftools.journal.plan import Plan
 from nncftools.sampler.probes.stat import PAGE
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import UNREADABLE, Process, Tree
+from nncftools.sampler.tree import UNREADABLE, Allowance, Process, Tree
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable
+
+    import pytest
 
 FILES = ("stat", "io", "status")
 KIB = 1024
@@ -87,15 +90,22 @@ class FakeProc:
         self.forks += 1
         (self.root / "loadavg").write_text(f"0.10 0.20 0.30 1/100 {self.forks}\n")
 
-    def tree(self, *, children: bool = True, reaper: int | None = None) -> Tree:
+    def tree(
+        self,
+        allowance: Allowance | None = None,
+        *,
+        children: bool = True,
+        reaper: int | None = None,
+    ) -> Tree:
         """Return the tree of process 1."""
         tree = Tree(str(self.root), FILES, reaper=reaper, children=children)
+        tree.allowance = allowance or tree.allowance
         tree.add(1)
         return tree
 
     def process(self, pid: int = 1) -> Process:
         """Return a process by itself."""
-        return Process(str(self.root), pid, None, 0, FILES)
+        return Process(str(self.root), pid, None, 0, FILES, allowance=Allowance())
 
     def source(self, *columns: str, exits: Any = None, **fields: Any) -> tuple[ProcSource, Told]:  # noqa: ANN401 — anything that can be read; any field of the plan
         """Return a source of these columns for process 1, and the list of what it tells the journal."""
@@ -139,6 +149,22 @@ def vanish(process: Process) -> None:
     os.dup2(folder, process.directory, inheritable=False)
     os.close(gone)
     os.close(folder)
+
+
+def none_kept() -> Allowance:
+    """Return an allowance that is used up."""
+    allowance = Allowance()
+    allowance.below = 0
+    return allowance
+
+
+def none_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the limit of open files reached from now on."""
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "open", full)
 
 
 def locking(file: str) -> Callable[..., int]:

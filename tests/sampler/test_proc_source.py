@@ -290,7 +290,7 @@ class TestClose:
 def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:
     """That processes are left out for the limit of open files is warned of once."""
     source, told = proc.source(*COLUMNS)
-    source._tree.out_of_descriptors = True
+    source._tree.allowance.ran_out = True
     for second in range(3):
         source.sample(second)
 

@@ -7,7 +7,7 @@ import pytest
 
 from nncftools.sampler.probes.stat import TICKS_PER_S, Stat
 from nncftools.sampler.tree import Tree
-from tests.sampler.fake_proc import FILES, FakeProc, locking, look, pids, vanish
+from tests.sampler.fake_proc import FILES, FakeProc, locking, look, none_kept, none_left, pids, vanish
 
 
 class TestTree:
@@ -191,21 +191,44 @@ class TestLimits:
     def test_out_of_descriptors(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         """A process that cannot be opened for the limit of open files is left out, and the tree knows."""
         tree = proc.tree()
-
-        def full(*_: object, **__: object) -> int:
-            raise OSError(24, "Too many open files")
-
-        monkeypatch.setattr(os, "open", full)
+        none_left(monkeypatch)
         found = tree.add(1)
 
-        assert (found, tree.out_of_descriptors) == (None, True)
+        assert (found, tree.allowance.ran_out) == (None, True)
+
+    def test_descriptors_that_cannot_be_kept(self, proc: FakeProc) -> None:
+        """Where no descriptor may be kept, the tree is the same, and no figure is missing."""
+        proc.add(1, threads={1: [5], 2: [6]})
+        proc.add(5)
+        proc.add(6)
+        tree = proc.tree(none_kept())
+        before = open_files()
+        Stat(0).read(tree.processes)
+        tree.refresh()
+
+        assert (sorted(pids(tree.processes)), open_files() - before) == ([1, 5, 6], 0)
+        assert tree.allowance.ran_out is False
+
+    def test_children_that_cannot_be_listed(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Out of descriptors, no children are found, and the tree knows; with new ones, they are."""
+        proc.add(1, threads={1: [5]})
+        proc.add(5)
+        tree = proc.tree(none_kept())
+        Stat(0).read(tree.processes)
+        with monkeypatch.context() as limited:
+            none_left(limited)
+            during = look(tree)
+        proc.fork()
+
+        assert (during, tree.allowance.ran_out) == ([], True)
+        assert pids(look(tree)) == [5]
 
     def test_vanishing_is_no_limit(self, proc: FakeProc) -> None:
         """A process that is gone is not taken for one that could not be opened."""
         tree = proc.tree()
         tree.add(77)
 
-        assert tree.out_of_descriptors is False
+        assert tree.allowance.ran_out is False
 
     def test_locked_file(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         """A process with a file that is not ours to read belongs to the tree, and gives back what it opened."""

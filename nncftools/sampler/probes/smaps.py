@@ -83,7 +83,7 @@ def _own_folders(processes: Sequence[Process]) -> list[int | str]:
         if process.directory >= 0:
             with contextlib.suppress(OSError):
                 descriptor = os.dup(process.directory)
-                if descriptor < process.most_kept:
+                if descriptor < process.allowance.below:
                     folder = descriptor
                 else:
                     os.close(descriptor)

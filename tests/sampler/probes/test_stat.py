@@ -8,8 +8,8 @@ import pytest
 
 from nncftools.sampler.probes.stat import PAGE, SMALL, TICKS_PER_S, Stat
 from nncftools.sampler.probes.status import Status
-from nncftools.sampler.tree import Process
-from tests.sampler.fake_proc import FILES, FakeProc, vanish
+from nncftools.sampler.tree import Allowance, Process
+from tests.sampler.fake_proc import FILES, FakeProc, none_kept, none_left, vanish
 from tests.waiting import until
 
 LARGEST = 2**64 - 1
@@ -128,6 +128,33 @@ def test_descriptor_that_was_closed(proc: FakeProc) -> None:
     assert (rss, process.alive) == (None, False)
 
 
+def test_without_kept_descriptors(proc: FakeProc) -> None:
+    """Where no descriptor may be kept, the figures are the same."""
+    kept, unkept = proc.process(), Process(str(proc.root), 1, None, 0, FILES, allowance=none_kept())
+
+    assert max(unkept.files) < 0
+    assert Stat(0).read([unkept]) == Stat(0).read([kept])
+
+
+def test_no_descriptor_left(proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process whose file cannot be opened has not ended for that, and it is known that figures are missing."""
+    process = Process(str(proc.root), 1, None, 0, FILES, allowance=none_kept())
+    none_left(monkeypatch)
+    rss, *_ = Stat(0).read([process])
+
+    assert (rss, process.alive, process.allowance.ran_out) == (None, True, True)
+
+
+def test_another_process_with_its_pid(proc: FakeProc) -> None:
+    """Without a kept descriptor, a process that has got the PID of an ended one is not taken for it."""
+    process = Process(str(proc.root), 1, None, 0, FILES, allowance=none_kept())
+    proc.started += 1
+    proc.add(1, pages=1000)
+    rss, *_ = Stat(0).read([process])
+
+    assert (rss, process.alive) == (None, False)
+
+
 def test_retired_child_is_kept(proc: FakeProc) -> None:
     """CPU time and faults of a child of ours that has ended stay in the sums."""
     proc.add(1, ticks=(100, 200, 0, 0))
@@ -164,7 +191,7 @@ def test_zombie_of_the_kernel() -> None:
     """The memory of a real zombie is unknown, not 0, and its CPU time is still there."""
     script = "import time\nwhile time.process_time() < 0.1: pass"
     child = subprocess.Popen([sys.executable, "-S", "-c", script])
-    process = Process("/proc", child.pid, None, 0, FILES)
+    process = Process("/proc", child.pid, None, 0, FILES, allowance=Allowance())
     until(lambda: b") Z " in process.read("stat"), "a zombie")
     rss, vms, user, system, *_, threads, processes = Stat(0).read([process])
     parts = Status(2).read([process])
@@ -178,7 +205,7 @@ def test_zombie_of_the_kernel() -> None:
 def test_process_that_is_gone_is_marked() -> None:
     """Reading the kept descriptors of a reaped process marks it as gone and adds nothing."""
     child = subprocess.Popen(["sleep", "60"])
-    process = Process("/proc", child.pid, None, 0, FILES)
+    process = Process("/proc", child.pid, None, 0, FILES, allowance=Allowance())
     child.kill()
     child.wait()
     rss, *_ = Stat(0).read([process])
