@@ -87,14 +87,14 @@ def record(run: Run, view: View, *, quiet: bool, showing: Showing = NOTHING) -> 
         status = int(bool(run.argv)) if outcome.exit_code is None else outcome.exit_code
         session = _saved(run, header, claim, outcome)
         if session is None:
-            return Recorded(status, None)
+            return Recorded(status, None, interrupted=run.starter.asked_to_end is not None)
         try:
             with run.starter.interruptible():
                 _show(session, run.place, view, quiet=quiet)
         except Interrupted as interrupted:
             _tell(f"{interrupted}: the session is written to {run.place.shown}, perhaps not all beside it")
             return Recorded(status, session, interrupted=True)
-        return Recorded(status, session)
+        return Recorded(status, session, interrupted=run.starter.asked_to_end is not None)
     finally:
         claim.close()
 
@@ -118,7 +118,7 @@ def _run(run: Run, header: Header, claim: Claim, view: View, showing: Showing) -
 
 def _outcome(run: Run, header: Header, claim: Claim, view: View, showing: Showing) -> Outcome:
     """Do so. Raises OSError, NncfToolsError when the sampler was not started."""
-    with Scene(showing, view, _marking_lines(run, claim.marks)) as scene:
+    with Scene(showing, view, _marking_lines(run, claim.marks), run.starter) as scene:
         sampler = client.Sampler(
             run.starter,
             run.plan,

@@ -12,7 +12,9 @@ import re
 import threading
 from typing import TYPE_CHECKING, Self
 
-from nncftools.files import write_all
+from nncftools.errors import NncfToolsError
+from nncftools.files import above_standard, write_all
+from nncftools.sampler.starter import held_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +53,7 @@ class Relay:
         self._inner: dict[int, int] = {}
         """By descriptor of ours: what the command writes to in its place."""
         self._threads: list[threading.Thread] = []
+        self._released: Callable[[int], object] = int
 
     @property
     def outputs(self) -> tuple[int | None, int | None]:
@@ -58,7 +61,7 @@ class Relay:
         return self._inner.get(1), self._inner.get(2)
 
     def __enter__(self) -> Self:
-        """Make the pipes or terminals. Raises OSError."""
+        """Make the pipes or terminals, and begin to wait for output. Raises OSError, NncfToolsError."""
         opened = [descriptor for descriptor in _STANDARD if _is_open(descriptor)]
         if self._only_terminals:
             opened = list(filter(os.isatty, opened))
@@ -68,12 +71,18 @@ class Relay:
                 self._inner[descriptor] = self._inner[1]
                 continue
             is_terminal = os.isatty(descriptor) and not self._only_pipes
-            outer, inner = _terminal(descriptor) if is_terminal else os.pipe()
+            outer, inner = map(above_standard, _terminal(descriptor) if is_terminal else os.pipe())
             if is_terminal:
                 self._terminals[outer] = descriptor
             self._inner[descriptor] = inner
             self.ends.append((outer, descriptor))
             self._threads.append(threading.Thread(target=self._pass_on, args=(outer, descriptor), daemon=True))
+        try:
+            with held_back():  # ours is the one thread that wakes for a signal
+                for thread in self._threads:
+                    thread.start()
+        except RuntimeError as error:
+            raise NncfToolsError(f"the command's output cannot be passed on: {error}") from error
         return self
 
     def resize(self) -> None:
@@ -81,27 +90,29 @@ class Relay:
         for outer, descriptor in list(self._terminals.items()):
             _fit(outer, descriptor)
 
-    def start(self, released: Callable[[int], object] = int) -> None:
-        """Pass on, once the command has its ends: ours are closed, so that the last writer's close is the end.
+    def start(self, released: Callable[[int], object]) -> None:
+        """Close the command's ends, once it has them, so that the last writer's close is the end.
 
         ``released`` is called with each outer end that was closed.
         """
         self._released = released
+        self._close_inner()
+
+    def _close_inner(self) -> None:
         for inner in set(self._inner.values()):
             os.close(inner)
-        for thread in self._threads:
-            thread.start()
+        self._inner = {}
 
     def __exit__(self, *_: object) -> None:
+        self._close_inner()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
 
     def _pass_on(self, outer: int, descriptor: int) -> None:
         rest = b""
-        with contextlib.suppress(
-            OSError
-        ):  # EIO: the last writer has closed; EPIPE: nobody reads ours, nor need they write
+        # EIO: the last writer has closed; EPIPE: nobody reads ours, nor need they write
+        with contextlib.suppress(OSError):
             while chunk := os.read(outer, _CHUNK):
                 self._put(descriptor, chunk)
                 if self._heed is None:
@@ -118,7 +129,10 @@ class Relay:
     def _tell(self, line: bytes) -> None:
         text = _ESCAPES.sub(b"", line).decode(errors="replace").strip()
         if text and self._heed is not None:
-            self._heed(text)
+            try:
+                self._heed(text)
+            except Exception:  # noqa: BLE001 — whoever reads along must not stop the command's output
+                self._heed = None
 
 
 def _is_open(descriptor: int) -> bool:

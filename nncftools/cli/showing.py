@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from nncftools.errors import UsageError
 from nncftools.files import above_standard, write_all
+from nncftools.sampler.starter import Interrupted, held_back
 
 if TYPE_CHECKING:
     import pathlib
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from nncftools.live.companion import Companion
     from nncftools.live.look import Look
     from nncftools.render.view import View
+    from nncftools.sampler.starter import Starter
 
 _STANDARD_ERROR = 2
 
@@ -38,12 +40,17 @@ NOTHING = Showing()
 class Scene:
     """A context manager around a recording: nothing at all, a relay, a live view, or both."""
 
-    def __init__(self, showing: Showing, view: View, heed: Callable[[str], None] | None) -> None:
-        """Show a run as ``view`` says; ``heed`` is called with each line of output, where somebody wants them."""
+    def __init__(self, showing: Showing, view: View, heed: Callable[[str], None] | None, starter: Starter) -> None:
+        """Show a run as ``view`` says; ``heed`` is called with each line of output, where somebody wants them.
+
+        Whoever holds the command's output open beyond its end is waited for, until ``starter`` is interrupted.
+        """
+        self._starter = starter
         self._showing = showing
         self._view = view
         self._heed = heed
         self._captured = -1
+        self._is_broken = False
         self._relay: Relay | None = None
         self._companion: Companion | None = None
         self._stack = contextlib.ExitStack()
@@ -91,7 +98,8 @@ class Scene:
         return self
 
     def __exit__(self, *details: object) -> None:
-        with contextlib.suppress(Exception):  # what was to be shown must not change the command's exit status
+        # what was to be shown must not change the command's exit status
+        with contextlib.suppress(Exception, Interrupted), self._starter.interruptible():
             self._stack.close()
 
     def begin(self, journal: pathlib.Path, descriptor: int, released: Callable[[int], object]) -> None:
@@ -102,7 +110,8 @@ class Scene:
         if self._relay is not None:
             self._relay.start(released)
         if self._companion is not None:
-            self._companion.follow(journal, descriptor)
+            with held_back():
+                self._companion.follow(journal, descriptor)
 
     def _open_capture(self) -> None:
         path = self._showing.capture
@@ -117,9 +126,13 @@ class Scene:
 
     def _put(self, descriptor: int, data: bytes) -> None:
         stage = None if self._companion is None else self._companion.stage
-        if self._captured < 0 and stage is not None and os.isatty(descriptor):
-            stage.take(data)
-            return
+        if self._captured < 0 and stage is not None and os.isatty(descriptor) and not self._is_broken:
+            try:
+                stage.take(data)
+            except Exception:  # noqa: BLE001 — whatever fails here must not stop the command's output
+                self._is_broken = True
+            else:
+                return
         to = descriptor if self._captured < 0 else self._captured
         write_all(to, data)
 

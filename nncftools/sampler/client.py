@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from nncftools import __version__
 from nncftools.errors import NncfToolsError
-from nncftools.files import above_standard, write_all
+from nncftools.files import above_standard, descriptors_in_use, write_all
 from nncftools.journal.lines import FORMAT, VERSION
 from nncftools.sampler import link, target
 from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved, why_not
-from nncftools.sampler.signals import CAUGHT
+from nncftools.sampler.signals import readable
+from nncftools.sampler.starter import held_back
 from nncftools.sampler.tree import BESIDE
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from nncftools.sampler.starter import Starter
 
 PROC = "/proc"
-_FEWEST_DESCRIPTORS = 32
-"""What the sampler needs before the first process of the command."""
+_FEWEST_DESCRIPTORS = 24
+"""What is needed besides those that were inherited: half of it keeps a recording without a live view just alive."""
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"
 
 
@@ -102,9 +103,10 @@ def check(source: str) -> None:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < _FEWEST_DESCRIPTORS:
-        least = f"at least {_FEWEST_DESCRIPTORS} are needed"
-        raise NncfToolsError(f"cannot record: only {hard} open files are allowed (ulimit -n), {least}")
+    used = descriptors_in_use()
+    if hard != resource.RLIM_INFINITY and hard - used < _FEWEST_DESCRIPTORS:
+        left = f"of {hard} open files that are allowed (ulimit -n), {used} are in use already"
+        raise NncfToolsError(f"cannot record: {left}, and {_FEWEST_DESCRIPTORS} are needed")
     if sys.platform != "linux" or source != "proc":
         return
     try:
@@ -176,21 +178,23 @@ class Sampler:
         """
         write_all(journal, _first_line(header))
         relays = [(source, above_standard(os.dup(sink))) for source, sink in self._relays]
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # until there is a sampler that they can be passed to
         try:
-            self._refuse_if_interrupted()
-            self._known_children = _children()
-            with _Link.opened() as (ours, theirs):
-                self._spawn(journal, theirs, relays)
-            self._link = ours
-            ours.send(_order(self._plan, self._argv, self._marks, self._starter, relays))
-            self._starter.passes_to = self._pass
+            with held_back():  # until there is a sampler that they can be passed to
+                self._refuse_if_interrupted()
+                self._begin(journal, relays)
         except OSError as error:
             raise NncfToolsError(f"the sampler could not be started: {error}") from error
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             for _, sink in relays:
                 os.close(sink)
+
+    def _begin(self, journal: int, relays: Sequence[tuple[int, int]]) -> None:
+        self._known_children = _children()
+        with _Link.opened() as (ours, theirs):
+            self._spawn(journal, theirs, relays)
+        self._link = ours
+        ours.send(_order(self._plan, self._argv, self._marks, self._starter, relays))
+        self._starter.passes_to = self._pass
 
     def _refuse_if_interrupted(self) -> None:
         number = self._starter.asked_to_end
@@ -291,10 +295,9 @@ class Beside:
             raise OSError(f"the sampler failed (exit status {starter.returncode})")
         self._link = ours
 
-    @property
-    def status(self) -> int:
-        """A descriptor that becomes readable with the first sample, and when the sampler has ended."""
-        return self._link.incoming
+    def has_news(self, within_s: float) -> bool:
+        """Wait for the first sample, then for the sampler's end; return whether it came within a time."""
+        return bool(readable([self._link.incoming], within_s))
 
     def has_begun(self) -> bool:
         """Return whether the first sample was taken; waits until it was, or the sampler has ended."""

@@ -7,6 +7,7 @@ import resource
 import signal
 from typing import TYPE_CHECKING, Self
 
+from nncftools.files import descriptors_in_use
 from nncftools.sampler import target
 from nncftools.sampler.signals import CAUGHT, ENDING, OF_FAULTS, ignore_faults_of_others
 
@@ -14,6 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _USUAL_DESCRIPTORS = 256
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Have signals wait; threads that are started meanwhile never get one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Interrupted(BaseException):
@@ -55,7 +66,7 @@ class Starter:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._take)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft != resource.RLIM_INFINITY and soft < _USUAL_DESCRIPTORS:
+        if soft != resource.RLIM_INFINITY and soft - descriptors_in_use() < _USUAL_DESCRIPTORS:
             self.descriptors = soft
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         target.adopt_orphans()  # should a sampler be killed, its command becomes our child and can be waited for

@@ -1,0 +1,113 @@
+"""A recorder that runs, as the tests of signals and kills treat it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import nncftools
+from nncftools import Session
+from tests.conftest import HANGING_S, burner, command_line
+from tests.waiting import until
+
+JOURNAL, SESSION, GO, NOTED = "run.journal.jsonl", "run.json", "go", "noted"
+_AT = """
+import atexit, importlib, os, sys, threading
+place, numbers = sys.argv.pop(1), [int(number) for number in sys.argv.pop(1).split(",")]
+threading.Thread(target=threading.Event().wait, daemon=True).start()  # as those of libraries, which block no signal
+def send():
+    for number in numbers:
+        os.kill(os.getpid(), number)
+if place == "exit":
+    atexit.register(send)
+else:
+    module, name = place.rsplit(".", 1)
+    owner = importlib.import_module(module)
+    before = getattr(owner, name)
+    setattr(owner, name, lambda *words, **options: (send(), before(*words, **options))[1])
+from nncftools.__main__ import main
+main()
+"""
+
+
+def signalled_at(place: str, numbers: list[int], *words: object) -> list[str]:
+    """Return the argument list that runs nncf-tools, which gets signals when it calls a function, or exits."""
+    return [sys.executable, "-c", _AT, place, ",".join(str(int(number)) for number in numbers), *map(str, words)]
+
+
+class Recorder:
+    """Records a command that writes down what signals it gets and ends with status 9; in a process group of its own."""
+
+    def __init__(self, folder: pathlib.Path, *words: object, **options: Any) -> None:  # noqa: ANN401 — passed on
+        self.folder = folder
+        words = words or ("monitor", "-q", "--no-plot", "-i", 0.05)
+        command = burner("notes", folder / NOTED, folder / GO)
+        self.process = subprocess.Popen(
+            command_line(*words, "-o", SESSION, "--", *command), cwd=folder, process_group=0, **options
+        )
+        until(lambda: self.noted(with_start=True), "the command's handlers")
+        start = until(self._start, "the sampler's start")
+        self.sampler: int = start["sampler_pid"]
+        self.command: int = start["pid"]
+
+    def _start(self) -> dict[str, Any]:
+        lines = (self.folder / JOURNAL).read_text().splitlines(keepends=True)
+        starts = [json.loads(line)["start"] for line in lines if line.startswith('{"start"') and line.endswith("\n")]
+        return starts[0] if starts else {}
+
+    def noted(self, *, with_start: bool = False) -> list[int]:
+        """Return the numbers of the signals that the command got."""
+        path = self.folder / NOTED
+        numbers = list(map(int, path.read_text().split())) if path.exists() else []
+        return numbers if with_start else numbers[1:]
+
+    def until_noted(self, *numbers: int) -> None:
+        """Wait until the command has got all of these."""
+        until(lambda: set(numbers) <= set(self.noted()), f"signals {numbers}")
+
+    def until_sampled(self, times: int = 5) -> None:
+        """Wait until the sampler has taken so many samples more: what was due within their time was done."""
+        known = self.samples()
+        until(lambda: self.samples() >= known + times, "samples")
+
+    def samples(self) -> int:
+        """Return how many samples were taken."""
+        return (self.folder / JOURNAL).read_text().count("\n[")
+
+    def go(self) -> None:
+        """Let the command end."""
+        (self.folder / GO).touch()
+
+    def status(self) -> int:
+        """Let the command end; return our exit status."""
+        self.go()
+        return self.process.wait(HANGING_S)
+
+    def session(self) -> Session:
+        """Return what was recorded."""
+        return Session.load(self.folder / SESSION)
+
+
+def state_of(pid: int) -> str:
+    """Return the state of a process as proc(5) names it, and an empty text when it is gone."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def changed_package(folder: pathlib.Path, change: str) -> dict[str, str]:
+    """Copy nncf-tools, with a change that its sampler makes of itself at its start; return the environment for it."""
+    package = folder / "nncftools"
+    shutil.copytree(pathlib.Path(nncftools.__file__).parent, package)
+    entry = package / "sampler" / "__main__.py"
+    before, mark, after = entry.read_text().partition("    sys.exit(main(")
+    assert mark
+    indented = "".join(f"    {line}\n" for line in change.splitlines())
+    entry.write_text(f"{before}{indented}{mark}{after}")
+    return {**os.environ, "PYTHONPATH": str(folder)}

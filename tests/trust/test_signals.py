@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from nncftools.sampler.signals import CAUGHT
+from tests.conftest import HANGING_S, Run, command_line
+from tests.trust.recorder import SESSION, Recorder, signalled_at, state_of
+from tests.waiting import until
+
+STOPPING = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+TO_GROUP = sorted(signal.valid_signals() - STOPPING - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
+LAST = signal.SIGRTMAX
+"""Sent to the command line alone, it arrives after all that was still to be passed on."""
+INTERNAL = 0b11 << 31
+"""Signals 32 and 33 belong to glibc."""
+AFTER_THE_END = (
+    "nncftools.session.from_journal.session_from",
+    "nncftools.session.store.save",
+    "nncftools.render.text.report",
+    "nncftools.render.panels.draw",
+    "exit",
+)
+
+
+@pytest.fixture
+def recorder(tmp_path: pathlib.Path) -> Iterator[Recorder]:
+    """Record a command that writes down its signals."""
+    recorder = Recorder(tmp_path)
+    yield recorder
+    recorder.go()
+    recorder.process.kill()
+    recorder.process.wait()
+
+
+class TestOnce:
+    def test_group(self, recorder: Recorder) -> None:
+        """All that a group can be sent arrives once at the command, and ends neither command line nor sampler."""
+        expected = [number for number in TO_GROUP if number != LAST]
+        for number in expected:
+            os.killpg(recorder.process.pid, number)
+        recorder.until_noted(*expected)
+        recorder.process.send_signal(LAST)
+        recorder.until_noted(LAST)
+
+        assert sorted(recorder.noted()) == sorted([*expected, LAST])
+        assert recorder.status() == 9
+        assert recorder.session().finished
+
+    def test_command_line(self, recorder: Recorder) -> None:
+        """All that would end the command line, and that it alone got, arrives once at the command."""
+        for number in CAUGHT:
+            recorder.process.send_signal(number)
+        recorder.until_noted(*CAUGHT)
+        recorder.until_sampled()
+
+        assert sorted(recorder.noted()) == sorted(CAUGHT)
+        assert recorder.status() == 9
+
+    def test_terminate_of_the_sampler(self, recorder: Recorder) -> None:
+        """SIGTERM to the sampler alone is passed on, and nothing else."""
+        for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM):
+            os.kill(recorder.sampler, number)
+        recorder.until_noted(signal.SIGTERM)
+        recorder.process.send_signal(LAST)
+        recorder.until_noted(LAST)
+
+        assert recorder.noted() == [signal.SIGTERM, LAST]
+        assert recorder.status() == 9
+
+    def test_one_after_the_other(self, recorder: Recorder) -> None:
+        """Signals of the same kind that come at some distance arrive each once, to whomever they were sent."""
+        for times in (1, 2, 3):
+            os.killpg(recorder.process.pid, signal.SIGTERM)
+            until(lambda times=times: len(recorder.noted()) == 2 * times - 1, "that for the group")
+            recorder.until_sampled()
+            recorder.process.terminate()
+            until(lambda times=times: len(recorder.noted()) == 2 * times, "that for the command line")
+            recorder.until_sampled()
+
+        assert recorder.noted() == [signal.SIGTERM] * 6
+
+    def test_command_line_that_is_late(self, recorder: Recorder) -> None:
+        """However long the command line is stopped, a signal for the group arrives once."""
+        recorder.process.send_signal(signal.SIGSTOP)
+        until(lambda: state_of(recorder.process.pid) == "T", "the stop")
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            os.killpg(recorder.process.pid, number)
+        recorder.until_sampled(25)
+        recorder.process.send_signal(signal.SIGCONT)
+        recorder.process.send_signal(LAST)
+        recorder.until_noted(LAST)
+
+        assert sorted(recorder.noted()) == sorted([signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, LAST])
+        assert recorder.status() == 9
+
+    def test_sampler_that_is_late(self, recorder: Recorder) -> None:
+        """However long the sampler is stopped, a signal for the group arrives once, as does one for us alone."""
+        os.kill(recorder.sampler, signal.SIGSTOP)
+        until(lambda: state_of(recorder.sampler) == "T", "the stop")
+        os.killpg(recorder.process.pid, signal.SIGTERM)
+        recorder.until_noted(signal.SIGTERM)
+        recorder.process.send_signal(LAST)
+        os.kill(recorder.sampler, signal.SIGCONT)
+        recorder.until_noted(LAST)
+
+        assert recorder.noted() == [signal.SIGTERM, LAST]
+        assert recorder.status() == 9
+
+    def test_group_without_command_line(self, recorder: Recorder) -> None:
+        """When the command line was killed, what the group gets arrives once."""
+        recorder.process.kill()
+        recorder.process.wait()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.killpg(recorder.process.pid, number)
+        recorder.until_noted(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        recorder.until_sampled()
+
+        assert sorted(recorder.noted()) == sorted([signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+
+
+@pytest.mark.parametrize("number", sorted(STOPPING))
+def test_stopped_and_continued(recorder: Recorder, number: int) -> None:
+    """A signal that stops the job stops all three, and all go on."""
+    # The command has no handler of its own for these.
+    every = (recorder.process.pid, recorder.sampler, recorder.command)
+    os.killpg(recorder.process.pid, number)
+    until(lambda: [state_of(pid) for pid in every] == ["T"] * 3, "the stop of all")
+    os.killpg(recorder.process.pid, signal.SIGCONT)
+    until(lambda: "T" not in map(state_of, every), "all to go on")
+    recorder.until_sampled(1)
+
+    assert recorder.status() == 9
+
+
+def dispositions(text: str) -> list[int]:
+    """Return what proc(5) tells of blocked and ignored signals."""
+    return [int(line.split()[1], 16) & ~INTERNAL for line in text.splitlines()]
+
+
+class TestGiven:
+    @pytest.mark.parametrize(
+        ("ignored", "blocked"),
+        [
+            ([signal.SIGCHLD], []),
+            ([], [signal.SIGCHLD]),
+            ([signal.SIGCHLD, signal.SIGSEGV, signal.SIGUSR1], [signal.SIGTERM, signal.SIGCHLD, 40]),
+            ([signal.SIGFPE, signal.SIGHUP], [signal.SIGUSR2, signal.SIGSEGV]),
+        ],
+    )
+    def test_dispositions_and_status(self, nncf_tools: Run, ignored: list[int], blocked: list[int]) -> None:
+        """What we were given ignored or blocked, the command gets so, and its exit status is known all the same."""
+
+        def give() -> None:
+            for number in ignored:
+                signal.signal(number, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+        words = ["sh", "-c", "grep -E 'Sig(Ign|Blk)' /proc/self/status; exit 5"]
+        alone = subprocess.run(words, preexec_fn=give, capture_output=True, text=True, check=False)  # noqa: PLW1509
+        result = nncf_tools("monitor", "-q", "--no-plot", "-o", SESSION, "--", *words, preexec_fn=give)
+
+        assert (result.returncode, result.stderr) == (5, "")
+        assert dispositions(result.stdout) == dispositions(alone.stdout)
+
+    def test_blocked_terminate(self, tmp_path: pathlib.Path) -> None:
+        """What is blocked in all three is no signal for the sampler alone."""
+
+        def block() -> None:
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+        recorder = Recorder(tmp_path, preexec_fn=block)
+        os.killpg(recorder.process.pid, signal.SIGTERM)
+        os.kill(recorder.command, LAST)
+        recorder.until_noted(LAST)
+        recorder.until_sampled()
+
+        assert recorder.noted() == [LAST]
+        assert recorder.status() == 9
+
+
+class TestAfterTheEnd:
+    @pytest.mark.parametrize("place", AFTER_THE_END)
+    def test_status_is_the_commands(self, tmp_path: pathlib.Path, place: str) -> None:
+        """Signals that come while results are made and shown, or at the exit, do not change the exit status."""
+        numbers = [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGSEGV]
+        words = signalled_at(place, numbers, "monitor", "-o", SESSION, "--plot", "--", "sh", "-c", "exit 7")
+        result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S)
+
+        assert result.returncode == 7
+        assert "Traceback" not in result.stderr
+        assert (tmp_path / SESSION).exists()
+
+    def test_repetition_ends(self, tmp_path: pathlib.Path) -> None:
+        """An interrupt while a session is saved ends the repetition, with the command's exit status."""
+        words = ("monitor", "--repeat", 3, "--no-plot", "-o", SESSION, "--", "sh", "-c", "echo ran")
+        result = subprocess.run(
+            signalled_at("nncftools.session.store.save", [signal.SIGINT], *words),
+            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S,
+        )  # fmt: skip
+
+        assert (result.returncode, result.stdout) == (0, "ran\n")
+        assert "Stopped: run 1 of 3 was interrupted" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_before_the_start(tmp_path: pathlib.Path, number: int) -> None:
+    """A signal that asks for the end before the command was started is obeyed: it is not started."""
+    words = signalled_at(
+        "nncftools.sampler.client.header", [number], "monitor", "-q", "-o", SESSION, "--", "touch", "ran"
+    )
+    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S)
+
+    assert result.returncode == 128 + number
+    assert len(result.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hang_up_of_a_command_line_without_terminal(tmp_path: pathlib.Path) -> None:
+    """In a session of its own, without a terminal, all goes the same way."""
+    with subprocess.Popen(
+        command_line("monitor", "-q", "--no-plot", "-o", SESSION, "sleep", "60"), cwd=tmp_path, start_new_session=True
+    ) as process:
+        until(
+            lambda: (tmp_path / "run.journal.jsonl").exists() and "\n[" in (tmp_path / "run.journal.jsonl").read_text()
+        )
+        process.send_signal(signal.SIGHUP)
+
+        assert process.wait(HANGING_S) == 128 + signal.SIGHUP
