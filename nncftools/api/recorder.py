@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import select
 import shutil
 import sys
 import tempfile
@@ -83,8 +82,7 @@ class Recorder:
         except OSError as error:
             self._clear()
             raise NncfToolsError(f"the recording could not be started: {error}") from error
-        ready, _, _ = select.select([self._sampler.status], [], [], _READY_WITHIN_S)
-        if not ready or not self._sampler.has_begun():
+        if not self._sampler.has_news(_READY_WITHIN_S) or not self._sampler.has_begun():
             self._clear()
             raise NncfToolsError("the recording could not be started: the sampler ended, or did not answer")
 
@@ -96,7 +94,7 @@ class Recorder:
         if not self.is_running or self._sampler is None:
             return
         self._sampler.stop()
-        select.select([self._sampler.status], [], [], _ENDS_WITHIN_S)
+        self._sampler.has_news(_ENDS_WITHIN_S)
         try:
             self._session = self._read()
         except NncfToolsError as error:

@@ -30,13 +30,10 @@ def plan(  # noqa: PLR0913 — one parameter per option
     limit: MemoryLimit | None = None,
     redact: Sequence[str] | None = (),
 ) -> Plan:
-    """Return the plan of a recording, once it is known that one can be made here. Raises NncfToolsError."""
-    from nncftools.sampler import client
-
+    """Return the plan of a recording. Raises UsageError."""
     options.checked_seconds("--interval", interval, options.SHORTEST_INTERVAL_S)
     if duration is not None:
         options.checked_seconds("--duration", duration, 0)
-    client.check(source)
     return Plan(
         columns if limit is None or "rss" in columns else ["rss", *columns],
         pid=pid,
@@ -53,12 +50,16 @@ def plan(  # noqa: PLR0913 — one parameter per option
 
 
 def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the memory metrics to record, and what is recorded besides. Raises UsageError."""
+    """Return the memory metrics to record, and what is recorded besides, once it is known that that can be done here.
+
+    Raises NncfToolsError.
+    """
     if os.name != "posix":
         raise NncfToolsError("recording needs Linux or macOS; reports, comparisons and pictures work here")
     from nncftools.sampler import client
 
     options.check_source(source)
+    client.check(source)
     offers = client.offers(source)
     for name in types or []:
         if name in MEMORY_METRICS and (name not in offers or offers[name].missing):

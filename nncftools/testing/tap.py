@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import shlex
 import time
 from dataclasses import dataclass, field
@@ -79,7 +78,7 @@ class Tap(Recorder):
     @property
     def lives(self) -> bool:
         """Whether the sampler still records."""
-        return self.is_running and self._sampler is not None and not select.select([self._sampler.status], [], [], 0)[0]
+        return self.is_running and self._sampler is not None and not self._sampler.has_news(0)
 
     def begin(self, name: str) -> int:
         """Mark the begin of an operation; return its number."""
