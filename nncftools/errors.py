@@ -1,5 +1,10 @@
 """What goes wrong in a way that the user can mend: one line of text and an exit status."""
 
+import os
+
+CAN_RECORD = os.name == "posix"
+"""Whether a process can hand descriptors on, as a recorder does with its journal and its pipes."""
+
 
 class NncfToolsError(Exception):
     """The work could not be done; the message says what, where, what was expected and what to do."""
@@ -27,3 +32,9 @@ class CommandNotExecutableError(NncfToolsError):
 
 class SessionFileError(NncfToolsError):
     """A session or journal file cannot be read; the message names the file and the place in it."""
+
+
+def refuse_to_record() -> None:
+    """Raise NncfToolsError where nothing can be recorded: on Windows."""
+    if not CAN_RECORD:
+        raise NncfToolsError("recording needs Linux or macOS; reports, comparisons and pictures work here")

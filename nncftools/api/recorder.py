@@ -11,7 +11,7 @@ import tempfile
 import warnings
 from typing import TYPE_CHECKING
 
-from nncftools.errors import NncfToolsError
+from nncftools.errors import NncfToolsError, refuse_to_record
 from nncftools.journal import file as journal_file
 from nncftools.journal.plan import Plan
 from nncftools.marks import own_log
@@ -65,6 +65,7 @@ class Recorder:
 
     def start(self) -> None:
         """Start; return when the first sample is taken. Raises NncfToolsError."""
+        refuse_to_record()
         from nncftools.sampler import client
 
         self._owner = self._plan.pid = os.getpid()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nncftools.cli import limits, options, planning
-from nncftools.cli.showing import Showing
 from nncftools.errors import UsageError
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit
@@ -112,6 +111,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         redact=options.redaction(redact, is_off=no_redact),
     )
     from nncftools.cli import destination, recording, repeating
+    from nncftools.cli.showing import Showing
     from nncftools.sampler.starter import Starter
 
     zeros = (True,) if from_zero else (False, True)

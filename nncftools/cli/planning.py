@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from nncftools.cli import command, options
-from nncftools.errors import NncfToolsError, UsageError
+from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
 from nncftools.journal.plan import Plan
 from nncftools.metrics import ALWAYS, MEMORY_METRICS
 
@@ -54,8 +54,7 @@ def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tup
 
     Raises NncfToolsError.
     """
-    if os.name != "posix":
-        raise NncfToolsError("recording needs Linux or macOS; reports, comparisons and pictures work here")
+    refuse_to_record()
     from nncftools.sampler import client
 
     options.check_source(source)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nncftools.cli import options, planning
-from nncftools.cli.showing import Showing
 from nncftools.errors import UsageError
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit
@@ -107,6 +106,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
         redact=options.redaction(redact, is_off=no_redact),
     )
     from nncftools.cli import destination, recording
+    from nncftools.cli.showing import Showing
     from nncftools.sampler.starter import Starter
 
     if output is not None:

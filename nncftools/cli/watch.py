@@ -216,11 +216,12 @@ def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first:
 def _watch_process(pid: int, types: list[str] | None, interval: float, unit: MemoryUnit) -> int:
     """Record a process into a folder that is gone afterwards, and show it."""
     from nncftools.cli import opening, planning
+
+    metrics, others = planning.columns(types, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
     from nncftools.journal import file as journal_file
     from nncftools.sampler import client
     from nncftools.sampler.starter import Starter
 
-    metrics, others = planning.columns(types, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
     planning.target([], pid, shell=False)
     plan = planning.plan([*metrics, *others], pid=pid, interval=interval)
     with tempfile.TemporaryDirectory(prefix="nncf-tools-") as folder, Starter() as starter:

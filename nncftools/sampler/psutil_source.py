@@ -1,4 +1,4 @@
-"""macOS and Windows (and Linux, when asked for): the figures of a process tree through psutil.
+"""macOS (and Linux, when asked for): the figures of a process tree through psutil.
 
 Every sample walks the process table anew, and a process that ends between two samples takes its last CPU time and I/O
 with it; the largest totals seen of each process are kept.

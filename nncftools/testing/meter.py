@@ -64,7 +64,7 @@ class Meter:
         self._resets = not _is_recorded() and kernel.reset_mark()  # a recorder around this one reads the mark, too
         try:
             self._tap.start()
-        except (OSError, ValueError) as error:  # ValueError: Windows hands on no descriptors
+        except OSError as error:
             raise NncfToolsError(f"the recording could not be started: {error}") from error
 
     def begin(self, name: str) -> None:
