@@ -1,0 +1,233 @@
+"""What a recording could not see or keep is told, and costs no more than that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from nncftools import Session
+from nncftools.analysis.hints import hints
+from nncftools.units import MemoryUnit
+from tests.conftest import HANGING_S, burner, command_line
+from tests.trust.recorder import JOURNAL, SESSION, Recorder, changed_package, state_of
+from tests.waiting import until
+
+MIB = 2**20
+CANNOT = "nncf-tools: the journal cannot be written: {}; trying again\n"
+NO_SPACE = CANNOT.format("No space left on device")
+TOO_LARGE = CANNOT.format("File too large")
+ON_SMALL_DISK = (
+    'mount -t tmpfs -o size=192k tmpfs "$1" || exit 99; shift; "$@"; status=$?; cp -r disk/. kept; exit $status'
+)
+"""In a shell with mounts of its own: run a command, and keep what it left on a disk of its own."""
+INTERVAL_S = 0.01
+
+
+class Told:
+    """What came of a recording on a disk that was full."""
+
+    def __init__(self, folder: pathlib.Path, *words: object) -> None:
+        self.kept, said = folder / "kept", folder / "said"
+        for made in (folder / "disk", self.kept):
+            made.mkdir()
+        command = burner("fills", "disk/filler", said, *words)
+        record = command_line("monitor", "-q", "-i", INTERVAL_S, "-o", "disk/run.json", "--", *command)
+        with said.open("w") as errors:
+            shell = ["unshare", "-m", "sh", "-c", ON_SMALL_DISK, "sh", "disk", *record]
+            self.status = subprocess.run(shell, cwd=folder, stderr=errors, timeout=HANGING_S, check=False).returncode
+        self.said = said.read_text()
+
+
+@pytest.fixture
+def mounts() -> None:
+    """Leave out a test where no disk can be mounted."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("only root can mount a small disk")
+
+
+@pytest.fixture
+def recorder(tmp_path: pathlib.Path) -> Iterator[Recorder]:
+    """Record a command that lives until it is let go."""
+    with (tmp_path / "said").open("w") as errors:
+        recorder = Recorder(tmp_path, "monitor", "-q", "-i", INTERVAL_S, stderr=errors)
+    yield recorder
+    recorder.go()
+    recorder.process.kill()
+    recorder.process.wait()
+
+
+@contextlib.contextmanager
+def failing_writes(recorder: Recorder) -> Iterator[None]:
+    """Have each write of the sampler to the journal fail, and then no more."""
+    size = (recorder.folder / JOURNAL).stat().st_size
+    before = resource.prlimit(recorder.sampler, resource.RLIMIT_FSIZE)
+    resource.prlimit(recorder.sampler, resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(recorder.sampler, resource.RLIMIT_FSIZE, before)
+
+
+def wake_ups(pid: int) -> int:
+    """Return how often a process has slept so far."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
+def is_whole(session: Session) -> bool:
+    """Return whether a finished recording has every sample that was taken, and nothing to warn of."""
+    return session.finished and session.warnings == [] and len(session.samples) == session.sampler.taken
+
+
+@pytest.mark.usefixtures("mounts")
+class TestFullDisk:
+    def test_for_a_while(self, tmp_path: pathlib.Path) -> None:
+        """A disk that is full and has room again costs no sample; the user is told of it once."""
+        told = Told(tmp_path)
+        session = Session.load(told.kept / "run.json")
+
+        assert (told.status, told.said) == (7, NO_SPACE)
+        assert is_whole(session)
+        assert session.peaks["rss"].low is not None
+        assert session.peaks["rss"].low > 50 * MIB
+
+    def test_to_the_end(self, tmp_path: pathlib.Path) -> None:
+        """A disk that stays full costs no sample either: the session is whole elsewhere, as one line says.
+
+        What the disk took of the journal stays there, unfinished, with no half line.
+        """
+        told = Told(tmp_path, "stays")
+        found = re.fullmatch(
+            f"{re.escape(NO_SPACE)}nncf-tools: error: the session could not be written to "
+            r"\S*/disk/run.json \(No space left on device\); it is (\S+)\n",
+            told.said,
+        )
+
+        assert found, told.said
+        elsewhere = pathlib.Path(found[1])
+        session = Session.load(elsewhere)
+        elsewhere.unlink()
+        elsewhere.parent.rmdir()
+        journal = Session.load(told.kept / "run.journal.jsonl")
+        assert told.status == 7
+        assert is_whole(session)
+        assert not journal.finished
+        assert 0 < len(journal.samples) < len(session.samples)
+        assert [text.partition(":")[0] for text in journal.warnings] == ["unfinished"]
+        assert session.exit is not None
+        assert session.exit.code == 7
+        assert session.peaks["rss"].low is not None
+        assert session.peaks["rss"].low > 50 * MIB
+
+
+class TestFailingWrites:
+    def test_for_a_while(self, recorder: Recorder) -> None:
+        """Writes of the sampler that fail for a while cost no sample, also where nothing can be mounted."""
+        with failing_writes(recorder):
+            until((recorder.folder / "said").read_text, "the complaint")
+        recorder.until_sampled()
+
+        assert recorder.status() == 9
+        assert (recorder.folder / "said").read_text() == TOO_LARGE
+        assert is_whole(recorder.session())
+
+    def test_for_long(self, tmp_path: pathlib.Path) -> None:
+        """Samples that are lost because too much waits for the disk are missed, a gap, and one warning."""
+        change = "from nncftools.journal import writer; writer.KEPT_MOST = 400"
+        environment = changed_package(tmp_path / "changed", change)
+        recorder = Recorder(tmp_path, "monitor", "-q", "-i", INTERVAL_S, stderr=subprocess.DEVNULL, env=environment)
+        with failing_writes(recorder):
+            wakes = wake_ups(recorder.sampler)
+            until(lambda: wake_ups(recorder.sampler) > wakes + 50, "ticks")
+        recorder.until_sampled()
+        status, session = recorder.status(), recorder.session()
+        facts = session.sampler
+        (warning,) = session.warnings
+        lost = int(warning.split()[-4])
+
+        assert status == 9
+        assert warning == f"the journal could not be written for a while (File too large): {lost} samples are lost"
+        assert lost > 10
+        assert (facts.taken, session.finished) == (len(session.samples), True)
+        assert facts.missed is not None
+        assert facts.missed >= lost
+        assert facts.longest_gap_s is not None
+        assert facts.longest_gap_s >= lost * INTERVAL_S
+        assert hints(session, MemoryUnit.MiB) == [warning]
+
+    def test_to_the_end(self, recorder: Recorder) -> None:
+        """What the sampler could not write by the end is in the session: only the CLI's memory had it."""
+        with failing_writes(recorder):
+            until((recorder.folder / "said").read_text, "the complaint")
+            status = recorder.status()
+
+        assert status == 9
+        assert is_whole(recorder.session())
+
+    def test_journal_that_is_cut(self, recorder: Recorder) -> None:
+        """Samples that somebody removes from the journal are missing, not merged; status and the rest stay."""
+        recorder.until_sampled()
+        journal = recorder.folder / JOURNAL
+        data = journal.read_bytes()
+        os.truncate(journal, data.index(b"\n[") + 1)
+        recorder.until_sampled()
+        recorder.go()
+        status, session = recorder.status(), recorder.session()
+
+        assert (status, session.finished) == (9, True)
+        assert [re.sub(r"^\d+", "N", text) for text in session.warnings] == [
+            "N samples are missing from the journal: it was cut while it was written"
+        ]
+
+
+class TestStoppedSampler:
+    def test_until_after_the_end(self, recorder: Recorder) -> None:
+        """Of a sampler that is stopped until after the command's end, the missing ticks are counted, and their gap."""
+        os.kill(recorder.sampler, signal.SIGSTOP)
+        until(lambda: state_of(recorder.sampler) == "T", "the sampler's stop")
+        begin_s = time.monotonic()
+        recorder.go()
+        until(lambda: state_of(recorder.command) == "Z", "the end of the command")
+        missed_s = time.monotonic() - begin_s
+        os.kill(recorder.sampler, signal.SIGCONT)
+
+        assert recorder.status() == 9
+        facts = recorder.session().sampler
+        assert facts.missed is not None
+        assert facts.missed >= int(missed_s / INTERVAL_S) - 1
+        assert facts.longest_gap_s is not None
+        assert facts.longest_gap_s >= missed_s
+
+    def test_in_the_midst(self, recorder: Recorder) -> None:
+        """A sampler that was stopped and goes on has missed what it did not take, and no more."""
+        os.kill(recorder.sampler, signal.SIGSTOP)
+        until(lambda: state_of(recorder.sampler) == "T", "the sampler's stop")
+        begin_s = time.monotonic()
+        until(lambda: time.monotonic() > begin_s + 20 * INTERVAL_S, "deadlines to pass")
+        os.kill(recorder.sampler, signal.SIGCONT)
+        recorder.until_sampled()
+        recorder.go()
+
+        assert recorder.status() == 9
+        session = recorder.session()
+        assert session.sampler.missed is not None
+        assert session.sampler.missed >= 19
+        assert session.sampler.missed + len(session.samples) <= session.duration_s / INTERVAL_S + 1
+
+    def test_not_stopped(self, tmp_path: pathlib.Path) -> None:
+        """A command that ends between two deadlines has no gap."""
+        words = command_line("monitor", "-q", "-i", 10, "-o", SESSION, "--", *burner("touch", 1, 0))
+        subprocess.run(words, cwd=tmp_path, timeout=HANGING_S, check=True)
+        facts = Session.load(tmp_path / SESSION).sampler
+
+        assert (facts.taken, facts.missed, facts.longest_gap_s) == (1, 0, None)

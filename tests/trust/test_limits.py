@@ -1,0 +1,206 @@
+"""Where nothing can be recorded, the command is not started; where little is allowed, the figures are whole."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from nncftools import Session
+from tests.conftest import HANGING_S, burner, command_line
+
+ROOT = pathlib.Path(__file__).parents[2]
+INHERITING = """
+import os, resource, sys
+number, limit, *words = sys.argv[1:]
+for _ in range(int(number)):
+    os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+soft, hard = (int(limit[1:]), hard) if limit.startswith("S") else (int(limit), int(limit))
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+os.execv(words[0], words)
+"""
+"""Run a command with so many descriptors inherited and such a limit of open files (S64: the soft one alone)."""
+ELSEWHERE = """
+import sys
+for name in ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"):
+    sys.modules[name] = None
+from nncftools import errors
+errors.CAN_RECORD = False
+"""
+"""Windows, as far as it can be had: modules that are missing there cannot be imported."""
+NOT_THERE = "nncf-tools: error: recording needs Linux or macOS; reports, comparisons and pictures work here\n"
+
+
+def limited(
+    folder: pathlib.Path, limit: object, *words: object, inherited: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Record a command under a limit of open files."""
+    record = command_line("monitor", "-q", "-i", 0.02, "--force", "-o", "run.json", *words)
+    launch = [sys.executable, "-S", "-E", "-c", INHERITING, str(inherited), str(limit)]
+    return result_of([*launch, *record], folder)
+
+
+def result_of(words: list[str], folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Run a program in a folder."""
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=HANGING_S, check=False)
+
+
+def recorded(folder: pathlib.Path, limit: object, *words: object, metrics: tuple[str, ...] = ("rss",)) -> Session:
+    """Return the session of a crowd under a limit of open files, which it writes to a file."""
+    kind, number, *known = words
+    types = [word for name in metrics for word in ("-t", name)]
+    command = burner("crowd", kind, number, folder / "limits", *known)
+    result = limited(folder, limit, *types, "--", *command)
+    assert (result.returncode, result.stderr) == (0, "")
+    return Session.load(folder / "run.json")
+
+
+def peak(session: Session, metric: str = "rss") -> float:
+    """Return the largest sample."""
+    return session.peaks[metric].sampled or 0
+
+
+class TestDescriptors:
+    @pytest.mark.parametrize(("kind", "number", "within"), [("processes", 200, 0.02), ("threads", 40, 0.1)])
+    def test_same_figures(self, tmp_path: pathlib.Path, kind: str, number: int, within: float) -> None:
+        """With few descriptors, a crowd is counted to the last one, and sees the limit that was given."""
+        hard, soft = recorded(tmp_path, "64", kind, number), recorded(tmp_path, "S64", kind, number)
+        free = recorded(tmp_path, "S4096", kind, number)
+
+        assert [line.split()[0] for line in (tmp_path / "limits").read_text().splitlines()] == ["64", "64", "4096"]
+        for session in (hard, soft):
+            assert max(session.samples["processes"]) == number + 1 == len(session.processes)
+            assert session.warnings == []
+            assert peak(session) == pytest.approx(peak(free), rel=within)
+
+    def test_pss(self, tmp_path: pathlib.Path) -> None:
+        """PSS, too, is that of the whole crowd: each process holds 1 MiB that it shares with nobody."""
+        session = recorded(tmp_path, 64, "processes", 40, "pss", metrics=("rss", "pss"))
+
+        assert 40 * 2**20 < peak(session, "pss") < peak(session)
+
+    @pytest.mark.parametrize(("inherited", "limit"), [(0, 8), (0, 20), (40, 64), (58, 64)])
+    def test_too_few(self, tmp_path: pathlib.Path, inherited: int, limit: int) -> None:
+        """Where not enough are left, one line says so before the command starts."""
+        result = limited(tmp_path, limit, "touch", "ran", inherited=inherited)
+
+        assert result.returncode == 1
+        assert result.stderr.startswith(f"nncf-tools: error: cannot record: of {limit} open files that are allowed")
+        assert result.stderr.count("\n") == 1
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize(("inherited", "limit"), [(0, "S8"), (30, "64"), (1100, "2048")])
+    def test_just_enough(self, tmp_path: pathlib.Path, inherited: int, limit: str) -> None:
+        """What is inherited, or a soft limit that can be raised, is no hindrance."""
+        result = limited(tmp_path, limit, "--", "sh", "-c", "ulimit -Sn; exit 5", inherited=inherited)
+        session = Session.load(tmp_path / "run.json")
+
+        assert (result.returncode, result.stdout, result.stderr) == (5, f"{limit.removeprefix('S')}\n", "")
+        assert (session.finished, len(session.processes), session.warnings) == (True, 1, [])
+
+    def test_program_with_many_of_its_own(self, tmp_path: pathlib.Path) -> None:
+        """A program with more than a thousand open files can record itself."""
+        program = (
+            "import os, nncftools\n"
+            "held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]\n"
+            "with nncftools.MemoryMonitor(interval=0.01) as monitor: pass\n"
+            "print(len(monitor.session.processes))\n"
+        )
+        result = result_of([sys.executable, "-c", program], tmp_path)
+
+        assert (result.stdout, result.stderr) == ("1\n", "")
+
+
+def can(*words: str) -> bool:
+    """Return whether a command ends well."""
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+class TestProc:
+    @pytest.mark.parametrize("words", [("monitor", "-q"), ("monitor", "-t", "pss"), ("profile",)])
+    def test_missing(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+        """Without /proc, one line says so before the command starts."""
+        if os.stat("/").st_dev != os.stat(ROOT).st_dev or not can("unshare", "-m", "true"):  # noqa: PTH116 — devices
+            pytest.skip("only root can change the root folder, and all must be on one disk")
+        inside = 'mount --bind / "$1" && root=$1 && shift && exec chroot "$root" "$@"'  # the bind leaves /proc out
+        (tmp_path / "root").mkdir()
+        record = command_line(*words, "-o", tmp_path / "run.json", "--", "touch", tmp_path / "ran")
+        record[1:2] = [
+            "-c",
+            f"import sys; sys.path.insert(0, {str(ROOT)!r}); from nncftools.__main__ import main; main()",
+        ]
+        del record[2 + 1]
+        result = result_of(["unshare", "-m", "sh", "-c", inside, "sh", str(tmp_path / "root"), *record], tmp_path)
+
+        assert result.stderr == (
+            "nncf-tools: error: cannot record: /proc is not mounted here (No such file or directory); "
+            "mount it (mount -t proc proc /proc)\n"
+        )
+        assert (result.returncode, [path.name for path in tmp_path.iterdir()]) == (1, ["root"])
+
+    def test_of_another_namespace(self, tmp_path: pathlib.Path) -> None:
+        """A /proc that knows other PIDs is refused before the command starts; its figures would all be 0."""
+        if not can("unshare", "--pid", "--fork", "true"):
+            pytest.skip("only root can make a PID namespace")
+        words = command_line("monitor", "-o", "run.json", "touch", "ran")
+        result = result_of(["unshare", "--pid", "--fork", *words], tmp_path)
+
+        assert result.returncode == 1
+        assert result.stderr.startswith(
+            "nncf-tools: error: cannot record: /proc belongs to another PID namespace (this "
+        )
+        assert result.stderr.count("\n") == 1
+        assert not list(tmp_path.iterdir())
+
+    def test_program_in_another_namespace(self, tmp_path: pathlib.Path) -> None:
+        """A program that records itself gets the same reason, as an error that it can catch."""
+        if not can("unshare", "--pid", "--fork", "true"):
+            pytest.skip("only root can make a PID namespace")
+        program = (
+            "from nncftools import MemoryMonitor, errors\n"
+            "try: MemoryMonitor(interval=0.01).start()\n"
+            "except errors.NncfToolsError as error: print(error)\n"
+        )
+        result = result_of(["unshare", "--pid", "--fork", sys.executable, "-c", program], tmp_path)
+
+        assert result.stdout.startswith("cannot record: /proc belongs to another PID namespace")
+
+
+class TestWindows:
+    @pytest.mark.parametrize("words", [("monitor", "true"), ("profile", "true"), ("watch", "--pid", "1")])
+    def test_is_refused(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+        """What records ends with one line, and leaves nothing."""
+        program = f"{ELSEWHERE}from nncftools.__main__ import main; main()"
+        result = result_of([sys.executable, "-c", program, *words], tmp_path)
+
+        assert (result.returncode, result.stdout, result.stderr) == (1, "", NOT_THERE)
+        assert not list(tmp_path.iterdir())
+
+    def test_program_is_refused(self, tmp_path: pathlib.Path) -> None:
+        """A program that records itself gets the same reason, as an error that it can catch."""
+        program = f"{ELSEWHERE}from nncftools import MemoryMonitor\ntry: MemoryMonitor().start()\n"
+        catch = "except errors.NncfToolsError as error: print('nncf-tools: error:', error)"
+        result = result_of([sys.executable, "-c", program + catch], tmp_path)
+
+        assert (result.stdout, result.stderr) == (NOT_THERE, "")
+
+    def test_sessions_are_read(self, tmp_path: pathlib.Path) -> None:
+        """A session from elsewhere is reported."""
+        recorded_one = result_of(command_line("monitor", "-q", "-o", "run.json", "true"), tmp_path)
+        program = f"{ELSEWHERE}from nncftools.__main__ import main; main()"
+        result = result_of([sys.executable, "-c", program, "report", "run.json"], tmp_path)
+
+        assert recorded_one.returncode == 0
+        assert (result.returncode, result.stderr) == (0, "")
+        assert result.stdout.startswith("PERFORMANCE REPORT\n")
+
+    def test_is_not_promised(self) -> None:
+        """The package does not claim to work where nobody tried it."""
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+        assert not [text for text in project["classifiers"] if "Windows" in text]
