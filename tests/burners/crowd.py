@@ -24,6 +24,7 @@ def holder() -> int:
     if pid == 0:
         os.close(writer)
         held = touched(1)
+        os.write(touched_it, b"x")
         os.read(reader, 1)
         os._exit(len(held) == 0)
     return pid
@@ -37,7 +38,10 @@ def thread() -> None:
 
 if kind == "processes":
     reader, writer = os.pipe()
+    ready, touched_it = os.pipe()
     children += [holder() for _ in range(int(number))]
+    for _ in children:
+        os.read(ready, 1)
 else:
     threads = [threading.Thread(target=thread) for _ in range(int(number))]
     for one in threads:
