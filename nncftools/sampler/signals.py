@@ -8,7 +8,6 @@ ignored signal would be inherited by the command, a handler is reset by exec. A 
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import signal
@@ -83,7 +82,7 @@ def readable(descriptors: Sequence[int], timeout_s: float | None = None) -> list
     poll = select.poll()  # takes any descriptor, and waits whole milliseconds only
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    return [descriptor for descriptor, _ in poll.poll(None if timeout_s is None else math.ceil(timeout_s * 1000))]
+    return [descriptor for descriptor, _ in poll.poll(None if timeout_s is None else int(timeout_s * 1000) + 1)]
 
 
 def ignore_faults_of_others() -> None:
