@@ -62,7 +62,7 @@ class Relay:
 
     def __enter__(self) -> Self:
         """Make the pipes or terminals, and begin to wait for output. Raises OSError, NncfToolsError."""
-        opened = [descriptor for descriptor in _STANDARD if _is_open(descriptor)]
+        opened = [descriptor for descriptor in _STANDARD if _is_given(descriptor)]
         if self._only_terminals:
             opened = list(filter(os.isatty, opened))
         same = len(opened) == len(_STANDARD) and os.path.sameopenfile(*opened)
@@ -135,12 +135,12 @@ class Relay:
                 self._heed = None
 
 
-def _is_open(descriptor: int) -> bool:
+def _is_given(descriptor: int) -> bool:
+    """Return whether we were started with a descriptor; what was opened since is not inheritable."""
     try:
-        os.fstat(descriptor)
+        return os.get_inheritable(descriptor)
     except OSError:
         return False
-    return True
 
 
 def _terminal(like: int) -> tuple[int, int]:

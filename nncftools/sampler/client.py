@@ -169,6 +169,7 @@ class Sampler:
         self._relays = relays
         self._process: subprocess.Popen[bytes] | None = None
         self._known_children: Collection[int] = ()
+        self._owed: list[int] = []
         self._link: _Link | None = None
 
     def start(self, header: Header, journal: int) -> None:
@@ -232,11 +233,17 @@ class Sampler:
         """Tell the sampler of a signal: it knows whether the command got it, too. Without it, pass on what ends."""
         if self._link is None or self._link.send_message(link.SIGNAL, number):
             return
-        pid = self._running()
         leads = number == signal.SIGHUP and os.getsid(0) == os.getpid()  # the kernel sends it to the leader alone
-        if pid is not None and (number == signal.SIGTERM or leads):
+        if number == signal.SIGTERM or leads:
+            self._owed.append(number)
+            self._deliver_owed()
+
+    def _deliver_owed(self) -> None:
+        """Send the command what it is to get without the sampler, as soon as its PID is known."""
+        pid = self._running()
+        while pid is not None and self._owed:
             with contextlib.suppress(OSError):
-                os.kill(pid, number)
+                os.kill(pid, self._owed.pop())
 
     def _adopted(self) -> int | None:
         """Return the child that came from a sampler that was lost before it told its PID: it starts nothing else."""
@@ -270,9 +277,10 @@ class Sampler:
         lost = None
         if end is None:
             lost = f"was killed by signal {-code}" if code < 0 else f"failed (exit status {code})"
-            if status is None and self._argv:
+            if self._argv:
                 pid = told[link.STARTED] = pid or self._adopted()
-                status = told[link.EXIT] = _status_of_orphan(pid)
+                self._deliver_owed()
+                status = told[link.EXIT] = _status_of_orphan(pid) or status
         if status is not None:
             return Outcome(pid, target.exit_code(status), status, end, lost)
         return Outcome(pid, code if lost is None else None, None, end, lost)

@@ -162,7 +162,7 @@ class TestGiven:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
         words = ["sh", "-c", "grep -E 'Sig(Ign|Blk)' /proc/self/status; exit 5"]
-        alone = subprocess.run(words, preexec_fn=give, capture_output=True, text=True, check=False)  # noqa: PLW1509
+        alone = subprocess.run(words, preexec_fn=give, capture_output=True, text=True, check=False)
         result = nncf_tools("monitor", "-q", "--no-plot", "-o", SESSION, "--", *words, preexec_fn=give)
 
         assert (result.returncode, result.stderr) == (5, "")

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import termios
+from typing import Any
+
+import pexpect
+import psutil
+import pytest
+
+from nncftools import Session
+from tests.cli.pseudo_terminal import PseudoTerminal
+from tests.conftest import HANGING_S, command_line
+from tests.trust.recorder import GO, JOURNAL, SESSION
+from tests.waiting import until
+
+WRITES_ON = f"echo before; until [ -e {GO} ]; do sleep 0.02; done; echo after && echo after >&2 && echo > wrote; exit 6"
+"""Writes before and after the test has done something; leaves a file when that went well."""
+QUIET = ("-q", "--no-plot", "-i", "0.05", "-o", SESSION)
+MARKED = ("profile", *QUIET, "--mark-on", "nothing")
+PIPE_HOLDS = 1 << 16
+
+
+def holds(journal: pathlib.Path, text: str) -> bool:
+    """Return whether a journal is there and holds a text."""
+    return journal.exists() and text in journal.read_text()
+
+
+def result_of(words: list[str], folder: pathlib.Path, **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401 — passed on
+    """Run to the end."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.run(words, cwd=folder, text=True, check=False, timeout=HANGING_S, **options)
+
+
+class TestKilledCommandLine:
+    @pytest.mark.parametrize(
+        "words",
+        [("monitor", *QUIET, "--live"), MARKED, (*MARKED, "--live"), ("monitor", *QUIET)],
+        ids=["live", "marked", "both", "plain"],
+    )
+    def test_terminal_stays_the_commands(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+        """After SIGKILL of the command line, what the command writes arrives, and it ends as it would have."""
+        terminal = PseudoTerminal(tmp_path, *words, "--", "sh", "-c", WRITES_ON, in_shell=True)
+        terminal.until("before", lambda _: holds(tmp_path / JOURNAL, "\n["))
+        killed = psutil.Process(terminal.child)
+        killed.kill()
+        until(lambda: not killed.is_running(), "the end of the command line")
+        (tmp_path / GO).touch()
+        terminal.until(lambda text: text.count("after") == 2)
+        until(lambda: holds(tmp_path / JOURNAL, '"end":'), "the end of the recording")
+        terminal.process.close(force=True)
+        session = Session.load(tmp_path / JOURNAL)
+
+        assert (tmp_path / "wrote").exists()
+        assert session.finished
+        assert session.exit is not None
+        assert session.exit.code == 6
+
+    @pytest.mark.parametrize("marks", [[], ["--mark-on", "nothing"]])
+    def test_captured_output(self, tmp_path: pathlib.Path, marks: list[str]) -> None:
+        """The file that captures the output gets all of it."""
+        words = ["profile" if marks else "monitor", *QUIET, *marks, "--live", "--capture", "out"]
+        terminal = PseudoTerminal(tmp_path, *words, "--", "sh", "-c", WRITES_ON, in_shell=True)
+        terminal.until(lambda _: holds(tmp_path / JOURNAL, "\n[") and holds(tmp_path / "out", "before\n"))
+        killed = psutil.Process(terminal.child)
+        killed.kill()
+        until(lambda: not killed.is_running(), "the end of the command line")
+        (tmp_path / GO).touch()
+        until(lambda: holds(tmp_path / JOURNAL, '"end":'), "the end of the recording")
+        until(lambda: (tmp_path / "out").read_text().count("\n") == 3, "the last line")
+        terminal.process.close(force=True)
+
+        assert (tmp_path / "out").read_text() == "before\nafter\nafter\n"
+        assert (tmp_path / "wrote").exists()
+
+    def test_pipe_stays_the_commands(self, tmp_path: pathlib.Path) -> None:
+        """More than a pipe holds arrives whole, and the reader sees its end."""
+        script = f"until [ -e {GO} ]; do sleep 0.02; done; seq 100000; echo > wrote; exit 6"
+        with subprocess.Popen(
+            command_line(*MARKED, "sh", "-c", script), cwd=tmp_path, stdout=subprocess.PIPE
+        ) as process:
+            until(lambda: holds(tmp_path / JOURNAL, "\n["), "a sample")
+            process.kill()
+            process.wait()
+            (tmp_path / GO).touch()
+            assert process.stdout is not None
+            output = process.stdout.read().decode()
+        until(lambda: holds(tmp_path / JOURNAL, '"end":'), "the end of the recording")
+
+        assert output.split() == [str(number) for number in range(1, 100_001)]
+        assert (tmp_path / "wrote").exists()
+
+
+class TestReaders:
+    @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
+    def test_that_leaves(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+        """With a reader that has seen enough, the command ends by SIGPIPE, as alone."""
+        line = f"{shlex.join(command_line(*words, 'yes'))}; echo $? >&2"
+        result = result_of(["sh", "-c", f"({line}) | head -1"], tmp_path)
+
+        assert (result.stdout, result.stderr) == ("y\n", f"{128 + signal.SIGPIPE}\n")
+
+    def test_that_is_slow(self, tmp_path: pathlib.Path) -> None:
+        """A pipe that another program has made non-blocking loses nothing."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        words = command_line(*MARKED, "seq", "50000")
+        with subprocess.Popen(words, cwd=tmp_path, stdout=writer) as process, open(reader) as output:  # noqa: PTH123
+            os.close(writer)
+            waiting = array.array("i", [0])
+            until(
+                lambda: fcntl.ioctl(reader, termios.FIONREAD, waiting) == 0 and waiting[0] >= PIPE_HOLDS, "a full pipe"
+            )
+            numbers = output.read().split()
+
+        assert numbers == [str(number) for number in range(1, 50_001)]
+        assert process.returncode == 0
+
+    def test_command_that_leaves_a_writer(self, tmp_path: pathlib.Path) -> None:
+        """Whoever holds the output open when the command has ended is waited for until we are asked to end."""
+        script = f"(until [ -e {GO} ]; do sleep 0.02; done) & exit 6"
+        words = command_line(*MARKED, "sh", "-c", script)
+        with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+            until(lambda: holds(tmp_path / JOURNAL, '"end":'), "the end of the recording")
+            until(lambda: process.send_signal(signal.SIGTERM) or process.poll() is not None, "our end")
+            (tmp_path / GO).touch()
+
+        assert process.returncode == 6
+        assert Session.load(tmp_path / SESSION).finished
+
+
+class TestDescriptors:
+    def test_job_server(self, tmp_path: pathlib.Path) -> None:
+        """The command of a recipe gets the descriptors of make's job server."""
+        words = shlex.join(command_line("monitor", *QUIET, "--", "make", "-s", "-f", "inner", "a", "b"))
+        (tmp_path / "inner").write_text("a b:\n\t@echo $@\n")
+        (tmp_path / "Makefile").write_text(f"all:\n\t+@{words}\n")
+        result = result_of(["make", "-s", "-j2"], tmp_path, env={**os.environ, "MAKEFLAGS": ""})
+
+        assert (result.returncode, sorted(result.stdout.split()), result.stderr) == (0, ["a", "b"], "")
+
+    @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
+    def test_many(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+        """More inherited descriptors than select(2) can wait for reach the command and stop nothing."""
+        descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+        try:
+            script = f"[ -e /proc/$$/fd/{descriptors[0]} ] && [ -e /proc/$$/fd/{descriptors[-1]} ] && exit 5"
+            result = result_of(command_line(*words, "sh", "-c", script), tmp_path, pass_fds=descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+        assert (result.returncode, result.stderr) == (5, "")
+        assert Session.load(tmp_path / SESSION).finished
+
+    @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
+    @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"])
+    def test_closed_streams(self, tmp_path: pathlib.Path, words: tuple[str, ...], closed: str) -> None:
+        """Streams that were closed stay closed for the command, and nothing else takes their place."""
+        script = (
+            's=; for n in 0 1 2; do [ -e /proc/$$/fd/$n ] && s=$s$n; done; echo "$s" > seen; '
+            "[ ! -e /proc/$$/fd/1 ] || echo out; exit 5"
+        )
+        line = f"{shlex.join(command_line(*words, '--', 'sh', '-c', script))} {closed}"
+        result = result_of(["sh", "-c", line], tmp_path)
+        open_ones = "".join(
+            n for n, text in zip("012", ("<&-", ">&-", "2>&-"), strict=True) if text not in closed.split()
+        )
+
+        assert (result.returncode, result.stderr) == (5, "")
+        assert (tmp_path / "seen").read_text() == f"{open_ones}\n"
+        assert result.stdout == ("out\n" if "1" in open_ones else "")
+        assert Session.load(tmp_path / SESSION).finished
+
+
+@pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
+def test_job_control(tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+    """Ctrl-Z stops command line, sampler and command; fg has them go on, and the status is the command's."""
+    shell = pexpect.spawn("bash", ["--norc", "-i"], cwd=str(tmp_path), timeout=HANGING_S, encoding="utf-8", echo=False)
+    shell.sendline(shlex.join(command_line(*words, "--", "sh", "-c", WRITES_ON)))
+    shell.expect("before\r\n")
+    until(lambda: holds(tmp_path / JOURNAL, "\n["), "a sample")
+    (ours,) = psutil.Process(shell.pid).children()
+    every = [ours, *ours.children(recursive=True)][:3]
+    shell.sendcontrol("z")
+    shell.expect("Stopped")
+    until(lambda: all(each.status() == psutil.STATUS_STOPPED for each in every), "the stop of all")
+    (tmp_path / GO).touch()
+    shell.sendline("fg; echo status $?")
+    shell.expect("after\r\n.*status 6\r\n")
+    shell.close(force=True)
+
+    assert len(every) == 3
+    assert Session.load(tmp_path / SESSION).finished
