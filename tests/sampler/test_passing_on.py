@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+
+import pytest
+
+from nncftools.sampler.passing_on import TOGETHER_S, PassingOn
+
+TERM, USR1 = signal.SIGTERM, signal.SIGUSR1
+LATER_S = 2 * TOGETHER_S
+FAR_S = 1000.0
+
+
+@dataclass
+class Group:
+    """Command line, sampler and command, at times that the tests name."""
+
+    delivered: list[int] = field(default_factory=list)
+    asked: int = 0
+
+    def __post_init__(self) -> None:
+        self.passing_on = PassingOn(self.delivered.append, self._ask)
+
+    def _ask(self) -> None:
+        self.asked += 1
+
+    def ours(self, number: int, at_s: float) -> None:
+        """Have a signal arrive at the sampler."""
+        self.passing_on.take_ours(number, at_s)
+
+    def theirs(self, number: int, at_s: float) -> None:
+        """Have the command line tell of a signal."""
+        self.passing_on.take_theirs(number, at_s)
+
+    def settle(self, at_s: float, *, alone: bool = False) -> list[int]:
+        """Decide what is due; return all that the command was sent."""
+        self.passing_on.settle(at_s, alone=alone)
+        return self.delivered
+
+    def answer(self) -> list[int]:
+        """Have the command line answer; return the same."""
+        self.passing_on.answered()
+        return self.delivered
+
+
+def test_for_the_group() -> None:
+    """What arrived at both, in any order, is not passed on."""
+    group = Group()
+    group.ours(USR1, 0)
+    group.theirs(USR1, 0.01)
+    group.theirs(TERM, 0.02)
+    group.ours(TERM, 0.03)
+
+    assert group.settle(FAR_S) == []
+    assert group.asked == 0
+
+
+def test_for_the_command_line() -> None:
+    """What the command line alone got is passed on when it can be known, not before."""
+    group = Group()
+    group.theirs(USR1, 0)
+
+    assert group.settle(TOGETHER_S / 2) == []
+    assert group.settle(TOGETHER_S) == [USR1]
+    assert group.settle(FAR_S) == [USR1]
+
+
+def test_for_the_sampler() -> None:
+    """Of what the sampler alone got, only SIGTERM is passed on, once the command line has said what it got."""
+    group = Group()
+    group.ours(USR1, 0)
+    group.ours(TERM, 0)
+    before = list(group.settle(LATER_S))
+
+    assert (before, group.asked) == ([], 1)
+    assert group.answer() == [TERM]
+    assert group.settle(FAR_S) == [TERM]
+
+
+def test_command_line_that_is_late() -> None:
+    """However late the command line tells of it, a signal for the group is not passed on."""
+    group = Group()
+    group.ours(TERM, 0)
+    group.settle(LATER_S)
+    group.theirs(TERM, FAR_S)
+
+    assert group.answer() == []
+    assert group.settle(FAR_S + LATER_S) == []
+
+
+def test_equal_signals_become_one() -> None:
+    """Several for the group are one for a command line that was stopped, and one for a sampler that was."""
+    group = Group()
+    group.ours(TERM, 0)
+    group.settle(LATER_S)
+    group.ours(TERM, 1)
+    group.theirs(TERM, FAR_S)
+    group.answer()
+    group.theirs(USR1, FAR_S)
+    group.theirs(USR1, FAR_S)
+    group.ours(USR1, FAR_S)
+    group.theirs(USR1, FAR_S)
+
+    assert group.settle(2 * FAR_S) == []
+    assert group.asked == 1
+
+
+def test_one_at_a_time() -> None:
+    """While an answer is awaited, no other question is asked, and what came meanwhile is asked about afterwards."""
+    group = Group()
+    group.ours(TERM, 0)
+    group.settle(LATER_S)
+    group.ours(TERM, 1)
+    group.settle(1 + LATER_S)
+    group.answer()
+    first = list(group.delivered)
+    group.settle(2)
+
+    assert (first, group.asked) == ([TERM], 2)
+    assert group.answer() == [TERM, TERM]
+
+
+def test_distant_signals() -> None:
+    """A signal for the command line alone is passed on although one for the group came before it."""
+    group = Group()
+    group.ours(TERM, 0)
+    group.theirs(TERM, 0)
+    group.settle(LATER_S)
+    group.theirs(TERM, 1)
+
+    assert group.settle(1 + LATER_S) == [TERM]
+
+
+def test_without_command_line() -> None:
+    """When the command line is gone, what arrives was for the group; what it told of before is still passed on."""
+    group = Group()
+    group.ours(TERM, 0)
+    group.theirs(USR1, 0)
+
+    assert group.settle(0, alone=True) == []
+    assert group.settle(LATER_S, alone=True) == [USR1]
+    assert group.asked == 0
+
+
+def test_when_to_look_again() -> None:
+    """The sampler is woken for a decision that a time brings, and not while it waits for an answer."""
+    group = Group()
+    remaining_s = group.passing_on.remaining_s
+    assert remaining_s(0) is None
+    group.ours(TERM, 1)
+    assert remaining_s(1) == pytest.approx(TOGETHER_S)
+    group.settle(1 + LATER_S)
+
+    assert remaining_s(2) is None
+    group.theirs(USR1, 3)
+    assert remaining_s(4) == 0

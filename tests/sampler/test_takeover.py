@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from nncftools.sampler.takeover import Takeover
+from tests.waiting import until
+
+
+def test_nothing_is_read_before(capfd: pytest.CaptureFixture[str]) -> None:
+    """What arrives is the command line's to pass on until that is gone; then all of it, up to the last writer's end."""
+    (source, writer), (reader, sink) = os.pipe(), os.pipe()
+    takeover = Takeover([(source, sink)])
+    os.write(writer, b"before ")
+    os.set_blocking(reader, False)
+    with pytest.raises(BlockingIOError):
+        os.read(reader, 100)
+    takeover.begin()
+    takeover.begin()
+    os.write(writer, b"after")
+    os.close(writer)
+    assert takeover._done is not None
+    until(lambda: not takeover._relays, "the end of the output")
+
+    assert os.read(reader, 100).startswith(b"before")
+    assert capfd.readouterr() == ("", "")
+    for descriptor in (source, reader, sink):
+        os.close(descriptor)
+
+
+def test_sink_that_is_gone_takes_all() -> None:
+    """When nobody takes the output any more, the command's writes go on to work."""
+    (source, writer), (reader, sink) = os.pipe(), os.pipe()
+    os.close(reader)
+    takeover = Takeover([(source, sink)])
+    takeover.begin()
+    for _ in range(100):
+        os.write(writer, b"x" * 10_000)
+    os.close(writer)
+    until(lambda: not takeover._relays, "the end of the output")
+
+    for descriptor in (source, sink):
+        os.close(descriptor)
+
+
+def test_many_descriptors() -> None:
+    """Relays work also when more files are open than select(2) can wait for."""
+    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    (source, writer), (reader, sink) = os.pipe(), os.pipe()
+    assert source > 1024
+    Takeover([(source, sink)]).begin()
+    os.write(writer, b"all")
+    os.close(writer)
+
+    assert os.read(reader, 100) == b"all"
+    for descriptor in (*many, reader, sink):
+        os.close(descriptor)
+
+
+def test_release() -> None:
+    """What the command line has closed is closed here, so that the command notices."""
+    (source, writer), (reader, sink) = os.pipe(), os.pipe()
+    takeover = Takeover([(source, sink)])
+    takeover.release(source)
+    takeover.release(source)
+    takeover.begin()
+
+    with pytest.raises(BrokenPipeError):
+        os.write(writer, b"x")
+    assert os.read(reader, 1) == b""
+    takeover.finish()
+    for descriptor in (writer, reader):
+        os.close(descriptor)
