@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from nncftools.sampler.exits import Exit
 
+STAT = "stat"
 UNREADABLE = -1
 UNKEPT = -2
 """In place of a descriptor that the limit of open files does not allow to keep."""
@@ -117,9 +118,9 @@ class Process:
         self.directory = UNKEPT
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fields = self.read("stat").rpartition(b")")[2].split(None, STARTED + 1)
-            self.started_ticks = int(fields[STARTED])
-            self.was_zombie = fields[0] == b"Z"
+            data = self.read(STAT)
+            self.started_ticks = _started(data)
+            self.was_zombie = data.rpartition(b")")[2].split(None, 1)[0] == b"Z"
             for file in files:
                 self.files.append(self._keep(file))
         except BaseException:
@@ -164,15 +165,22 @@ class Process:
             os.close(descriptor)
 
     def read_slot(self, slot: int) -> bytes:
-        """Return the content of a file that is not kept; raise OSError when it is gone or not ours to read."""
+        """Return the content of a file that could not be read by its descriptor; nothing when it cannot be had.
+
+        The process is marked when that means that it is gone, or that another one has its PID.
+        """
         if self.files[slot] == UNREADABLE:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        if not self.alive:
-            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
-        try:
-            return self.read(self.file_names[slot])
-        except FileNotFoundError as error:
-            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
+            return b""
+        if self.files[slot] == UNKEPT and self.alive:
+            try:
+                data = self.read(self.file_names[slot])
+            except OSError as error:
+                self.alive = error.errno in NONE_LEFT
+                return b""
+            if self.file_names[slot] != STAT or _started(data) == self.started_ticks:
+                return data
+        self.alive = False
+        return b""
 
     def identify(self) -> bool:
         """Read name and command line again; return whether they, or what they mean, changed (an exec)."""
@@ -230,6 +238,10 @@ class Process:
             _close(descriptor)
         self.files = [UNREADABLE] * len(self.files)
         self.threads = {}
+
+
+def _started(stat: bytes) -> int:
+    return int(stat.rpartition(b")")[2].split(None, STARTED + 1)[STARTED])
 
 
 def _close(descriptor: int) -> None:

@@ -47,14 +47,14 @@ class Io:
         for process in processes:
             if not process.alive:
                 continue
-            descriptor = process.files[slot]
             try:
-                words = (pread(descriptor, SMALL, 0) if descriptor >= 0 else process.read_slot(slot)).split()
-            except ProcessLookupError:
-                process.alive = False
-                continue
+                words = pread(process.files[slot], SMALL, 0).split()
             except OSError:
-                return _UNKNOWN
+                words = process.read_slot(slot).split()
+                if not process.alive:
+                    continue
+                if not words:
+                    return _UNKNOWN
             read_chars += int(words[1])
             write_chars += int(words[3])
             read_bytes += int(words[9])

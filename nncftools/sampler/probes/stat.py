@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 
-from nncftools.sampler.kernel_file import NONE_LEFT
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,16 +47,13 @@ class Stat:
         user, system, minor, major = self._retired
         rss = vms = threads = count = 0
         for process in processes:
-            descriptor = process.files[slot]
             try:
-                data = pread(descriptor, SMALL, 0) if descriptor >= 0 else process.read_slot(slot)
-            except OSError as error:
-                process.alive = error.errno in NONE_LEFT
-                continue
+                data = pread(process.files[slot], SMALL, 0)
+            except OSError:
+                data = process.read_slot(slot)
+                if not data:
+                    continue
             fields = data[data.rindex(b")") + 2 :].split(b" ", _RSS + 1)
-            if descriptor < 0 and int(fields[STARTED]) != process.started_ticks:  # another one with its PID
-                process.alive = False
-                continue
             own_user, own_system = int(fields[11]), int(fields[12])
             user += own_user + int(fields[13])
             system += own_system + int(fields[14])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nncftools.sampler.kernel_file import NONE_LEFT, read_all
+from nncftools.sampler.kernel_file import read_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,12 +30,10 @@ class Status:
         sums = [0, 0, 0, 0]
         counted = False
         for process in processes:
-            descriptor = process.files[self._slot]
             try:  # longer than a page for a user in many groups
-                data = read_all(descriptor) if descriptor >= 0 else process.read_slot(self._slot)
-            except OSError as error:
-                process.alive = error.errno in NONE_LEFT
-                continue
+                data = read_all(process.files[self._slot])
+            except OSError:
+                data = process.read_slot(self._slot)
             if not process.counted or b"\nVmRSS:" not in data:  # a zombie has no VmRSS
                 continue
             counted = True
