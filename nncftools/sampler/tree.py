@@ -7,7 +7,6 @@ files are opened, read and closed for each sample: slower, but no figure is left
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 
