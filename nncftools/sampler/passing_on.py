@@ -6,6 +6,9 @@ and command line and sampler as well. A signal for the command line alone was me
 The kernel signals a group in one go. So what the command line told of, and did not arrive here within a moment, was for
 the command line alone. The other way round no time is long enough, for the command line may be stopped, or load a
 library: it is asked, and tells of all signals that it got before it answers.
+
+A command that has made a group of its own (``timeout`` does) is not reached by a signal for ours, as it would be alone,
+where the group is its own from the start.
 """
 
 from __future__ import annotations
@@ -37,9 +40,15 @@ class _Arrival:
 class PassingOn:
     """Compares what arrived at both."""
 
-    def __init__(self, deliver: Callable[[int], None], ask: Callable[[], None]) -> None:
-        """``deliver`` sends a signal to the command; ``ask`` asks the command line what it got."""
+    def __init__(
+        self, deliver: Callable[[int], None], ask: Callable[[], None], spread: Callable[[int], object] = int
+    ) -> None:
+        """``deliver`` sends a signal to the command; ``ask`` asks the command line what it got.
+
+        ``spread`` is called with each signal that was for the group.
+        """
         self._deliver = deliver
+        self._spread = spread
         self._ask = ask
         self._ours: list[_Arrival] = []
         self._theirs: list[tuple[int, float]] = []
@@ -50,12 +59,17 @@ class PassingOn:
     def take_ours(self, number: int, now_s: float) -> None:
         """Note a signal that arrived here."""
         others = [told for told in self._theirs if told[0] != number]
-        self._ours.append(_Arrival(number, now_s, is_known=len(others) < len(self._theirs)))
+        is_known = len(others) < len(self._theirs)
+        self._ours.append(_Arrival(number, now_s, is_known=is_known))
         self._theirs = others
+        if is_known:
+            self._spread(number)
 
     def take_theirs(self, number: int, now_s: float) -> None:
         """Note a signal that the command line told of."""
         same = [arrival for arrival in self._ours if arrival.number == number]
+        if any(not arrival.is_known for arrival in same):
+            self._spread(number)
         for arrival in same:
             arrival.is_known = True
         if not same:

@@ -125,7 +125,8 @@ class Recording:
         self._left = False
         self._failed = False
         self._is_urgent = False
-        self._passing_on = PassingOn(self._deliver, lambda: ways.tell(link.ASK))
+        self._passing_on = PassingOn(self._deliver, lambda: ways.tell(link.ASK), self._spread)
+        self._starter_leads = os.getpgrp() == os.getppid()
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
         self._marks = _mark_watch(order["marks"], self._sample_for_mark)
         self._exits = _exit_accounting(plan)
@@ -276,6 +277,13 @@ class Recording:
         if self._status is None:
             with contextlib.suppress(OSError):  # it may have taken another user's identity
                 os.kill(self._pid, number)
+
+    def _spread(self, number: int) -> None:
+        """Send the command what our group got, where it has left a group that would have been its own."""
+        with contextlib.suppress(OSError):
+            has_left = os.getpgid(self._pid) != os.getpgrp() and os.getsid(self._pid) == os.getsid(0)
+            if self._starter_leads and has_left:
+                self._deliver(number)
 
     def _is_ending(self) -> bool:
         """Return whether processes are being ended because they held too much; what is due is done."""

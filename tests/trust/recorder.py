@@ -43,10 +43,11 @@ def signalled_at(place: str, numbers: list[int], *words: object) -> list[str]:
 class Recorder:
     """Records a command that writes down what signals it gets and ends with status 9; in a process group of its own."""
 
-    def __init__(self, folder: pathlib.Path, *words: object, **options: Any) -> None:  # noqa: ANN401 — passed on
+    def __init__(self, folder: pathlib.Path, *before: str, **options: Any) -> None:  # noqa: ANN401 — passed on
+        """Start it; ``before`` is a program that starts the command, with its arguments."""
         self.folder = folder
-        words = words or ("monitor", "-q", "--no-plot", "-i", 0.05)
-        command = burner("notes", folder / NOTED, folder / GO)
+        words = ("monitor", "-q", "--no-plot", "-i", 0.05)
+        command = [*before, *burner("notes", folder / NOTED, folder / GO)]
         self.process = subprocess.Popen(
             command_line(*words, "-o", SESSION, "--", *command), cwd=folder, process_group=0, **options
         )

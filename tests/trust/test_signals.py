@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -122,6 +123,20 @@ class TestOnce:
         recorder.until_sampled()
 
         assert sorted(recorder.noted()) == sorted([signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+
+
+@pytest.mark.parametrize(("leave", "times"), [("os.setpgid(0, 0)", 1), ("os.setsid()", 0)])
+def test_group_of_its_own(tmp_path: pathlib.Path, leave: str, times: int) -> None:
+    """A command that makes itself a group, which it would have had alone, still gets what ours gets; a session not."""
+    script = f"import os, sys; {leave}; os.execv(sys.argv[1], sys.argv[1:])"
+    recorder = Recorder(tmp_path, sys.executable, "-S", "-c", script)
+    os.killpg(recorder.process.pid, signal.SIGINT)
+    recorder.until_sampled()
+    recorder.process.send_signal(LAST)
+    recorder.until_noted(LAST)
+
+    assert recorder.noted() == [*[signal.SIGINT] * times, LAST]
+    assert recorder.status() == 9
 
 
 @pytest.mark.parametrize("number", sorted(STOPPING))
