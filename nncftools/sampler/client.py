@@ -196,6 +196,8 @@ class Sampler:
         self._link = ours
         ours.send(_order(self._plan, self._argv, self._marks, self._starter, relays))
         self._starter.passes_to = self._pass
+        if self._starter.asked_to_end is not None:  # meanwhile, by a thread that holds nothing back
+            self._pass(self._starter.asked_to_end)
 
     def _refuse_if_interrupted(self) -> None:
         number = self._starter.asked_to_end

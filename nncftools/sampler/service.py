@@ -118,7 +118,7 @@ class Recording:
         self._attached = plan.pid is not None or order["beside"]
         self._pid = plan.pid or 0
         self._exit_watch: list[int] = []
-        self._ready: list[int] = []
+        self._ready = [ways.descriptor]  # what came with the order has been read, and wakes nobody
         self._status: ExitStatus | None = None
         self._figures: dict[str, object] | None = None
         self._over = False

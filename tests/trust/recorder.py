@@ -17,12 +17,13 @@ from tests.waiting import until
 
 JOURNAL, SESSION, GO, NOTED = "run.journal.jsonl", "run.json", "go", "noted"
 _AT = """
-import atexit, importlib, os, sys, threading
+import atexit, importlib, os, signal, sys, threading
 place, numbers = sys.argv.pop(1), [int(number) for number in sys.argv.pop(1).split(",")]
 threading.Thread(target=threading.Event().wait, daemon=True).start()  # as those of libraries, which block no signal
+in_this_thread, place = place.startswith("this thread "), place.removeprefix("this thread ")
 def send():
     for number in numbers:
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number) if in_this_thread else os.kill(os.getpid(), number)
 if place == "exit":
     atexit.register(send)
 else:

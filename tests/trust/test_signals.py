@@ -236,6 +236,17 @@ def test_before_the_start(tmp_path: pathlib.Path, number: int) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("in_this_thread", [True, False])
+def test_while_the_sampler_starts(tmp_path: pathlib.Path, *, in_this_thread: bool) -> None:
+    """A signal that comes while the sampler starts reaches the command, whichever of our threads gets it."""
+    number = signal.SIGTERM
+    words = ("monitor", "-q", "--no-plot", "-o", SESSION, "sleep", "60")
+    program = signalled_at(f"{'this thread ' * in_this_thread}nncftools.sampler.client._children", [number], *words)
+    result = subprocess.run(program, cwd=tmp_path, check=False, timeout=HANGING_S)
+
+    assert result.returncode == 128 + number
+
+
 def test_hang_up_of_a_command_line_without_terminal(tmp_path: pathlib.Path) -> None:
     """In a session of its own, without a terminal, all goes the same way."""
     with subprocess.Popen(
