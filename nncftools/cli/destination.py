@@ -6,6 +6,8 @@ import contextlib
 import os
 import pathlib
 import re
+import shutil
+import tempfile
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -26,6 +28,7 @@ PANELS_ENDING = ".png"
 LATEST = "latest"
 _LONGEST_NAME = 60
 _NEW_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -78,7 +81,7 @@ class Destination:
                 if self.folder is None:
                     for ending in SIDECARS:
                         self.session.with_name(name + ending).unlink(missing_ok=True)
-                marks = above_standard(os.open(self.marks, _NEW_LOG, journal_file.PRIVATE))
+                return Claim(self, journal)
             except OSError:
                 journal_file.remove(self.journal, journal)
                 os.close(journal)
@@ -86,7 +89,16 @@ class Destination:
         except OSError as error:
             reason = error.strerror or error
             raise UsageError(f"option {self.option}: cannot write {str(self.journal)!r}: {reason}") from error
-        return Claim(self, journal, marks)
+
+    def within(self, folder: pathlib.Path) -> Destination:
+        """Return the same files by another name of their folder."""
+
+        def moved(path: pathlib.Path | None) -> pathlib.Path | None:
+            return None if path is None else folder / path.name
+
+        logs = [replace(log, text=moved(log.text), picture=moved(log.picture)) for log in self.logs]
+        session = folder / self.session.name
+        return replace(self, session=session, logs=logs, sidecar=moved(self.sidecar), panels=moved(self.panels))
 
     def point_latest(self) -> None:
         """Make ``latest`` in the log folder lead to this run; where links cannot be made, there is none."""
@@ -102,13 +114,18 @@ class Destination:
 class Claim:
     """The files of a recording that runs, by their descriptors: whatever becomes of the paths, these are ours."""
 
-    def __init__(self, place: Destination, journal: int, marks: int) -> None:
-        """Open the journal once more to be read: what is locked goes to the sampler."""
+    def __init__(self, place: Destination, journal: int) -> None:
+        """Open the journal once more to be read: what is locked goes to the sampler. Raises OSError."""
         self._place = place
         self.locked = journal
         """The locked, append-only descriptor for the sampler; -1 once it has it."""
-        self.journal = journal_file.reader(place.journal, journal)
-        self.marks = marks
+        with contextlib.ExitStack() as stack:
+            self.journal = stack.enter_context(journal_file.reader(place.journal, journal))
+            self._folder = above_standard(os.open(place.session.parent, _FOLDER))
+            stack.callback(os.close, self._folder)
+            self._real = _named(self._folder, place.session.parent).resolve()
+            self.marks = above_standard(os.open(place.marks, _NEW_LOG, journal_file.PRIVATE))
+            stack.pop_all()
 
     def hand_over(self) -> None:
         """Close our copy of what the sampler has: the lock is to end with it."""
@@ -120,6 +137,35 @@ class Claim:
         with os.fdopen(os.dup(self.marks), "rb") as log:
             log.seek(0)
             return log.read()
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[Destination]:
+        """Yield what is to be written, by a name that stays that of our folder while somebody may swap it.
+
+        Raises OSError when it is not ours any more. A folder that the command has made anew is.
+        """
+        parent = self._place.session.parent
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = above_standard(os.open(parent, _FOLDER))
+        try:
+            name, found = _named(folder, parent), os.fstat(folder)
+            is_new = not os.path.samestat(found, os.fstat(self._folder))
+            if is_new and (name.resolve() != self._real or found.st_uid not in {os.geteuid(), 0}):
+                raise OSError(f"{parent} is another folder now")
+            yield self._place.within(name)
+        finally:
+            os.close(folder)
+
+    def left(self) -> pathlib.Path:
+        """Return where the journal lies: where its name leads elsewhere by now, a copy of it. Raises OSError."""
+        path = self._place.journal
+        if journal_file.leads_to(path, self.journal.fileno()):
+            return path
+        copy = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), path.name)
+        self.journal.seek(0)
+        with os.fdopen(journal_file.create(copy, replace=False), "wb") as file:
+            shutil.copyfileobj(self.journal, file)
+        return copy
 
     def hold(self) -> None:
         """Keep others from taking the journal for an abandoned one, once the sampler has ended."""
@@ -144,8 +190,15 @@ class Claim:
         """Let go of the files."""
         self.journal.close()
         os.close(self.marks)
+        os.close(self._folder)
         if self.locked >= 0:
             self.hand_over()
+
+
+def _named(folder: int, path: pathlib.Path) -> pathlib.Path:
+    """Return a name of an open folder that leads to no other; where there is none, its path."""
+    name = pathlib.Path(f"/proc/self/fd/{folder}")
+    return name if name.exists() else path
 
 
 def new_folder(
@@ -320,7 +373,8 @@ def given_twice(paths: Iterable[pathlib.Path]) -> pathlib.Path | None:
 def newest_session(log_dir: pathlib.Path) -> pathlib.Path:
     """Return the session or journal under ``log_dir`` that was written last. Raises NncfToolsError if there is none."""
     patterns = (SESSION, f"*{JOURNAL_ENDING}", f"*/{SESSION}", f"*/*{JOURNAL_ENDING}")
-    found = [path for pattern in patterns for path in log_dir.glob(pattern) if LATEST not in path.parts[:-1]]
+    paths = (path for pattern in patterns for path in log_dir.glob(pattern) if LATEST not in path.parts[:-1])
+    found = [path for path in paths if not path.is_fifo()]  # anybody can put one there, and reading it would not end
     if not found:
         message = f"no session under {str(log_dir)!r}; record one with `nncf-tools monitor COMMAND`, or name a file"
         raise NncfToolsError(message)

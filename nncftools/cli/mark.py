@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.marks.line import VARIABLE
+from nncftools.marks.line import VARIABLE, flags
 
 EXAMPLES = """\b
 Example, in a script that `nncf-tools profile ./compress.sh` runs:
@@ -37,7 +37,7 @@ def mark(name: Annotated[str, typer.Argument(metavar="NAME", help="What the repo
     from nncftools.marks.operations import mark_from_outside
 
     try:
-        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
+        descriptor = os.open(log, flags(os.fsencode(log)))
         try:
             mark_from_outside(descriptor, name, "shell")
         finally:

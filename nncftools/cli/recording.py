@@ -85,14 +85,15 @@ def record(run: Run, view: View, *, quiet: bool, showing: Showing = NOTHING) -> 
         header = run.header()
         outcome = _run(run, header, claim, view, showing)
         status = int(bool(run.argv)) if outcome.exit_code is None else outcome.exit_code
-        session = _saved(run, header, claim, outcome)
+        session, is_there = _saved(run, header, claim, outcome)
         if session is None:
             return Recorded(status, None, interrupted=run.starter.asked_to_end is not None)
         try:
             with run.starter.interruptible():
-                _show(session, run.place, view, quiet=quiet)
+                _show(session, run.place, claim if is_there else None, view, quiet=quiet)
         except Interrupted as interrupted:
-            _tell(f"{interrupted}: the session is written to {run.place.shown}, perhaps not all beside it")
+            where = f" to {run.place.shown}" if is_there else ""
+            _tell(f"{interrupted}: the session is written{where}, perhaps not all beside it")
             return Recorded(status, session, interrupted=True)
         return Recorded(status, session, interrupted=run.starter.asked_to_end is not None)
     finally:
@@ -156,17 +157,26 @@ def _load_what_saving_needs() -> None:
     from nncftools.session import from_journal, store  # noqa: F401
 
 
-def _saved(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session | None:
-    """Make the session of a run and write it; where that fails, say so and where the rest lies."""
-    place = run.place
+def _saved(run: Run, header: Header, claim: Claim, outcome: Outcome) -> tuple[Session | None, bool]:
+    """Make the session of a run and write it; where that fails, say so and where the rest lies.
+
+    Return it, and whether it lies where it was asked for.
+    """
+    session = None
     try:
         session = _session(run, header, claim, outcome)
+        return session, _save(session, run.place, claim)
     except Exception as error:  # noqa: BLE001 — whatever fails here must not change the command's exit status
-        _tell(f"error: no session could be made: {error}; the journal is {place.journal}")
-        return None
-    with _guarded(f"the session could not be written; `nncf-tools report {place.journal}` shows its journal"):
-        _save(session, place, claim)
-    return session
+        what = "no session could be made" if session is None else "the session could not be written"
+        _tell(f"error: {what}: {error}; {_where_the_journal_lies(claim)}")
+        return session, False
+
+
+def _where_the_journal_lies(claim: Claim) -> str:
+    try:
+        return f"the journal is {claim.left()}"
+    except OSError as error:
+        return f"nor could the journal be kept: {error}"
 
 
 def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session:
@@ -198,32 +208,37 @@ def _take_marks(session: Session, data: bytes, name: str, *, automatic: bool) ->
     session.warnings.append(f"no operation was marked: {why}; `nncf-tools mark` and --mark-on mark others")
 
 
-def _save(session: Session, place: Destination, claim: Claim) -> None:
-    """Write the session; its journal stays until it is there. Raises OSError."""
+def _save(session: Session, place: Destination, claim: Claim) -> bool:
+    """Write the session, and return whether to where it was asked for; its journal stays until it is there.
+
+    Raises OSError.
+    """
     try:
-        place.session.parent.mkdir(parents=True, exist_ok=True)  # the command may have removed it
-        session.save(place.session)
+        with claim.place() as found:
+            session.save(found.session)
     except OSError as error:
         elsewhere = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-")) / place.session.name
         session.save(elsewhere)
-        _tell(
-            f"error: the session could not be written to {place.session} ({error.strerror or error}); it is {elsewhere}"
-        )
-        return
+        reason = error.strerror or error
+        _tell(f"error: the session could not be written to {place.session} ({reason}); it is {elsewhere}")
+        return False
     claim.remove()
     place.point_latest()
+    return True
 
 
-def _show(session: Session, place: Destination, view: View, *, quiet: bool) -> None:
-    """Show the summary, and write what belongs beside the session."""
+def _show(session: Session, place: Destination, claim: Claim | None, view: View, *, quiet: bool) -> None:
+    """Show the summary, and write what belongs beside the session; nothing when that lies elsewhere (no ``claim``)."""
     rank_number = _rank_beside_others(session)
     if not quiet and rank_number is None:
         with _guarded("the summary cannot be shown"):
             from nncftools.render import text
 
             screen.tell(text.report(session, view))
-    with _guarded(f"the session is written to {place.shown}, but not all beside it"):
-        _write_beside(session, place, view)
+    if claim is None:
+        return
+    with _guarded(f"the session is written to {place.shown}, but not all beside it"), claim.place() as found:
+        _write_beside(session, found, view)
     if not quiet:
         with _guarded("the summary cannot be shown"):
             said = "\nWritten to " if rank_number is None else f"{_in_short(rank_number, session, view)}: "

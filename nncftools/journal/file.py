@@ -76,22 +76,30 @@ def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
 
     With ``descriptor``, open the very file that it leads to. Raises OSError, also for what is no file.
     """
-    own = os.open(path, os.O_RDONLY | _OLD)
-    if descriptor is not None and not os.path.sameopenfile(own, descriptor):
-        os.close(own)
-        own = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+    own = os.open(path, os.O_RDONLY | _OLD) if descriptor is None else _opened_again(path, descriptor)
     if not stat.S_ISREG(os.fstat(own).st_mode):
         os.close(own)
         raise OSError(f"{path}: a file expected")
     return os.fdopen(above_standard(own), "rb", buffering=0)
 
 
+def _opened_again(path: pathlib.Path, descriptor: int) -> int:
+    """Open the file of a descriptor once more, whatever its name leads to by now. Raises OSError."""
+    with contextlib.suppress(OSError):
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | _OLD)
+    own = os.open(path, os.O_RDONLY | _OLD)
+    if not os.path.sameopenfile(own, descriptor):
+        os.close(own)
+        raise OSError(f"{path}: another file has taken its place")
+    return own
+
+
 def is_recording(path: pathlib.Path) -> bool:
-    """Return whether somebody records to a journal. Raises OSError when it cannot be read."""
-    if not path.is_file():
-        return False
-    with contextlib.suppress(FileNotFoundError), reader(path) as journal:
-        return is_held(journal.fileno())
+    """Return whether somebody records to a journal, False for one that we may not read. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        if path.is_file():
+            with reader(path) as journal:
+                return is_held(journal.fileno())
     return False
 
 

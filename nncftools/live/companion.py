@@ -79,21 +79,22 @@ class Companion:
         self.stage.replace()
 
     def _run(self, journal: pathlib.Path, descriptor: int) -> None:
+        with contextlib.suppress(Exception):  # what fails here must not harm the recording
+            self._show(journal, descriptor)
+            return
+        if self.stage is not None:
+            self.stage.step_aside("it could not be drawn")
+
+    def _show(self, journal: pathlib.Path, descriptor: int) -> None:
         from nncftools.live.figures import Machine
         from nncftools.live.follower import Follower
 
-        with (
-            contextlib.suppress(Exception),
-            Follower(journal, descriptor) as follower,
-        ):  # what fails here must not harm the recording
+        with Follower(journal, descriptor) as follower:
             here = Machine(is_here=follower.run.facts.host.name == platform.node())
             if self.stage is None:
                 self._tell(follower, here)
             else:
                 self._draw(follower, here, self.stage)
-            return
-        if self.stage is not None:
-            self.stage.step_aside("it could not be drawn")
 
     def _tell(self, follower: Follower, here: Machine) -> None:
         from nncftools.live.figures import status_line

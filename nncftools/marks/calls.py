@@ -78,7 +78,7 @@ def environment(log: pathlib.Path, calls: Sequence[Call]) -> dict[str, str]:
     """Return the variables with which a command's Pythons write marks to ``log``, which must exist."""
     before = os.environ.get("PYTHONPATH")
     variables = {
-        VARIABLE: str(log.resolve()),
+        VARIABLE: str(log.absolute()),  # not resolved: somebody may just have put a link there
         "PYTHONPATH": f"{HOOK}{os.pathsep}{before}" if before else str(HOOK),
     }
     if calls:

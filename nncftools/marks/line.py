@@ -15,7 +15,10 @@ VARIABLE = "NNCF_TOOLS_MARKS"
 """The environment variable that names the log."""
 OUTPUT = "output"
 """The source of a mark that a line of the command's output made."""
-_FLAGS = os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0)
+_FLAGS = os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_IN_MEMORY = b"/proc/"
+"""A log that is no file of any folder: its name is a link of the kernel's."""
 _HIGH, _LOW, _AFTER = 0xD800, 0xDC00, 0xE000
 _TWO_UNITS = 0x10000
 
@@ -23,10 +26,16 @@ operations = itertools.count(1 if __name__.startswith("nncftools.") else 2, 2)
 """Numbers for ``op``, unique in a process: odd ones for the API, even ones for the hook's copy of this module."""
 
 
+def flags(path: bytes) -> int:
+    """Return how to open a log: not through a link, nor waiting for a FIFO's reader; others may have put it there."""
+    return _FLAGS if path.startswith(_IN_MEMORY) else _FLAGS | _NO_LINK
+
+
 def append(path: bytes, text: str) -> None:
     """Append a line; a file that does not exist or cannot be written stays as it is."""
+    how = flags(path)
     try:
-        descriptor = os.open(path, _FLAGS)
+        descriptor = os.open(path, how)
         try:
             os.write(descriptor, text.encode("ascii"))
         finally:

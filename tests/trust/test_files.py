@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import nncftools
+from nncftools import Session
+from tests.conftest import HANGING_S, Run, command_line
+from tests.waiting import until
+
+OTHER = 65534
+"""A user who may read what all may, no more."""
+as_another = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
+SWAPS = """
+echo
+until [ -e stop ]; do
+    for name in run.journal.jsonl run.marks.jsonl; do
+        if [ -e $name ] && ! [ -L $name ]; then mv $name $name.taken; ln -s evil $name; fi
+    done
+done
+"""
+"""Take away what a recording makes as soon as it is there, and put links to a file in its place."""
+WATCHES = """
+import os, sys
+import nncftools.cli.app, nncftools.cli.destination, nncftools.cli.opening, nncftools.live.fullscreen
+os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+sys.argv[:] = ["nncf-tools", "watch"]
+sys.exit(nncftools.cli.app.run())
+"""
+"""Become the second user after the imports: Python itself may lie where only root may read."""
+KEPT = re.compile(r"it is (\S+)|the journal is (\S+)")
+"""Where the error says that a session or journal lies."""
+UNTIL_SAMPLED = "until grep -qs '^\\[' {}; do :; done; "
+
+
+@pytest.fixture
+def shared(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Make a folder that everybody may write to, below folders that everybody may enter."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    for parent in folder.parents:
+        mode = parent.stat().st_mode
+        if parent.stat().st_uid == os.geteuid() and not mode & stat.S_IXOTH:
+            parent.chmod(mode | stat.S_IXGRP | stat.S_IXOTH)
+    yield folder
+    (folder / "stop").touch()
+
+
+def session_of(run: subprocess.CompletedProcess[str], asked: pathlib.Path) -> Session:
+    """Return the session that a recording left, where it was asked for or where the error says that it lies."""
+    found = KEPT.search(run.stderr)
+    return Session.load(asked if found is None else pathlib.Path(found[1] or found[2]))
+
+
+class TestAnotherUser:
+    @as_another
+    @pytest.mark.parametrize("umask", [0o022, 0o002])
+    def test_swaps_files(self, nncf_tools: Run, shared: pathlib.Path, umask: int) -> None:
+        """Whoever swaps journal and marks for links cannot choose what runs, nor have it written through them."""
+        evil = shared / "evil"
+        plan = f'{{"columns":["rss"],"interval_s":0.1,"source":"proc","argv":["touch","{shared}/ran"]}}'
+        evil.write_text(f'{{"format":"nncf-tools-journal","version":1,"host":{{}},"plan":{plan}}}\n')
+        evil.chmod(0o666)
+        with subprocess.Popen(
+            ["sh", "-c", SWAPS], cwd=shared, user=OTHER, group=OTHER, extra_groups=[], stdout=subprocess.PIPE
+        ) as attacker:
+            assert attacker.stdout is not None
+            attacker.stdout.readline()
+            result = nncf_tools(
+                "profile",
+                "--no-plot",
+                "-o",
+                shared / "run.json",
+                "--",
+                "sh",
+                "-c",
+                f"until [ -L {shared}/run.marks.jsonl ]; do :; done; {sys.executable} -c 1; exit 3",
+                umask=umask,
+            )
+            (shared / "stop").touch()
+
+        assert result.returncode in {2, 3}, result.stderr  # 2: refused, when journal or marks were gone at once
+        assert "Traceback" not in result.stderr
+        assert not (shared / "ran").exists()
+        assert evil.read_text().count("\n") == 1, evil.read_text()
+        if result.returncode == 3:
+            assert session_of(result, shared / "run.json").command[:2] == ["sh", "-c"]
+
+    @as_another
+    def test_log_folder(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
+        """A log folder that somebody else has made, or made a link of, is refused by name; shared parents are fine."""
+        (shared / "theirs").mkdir()
+        os.chown(shared / "theirs", OTHER, OTHER)
+        (tmp_path / "mine").mkdir()
+        (shared / "link").symlink_to(tmp_path / "mine")
+        os.chown(shared / "link", OTHER, OTHER, follow_symlinks=False)
+        for name in ("theirs", "link"):
+            result = nncf_tools("monitor", "--log-dir", shared / name, "--", "touch", "ran")
+            assert result.returncode == 2
+            assert f"{str(shared / name)!r} belongs to another user" in result.stderr
+        assert not (tmp_path / "ran").exists()
+        assert not list((tmp_path / "mine").iterdir())
+
+        result = nncf_tools("monitor", "-q", "--no-plot", "--log-dir", shared / "mine", "--", "sh", "-c", "exit 3")
+        assert result.returncode == 3, result.stderr
+
+    @as_another
+    def test_journals_of_others(self, shared: pathlib.Path) -> None:
+        """`watch` passes over the journals that it may not read."""
+        journal = shared / "memory_logs" / "run" / "session.journal.jsonl"
+        journal.parent.mkdir(parents=True)
+        journal.touch(0o600)
+        done = subprocess.run(
+            [sys.executable, "-c", WATCHES], cwd=shared, capture_output=True, text=True, check=False, timeout=HANGING_S
+        )
+        assert done.returncode == 1, done.stderr
+        assert "no recording runs" in done.stderr
+
+
+class TestRefused:
+    @pytest.mark.parametrize("name", ["run.json", "run.journal.jsonl", "run.marks.jsonl", "run_rss_memory_usage.png"])
+    @pytest.mark.parametrize("target", ["victim", "missing"])
+    def test_links(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str, target: str) -> None:
+        """A link in the place of what is to be written is refused by name, before the command starts, also --force."""
+        (tmp_path / "victim").write_text("mine")
+        (tmp_path / name).symlink_to(target)
+        result = nncf_tools("monitor", "--force", "--plot", "-o", "run.json", "--", "touch", "ran")
+
+        assert result.returncode == 2
+        assert f"{name!r} is a symbolic link" in result.stderr
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "victim"])
+        assert (tmp_path / "victim").read_text() == "mine"
+
+
+class TestSameName:
+    def test_second(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """While a recording goes on, another to the same files is refused, its command is not run, nothing is mixed."""
+        words = command_line("monitor", "-q", "--force", "-o", "run.json", "--", "sh", "-c")
+        first = subprocess.Popen([*words, "until [ -e go ]; do :; done; exit 3"], cwd=tmp_path)
+        journal = tmp_path / "run.journal.jsonl"
+        until(lambda: journal.exists() and b"\n[" in journal.read_bytes(), "a sample")
+        second = nncf_tools("monitor", "-q", "--force", "-o", "run.json", "--", "sh", "-c", "touch ran; exit 4")
+        (tmp_path / "go").touch()
+
+        assert first.wait(HANGING_S) == 3
+        assert second.returncode == 2
+        assert "another recording that still runs writes to" in second.stderr
+        assert not (tmp_path / "ran").exists()
+        exit_ = Session.load(tmp_path / "run.json").exit
+        assert exit_ is not None
+        assert exit_.code == 3
+
+    def test_race(self, tmp_path: pathlib.Path) -> None:
+        """Of several that begin at once, each runs its own command and ends with its status, or is refused."""
+        numbers = range(10, 14)
+        started = [
+            subprocess.Popen(
+                command_line("monitor", "-q", "--force", "-o", "run.json", "--", "sh", "-c", f"touch ran{n}; exit {n}"),
+                cwd=tmp_path,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for n in numbers
+        ]
+        for number, process in zip(numbers, started, strict=True):
+            _, errors = process.communicate(timeout=HANGING_S)
+            assert process.returncode in {number, 2}, errors
+            assert (tmp_path / f"ran{number}").exists() == (process.returncode == number), errors
+            assert "Traceback" not in errors
+        exit_ = Session.load(tmp_path / "run.json").exit
+        assert exit_ is not None
+        assert exit_.code in numbers
+        assert not list(tmp_path.glob("run.*.jsonl"))
+
+
+class TestWhatACommandDoes:
+    """Whatever the command does to the files of its recording, its status is ours, nothing is lost in silence."""
+
+    @pytest.mark.parametrize(
+        ("options", "script", "told"),
+        [
+            ("-o out/run.json", "rm -rf out", ""),
+            ("-o out/run.json", "rm -rf out; mkdir out", ""),
+            ("-o out/run.json", "rm -rf out; touch out", "it is "),
+            ("-o out/run.json", "rm -rf out; mkdir victim; ln -s victim out", "out is another folder now"),
+            ("-o out/run.json", "mkdir out/run.json", "it is "),
+            ("-o out/run.json", "rm out/run.journal.jsonl; mkfifo out/run.journal.jsonl", ""),
+            ("-o out/run.json", "rm out/run.marks.jsonl; mkdir out/run.marks.jsonl", ""),
+            ("-o out/run.json", "echo x >> out/run.marks.jsonl; rm -rf ../work", ""),
+            ("--no-plot", "rm -rf memory_logs", ""),
+            ("--no-plot", "rm -rf memory_logs; touch memory_logs", "it is "),
+            ("--no-plot", "rm -rf ../work; mkdir ../work", ""),
+        ],
+    )
+    def test_to_folders(self, nncf_tools: Run, tmp_path: pathlib.Path, options: str, script: str, told: str) -> None:
+        """Folders and files that the command removes, makes anew or replaces leave exit status and session whole."""
+        work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+        work.mkdir()
+        elsewhere.mkdir()
+        journal = "out/run.journal.jsonl" if "-o" in options else "memory_logs/*/session.journal.jsonl"
+        words = ["monitor", "-q", "-i", "0.01", *options.split(), "--", "sh", "-c"]
+        line = f"{UNTIL_SAMPLED.format(journal)}{script}; exit 7"
+        result = nncf_tools(*words, line, cwd=work, env={"TMPDIR": str(elsewhere)})
+
+        assert result.returncode == 7, result.stderr
+        assert result.stderr.count("\n") == bool(told), result.stderr
+        assert told in result.stderr
+        asked = work / "out/run.json" if "-o" in options else next(work.glob("memory_logs/*/session.json"), work)
+        session = session_of(result, asked)
+        assert session.finished
+        assert len(session.samples)
+        assert not list(tmp_path.glob("work/victim/*"))
+
+    @pytest.mark.parametrize("view", ["--live", "-q"])
+    def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, view: str) -> None:
+        """A FIFO in the place of journal and marks makes nobody wait: neither us, nor a program that is marked."""
+        script = "for name in journal marks; do rm run.$name.jsonl; mkfifo run.$name.jsonl; done; "
+        script += f"{sys.executable} -c 'import nncftools; nncftools.mark_operation(str())'; exit 7"
+        result = nncf_tools("profile", view, "--no-plot", "-o", "run.json", "--", "sh", "-c", script)
+
+        assert result.returncode == 7, result.stderr
+        assert Session.load(tmp_path / "run.json").finished
+
+    def test_marks_through_a_link(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A marked program writes to no file that a link in the place of the marks leads to."""
+        (tmp_path / "victim").write_text("mine")
+        script = (
+            f"ln -sf victim run.marks.jsonl; {sys.executable} -m nncftools mark Export; {sys.executable} -c 1; exit 7"
+        )
+        result = nncf_tools("profile", "-q", "--no-plot", "-o", "run.json", "--", "sh", "-c", script)
+
+        assert result.returncode == 7
+        assert (tmp_path / "victim").read_text() == "mine"
+
+    def test_damaged(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A journal whose first line is damaged while it runs loses nothing."""
+        damage = "printf X | dd of=run.journal.jsonl bs=1 conv=notrunc 2> /dev/null"
+        script = f"{UNTIL_SAMPLED.format('run.journal.jsonl')}{damage}; exit 7"
+        result = nncf_tools("monitor", "-q", "-o", "run.json", "--", "sh", "-c", script)
+
+        assert result.returncode == 7
+        assert result.stderr == ""
+        assert Session.load(tmp_path / "run.json").finished
+
+    @pytest.mark.parametrize("when", ["", UNTIL_SAMPLED.format("run.journal.jsonl")], ids=["at once", "later"])
+    @pytest.mark.parametrize("what", ["rm -rf nncftools", "rm -rf nncftools/*/ && mkdir nncftools/session"])
+    def test_to_the_package(self, nncf_tools: Run, tmp_path: pathlib.Path, when: str, what: str) -> None:
+        """Removing or replacing nncf-tools itself while it runs changes no exit status, and what was lost is said."""
+        package = pathlib.Path(nncftools.__file__).parent
+        shutil.copytree(package, tmp_path / "nncftools", ignore=shutil.ignore_patterns("__pycache__"))
+        (tmp_path / "tmp").mkdir()
+        env = {"PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path / "tmp")}
+        result = nncf_tools(
+            "monitor", "--live", "--plot", "-o", "run.json", "--", "sh", "-c", f"{when}{what}; exit 7", env=env
+        )
+
+        assert result.returncode == 7, result.stderr
+        assert "Traceback" not in result.stderr
+        assert session_of(result, tmp_path / "run.json").finished
