@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import stat
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nncftools.journal import file
+
+
+@pytest.fixture
+def journal(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Return the name of a journal."""
+    return tmp_path / "run.journal.jsonl"
+
+
+@contextlib.contextmanager
+def created(path: pathlib.Path, *, replace: bool = False) -> Iterator[int]:
+    """Make a journal, and let go of it at the end."""
+    descriptor = file.create(path, replace=replace)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class TestCreate:
+    def test_private(self, journal: pathlib.Path) -> None:
+        """A journal is its owner's alone, whatever the umask, and is appended to."""
+        before = os.umask(0)
+        try:
+            with created(journal) as descriptor:
+                assert stat.S_IMODE(journal.stat().st_mode) == 0o600
+                os.write(descriptor, b"one\n")
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                os.write(descriptor, b"two\n")
+        finally:
+            os.umask(before)
+        assert journal.read_text() == "one\ntwo\n"
+
+    @pytest.mark.parametrize("replace", [False, True])
+    def test_link(self, journal: pathlib.Path, tmp_path: pathlib.Path, replace: bool) -> None:  # noqa: FBT001 — a case
+        """A link in its place is never followed, be it to a file or to nothing."""
+        for target in (tmp_path / "victim", tmp_path / "missing"):
+            (tmp_path / "victim").write_text("mine")
+            journal.unlink(missing_ok=True)
+            journal.symlink_to(target)
+            with pytest.raises(OSError, match=r"exists|links"):
+                file.create(journal, replace=replace)
+            assert (tmp_path / "victim").read_text() == "mine"
+            assert not (tmp_path / "missing").exists()
+
+    def test_exists(self, journal: pathlib.Path) -> None:
+        """What exists stays, unless it may be replaced."""
+        journal.write_text("old")
+        with pytest.raises(FileExistsError):
+            file.create(journal, replace=False)
+        assert journal.read_text() == "old"
+        with created(journal, replace=True):
+            assert journal.read_text() == ""
+
+    def test_fifo(self, journal: pathlib.Path) -> None:
+        """A FIFO in its place makes nobody wait."""
+        os.mkfifo(journal)
+        with pytest.raises(FileExistsError):
+            file.create(journal, replace=False)
+        with created(journal, replace=True):
+            assert journal.is_file()
+
+    def test_folder(self, journal: pathlib.Path) -> None:
+        """A folder in its place is not removed."""
+        journal.mkdir()
+        with pytest.raises(OSError, match="directory"):
+            file.create(journal, replace=True)
+        assert journal.is_dir()
+
+    def test_busy(self, journal: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A journal that is recorded to is not taken over; one whose recorder has ended is."""
+        monkeypatch.setattr(file, "_PAUSE_S", 0.0)
+        with created(journal) as held:
+            os.write(held, b"kept")
+            with pytest.raises(file.BusyError):
+                file.create(journal, replace=True)
+            assert journal.read_text() == "kept"
+        with created(journal, replace=True):
+            assert journal.read_text() == ""
+
+
+class TestLock:
+    def test_belongs_to_whoever_holds_the_descriptor(self, journal: pathlib.Path) -> None:
+        """The lock lasts until the last copy of its descriptor is closed, and only a description of its own sees it."""
+        with created(journal) as descriptor:
+            handed = os.dup(descriptor)
+            with file.reader(journal) as own:
+                assert file.is_held(own.fileno())
+        assert file.is_recording(journal)
+        os.close(handed)
+        assert not file.is_recording(journal)
+
+    def test_reader_does_not_take_it(self, journal: pathlib.Path) -> None:
+        """Looking whether somebody records leaves no lock behind."""
+        with created(journal):
+            pass
+        with file.reader(journal) as own:
+            assert not file.is_held(own.fileno())
+            with created(journal, replace=True):
+                assert file.is_recording(journal)
+
+    def test_hold(self, journal: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whoever reads a journal at its end can keep others from taking it over meanwhile."""
+        monkeypatch.setattr(file, "_PAUSE_S", 0.0)
+        with created(journal):
+            pass
+        with file.reader(journal) as own:
+            file.hold(own.fileno())
+            with pytest.raises(file.BusyError):
+                file.create(journal, replace=True)
+
+    @pytest.mark.parametrize("kind", ["missing", "folder", "fifo"])
+    def test_what_is_no_file(self, journal: pathlib.Path, kind: str) -> None:
+        """Nobody records to what is no file."""
+        if kind == "folder":
+            journal.mkdir()
+        elif kind == "fifo":
+            os.mkfifo(journal)
+        assert not file.is_recording(journal)
+
+
+class TestReader:
+    @pytest.mark.parametrize("swap", [pathlib.Path.touch, os.mkfifo, pathlib.Path.mkdir, str])
+    def test_of_a_descriptor(self, journal: pathlib.Path, swap: Callable[[pathlib.Path], object]) -> None:
+        """With a descriptor, its very file is read, whatever its name leads to by now, in a description of its own."""
+        with created(journal) as descriptor:
+            os.write(descriptor, b"ours")
+            journal.unlink()
+            swap(journal)
+            with file.reader(journal, descriptor) as own:
+                assert own.read() == b"ours"
+                assert file.is_held(own.fileno())
+
+    @pytest.mark.parametrize("kind", ["folder", "fifo"])
+    def test_what_is_no_file(self, journal: pathlib.Path, kind: str) -> None:
+        """What is no file is refused at once."""
+        if kind == "folder":
+            journal.mkdir()
+        else:
+            os.mkfifo(journal)
+        with pytest.raises(OSError, match="a file expected"):
+            file.reader(journal)
+
+
+class TestRemove:
+    def test_own(self, journal: pathlib.Path) -> None:
+        """The holder of the file removes it, as often as it likes."""
+        with created(journal) as descriptor:
+            file.remove(journal, descriptor)
+            file.remove(journal, descriptor)
+        assert not journal.exists()
+
+    def test_of_others(self, journal: pathlib.Path, tmp_path: pathlib.Path) -> None:
+        """What others have put in its place stays, also a link back to it."""
+        with created(journal) as descriptor:
+            journal.rename(tmp_path / "moved")
+            journal.symlink_to("moved")
+            file.remove(journal, descriptor)
+            assert journal.is_symlink()
+            journal.unlink()
+            journal.write_text("theirs")
+            file.remove(journal, descriptor)
+        assert journal.read_text() == "theirs"

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from nncftools.errors import SessionFileError
+from nncftools.journal import tail
+from nncftools.journal.lines import FORMAT, VERSION, Header
+from nncftools.journal.tail import Lines, Tail
+
+PLAN = {"columns": ["rss", "processes"], "interval_s": 0.1, "source": "proc"}
+HEADER = {"format": FORMAT, "version": VERSION, "host": {}, "plan": PLAN}
+
+
+class Journal:
+    """A journal that is written to while it is read."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self.append(json.dumps(HEADER) + "\n")
+        self.file = path.open("rb", buffering=0)
+        self.tail = Tail(self.file, "run")
+
+    def append(self, text: str | bytes) -> None:
+        """Append text as it is."""
+        with self.path.open("ab") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+
+    def samples(self) -> list[list[float | None]]:
+        """Return the samples since the last look."""
+        return [sample for chunk in self.tail.read() for sample in chunk.samples]
+
+    def bad(self) -> list[int]:
+        """Return the numbers of the lines since the last look that could not be read."""
+        return [number for chunk in self.tail.read() for number in chunk.bad]
+
+
+@pytest.fixture
+def journal(tmp_path: pathlib.Path) -> Iterator[Journal]:
+    """Make a journal with a header."""
+    made = Journal(tmp_path / "run.journal.jsonl")
+    yield made
+    made.file.close()
+
+
+class TestGrowing:
+    def test_each_line_once(self, journal: Journal) -> None:
+        """What was read is not read again."""
+        journal.append("[0,1,2]\n")
+        assert journal.samples() == [[0, 1, 2]]
+        assert journal.samples() == []
+        journal.append("[1,3,null]\n[2,4,5]\n")
+        assert journal.samples() == [[1, 3, None], [2, 4, 5]]
+
+    def test_begin_of_a_line(self, journal: Journal) -> None:
+        """A line is read when it is whole."""
+        journal.append("[0,1,2]\n[1,3")
+        assert journal.samples() == [[0, 1, 2]]
+        assert journal.bad() == []
+        journal.append(",4]\n")
+        assert journal.samples() == [[1, 3, 4]]
+
+    def test_taken_back(self, journal: Journal) -> None:
+        """The begin of a line that its writer takes back is forgotten."""
+        journal.append("[0,1,2]\n[1,3")
+        assert journal.samples() == [[0, 1, 2]]
+        with journal.path.open("rb+") as file:
+            file.truncate(journal.path.stat().st_size - len("[1,3"))
+        journal.append("[9,9,9]\n")
+        assert journal.samples() == [[9, 9, 9]]
+
+    def test_other_lines(self, journal: Journal) -> None:
+        """Processes, warnings and the end come in their order; the RSS of each process with its sample's time."""
+        journal.append('[0.5,1,2]\n{"each":{"0":7}}\n{"warning":"w"}\n{"process":{"id":0,"pid":4}}\n{"end":{}}\n')
+        (chunk,) = journal.tail.read()
+        assert chunk.each == [(0.5, {0: 7})]
+        assert chunk.lines == [{"warning": "w"}, {"process": {"id": 0, "pid": 4}}, {"end": {}}]
+
+    def test_each_in_a_later_piece(self, journal: Journal) -> None:
+        """The time is that of the sample before, also when that was read earlier."""
+        journal.append("[0.5,1,2]\n")
+        journal.samples()
+        journal.append('{"each":{"0":7}}\n')
+        (chunk,) = journal.tail.read()
+        assert chunk.each == [(0.5, {0: 7})]
+
+
+class TestLongLines:
+    def test_longer_than_a_piece(self, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A line that is longer than what is read at once is read whole."""
+        monkeypatch.setattr(tail, "_CHUNK", 16)
+        word = "x" * 1000
+        journal.append(f'[0,1,2]\n{{"warning":"{word}"}}\n[1,3,4]\n')
+        chunks = list(journal.tail.read())
+        assert [line for chunk in chunks for line in chunk.lines] == [{"warning": word}]
+        assert [sample[0] for chunk in chunks for sample in chunk.samples] == [0, 1]
+
+    def test_longest(self, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A line beyond all measure is left out and counted, what follows is read."""
+        monkeypatch.setattr(tail, "_CHUNK", 16)
+        monkeypatch.setattr(tail, "_LONGEST_LINE", 64)
+        journal.append(b"[0,1,2]\n" + b"\0" * 1000 + b"\n[1,3,4]\n")
+        chunks = list(journal.tail.read())
+        assert [sample[0] for chunk in chunks for sample in chunk.samples] == [0, 1]
+        assert [number for chunk in chunks for number in chunk.bad] == [3]
+
+    def test_one(self, tmp_path: pathlib.Path) -> None:
+        """One line can be asked for; the others come after it."""
+        path = tmp_path / "file"
+        path.write_bytes(b"a\nb\nc\nd")
+        with path.open("rb", buffering=0) as file:
+            lines = Lines(file)
+            assert [lines.next(one=True), lines.next(), lines.next()] == [b"a\n", b"b\nc\n", b""]
+
+
+class TestBadLines:
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"[1,2]",
+            b"[1,2,3,4]",
+            b"[null,2,3]",
+            b'[1,"2",3]',
+            b"[1,2,3",
+            b"[1,2,3],[4,5,6]",
+            b"[1,NaN,3]",
+            b"[1,\xff,3]",
+            b"",
+            b"\0\0",
+            b"nonsense",
+            b'{"start":{}}',
+            b'{"each":{"x":1}}',
+            b'{"process":{"pid":1}}',
+            b"[" * 5000,
+            b'{"warning":' + b"[" * 5000,
+        ],
+    )
+    def test_found(self, journal: Journal, line: bytes) -> None:
+        """Of many lines the one that cannot be right is named, the others are kept."""
+        good = [[float(number), 1.0, 2.0] for number in range(9)]
+        for sample in good[:6]:
+            journal.append(json.dumps(sample) + "\n")
+        journal.append(line + b"\n")
+        for sample in good[6:]:
+            journal.append(json.dumps(sample) + "\n")
+        (chunk,) = journal.tail.read()
+        assert chunk.bad == [8]
+        assert chunk.samples == good
+
+    def test_several(self, journal: Journal) -> None:
+        """All of several bad lines are named, also in a later piece."""
+        journal.append("[0,1]\n[1,2,3]\nx\n[2]\n")
+        assert sorted(journal.bad()) == [2, 4, 5]
+        journal.append("[3,1,2]\n[4,1]\n")
+        assert journal.bad() == [7]
+
+    def test_each_without_a_sample(self, journal: Journal) -> None:
+        """The RSS of each process at no sample is a bad line."""
+        journal.append('{"each":{"0":7}}\n')
+        assert journal.bad() == [2]
+
+
+class TestHeader:
+    def opened(self, tmp_path: pathlib.Path, first: object, given: Header | None = None) -> Tail:
+        """Open a journal whose first line is this."""
+        path = tmp_path / "run.journal.jsonl"
+        path.write_text((first if isinstance(first, str) else json.dumps(first)) + "\n[0,1,2]\n")
+        with path.open("rb", buffering=0) as file:
+            found = Tail(file, "run", given)
+            self.samples = [sample for chunk in found.read() for sample in chunk.samples]
+        return found
+
+    def test_older_plan(self, tmp_path: pathlib.Path) -> None:
+        """A journal of before, whose plan names a command, signals and a channel, is read; nothing of that is kept."""
+        older = {"argv": ["touch", "ran"], "signal_mask": [2], "channel": 3, "max_samples": 7, "redact": None}
+        found = self.opened(tmp_path, HEADER | {"plan": PLAN | older, "unknown": 1})
+        assert found.plan.columns == ["rss", "processes"]
+        assert found.plan.max_samples == 7
+        assert not set(found.plan.fields()) & {"argv", "signal_mask", "channel"}
+        assert self.samples == [[0, 1, 2]]
+
+    def test_damaged_but_known(self, tmp_path: pathlib.Path) -> None:
+        """Whoever knows the header reads a journal whose first line is damaged."""
+        known: Header = {
+            "format": FORMAT,
+            "host": {},
+            "plan": {"columns": ["a", "b"], "interval_s": 1, "source": "proc"},
+        }
+        found = self.opened(tmp_path, "Xdamaged", known)
+        assert found.header is known
+        assert self.samples == [[0, 1, 2]]
+
+    @pytest.mark.parametrize(
+        "first",
+        [
+            "",
+            "nonsense",
+            "[]",
+            {},
+            HEADER | {"format": "other"},
+            HEADER | {"plan": {}},
+            HEADER | {"plan": PLAN | {"interval_s": 0}},
+            HEADER | {"plan": PLAN | {"interval_s": "1"}},
+            HEADER | {"plan": PLAN | {"columns": ["rss", "rss"]}},
+            HEADER | {"version": "1"},
+            {key: value for key, value in HEADER.items() if key != "plan"},
+        ],
+    )
+    def test_wrong(self, tmp_path: pathlib.Path, first: object) -> None:
+        """A first line that is no header is refused by name."""
+        with pytest.raises(SessionFileError, match="run: line 1 is not the header of a journal"):
+            self.opened(tmp_path, first)
+
+    def test_newer(self, tmp_path: pathlib.Path) -> None:
+        """A journal of a later version asks for an upgrade."""
+        with pytest.raises(SessionFileError, match=r"journal version 99, .* upgrade"):
+            self.opened(tmp_path, HEADER | {"version": 99})
