@@ -188,7 +188,11 @@ def test_job_control(tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
     shell.expect("before\r\n")
     until(lambda: holds(tmp_path / JOURNAL, "\n["), "a sample")
     (ours,) = psutil.Process(shell.pid).children()
-    start = next(json.loads(line)["start"] for line in (tmp_path / JOURNAL).open() if line.startswith('{"start"'))
+    start = next(
+        json.loads(line)["start"]
+        for line in (tmp_path / JOURNAL).read_text().splitlines()
+        if line.startswith('{"start"')
+    )
     every = [ours.pid, start["sampler_pid"], start["pid"]]
     shell.sendcontrol("z")
     shell.expect("Stopped")
