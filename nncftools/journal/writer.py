@@ -74,10 +74,19 @@ class Writer:
         except OSError as error:
             self._keep(data, written, error)
             return False
-        if self._trouble:
+        if self._trouble and data:
             self._kept = b""
-            self._recover()
+            self.tell_lost()
+            self._trouble = ""
+            self._lost_from_s = None
         return True
+
+    def tell_lost(self) -> None:
+        """Append a warning of the samples that were lost since the last one."""
+        lost, self._lost_before = self.lost - self._lost_before, self.lost
+        if lost:
+            told = "1 sample is lost" if lost == 1 else f"{lost:,} samples are lost"
+            self.line("warning", f"the journal could not be written for a while ({self._trouble}): {told}")
 
     @property
     def unwritten(self) -> str:
@@ -124,10 +133,3 @@ class Writer:
         if self._lost_from_s is None:
             self._lost_from_s = time_s
         self.longest_lost_s = max(self.longest_lost_s, time_s - self._lost_from_s)
-
-    def _recover(self) -> None:
-        lost, self._lost_before = self.lost - self._lost_before, self.lost
-        trouble, self._trouble = self._trouble, ""
-        self._lost_from_s = None
-        if lost:
-            self.line("warning", f"the journal could not be written for a while ({trouble}): {lost:,} samples are lost")

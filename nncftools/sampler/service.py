@@ -320,6 +320,7 @@ class Recording:
         """Write the last lines."""
         self._thinner.flush()
         self._writer.flush()
+        self._writer.tell_lost()
         sampler = {
             "cpu_s": round(time.process_time(), 6),
             "peak_rss": _own_high_water_mark() or None,

@@ -214,12 +214,42 @@ def test_each_loss_is_told_by_itself(path: pathlib.Path, monkeypatch: pytest.Mon
         with full_disk(path.stat().st_size):
             for place in range(begin, end):
                 journal.sample((float(place), [1, 0.5], {}))
-        journal.flush()
+        journal.sample((end + 1.0, [1, 0.5], {}))
     journal.flush()
     told = [line["warning"] for line in lines(path) if isinstance(line, dict)]
 
     assert [text.rpartition(": ")[2] for text in told] == ["3 samples are lost", "5 samples are lost"]
-    assert (journal.lost, journal.longest_lost_s, journal.rows) == (8, 4.0, 8)
+    assert (journal.lost, journal.longest_lost_s, journal.rows) == (8, 4.0, 10)
+
+
+def test_nothing_to_write_is_no_success(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all that waited was dropped, the disk is still full: one loss is not told as two."""
+    monkeypatch.setattr(writer_, "KEPT_MOST", 0)
+    journal = opened(path)
+    with full_disk(path.stat().st_size):
+        for place in range(3):
+            journal.sample((float(place), [1, 0.5], {}))
+            journal.flush()
+    journal.sample((3.0, [1, 0.5], {}))
+    journal.flush()
+
+    told = "the journal could not be written for a while (File too large): 3 samples are lost"
+    assert lines(path) == [[3.0, 1, 0.5], {"warning": told}]
+    assert journal.longest_lost_s == 2.0
+
+
+def test_loss_that_lasts_to_the_end(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss can be told while the disk is still full, once: the warning waits with the rest."""
+    monkeypatch.setattr(writer_, "KEPT_MOST", 0)
+    journal = opened(path)
+    with full_disk(path.stat().st_size):
+        journal.sample((0.0, [1, 0.5], {}))
+        for _ in range(2):
+            journal.tell_lost()
+            journal.flush()
+
+    told = "the journal could not be written for a while (File too large): 1 sample is lost"
+    assert journal.unwritten == f'{{"warning":"{told}"}}\n'
 
 
 def test_the_user_is_told_once(path: pathlib.Path) -> None:

@@ -51,10 +51,10 @@ class Io:
                 words = pread(process.files[slot], SMALL, 0).split()
             except OSError:
                 words = process.read_slot(slot).split()
-                if not process.alive:
-                    continue
-                if not words:
+                if not words and process.alive:
                     return _UNKNOWN
+                if not words:
+                    continue
             read_chars += int(words[1])
             write_chars += int(words[3])
             read_bytes += int(words[9])
