@@ -182,7 +182,7 @@ def _where_the_journal_lies(claim: Claim) -> str:
 def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session:
     from nncftools.session import from_journal, model
 
-    session = from_journal.session_from(claim.journal, str(run.place.journal), header, outcome.end)
+    session = from_journal.session_from(claim.journal, str(run.place.journal), header, outcome.start, outcome.end)
     if outcome.lost is not None:
         text = f"the sampler {outcome.lost}: the recording ended early, the command went on undisturbed"
         session.warnings.insert(0, text)

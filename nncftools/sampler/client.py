@@ -25,7 +25,7 @@ from nncftools.sampler.tree import BESIDE
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from nncftools.journal.lines import End, ExitStatus, Header
+    from nncftools.journal.lines import End, ExitStatus, Header, Start
     from nncftools.journal.plan import Plan
     from nncftools.sampler.link import Order
     from nncftools.sampler.starter import Starter
@@ -130,6 +130,8 @@ class Outcome(NamedTuple):
     """The command's, 128 + N when signal N killed it, 127 or 126 when it cannot be executed; None when unknown."""
     status: ExitStatus | None
     """The same as ``code`` or ``signal``, of a command that was started."""
+    start: Start | None
+    """The journal's line of that name, which the command may have taken out of the journal."""
     end: End | None
     """The journal's last line, which a full disk may have kept out of the journal."""
     lost: str | None
@@ -283,9 +285,8 @@ class Sampler:
                 pid = told[link.STARTED] = pid or self._adopted()
                 self._deliver_owed()
                 status = told[link.EXIT] = _status_of_orphan(pid) or status
-        if status is not None:
-            return Outcome(pid, target.exit_code(status), status, end, lost)
-        return Outcome(pid, code if lost is None else None, None, end, lost)
+        exit_code = target.exit_code(status) if status is not None else code if lost is None else None
+        return Outcome(pid, exit_code, status, told.get(link.START), end, lost)
 
 
 class Beside:

@@ -3,9 +3,9 @@
 To the sampler: the order first, then ``{"signal": N}`` for each signal that the starter got, ``{"release": FD}`` for a
 relay that has ended, ``{"answer": true}``, or ``{"stop": true}``. The end of this pipe says that the starter is gone.
 
-From the sampler: ``{"started": PID}``, ``{"sampled": true}`` with the first sample, ``{"exit": …}`` before the command
-is reaped, and ``{"end": …}``, the journal's last line. ``{"ask": true}`` is answered when all signals were told of that
-the starter got before. The end of this pipe says that the sampler is gone.
+From the sampler: ``{"started": PID}``, ``{"start": …}`` as the journal has it, ``{"sampled": true}`` with the first
+sample, ``{"exit": …}`` before the command is reaped, and ``{"end": …}``, the journal's last line. ``{"ask": true}`` is
+answered when all signals were told of that the starter got before. The end of this pipe says that the sampler is gone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         """Whether the sampler records its own starter: it is not to be the starter's child, and ends with it."""
 
 
-STARTED, SAMPLED, EXIT, END, ASK = "started", "sampled", "exit", "end", "ask"
+STARTED, START, SAMPLED, EXIT, END, ASK = "started", "start", "sampled", "exit", "end", "ask"
 SIGNAL, STOP, RELEASE, ANSWER = "signal", "stop", "release", "answer"
 _CHUNK = 1 << 16
 

@@ -155,6 +155,8 @@ class Recording:
         start_ns = self._loop.start_ns
         start = {**clock.start(start_ns), "pid": self._pid, "sampler_pid": os.getpid()}
         self._protect(self._writer.line, "start", start)
+        if not self._order["beside"]:  # a program that records itself waits for the first sample alone
+            self._link.tell(link.START, start)
         self._protect(self._source.start, self._pid)
         self._protect(self._writer.flush)
         gc.disable()  # nothing here makes cycles, and a collection delays a tick

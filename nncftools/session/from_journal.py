@@ -28,14 +28,20 @@ if TYPE_CHECKING:
 NOTHING_RECORDED = "nothing was recorded"
 
 
-def session_from(file: BinaryIO, origin: str, header: Header | None = None, end: End | None = None) -> Session:
+def session_from(
+    file: BinaryIO,
+    origin: str,
+    header: Header | None = None,
+    start: StartFields | None = None,
+    end: End | None = None,
+) -> Session:
     """Return what a journal recorded; ``origin`` names it in messages.
 
     A last line that was cut by a kill is left out, other lines that cannot be read are left out and counted. Without an
-    ``end`` line the session is unfinished. ``header`` and ``end`` stand for lines that damage or a full disk may have
-    lost. Raises SessionFileError when nothing was recorded, OSError.
+    ``end`` line the session is unfinished. ``header``, ``start`` and ``end`` stand for lines that damage or a full disk
+    may have lost. Raises SessionFileError when nothing was recorded, OSError.
     """
-    return _Reader(file, origin, header).session(end)
+    return _Reader(file, origin, header).session(start, end)
 
 
 class _Reader:
@@ -57,7 +63,7 @@ class _Reader:
         self._warnings: list[str] = []
         self._bad_lines: list[int] = []
 
-    def session(self, end: End | None) -> Session:
+    def session(self, start: StartFields | None, end: End | None) -> Session:
         self._read(self._tail)
         unwritten = "" if self._end is not None or end is None else end.get("unwritten", "")
         if unwritten:
@@ -67,11 +73,12 @@ class _Reader:
         error = None if end is None else end.get("error")
         if error is not None:
             raise SessionFileError(f"{self._origin}: {NOTHING_RECORDED}: {error}")
-        if self._start is None:
+        start = self._start or start
+        if start is None:
             raise SessionFileError(f"{self._origin}: {NOTHING_RECORDED}: the recorder ended before the command began")
         if self._bad_lines:
             self._warnings.append(_damage(sorted(self._bad_lines)))
-        return self._made(self._start, end)
+        return self._made(start, end)
 
     def _read(self, tail: Tail) -> None:
         for chunk in tail.read():

@@ -266,3 +266,16 @@ class TestWhatACommandDoes:
         assert result.returncode == 7, result.stderr
         assert "Traceback" not in result.stderr
         assert session_of(result, tmp_path / "run.json").finished
+
+
+def test_journal_that_the_command_empties(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """What is recorded after the journal was emptied is a session; start and exit status are known all the same."""
+    sampled = UNTIL_SAMPLED.format("run.journal.jsonl")
+    script = f"{sampled}: > run.journal.jsonl; {sampled}exit 4"
+    result = nncf_tools("monitor", "-q", "-i", 0.02, "-o", "run.json", "sh", "-c", script)
+    session = Session.load(tmp_path / "run.json")
+
+    assert (result.returncode, session.exit.code if session.exit else None) == (4, 4)
+    assert (session.finished, session.command[0]) == (True, "sh")
+    assert len(session.samples) >= 1
+    assert [warning for warning in session.warnings if "missing from the journal" in warning]

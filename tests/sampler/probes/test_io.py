@@ -45,7 +45,8 @@ def test_file_of_another_user_is_unknown(tmp_path: pathlib.Path) -> None:
     script = (
         "import os, sys; sys.path.insert(0, sys.argv[1])\n"
         "from nncftools.sampler.probes.io import Io\nfrom nncftools.sampler.tree import Allowance, Process\n"
-        "os.setuid(65534)\nprint(Io(0).read([Process('/proc', int(sys.argv[2]), None, 0, ('io',), allowance=Allowance())]))"
+        "os.setuid(65534)\n"
+        "print(Io(0).read([Process('/proc', int(sys.argv[2]), None, 0, ('io',), allowance=Allowance())]))"
     )
     here = str(pathlib.Path(__file__).parents[3])
     words = [sys.executable, "-c", script, here, str(os.getpid())]
