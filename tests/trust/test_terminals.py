@@ -255,8 +255,9 @@ class TestDescriptors:
 @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
 def test_job_control(tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
     """Ctrl-Z stops command line, sampler and command; fg has them go on, and the status is the command's."""
+    starts_nothing = WRITES_ON.replace("sleep 0.02", ":")  # stopped between fork and exec, a child would hold it in D
     shell = pexpect.spawn("bash", ["--norc", "-i"], cwd=str(tmp_path), timeout=HANGING_S, encoding="utf-8", echo=False)
-    shell.sendline(shlex.join(command_line(*words, "--", "sh", "-c", WRITES_ON)))
+    shell.sendline(shlex.join(command_line(*words, "--", "sh", "-c", starts_nothing)))
     shell.expect("before\r\n")
     until(lambda: holds(tmp_path / JOURNAL, "\n["), "a sample")
     (ours,) = psutil.Process(shell.pid).children()
