@@ -205,6 +205,7 @@ class TestStoppedSampler:
         begin_s = time.monotonic()
         recorder.go()
         until(lambda: state_of(recorder.command) == "Z", "the end of the command")
+        until(lambda: time.monotonic() > begin_s + 0.5, "deadlines to pass")
         missed_s = time.monotonic() - begin_s
         os.kill(recorder.sampler, signal.SIGCONT)
 
