@@ -42,7 +42,7 @@ MAY_IMPORT = {
     },
 }
 SAMPLER_MAY_NAME = {"errors", "metrics", "journal.lines", "journal.plan", "journal.writer", "files"}
-NOT_ONLY_STANDARD = {"client.py", "psutil_source.py", "starter.py"}
+NOT_ONLY_STANDARD = {"client.py", "psutil_source.py", "starter.py", "starter_link.py"}
 
 
 def name_of(path: pathlib.Path) -> str:

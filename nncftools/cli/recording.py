@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.cli import screen
+from nncftools.cli.claim import claimed
 from nncftools.cli.showing import NOTHING, Scene, Showing
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.marks.line import OUTPUT, VARIABLE
@@ -27,7 +28,8 @@ from nncftools.session import rank
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from nncftools.cli.destination import Claim, Destination
+    from nncftools.cli.claim import Claim
+    from nncftools.cli.destination import Destination
     from nncftools.journal.lines import Header
     from nncftools.journal.plan import Plan
     from nncftools.marks.calls import Call
@@ -80,7 +82,7 @@ def record(run: Run, view: View, *, quiet: bool, showing: Showing = NOTHING) -> 
 
     Raises NncfToolsError when the command could not be started, never afterwards.
     """
-    claim = run.place.claim()
+    claim = claimed(run.place)
     try:
         header = run.header()
         outcome = _run(run, header, claim, view, showing)

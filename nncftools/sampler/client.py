@@ -20,10 +20,11 @@ from nncftools.sampler import link, target
 from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved, why_not
 from nncftools.sampler.signals import readable
 from nncftools.sampler.starter import held_back
+from nncftools.sampler.starter_link import StarterLink
 from nncftools.sampler.tree import BESIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from nncftools.journal.lines import End, ExitStatus, Header, Start
     from nncftools.journal.plan import Plan
@@ -172,7 +173,7 @@ class Sampler:
         self._process: subprocess.Popen[bytes] | None = None
         self._known_children: Collection[int] = ()
         self._owed: list[int] = []
-        self._link: _Link | None = None
+        self._link: StarterLink | None = None
 
     def start(self, header: Header, journal: int) -> None:
         """Write the journal's first line, start the sampler and give it the journal: a locked descriptor.
@@ -193,7 +194,7 @@ class Sampler:
 
     def _begin(self, journal: int, relays: Sequence[tuple[int, int]]) -> None:
         self._known_children = _children()
-        with _Link.opened() as (ours, theirs):
+        with StarterLink.opened() as (ours, theirs):
             self._spawn(journal, theirs, relays)
         self._link = ours
         ours.send(_order(self._plan, self._argv, self._marks, self._starter, relays))
@@ -295,7 +296,7 @@ class Beside:
     def __init__(self, header: Header, plan: Plan, journal: int, marks: pathlib.Path | None) -> None:
         """Start it. Raises OSError."""
         write_all(journal, _first_line(header))
-        with _Link.opened() as (ours, theirs):
+        with StarterLink.opened() as (ours, theirs):
             words = [*_interpreter(plan), str(_MAIN), *map(str, (journal, *theirs)), BESIDE]
             with open(os.devnull, "rb") as nothing:
                 starter = subprocess.Popen(words, stdin=nothing, pass_fds=(journal, *theirs), env=target.environment())
@@ -321,81 +322,6 @@ class Beside:
     def close(self) -> None:
         """Let go of it; it ends, if it still runs."""
         self._link.close()
-
-
-class _Link:
-    """The starter's ends of the two pipes."""
-
-    def __init__(self, incoming: int, outgoing: int) -> None:
-        self.incoming = incoming
-        self._outgoing = outgoing
-        self._rest = b""
-        self.told: dict[str, Any] = {}
-        """What the sampler has said."""
-
-    @classmethod
-    @contextlib.contextmanager
-    def opened(cls) -> Iterator[tuple[_Link, tuple[int, int]]]:
-        """Yield our ends, closed when starting fails, and the sampler's, which are hers alone afterwards."""
-        theirs_in, ours_out = map(above_standard, os.pipe())
-        ours_in, theirs_out = map(above_standard, os.pipe())
-        ours = cls(ours_in, ours_out)
-        try:
-            yield ours, (theirs_in, theirs_out)
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            os.close(theirs_in)
-            os.close(theirs_out)
-
-    def send(self, order: Order) -> None:
-        """Send the order, which may be longer than a pipe holds; what follows is short, and never waits."""
-        data = json.dumps(order, separators=(",", ":")).encode("ascii") + b"\n"
-        with contextlib.suppress(BrokenPipeError):  # the sampler has failed: seen at its end
-            write_all(self._outgoing, data)
-        os.set_blocking(self._outgoing, False)
-
-    def send_message(self, key: str, value: object = True) -> bool:  # noqa: FBT002 — JSON's true
-        """Say something; return whether there is a sampler to say it to."""
-        try:
-            os.write(self._outgoing, link.line(key, value))
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return True
-
-    def next_message(self) -> dict[str, Any]:
-        """Return the sampler's next message, an empty one at its end."""
-        while b"\n" not in self._rest:
-            data = os.read(self.incoming, 1 << 16)
-            if not data:
-                return {}
-            self._rest += data
-        text, _, self._rest = self._rest.partition(b"\n")
-        message: dict[str, Any] = json.loads(text)
-        return message
-
-    def listen(self) -> dict[str, Any]:
-        """Return all that the sampler says up to its end."""
-        while message := self.next_message():
-            if link.ASK in message:
-                self.send_message(link.ANSWER)
-            self.told.update(message)
-        return self.told
-
-    def hang_up(self) -> None:
-        """Close the way to the sampler."""
-        if self._outgoing >= 0:
-            os.close(self._outgoing)
-        self._outgoing = -1
-
-    def close(self) -> None:
-        self.hang_up()
-        if self.incoming >= 0:
-            os.close(self.incoming)
-        self.incoming = -1
 
 
 def _order(

@@ -13,14 +13,13 @@ import time
 from nncftools.journal.plan import Plan
 from nncftools.journal.writer import Writer
 from nncftools.metrics import COUNTERS, METRICS
-from nncftools.sampler import clock, link, target
+from nncftools.sampler import clock, link, own_process, target
 from nncftools.sampler.link import Link
 from nncftools.sampler.loop import Loop
 from nncftools.sampler.passing_on import PassingOn
 from nncftools.sampler.signals import ENDING, Signals
 from nncftools.sampler.takeover import Takeover
 from nncftools.sampler.thinner import Thinner
-from nncftools.sampler.tree import NAME_BESIDE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +70,6 @@ NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _STANDARD_ERROR = 2
 _LOOK_EVERY_S = 0.25
-_URGENT = -10
 _FULL_DISK_PATIENCE_S = 2.0
 """So long the last lines of a recording are tried again."""
 _PAUSE_S = 0.05
@@ -79,12 +77,12 @@ _PAUSE_S = 0.05
 
 def main(journal: int, incoming: int, outgoing: int) -> int:
     """Record as the order through the link says; return the exit status of the command, or 0 when attached."""
-    _occupy_standard_descriptors()
+    own_process.occupy_standard_descriptors()
     os.set_inheritable(journal, False)
     ways = Link(incoming, outgoing)
     order = ways.order()
     if order["beside"]:
-        _detach()
+        own_process.detach()
     signals = Signals(order["blocked"])
     writer = Writer(journal, _tell_user)
     takeover = Takeover(order["relays"])
@@ -151,7 +149,7 @@ class Recording:
                 reason = f"cannot run {self._order['argv'][0]!r}: {os.strerror(error.errno or 0)}"
                 _end(self._writer, self._link, {"error": reason})
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
-        _raise_descriptor_limit()
+        own_process.raise_descriptor_limit()
         start_ns = self._loop.start_ns
         start = {**clock.start(start_ns), "pid": self._pid, "sampler_pid": os.getpid()}
         self._protect(self._writer.line, "start", start)
@@ -167,7 +165,7 @@ class Recording:
     def _spawn(self) -> None:
         """Start the command, and tell its PID before anything else can go wrong. Raises OSError."""
         if self._order["descriptors"] is not None:
-            _set_descriptor_limit(self._order["descriptors"])
+            own_process.set_descriptor_limit(self._order["descriptors"])
         argv = [word.encode("latin-1") for word in self._order["argv"]]
         self._pid = target.spawn(argv, self._order["blocked"], self._order["ignored"])
         self._link.tell(link.STARTED, self._pid)
@@ -182,7 +180,7 @@ class Recording:
         self._protect(self._sample, now_s)
         if self._loop.missed and not self._is_urgent:
             self._is_urgent = True
-            _raise_priority()
+            own_process.raise_priority()
 
     def _sample_for_mark(self) -> None:
         if self._loop.sampling:
@@ -325,7 +323,7 @@ class Recording:
         self._writer.tell_lost()
         sampler = {
             "cpu_s": round(time.process_time(), 6),
-            "peak_rss": _own_high_water_mark() or None,
+            "peak_rss": own_process.high_water_mark() or None,
             "interval_s": self._plan.interval_s,
             **self._loop.punctuality(self._writer.lost, self._writer.longest_lost_s),
             "exit_accounting": None if self._exits is None else "complete" if self._exits.complete else "incomplete",
@@ -357,26 +355,6 @@ class Recording:
 def _tell_user(text: str) -> None:
     with contextlib.suppress(OSError):
         os.write(_STANDARD_ERROR, f"nncf-tools: {text}\n".encode())
-
-
-def _detach() -> None:
-    """Become nobody's child, in a session of our own.
-
-    The starter is what is measured: a child would be in its tree, and its CPU time folded into the starter's. The name
-    tells other recordings that this process is no part of what they measure.
-    """
-    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
-        name.write(NAME_BESIDE)
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-
-
-def _occupy_standard_descriptors() -> None:
-    """Keep 0, 1 and 2 from becoming the journal where they were closed; the command still gets them closed."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
-        pass
-    os.close(descriptor)
 
 
 def _exit_accounting(plan: Plan) -> Exits | None:
@@ -421,35 +399,3 @@ def _source(plan: Plan, tell: Callable[[str, object], None], reaper: int | None,
     from nncftools.sampler.psutil_source import PsutilSource
 
     return PsutilSource(plan, tell)
-
-
-def _raise_descriptor_limit() -> None:
-    """Allow as many kept files as the system does; after the command was started, which inherits limits."""
-    import resource
-
-    _set_descriptor_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-
-
-def _set_descriptor_limit(soft: int) -> None:
-    import resource
-
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-
-
-def _raise_priority() -> None:
-    """Come before the command where that is allowed: a late sampler says nothing of a busy machine."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
-
-
-def _own_high_water_mark() -> int:
-    """Return this process's own VmHWM in bytes, or 0 where there is no /proc.
-
-    Not ``ru_maxrss``, which holds what the starter had when it forked (getrusage(2) keeps it over exec).
-    """
-    try:
-        with open("/proc/self/status", "rb") as file:
-            return int(file.read().partition(b"\nVmHWM:")[2].split(None, 1)[0]) * 1024
-    except OSError:
-        return 0
