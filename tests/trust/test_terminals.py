@@ -155,17 +155,18 @@ class TestKilledCommandLine:
         assert (tmp_path / "wrote").exists()
 
     def test_at_any_moment(self, tmp_path: pathlib.Path) -> None:
-        """Killed at 25 moments: the command is not started, or it ends as it would, with all of its output."""
+        """Killed at 25 moments: the command is not started, or it ends as it would.
+
+        All of its output arrives but for a piece that the command line had read and not yet written: here all or none.
+        """
         script = "echo > ran; seq 3000; echo > done; exit 6"
         words = [sys.executable, "-c", MOMENTS, "25", *MARKED, "--", "sh", "-c", script]
         result = result_of(words, tmp_path)
         runs = json.loads(result.stdout)
 
         assert len(runs) == 26
-        assert {(has_run, is_done, lines) for _, has_run, is_done, lines in runs} == {
-            (False, False, 0),
-            (True, True, 3000),
-        }
+        found = {(has_run, is_done, lines) for _, has_run, is_done, lines in runs}
+        assert found - {(True, True, 0)} == {(False, False, 0), (True, True, 3000)}
         for journal in (tmp_path / str(moment) / JOURNAL for moment, has_run, _, _ in runs if has_run):
             until(lambda journal=journal: not journal.exists() or holds(journal, '"end":'), "the end")
 
