@@ -120,11 +120,9 @@ class TestKilledSampler:
     def test_terminate_when_its_pid_is_not_known(self, tmp_path: pathlib.Path) -> None:
         """The command of a sampler that died before it told of it can be ended."""
         environment = changed_package(tmp_path / "changed", AT_A_MESSAGE.format(key="started", when="before", number=9))
-        # Its parent is the command line by then, which it waits for.
-        wait = (
-            "until [ $PPID != $(cut -d' ' -f4 /proc/$$/stat) ]; do :; done; kill -TERM $(cut -d' ' -f4 /proc/$$/stat)"
-        )
-        words = command_line("monitor", "-q", "--no-plot", "-o", SESSION, "sh", "-c", f"{wait}; exec sleep 60")
+        parent = "$(cut -d' ' -f4 /proc/$$/stat)"
+        wait = f"until grep -q '[-]-no-plot' /proc/{parent}/cmdline; do :; done; kill -TERM {parent}; exec sleep 60"
+        words = command_line("monitor", "-q", "--no-plot", "-o", SESSION, "sh", "-c", wait)
         result = result_of(words, tmp_path, env=environment)
 
         assert result.returncode == 128 + signal.SIGTERM
