@@ -104,10 +104,10 @@ class ProcSource:
                 continue
             self._roster.identify(process)
             process.counted = True
-            if not process.is_named and now_s - found_s < DETAILS_EVERY_S:
-                still_young.append((found_s, process))
             if process.is_beside:
                 self._roster.leave_out(process)
+            elif not process.is_named and now_s - found_s < DETAILS_EVERY_S:
+                still_young.append((found_s, process))
         self._young = still_young
 
     def _has_own_memory(self, process: Process) -> bool:

@@ -138,6 +138,8 @@ class Process:
     def _open(self, file: str, flags: int) -> int:
         if self.directory >= 0:
             return os.open(file, flags, dir_fd=self.directory)
+        if not self.alive:  # its PID may be another one's by now
+            raise ProcessLookupError(f"{self.path} has ended")
         return os.open(f"{self.path}/{file}", flags)
 
     def _keep(self, file: str, flags: int = os.O_RDONLY) -> int:
@@ -237,6 +239,7 @@ class Process:
             _close(descriptor)
         self.files = [UNREADABLE] * len(self.files)
         self.threads = {}
+        self.directory = UNREADABLE  # its number may be another file's by now
 
 
 def _started(stat: bytes) -> int:

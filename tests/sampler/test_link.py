@@ -6,16 +6,16 @@ from collections.abc import Iterator
 import pytest
 
 from nncftools.sampler import link
-from nncftools.sampler.client import _Link
 from nncftools.sampler.link import Link
+from nncftools.sampler.starter_link import StarterLink
 
-Both = tuple[_Link, Link]
+Both = tuple[StarterLink, Link]
 
 
 @pytest.fixture
 def both() -> Iterator[Both]:
     """Return the ends of a starter and of its sampler."""
-    with _Link.opened() as (ours, theirs):
+    with StarterLink.opened() as (ours, theirs):
         sampler = Link(os.dup(theirs[0]), os.dup(theirs[1]))
     yield ours, sampler
     ours.close()

@@ -91,6 +91,20 @@ class TestRow:
         assert facts(told)[0]["command"] == ["name1", "--option"]
         assert facts(told)[1]["forked_copy"]
 
+    def test_sampler_of_a_program_in_the_midst_of_its_start(self, proc: FakeProc) -> None:
+        """One that is told by its name before it has a command is left out once, and closed once."""
+        proc.add(1, threads={1: [5]})
+        proc.add(5, name="name1")
+        (proc.root / "5" / "cmdline").write_bytes(b"")
+        source, told = proc.source(*COLUMNS)
+        source.sample(0.0)
+        (proc.root / "5" / "comm").write_text("nncf-sampler\n")
+        proc.add(1, threads={1: []})
+        for moment in (0.1, 0.2, 0.3):
+            source.sample(moment)
+
+        assert [line for line in told if line[1].get("left_out")] == [("process", {"id": 1, "left_out": True})]
+
     def test_sampler_of_a_program_at_its_end(self, proc: FakeProc) -> None:
         """The sampler of a program that records itself is left out, also when it has nothing left but its name."""
         proc.add(1, threads={1: [5]})
