@@ -103,10 +103,11 @@ class ProcSource:
                 still_young.append((found_s, process))
                 continue
             self._roster.identify(process)
-            process.counted = True
             if process.is_beside:
                 self._roster.leave_out(process)
-            elif not process.is_named and now_s - found_s < DETAILS_EVERY_S:
+            elif process.is_named or now_s - found_s >= DETAILS_EVERY_S:
+                process.counted = True
+            else:  # in the midst of exec: whose it is, is not known yet
                 still_young.append((found_s, process))
         self._young = still_young
 
@@ -119,7 +120,7 @@ class ProcSource:
         """Find new descendants; they may still have their parent's name."""
         found = self._tree.refresh()
         for process in found:
-            process.counted = not process.forked_copy and self._has_own_memory(process)
+            process.counted = process.is_named and not process.forked_copy and self._has_own_memory(process)
             self._roster.introduce(process, now_s)
         self._young += [(now_s, process) for process in found]
 
