@@ -7,6 +7,8 @@ import os
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 """Nothing can be opened: that says nothing of the process whose file it is."""
+GONE = (errno.ENOENT, errno.ESRCH)
+"""The process has ended."""
 _CHUNK = 4096
 
 

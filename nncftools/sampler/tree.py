@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from nncftools.sampler.kernel_file import NONE_LEFT, read_all
+from nncftools.sampler.kernel_file import GONE, NONE_LEFT, read_all
 from nncftools.sampler.probes.stat import STARTED
 
 TYPE_CHECKING = False
@@ -176,7 +176,7 @@ class Process:
             try:
                 data = self.read(self.file_names[slot])
             except OSError as error:
-                self.alive = error.errno in NONE_LEFT
+                self.alive = error.errno not in GONE  # an ordinary user may not read the io of a zombie
                 return b""
             if self.file_names[slot] != STAT or _started(data) == self.started_ticks:
                 return data
