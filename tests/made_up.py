@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 from array import array
 from math import nan
@@ -88,13 +89,19 @@ def journal(*lines: object, first: object = None) -> bytes:
 
 @contextlib.contextmanager
 def full_disk(free: int = 100) -> Iterator[None]:
-    """Have every write beyond ``free`` bytes of a file fail as on a full disk."""
+    """Have every write beyond ``free`` bytes of a file fail as on a full disk.
+
+    Programs started meanwhile keep no compiled modules: before Python 3.13.1 the import system cuts such a file short
+    on a full disk, and every later import of the module fails (https://github.com/python/cpython/issues/126606).
+    """
     resource = pytest.importorskip("resource", reason="no file size limit on this system")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (free, hard))
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     try:
         yield
     finally:
+        del os.environ["PYTHONDONTWRITEBYTECODE"]
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)

@@ -20,13 +20,15 @@ class TestMarks:
         result = nncf_tools("profile", "-o", "run.json", *PHASES)
         of = Session.load(tmp_path / "run.json")
         loading, export, compilation, cleanup = of.phases
+        grown, shrunk = map(int, (tmp_path / "phases.txt").read_text().split())
 
         assert (result.returncode, result.stdout) == (0, "done\n")
         assert [phase.name for phase in of.phases] == ["Model Loading", "Export", "Compilation", "Cleanup"]
-        assert loading.delta == pytest.approx(60 * MIB, rel=0.05)
+        assert loading.delta == pytest.approx(grown, abs=MIB)
         assert export.read_chars == pytest.approx(300 * MIB, rel=0.01)
         assert compilation.has_peak
-        assert cleanup.delta == pytest.approx(-150 * MIB, rel=0.05)
+        assert cleanup.delta == pytest.approx(shrunk, abs=MIB)
+        assert grown >= 60 * MIB > 0 > -150 * MIB >= shrunk
         assert "during Compilation" in result.stderr
         assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
         assert len(json.loads((tmp_path / "run.marks.json").read_text())) == 4

@@ -55,8 +55,9 @@ def mounts() -> None:
 
 
 @pytest.fixture
-def recorder(tmp_path: pathlib.Path) -> Iterator[Recorder]:
-    """Record a command that lives until it is let go."""
+def recorder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """Record a command that lives until it is let go; like ``full_disk``, keep no compiled modules."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     with (tmp_path / "said").open("w") as errors:
         recorder = Recorder(tmp_path, stderr=errors)
     yield recorder

@@ -205,13 +205,13 @@ class TestForeignLogs:
 def test_pytest_plugin(tmp_path: pathlib.Path) -> None:
     """Neither the summary of the pytest plugin nor its recording tells the secrets of a test's child."""
     (tmp_path / "holds.py").write_text("held = bytearray(64 << 20)\nprint(flush=True)\ninput()\n")
-    child = [sys.executable, "-S", "holds.py", f"--token={SECRET}"]
+    child = ["py", "-S", "holds.py", f"--token={SECRET}"]
     (tmp_path / "test_it.py").write_text(
         "import subprocess, pytest\n"
         "from subprocess import PIPE\n"
         "@pytest.mark.limit_peak('32 MiB')\n"
         "def test_it():\n"
-        f"    child = subprocess.Popen({child!r}, stdin=PIPE, stdout=PIPE)\n"
+        f"    child = subprocess.Popen({child!r}, executable={sys.executable!r}, stdin=PIPE, stdout=PIPE)\n"
         "    child.stdout.readline()\n"
         "    TOLD.append(child)\n"
         "TOLD = []\n"
