@@ -13,16 +13,16 @@ import nncftools
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 HERE = {path.stem for path in ROOT.iterdir()}
-EVERYBODY = {"errors", "units", "metrics", "files", "redaction"}
+EVERYBODY = {"errors", "units", "metrics", "files", "redaction", "text"}
 MAY_IMPORT = {
     "journal": set[str](),
     "session": {"journal"},
     "sampler": {"journal"},
     "analysis": {"session"},
-    "render": {"analysis", "session"},
+    "render": {"analysis", "session", "drawing"},
     "importers": {"session"},
     "marks": {"session"},
-    "compression": {"session", "render.style", "render.view"},
+    "compression": {"session", "drawing"},
     "compression.sweep": {"session", "sampler.client"},
     "live": {"analysis", "journal", "session", "render", "marks"},
     "api": {"sampler.client", "journal", "analysis", "session", "marks", "render", "importers"},

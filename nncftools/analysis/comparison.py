@@ -318,7 +318,7 @@ def _side(values: Sequence[Value]) -> Side:
 def _difference(figure: Figure, base: Side, new: Side) -> Difference:
     if len(base.values) == len(new.values) == 1:
         return Difference(figure, base, new)
-    from nncftools.analysis.rank_test import p_value  # numpy: 70 ms that two single runs need not pay
+    from nncftools.analysis.mann_whitney import p_value  # numpy: 70 ms that two single runs need not pay
 
     return Difference(figure, base, new, p_value(base.values, new.values))
 

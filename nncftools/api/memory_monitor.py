@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from nncftools.api.memory_type import MemoryType
 from nncftools.api.recorder import Recorder
-from nncftools.session import rank
+from nncftools.session import launcher
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -104,14 +104,14 @@ class MemoryMonitor:
         """
         log = pathlib.Path(save_dir) / f"{self._file_stem(filename_suffix)}.txt"
         log.parent.mkdir(parents=True, exist_ok=True)
-        from nncftools.render import memory_log
+        from nncftools.render.exports import memory_log
 
         memory_log.write_rows(time_values, memory_values, self.memory_unit, log)
         if len(time_values):
             self.save_memory_plot(log, plot_title, filename_suffix)
 
     def _file_stem(self, suffix: str) -> str:
-        return f"{self.memory_type}_memory_usage{rank.suffix(os.environ)}{suffix}"
+        return f"{self.memory_type}_memory_usage{launcher.suffix(os.environ)}{suffix}"
 
     def save_memory_plot(self, log_filepath: Path, plot_title: str = "", filename_suffix: str = "") -> None:
         """Draw a log that ``save_memory_logs`` wrote, beside it as ``{type}_memory_usage{suffix}.png``.
@@ -120,7 +120,7 @@ class MemoryMonitor:
         """
         from nncftools.importers import nncf
         from nncftools.importers.source import Source
-        from nncftools.render import plot
+        from nncftools.render.pictures import plot
         from nncftools.render.view import View, label
 
         log = pathlib.Path(log_filepath)

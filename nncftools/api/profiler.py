@@ -80,7 +80,7 @@ class Profiler:
         """Return the figures of the run and of its operations as text. Raises NncfToolsError before the start."""
         from rich.console import Console
 
-        from nncftools.render import text
+        from nncftools.render.tables import text
         from nncftools.render.view import View
 
         console = Console(file=io.StringIO(), width=_WIDTH, highlight=False, color_system=None)
@@ -93,7 +93,7 @@ class Profiler:
 
         Raises NncfToolsError before the start, OSError.
         """
-        from nncftools.render import panels
+        from nncftools.render.pictures import panels
         from nncftools.render.view import View
 
         picture = pathlib.Path(path)

@@ -16,7 +16,7 @@ from nncftools.journal import file as journal_file
 from nncftools.journal.plan import Plan
 from nncftools.marks import own_log
 from nncftools.metrics import ALWAYS
-from nncftools.session import rank
+from nncftools.session import launcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ class Recorder:
         self._owner = self._plan.pid = os.getpid()
         client.check(self._plan.source)
         command = [sys.executable, *sys.argv]
-        header = client.header("", command, str(pathlib.Path.cwd()), rank.of(os.environ), self._plan)
+        header = client.header("", command, str(pathlib.Path.cwd()), launcher.of(os.environ), self._plan)
         try:
             journal = self._place()
             try:

@@ -22,7 +22,7 @@ from nncftools.cli import (
     watch,
 )
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.render.view import printable
+from nncftools.text import printable
 
 PROGRAM = "nncf-tools"
 

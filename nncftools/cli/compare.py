@@ -9,7 +9,7 @@ import typer
 
 from nncftools.cli import options
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.render.view import printable
+from nncftools.text import printable
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from nncftools.analysis.comparison import Comparison, Run
     from nncftools.analysis.gates import Verdict
-    from nncftools.render.hyperfine import Timing
-    from nncftools.render.overlay import Curve
+    from nncftools.render.exports.hyperfine import Timing
+    from nncftools.render.pictures.overlay import Curve
 
 EXAMPLES = """\b
 Examples:
@@ -185,7 +185,7 @@ def _loaded(
     """Return what is needed of each session, one loaded at a time: a group of large ones would fill the memory."""
     from nncftools.analysis.comparison import measured
     from nncftools.cli import opening
-    from nncftools.render.hyperfine import timing
+    from nncftools.render.exports.hyperfine import timing
 
     runs: list[list[Run]] = []
     curves: list[list[Curve]] = []
@@ -203,7 +203,7 @@ def _loaded(
             runs[-1].append(measured(session, str(path), depth))
             timings[-1].append(timing(session))
             if with_curves:
-                from nncftools.render.overlay import curve
+                from nncftools.render.pictures.overlay import curve
 
                 curves[-1].append(curve(session, str(path)))
         _check_no_job(group, ranks[-1])
@@ -239,24 +239,24 @@ def _rendered(judged: Sequence[tuple[Comparison, Sequence[Verdict]]], format_: s
     if format_ == "json":
         import msgspec
 
-        from nncftools.render import comparison_json
+        from nncftools.render.exports import comparison_json
 
         return f"{msgspec.json.format(msgspec.json.encode(comparison_json.document(judged)), indent=2).decode()}\n"
     if format_ == "markdown":
-        from nncftools.render import comparison_markdown
+        from nncftools.render.tables import comparison_markdown
 
         return "\n".join(comparison_markdown.rendered(of, unit, verdicts) for of, verdicts in judged)
     from rich.console import Group
 
-    from nncftools.render import comparison_text
+    from nncftools.render.tables import comparison_text
 
     return Group(*[piece for of, _ in judged for piece in ("", comparison_text.rendered(of, unit))][1:])
 
 
 def _hyperfine(runs: Sequence[Sequence[Run]], timings: Sequence[Sequence[Timing]]) -> str:
     """Return each group as one command with its runs, named by its files where commands do not tell groups apart."""
-    from nncftools.render import hyperfine
-    from nncftools.render.comparison_cells import runs_text
+    from nncftools.render.exports import hyperfine
+    from nncftools.render.tables.comparison import runs_text
 
     commands = [{run.command for run in group} for group in runs]
     told = sum(map(len, commands)) == len(set[str]().union(*commands)) == len(runs)
@@ -268,8 +268,8 @@ def _draw(
     runs: Sequence[Sequence[Run]], curves: Sequence[Sequence[Curve]], unit: MemoryUnit, picture: pathlib.Path
 ) -> None:
     from nncftools.cli import destination, screen
-    from nncftools.render import overlay
-    from nncftools.render.comparison_cells import runs_text
+    from nncftools.render.pictures import overlay
+    from nncftools.render.tables.comparison import runs_text
 
     metric = overlay.common_metric(curves)
     if metric is None:

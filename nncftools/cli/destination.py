@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal import file as journal_file
 from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS
-from nncftools.render.memory_log import stem
-from nncftools.session import rank
+from nncftools.render.exports.memory_log import stem
+from nncftools.session import launcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -91,7 +91,7 @@ def new_folder(
 ) -> Destination:
     """Make a new folder for this run under ``log_dir``. Raises UsageError when that cannot be."""
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
-    wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{rank.suffix(os.environ)}"
+    wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
         check_owner(log_dir)
@@ -156,7 +156,7 @@ def at_file(
 
     The name gets the rank, so that those of one job do not write over each other.
     """
-    output = written("--output", numbered(output, rank.suffix(os.environ)), force=force)
+    output = written("--output", numbered(output, launcher.suffix(os.environ)), force=force)
     name = session_stem(output)
     journal = output.with_name(f"{name}{JOURNAL_ENDING}")
     zeros_drawn = zeros if plot else ()

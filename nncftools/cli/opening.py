@@ -33,9 +33,9 @@ def opened_together(
         raise UsageError(f"argument SESSION: {str(twice)!r} is given twice; a recording counts once")
     if len(parts) <= 1:
         return opened(parts[0] if parts else None, log_dir, sidecars, forced)
-    from nncftools.analysis import ranks
+    from nncftools.analysis import merge_ranks
 
-    session = ranks.merged({str(path): opened(path, log_dir, forced=forced) for path in parts})
+    session = merge_ranks.merged({str(path): opened(path, log_dir, forced=forced) for path in parts})
     _put_around(session, sidecars)
     return session
 

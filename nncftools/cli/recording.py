@@ -19,11 +19,12 @@ from nncftools.cli.showing import NOTHING, Scene, Showing
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.marks.line import OUTPUT, VARIABLE
 from nncftools.redaction import Redaction
-from nncftools.render import memory_log
-from nncftools.render.view import View, label, printable
+from nncftools.render.exports import memory_log
+from nncftools.render.view import View, label
 from nncftools.sampler import client
 from nncftools.sampler.starter import Interrupted
-from nncftools.session import rank
+from nncftools.session import launcher
+from nncftools.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -63,7 +64,7 @@ class Run:
     def header(self) -> Header:
         """Return the facts that the journal begins with."""
         command = [_as_text(word) for word in self.argv]
-        return client.header(_as_text(self.name), command, _folder(), rank.of(os.environ), self.plan)
+        return client.header(_as_text(self.name), command, _folder(), launcher.of(os.environ), self.plan)
 
 
 class Recorded(NamedTuple):
@@ -234,7 +235,7 @@ def _show(session: Session, place: Destination, claim: Claim | None, view: View,
     rank_number = _rank_beside_others(session)
     if not quiet and rank_number is None:
         with _guarded("the summary cannot be shown"):
-            from nncftools.render import text
+            from nncftools.render.tables import text
 
             screen.tell(text.report(session, view))
     if claim is None:
@@ -266,7 +267,7 @@ def _rank_beside_others(session: Session) -> int | None:
 
 
 def _in_short(rank: int, session: Session, view: View) -> str:
-    from nncftools.render.facts import exit_text
+    from nncftools.render.tables.facts import exit_text
 
     metric = view.metrics[0]
     peak = session.peaks.get(metric)
@@ -323,10 +324,10 @@ def _write_beside(session: Session, place: Destination, view: View) -> None:
         if log.text is not None:
             memory_log.write(session, of_log, log.metric, log.text)
         if log.picture is not None:
-            from nncftools.render import plot
+            from nncftools.render.pictures import plot
 
             plot.draw(session, of_log, log.picture)
     if place.panels is not None:
-        from nncftools.render import panels
+        from nncftools.render.pictures import panels
 
         panels.draw(session, view, place.panels)

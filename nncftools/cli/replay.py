@@ -12,7 +12,7 @@ from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from nncftools.live.replaying import Replay
+    from nncftools.live.state.replaying import Replay
 
 EXAMPLES = """\b
 Examples:
@@ -53,9 +53,9 @@ def replay(
 
     from nncftools.cli import opening, screen
     from nncftools.cli.showing import look_of
-    from nncftools.live import figures, viewer
-    from nncftools.live.fullscreen import Ended
-    from nncftools.live.replaying import Replay
+    from nncftools.live.screen import figures, viewer
+    from nncftools.live.screen.fullscreen import Ended
+    from nncftools.live.state.replaying import Replay
     from nncftools.metrics import MEMORY_METRICS
     from nncftools.render.view import View
 

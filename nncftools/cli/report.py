@@ -108,7 +108,8 @@ def report(  # noqa: PLR0913 — one parameter per option
 ) -> int:
     """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
     from nncftools.cli import destination, lean, opening, screen
-    from nncftools.render.view import View, printable
+    from nncftools.render.view import View
+    from nncftools.text import printable
 
     lean.numpy_without_threads()
     render = formats.format_named(format_)
@@ -166,16 +167,16 @@ def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
 
 def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> None:
     from nncftools.cli import destination, lean, screen
-    from nncftools.render.view import printable
+    from nncftools.text import printable
 
     lean.matplotlib_without_manual()
     try:
         if option == "--plot":
-            from nncftools.render import plot
+            from nncftools.render.pictures import plot
 
             plot.draw(session, view, picture)
         else:
-            from nncftools.render import panels
+            from nncftools.render.pictures import panels
 
             panels.draw(session, view, picture)
     except OSError as error:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nncftools.cli.relay import Relay
-    from nncftools.live.companion import Companion
-    from nncftools.live.look import Look
+    from nncftools.live.screen.companion import Companion
+    from nncftools.live.screen.look import Look
     from nncftools.render.view import View
     from nncftools.sampler.starter import Starter
 
@@ -74,7 +74,7 @@ class Scene:
         with self._stack:
             self._open_capture()
             if self._showing.live:
-                from nncftools.live.companion import Companion
+                from nncftools.live.screen.companion import Companion
 
                 companion = Companion(
                     _STANDARD_ERROR,
@@ -143,7 +143,7 @@ class Scene:
 
 def look_of(view: View, encoding: str | None, state: str = "recording") -> Look:
     """Return the look that a stream of this encoding can show."""
-    from nncftools.live.look import Look
+    from nncftools.live.screen.look import Look
 
     return Look(
         metrics=view.metrics,

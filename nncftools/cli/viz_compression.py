@@ -128,7 +128,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
 
 def _closing(outcome: Outcome) -> str:
     """Return what a reader should know of the table and the picture, and where they are."""
-    from nncftools.render.view import printable
+    from nncftools.text import printable
 
     notes = "".join(f"note: {printable(note)}\n" for note in outcome.notes)
     return f"{notes}Written to {', '.join(printable(str(path)) for path in outcome.files)}\n"
@@ -149,7 +149,7 @@ def _recommendation(outcome: Outcome, bound: Bound) -> str:
     """Return a line per model: the smallest one under the bound."""
     from nncftools.compression.recommend import recommended
     from nncftools.compression.table import error_text, rate_text
-    from nncftools.render.view import printable
+    from nncftools.text import printable
 
     lines = []
     for comparison in outcome.comparisons:

@@ -19,7 +19,7 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nncftools.live.follower import Follower
+    from nncftools.live.state.follower import Follower
     from nncftools.session.model import Session
 
 EXAMPLES = """\b
@@ -61,7 +61,7 @@ def watch(
     unit: options.Unit = MemoryUnit.MiB,
 ) -> int:
     """Follow a recording of another terminal, a job or a CI runner until it ends, then show its summary."""
-    from nncftools.live.fullscreen import Ended
+    from nncftools.live.screen.fullscreen import Ended
 
     if pid is not None and path is not None:
         raise UsageError("option --pid: either a session or --pid, not both")
@@ -122,7 +122,7 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
 
 @contextlib.contextmanager
 def _followed(journal: pathlib.Path) -> Iterator[Follower]:
-    from nncftools.live.follower import Follower
+    from nncftools.live.state.follower import Follower
 
     try:
         follower = Follower(journal)
@@ -152,7 +152,7 @@ def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool
 
     from nncftools.cli import screen
     from nncftools.cli.showing import look_of
-    from nncftools.live import figures, viewer
+    from nncftools.live.screen import figures, viewer
     from nncftools.render.view import View
 
     follower.read()
@@ -203,7 +203,7 @@ def _opened(found: pathlib.Path, journal: pathlib.Path) -> Session:
 def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first: str) -> None:
     from nncftools.cli import screen
     from nncftools.metrics import MEMORY_METRICS
-    from nncftools.render import text
+    from nncftools.render.tables import text
     from nncftools.render.view import View
 
     available = [name for name in session.samples.metrics if name in MEMORY_METRICS]

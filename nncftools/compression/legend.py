@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.lines import Line2D
 
 from nncftools.compression.groups import Group
-from nncftools.render.style import PALETTE
-from nncftools.render.view import printable, shortened
+from nncftools.drawing import PALETTE
+from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from nncftools.compression.columns import ERROR, INT4, INT8, RATE
 from nncftools.compression.details import details
 from nncftools.compression.recommend import recommended
 from nncftools.compression.table import cells
-from nncftools.render.view import printable
+from nncftools.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,8 +16,8 @@ from matplotlib.ticker import FuncFormatter
 from nncftools.compression.labels import FAR, Box, Labels
 from nncftools.compression.legend import COLOURS, DOMINATED, MARKER_SIZE, MARKERS, add_legend
 from nncftools.compression.recommend import recommended
-from nncftools.render.style import PALETTE, figure
-from nncftools.render.view import printable, shortened
+from nncftools.drawing import PALETTE, figure
+from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

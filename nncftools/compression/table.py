@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from nncftools.compression.columns import ERROR, INT4, INT8, LORA_RANK, MODE, RATE
-from nncftools.render.view import printable
+from nncftools.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,8 +16,8 @@ import msgspec
 from nncftools.errors import SessionFileError
 from nncftools.importers.children import Children, words
 from nncftools.importers.merged import Table
-from nncftools.importers.recording import session_of
 from nncftools.importers.row_log import LARGEST, LATEST_S
+from nncftools.importers.session import session_of
 from nncftools.session.model import Exit, Host
 from nncftools.units import size_text
 

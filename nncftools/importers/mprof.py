@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from nncftools.importers.children import Children, words
 from nncftools.importers.merged import Table
-from nncftools.importers.recording import session_of
 from nncftools.importers.row_log import LATEST_S, RowLog
+from nncftools.importers.session import session_of
 from nncftools.session.model import Mark
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from nncftools.errors import SessionFileError
 from nncftools.importers.merged import Table
-from nncftools.importers.recording import session_of
 from nncftools.importers.row_log import LARGEST, RowLog
+from nncftools.importers.session import session_of
 from nncftools.metrics import MEMORY_METRICS
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit

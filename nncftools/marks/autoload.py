@@ -79,16 +79,16 @@ class Finder:
                 pass
 
     def _mark(self, module: Any, name: str, entry: Entry) -> None:
-        from . import recording, wrapping
+        from . import call_log, wrapping
 
         if self._recorder is None:
-            self._recorder = recording.Recorder(self._path)
+            self._recorder = call_log.Recorder(self._path)
         facts = entry.facts
         kind = facts["kind"]
         shown = facts.get("call") or name.partition(".")[0] + "." + entry.function
         members = line.described(facts.get("name", kind), "auto", kind, shown, step=facts.get("step", False))
         try:
-            wrapping.mark(module, entry.function, recording.Call(members, facts.get("saves")), self._recorder)
+            wrapping.mark(module, entry.function, call_log.Call(members, facts.get("saves")), self._recorder)
         except wrapping.NotMarkable as reason:
             if entry.is_users:
                 text = f"--mark-call {name}:{entry.function}: nothing is marked, {entry.function} {reason}"

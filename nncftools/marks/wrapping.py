@@ -8,14 +8,14 @@ from __future__ import annotations
 import functools
 
 from . import saved
-from .recording import Frame
+from .call_log import Frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .recording import Call, Recorder
+    from .call_log import Call, Recorder
 
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
 _LATER = 0x20 | 0x80 | 0x100 | 0x200

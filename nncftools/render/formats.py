@@ -33,18 +33,18 @@ Format = Callable[["Session", "View"], Content]
 
 TEXT = "text"
 FORMATS = {
-    TEXT: "nncftools.render.text:report",
-    "markdown": "nncftools.render.markdown:report",
-    "json": "nncftools.render.summary_json:report",
-    "csv": "nncftools.render.samples_csv:report",
-    "html": "nncftools.render.html_page:report",
-    "terminal": "nncftools.render.static_chart:report",
-    "memory-log": "nncftools.render.memory_log:report",
-    "session": "nncftools.render.session_json:report",
-    "perfetto": "nncftools.render.perfetto:report",
-    "openmetrics": "nncftools.render.openmetrics:report",
-    "parquet": "nncftools.render.samples_parquet:report",
-    "hyperfine": "nncftools.render.hyperfine:report",
+    TEXT: "nncftools.render.tables.text:report",
+    "markdown": "nncftools.render.tables.markdown:report",
+    "json": "nncftools.render.exports.summary_json:report",
+    "csv": "nncftools.render.exports.samples_csv:report",
+    "html": "nncftools.render.page.page:report",
+    "terminal": "nncftools.render.terminal.report:report",
+    "memory-log": "nncftools.render.exports.memory_log:report",
+    "session": "nncftools.render.exports.session_json:report",
+    "perfetto": "nncftools.render.exports.perfetto:report",
+    "openmetrics": "nncftools.render.exports.openmetrics:report",
+    "parquet": "nncftools.render.exports.samples_parquet:report",
+    "hyperfine": "nncftools.render.exports.hyperfine:report",
 }
 
 

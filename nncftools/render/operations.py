@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools.render.colours import REST, Look, looks
-from nncftools.render.view import printable, shortened
 from nncftools.session.model import UNFINISHED
+from nncftools.text import printable, shortened
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools.metrics import METRICS
+from nncftools.text import printable
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -37,19 +38,3 @@ def label(metric: str) -> str:
 def command_text(session: Session) -> str:
     """Return the command as one could type it, without anything that a terminal would act on."""
     return printable(shlex.join(session.command)) or printable(session.name) or "unknown command"
-
-
-def shortened(text: str, length: int) -> str:
-    """Return ``text`` cut in the middle to ``length`` characters: its beginning and its end say most."""
-    if len(text) <= length:
-        return text
-    head = (length - 1) * 2 // 3
-    return f"{text[:head]}…{text[len(text) - (length - 1 - head) :]}"
-
-
-def printable(text: str) -> str:
-    """Return ``text`` with control characters, and whatever else does not show, written out as escapes."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
-        for character in text
-    )

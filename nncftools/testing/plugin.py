@@ -68,7 +68,7 @@ def _place(config: pytest.Config, given: str) -> pathlib.Path:
 
     So has a worker of pytest-xdist its name.
     """
-    from nncftools.session import rank
+    from nncftools.session import launcher
 
     path = pathlib.Path(config.invocation_params.dir, given)
     if not path.parent.is_dir():
@@ -76,6 +76,6 @@ def _place(config: pytest.Config, given: str) -> pathlib.Path:
     if path.is_dir() or not path.name:
         raise pytest.UsageError(f"option --memory-output: {given} is a folder; a file name expected")
     worker = getattr(config, "workerinput", None)
-    suffix = rank.suffix(os.environ) + (f".{worker['workerid']}" if worker else "")
+    suffix = launcher.suffix(os.environ) + (f".{worker['workerid']}" if worker else "")
     stem, dot, endings = path.name.partition(".")
     return path.with_name(f"{stem}{suffix}{dot}{endings}")

@@ -15,7 +15,7 @@ if how == "lean":
     lean.numpy_without_threads()
     lean.matplotlib_without_manual()
 import matplotlib
-from nncftools.render.panels import page
+from nncftools.render.pictures.panels import page
 from nncftools.render.view import View
 from tests.render.golden import run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nncftools.live.run import Facts, Run
+from nncftools.live.state.run import Facts, Run
 from nncftools.session.model import Host
 
 MIB = 2**20

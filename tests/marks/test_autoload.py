@@ -524,7 +524,7 @@ def test_long_tallies_are_told_in_between(program: Program) -> None:
     """What is told together is written at least every ten seconds, so that a kill takes no more than that."""
     lines = program.marks("""
         import sys, os, made.up
-        sys.modules["_nncf_tools_marks.recording"].TOGETHER_NS = 10**6
+        sys.modules["_nncf_tools_marks.call_log"].TOGETHER_NS = 10**6
         for _ in range(1000):
             made.up.nap(0)
         for _ in range(3):

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from nncftools import Session
 from nncftools.importers.opening import opened
-from nncftools.live.follower import Follower
+from nncftools.live.state.follower import Follower
 from nncftools.render import formats
 from nncftools.render.view import View
 from tests.conftest import HANGING_S, Run, command_line

@@ -23,8 +23,8 @@ INTERNAL = 0b11 << 31
 AFTER_THE_END = (
     "nncftools.session.from_journal.session_from",
     "nncftools.session.store.save",
-    "nncftools.render.text.report",
-    "nncftools.render.panels.draw",
+    "nncftools.render.tables.text.report",
+    "nncftools.render.pictures.panels.draw",
     "exit",
 )
 

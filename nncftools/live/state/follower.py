@@ -1,0 +1,128 @@
+"""Reads a journal, and the log of marks beside it, while others append to them; nothing is parsed twice."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+import numpy as np
+
+from nncftools.errors import SessionFileError
+from nncftools.journal import file as journal_file
+from nncftools.journal.tail import Lines, Tail
+from nncftools.live.state.operations import Noted
+from nncftools.live.state.run import Facts, Run
+from nncftools.marks.entries import rows as entries_of
+from nncftools.marks.sidecars import MARKS_ENDING
+from nncftools.redaction import Redaction
+from nncftools.session.model import Exit, Host, Start
+from nncftools.text import printable
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from nncftools.journal.lines import Line
+
+
+class Follower:
+    """What a journal tells of a run, up to where it was last read."""
+
+    def __init__(self, journal: pathlib.Path, descriptor: int | None = None) -> None:
+        """Read the first line; with ``descriptor``, of the very file that it has open.
+
+        Raises SessionFileError when it is not a journal's, OSError.
+        """
+        self._journal = journal_file.reader(journal, descriptor)
+        self._marks_path = journal.with_name(journal.name.removesuffix(journal_file.ENDING) + MARKS_ENDING)
+        self._marks: Lines | None = None
+        self._start: Start | None = None
+        self._noted = Noted()
+        self.error: str | None = None
+        """Why the command never began."""
+        try:
+            self._tail = Tail(self._journal, str(journal))
+            self._redaction = Redaction(self._tail.plan.redact)
+            self.run = Run(_facts(self._tail, self._redaction), self._noted)
+        except msgspec.MsgspecError as error:
+            self.close()
+            raise SessionFileError(f"{journal}: line 1 is not the header of a journal: {error}") from error
+        except SessionFileError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._journal.close()
+        if self._marks is not None:
+            self._marks.file.close()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the command was started."""
+        return self._start is not None
+
+    def read(self) -> None:
+        """Read what was appended since the last time."""
+        for chunk in self._tail.read():
+            if chunk.samples:
+                values = np.array(chunk.samples, dtype=np.float64)
+                self.run.take_rows(values[:, 0], values[:, 1:])
+            for line in chunk.lines:
+                self._take(line)
+            for _, each in chunk.each[-1:]:
+                for number, rss in each.items():
+                    if number in self.run.processes:
+                        self.run.processes[number].rss = rss
+        self._read_marks()
+
+    def recorder_lives(self) -> bool:
+        """Return whether the sampler still holds its lock on the journal."""
+        return journal_file.is_held(self._journal.fileno())
+
+    def _take(self, line: Line) -> None:
+        if "start" in line:
+            self._start = Start(utc=line["start"]["utc"], monotonic_ns=line["start"]["monotonic_ns"])
+        if "process" in line:
+            fields = line["process"]
+            if "command" in fields:
+                fields["command"] = self._redaction.words(fields["command"])
+            self.run.take_process(fields)
+        if "end" in line:
+            status = line["end"].get("exit")
+            self.run.ended = True
+            self.run.exit = None if status is None else Exit(**status)
+            self.error = line["end"].get("error")
+
+    def _read_marks(self) -> None:
+        if self._start is None:
+            return
+        if self._marks is None:
+            try:
+                self._marks = Lines(journal_file.reader(self._marks_path))
+            except OSError:
+                return
+        while data := self._marks.next():
+            for row in entries_of(data, MARKS_ENDING, self._start):
+                if row.entry is not None and row.entry.is_operation:
+                    self._noted.take(row.entry)
+
+
+def _facts(tail: Tail, redaction: Redaction) -> Facts:
+    """Return what a journal's first line says. Raises MsgspecError."""
+    header, plan = tail.header, tail.plan
+    command = redaction.words(header.get("command", []))
+    text = printable(shlex.join(command)) or printable(header.get("name", ""))
+    return Facts(
+        command=text or f"process {plan.pid}",
+        columns=plan.columns,
+        interval_s=plan.interval_s,
+        host=msgspec.convert(header["host"], Host),
+        attached_to=plan.pid,
+    )

@@ -1,0 +1,1 @@
+"""Outputs that other programs read."""

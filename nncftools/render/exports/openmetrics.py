@@ -1,0 +1,212 @@
+"""The figures of a run as OpenMetrics 1.0 text, which is Prometheus text as well: one sample each, no timestamps.
+
+The format: https://prometheus.io/docs/specs/om/open_metrics_spec/
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, NamedTuple
+
+from nncftools.analysis.summary import largest_process, level, short_lived, taken
+from nncftools.analysis.timeline import timeline
+from nncftools.metrics import MEMORY_METRICS
+from nncftools.render.view import command_text
+from nncftools.text import printable, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from nncftools.render.view import View
+    from nncftools.session.model import Session
+
+    Labels = Mapping[str, str]
+    Sample = tuple[Labels, float | None]
+
+_PREFIX = "nncf_tools_"
+_RUN, _TEXT = 120, 400
+_PEAK_BOUNDS = ("sampled", "low", "high")
+_COUNTED = {
+    "read_bytes": ("storage_read_bytes", "Bytes that storage delivered."),
+    "write_bytes": ("storage_written_bytes", "Bytes that were sent to storage."),
+    "read_chars": ("calls_read_bytes", "Bytes read by system calls, page cache and pipes included."),
+    "write_chars": ("calls_written_bytes", "Bytes written by system calls, the same."),
+}
+_FAULTS = {
+    "minor_faults": ("minor_faults", "Pages that were mapped without reading storage."),
+    "major_faults": ("major_faults", "Pages that had to be read from storage."),
+}
+_CPU_MODES: dict[str, Labels] = {"cpu_user": {"mode": "user"}, "cpu_system": {"mode": "system"}, "cpu": {}}
+
+
+class _Family(NamedTuple):
+    """One metric with all its samples; those of unknown value are left out."""
+
+    name: str
+    meaning: str
+    samples: list[Sample]
+    kind: str = "gauge"
+
+    def lines(self, labels: Labels) -> Iterator[str]:
+        """Yield the lines of the family, every sample with ``labels`` before its own."""
+        known = [(own, value) for own, value in self.samples if value is not None]
+        if not known:
+            return
+        name = _PREFIX + self.name
+        yield f"# TYPE {name} {self.kind}"
+        unit = next((unit for unit in ("bytes", "seconds") if name.endswith(f"_{unit}")), None)
+        if unit is not None:
+            yield f"# UNIT {name} {unit}"
+        yield f"# HELP {name} {self.meaning}"
+        suffix = "_total" if self.kind == "counter" else ""
+        for own, value in known:
+            yield f"{name}{suffix}{_braces({**labels, **own})} {_number(round(value) if unit == 'bytes' else value)}"
+
+
+def report(session: Session, view: View) -> str:
+    """Return the figures in bytes and seconds, with operations of the view's depth; what is not known is left out."""
+    labels = {"run": shortened(printable(view.title or session.name) or command_text(session), _RUN)}
+    if session.rank is not None:
+        labels["rank"] = str(session.rank.number)
+    families = [
+        *_run(session),
+        *_memory(session),
+        *_totals(session),
+        *_sampler(session),
+        *_ranks(session),
+        *_operations(session, view),
+    ]
+    lines = [line for family in families for line in family.lines(labels)]
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _run(session: Session) -> Iterator[_Family]:
+    exit_, host = session.exit, session.host
+    facts = {
+        "command": command_text(session),
+        "host": host.name,
+        "system": host.system,
+        "machine": host.machine,
+        "start": session.start.utc or "",
+        "version": session.tool_version,
+        "from_zero": "true" if session.from_zero else "",
+    }
+    known = {name: text for name, text in facts.items() if text}
+    yield _Family("run_info", "The run: 1, with its facts as labels.", [(known, 1)])
+    yield _Family("start_time_seconds", "When it began, in Unix time.", [({}, _unix_s(session.start.utc))])
+    yield _Family("duration_seconds", "How long it took.", [({}, session.duration_s)])
+    yield _Family("finished", "1, or 0 when the recording broke off before its end.", [({}, session.finished)])
+    yield _Family("exit_code", "The command's exit status.", [({}, None if exit_ is None else exit_.code)])
+    yield _Family("exit_signal", "The signal that killed it.", [({}, None if exit_ is None else exit_.signal)])
+
+
+def _unix_s(utc: str | None) -> float | None:
+    try:
+        moment = None if utc is None else dt.datetime.fromisoformat(utc)
+    except ValueError:
+        return None
+    return None if moment is None or moment.tzinfo is None else moment.timestamp()
+
+
+def _memory(session: Session) -> Iterator[_Family]:
+    peaks = [(name, peak) for name, peak in session.peaks.items() if name in MEMORY_METRICS]
+    brackets: list[Sample] = [
+        ({"metric": name, "bound": bound}, getattr(peak, bound)) for name, peak in peaks for bound in _PEAK_BOUNDS
+    ]
+    yield _Family("peak_bytes", "The largest sample; the real peak lies between low and high.", brackets)
+    moments: list[Sample] = [({"metric": name}, peak.at_s) for name, peak in peaks]
+    yield _Family("peak_offset_seconds", "When the largest sample was, since the start.", moments)
+    names = [name for name in session.samples.metrics if name in MEMORY_METRICS]
+    levels = {name: level(session.samples, name, session.peaks) for name in names}
+    for key, meaning in (
+        ("first", "The first known sample."),
+        ("final", "The last known sample."),
+        ("average", "The mean of the samples."),
+        ("lowest", "The smallest sample."),
+    ):
+        yield _Family(f"{key}_bytes", meaning, [({"metric": name}, getattr(of, key)) for name, of in levels.items()])
+
+
+def _totals(session: Session) -> Iterator[_Family]:
+    totals = session.totals
+    spent: list[Sample] = [(labels, totals.get(name)) for name, labels in _CPU_MODES.items()]
+    yield _Family("cpu_seconds", "CPU time of all processes.", spent, "counter")
+    for column, (name, meaning) in {**_COUNTED, **_FAULTS}.items():
+        yield _Family(name, meaning, [({}, totals.get(column))], "counter")
+    seen = session.processes
+    largest = largest_process(session)
+    yield _Family("processes", "Processes that were seen.", [({}, len(seen) or None)])
+    short = short_lived(session) if seen else None
+    yield _Family("short_lived_processes", "Those of them that fewer than two samples saw.", [({}, short)])
+    size = None if largest is None else largest.size
+    yield _Family("largest_process_bytes", "The most that one process held by itself.", [({}, size)])
+
+
+def _sampler(session: Session) -> Iterator[_Family]:
+    of = session.sampler
+    yield _Family("samples", "Samples that were taken.", [({}, taken(session))])
+    yield _Family("missed_samples", "Deadlines that passed without a sample.", [({}, of.missed)])
+    intervals: list[Sample] = [({"kind": "asked"}, of.interval_s), ({"kind": "achieved"}, of.achieved_interval_s)]
+    yield _Family("interval_seconds", "The distance of two samples.", intervals)
+    yield _Family("longest_gap_seconds", "The longest distance of two samples.", [({}, of.longest_gap_s)])
+    yield _Family("sampler_cpu_seconds", "CPU time that the measuring took itself.", [({}, of.cpu_s)], "counter")
+    yield _Family("sampler_peak_bytes", "Memory that the measuring took itself.", [({}, of.peak_rss)])
+
+
+def _ranks(session: Session) -> Iterator[_Family]:
+    """Yield the figures of the ranks of a job whose recordings were put together."""
+    labels = [{"rank": run.name if run.rank is None else str(run.rank.number)} for run in session.ranks]
+    ranks = list(zip(labels, session.ranks, strict=True))
+    brackets: list[Sample] = [
+        ({**rank, "metric": name, "bound": bound}, getattr(peak, bound))
+        for rank, run in ranks
+        for name, peak in run.peaks.items()
+        for bound in _PEAK_BOUNDS
+    ]
+    yield _Family("rank_peak_bytes", "The peak of one rank, as that of the run.", brackets)
+    yield _Family("rank_duration_seconds", "How long one rank took.", [(rank, run.duration_s) for rank, run in ranks])
+    spent: list[Sample] = [(rank, run.cpu_s) for rank, run in ranks]
+    yield _Family("rank_cpu_seconds", "CPU time of all processes of one rank.", spent, "counter")
+
+
+def _operations(session: Session, view: View) -> Iterator[_Family]:
+    """Yield the figures of operations, each told by its name and which of that name it is, from 1."""
+    phases = timeline(session.phases, view.depth)
+    numbers: dict[str, int] = {}
+    labels: list[Labels] = []
+    for phase in phases:
+        name = _text(phase.name)
+        numbers[name] = numbers.get(name, 0) + 1
+        kind = {} if phase.kind is None else {"kind": phase.kind}
+        labels.append({"operation": name, "index": str(numbers[name]), "depth": str(phase.depth), **kind})
+
+    def family(name: str, meaning: str, values: list[float | None], kind: str = "gauge") -> _Family:
+        return _Family(f"operation_{name}", meaning, list(zip(labels, values, strict=True)), kind)
+
+    yield family("start_offset_seconds", "When it began, since the start.", [phase.start_s for phase in phases])
+    yield family("duration_seconds", "How long it took.", [phase.duration_s for phase in phases])
+    yield family("calls", "How many calls are told together.", [phase.count for phase in phases])
+    yield family(
+        "failed", "1 when an exception ended it, or its process did.", [phase.error is not None for phase in phases]
+    )
+    yield family("peak_rss_bytes", "The largest RSS that was sampled meanwhile.", [phase.rss_peak for phase in phases])
+    yield family("rss_change_bytes", "RSS at its end minus RSS at its start.", [phase.delta for phase in phases])
+    yield family("cpu_seconds", "CPU time of all processes meanwhile.", [phase.cpu_s for phase in phases], "counter")
+    for column, (name, meaning) in _COUNTED.items():
+        yield family(name, meaning, [getattr(phase, column) for phase in phases], "counter")
+
+
+def _number(value: float) -> str:
+    return repr(float(value)).removesuffix(".0")
+
+
+def _braces(labels: Labels) -> str:
+    return "{" + ",".join(f'{name}="{_escaped(_text(text))}"' for name, text in labels.items()) + "}"
+
+
+def _text(text: str) -> str:
+    return shortened(printable(text), _TEXT)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

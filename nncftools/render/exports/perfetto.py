@@ -1,0 +1,302 @@
+"""The run as trace events, which ui.perfetto.dev and chrome://tracing open.
+
+The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from nncftools.analysis.hints import hints
+from nncftools.analysis.rates import rates
+from nncftools.analysis.series import decimated
+from nncftools.metrics import COUNTER, MEMORY_METRICS, METRICS, cpu_counters
+from nncftools.render.view import command_text, label
+from nncftools.session.phases import CPU_WINDOW_S
+from nncftools.text import shortened
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import ArrayLike
+
+    from nncftools.render.view import View
+    from nncftools.session.model import Exit, Process, RankRun, Session
+    from nncftools.session.phases import Phase
+
+    Event = dict[str, Any]
+
+_JSON = msgspec.json.Encoder()
+_POINTS = 20_000
+"""Of one metric; a viewer takes some 100,000 of all together without a pause."""
+_POINTS_OF_PROCESSES = 200_000
+"""Of all processes together."""
+_FEWEST_POINTS = 100
+_WINDOWS = 10_000
+_NAME = 200
+_OPERATIONS = "operations"
+_RATE_UNITS = {"B": "bytes/s", "s": "cores", "": "per second"}
+_LEVEL_UNITS = {"B": "bytes", "s": "seconds", "": "count"}
+_OF_PHASE = ("call", "source", "error", "cpu_s", "cpu_average", "longest_s", "total_s")
+_BYTES_OF_PHASE = (
+    "rss_start",
+    "rss_end",
+    "delta",
+    "rss_peak",
+    "read_bytes",
+    "write_bytes",
+    "read_chars",
+    "write_chars",
+)
+
+
+def report(session: Session, view: View) -> bytes:
+    """Return the trace in UTF-8: microseconds since the start, bytes; all metrics and operations of all depths.
+
+    What is not known is left out.
+    """
+    title = shortened(view.title or session.name or command_text(session), _NAME)
+    head = b'{\n"displayTimeUnit": "ms",\n"otherData": %b,\n"traceEvents": [\n' % _JSON.encode(_facts(session, title))
+    return b"%b%b\n]\n}\n" % (head, b",\n".join(map(_JSON.encode, _events(session, title))))
+
+
+def _facts(session: Session, title: str) -> dict[str, Any]:
+    host = {key: value for key, value in msgspec.to_builtins(session.host).items() if value}
+    return _known(
+        {
+            "run": title,
+            "command": command_text(session),
+            "start_utc": session.start.utc,
+            "host": host or None,
+            "rank": session.rank,
+            "from_zero": session.from_zero or None,
+            "tool": f"nncf-tools {session.tool_version}".rstrip(),
+            "samples": len(session.samples),
+            "points": f"of each metric at most {_POINTS:,}: the smallest and the largest value of every stretch",
+            "rates": f"means of at least {_window_s(session):.3g} s",
+            "warnings": hints(session, MemoryUnit.MiB) or None,
+        }
+    )
+
+
+def _events(session: Session, title: str) -> Iterator[Event]:
+    """Yield the run as a process with the counters, then the ranks of a job, then each process of it.
+
+    An operation stands in the process that it ran in, in that of the run when this is not known.
+    """
+    numbers = _Numbers(session.processes)
+    run = numbers.spare()
+    phases = _by_process(session)
+    yield from _named(run, f"run: {title}", 0)
+    if session.command:
+        yield _metadata("process_labels", run, run, {"labels": command_text(session)})
+    whole = _slice(title, (0.0, _run_s(session)), _known({**_ending(session.exit), "start_utc": session.start.utc}))
+    yield from _slices([whole, *map(_operation, phases.get(None, []))], run, numbers)
+    yield from _peaks(session, run)
+    yield from _counters(session, run)
+    for place, rank in enumerate(session.ranks, start=1):
+        yield from _rank(rank, numbers.spare(), place)
+    points = min(_POINTS, max(_FEWEST_POINTS, _POINTS_OF_PROCESSES // max(1, len(session.processes))))
+    for place, process in enumerate(sorted(session.processes, key=lambda process: process.start_s or 0.0), start=1):
+        pid = numbers.of(process)
+        yield from _named(pid, process.name or "unknown", len(session.ranks) + place)
+        life = _life(process, session)
+        yield from _slices([life, *map(_operation, phases.get(process.id, []))], pid, numbers)
+        yield from _rss(process, pid, points)
+
+
+class _Numbers:
+    """Numbers that name processes and tracks: PIDs, and others where a PID is unknown, or came before."""
+
+    def __init__(self, processes: Iterable[Process]) -> None:
+        pids = [process.pid for process in processes if process.pid]
+        self._spare = count(max(pids, default=0) + 1)
+        self._taken = set[int]()
+
+    def of(self, process: Process) -> int:
+        """Return the number of a process; ask once for each."""
+        if not process.pid or process.pid in self._taken:
+            return self.spare()
+        self._taken.add(process.pid)
+        return process.pid
+
+    def spare(self) -> int:
+        """Return a number that names nothing yet."""
+        return next(self._spare)
+
+
+def _by_process(session: Session) -> dict[int | None, list[Phase]]:
+    """Return operations by the ``id`` of their process; None where no process had their PID, or several at once."""
+    candidates: dict[int | None, list[Process]] = {}
+    for process in session.processes:
+        candidates.setdefault(process.pid, []).append(process)
+    found: dict[int | None, list[Phase]] = {}
+    for phase in session.phases:
+        of_pid = candidates.get(phase.pid, []) if phase.pid is not None else []
+        alive = [process for process in of_pid if _lived_at(process, phase.start_s)] or of_pid
+        found.setdefault(alive[0].id if len(alive) == 1 else None, []).append(phase)
+    return found
+
+
+def _lived_at(process: Process, at_s: float) -> bool:
+    return (process.start_s or 0.0) <= at_s and (process.end_s is None or at_s < process.end_s)
+
+
+def _named(pid: int, name: str, place: int) -> Iterator[Event]:
+    yield _metadata("process_name", pid, pid, {"name": shortened(name, _NAME)})
+    yield _metadata("process_sort_index", pid, pid, {"sort_index": place})
+
+
+def _metadata(name: str, pid: int, tid: int, args: Event) -> Event:
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args}
+
+
+def _operation(phase: Phase) -> Event:
+    figures = {name: getattr(phase, name) for name in _OF_PHASE}
+    sizes = {name: getattr(phase, name) for name in _BYTES_OF_PHASE}
+    args = {
+        **_known(figures),
+        **{name: round(size) for name, size in _known(sizes).items()},
+        **({"calls": phase.count} if phase.count > 1 else {}),
+        **({"holds_peak": True} if phase.has_peak else {}),
+    }
+    return {**_slice(phase.name, (phase.start_s, phase.end_s), args), "cat": phase.kind or "operation"}
+
+
+def _rank(rank: RankRun, pid: int, place: int) -> Iterator[Event]:
+    """Yield one rank of a job as a process with its RSS."""
+    yield from _named(pid, f"{rank.name} on {rank.host.name}" if rank.host.name else rank.name, place)
+    facts = _known({**_ending(rank.exit), "cpu_s": rank.cpu_s, "host": rank.host.name})
+    yield {**_slice(rank.name, (rank.start_s, rank.start_s + rank.duration_s), facts), "pid": pid, "tid": pid}
+    known = [(at_s, size) for at_s, size in zip(rank.time_s, rank.rss, strict=True) if size is not None]
+    yield from _counter(pid, label("rss"), "bytes", [at_s for at_s, _ in known], [size for _, size in known])
+    if known and rank.finished:
+        end_s = max(known[-1][0], rank.start_s + rank.duration_s)
+        yield from _counter(pid, label("rss"), "bytes", [end_s], [0.0])
+
+
+def _life(process: Process, session: Session) -> Event:
+    end_s = _run_s(session) if process.end_s is None else process.end_s
+    facts = {
+        "id": process.id,
+        "pid": process.pid,
+        "parent": process.parent,
+        "command": shortened(" ".join(process.command), _NAME) or None,
+        **_ending(process.exit),
+        "peak_rss": process.peak_rss,
+        "high_water_mark": process.high_water_mark,
+        "cpu_s": process.cpu_s,
+        "began_s": process.start_s,
+    }
+    name = process.name or "unknown"
+    return {**_slice(name, (process.start_s or 0.0, end_s), _known(facts)), "cat": "process"}
+
+
+def _ending(exit_: Exit | None) -> dict[str, int | None]:
+    return {} if exit_ is None else {"exit_code": exit_.code, "exit_signal": exit_.signal}
+
+
+def _slice(name: str, span_s: tuple[float, float], args: Event) -> Event:
+    """Return a slice without its track; what began before the recording begins with it here."""
+    start, end = (_us(max(0.0, moment)) for moment in span_s)
+    given = {"ph": "X", "name": shortened(name, _NAME), "cat": "run", "ts": start, "dur": max(0, end - start)}
+    return {**given, "args": args}
+
+
+def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Event]:
+    """Yield slices on as few tracks as it takes for those of one track to lie apart or inside of one another."""
+    tracks: list[int] = []
+    open_until: list[list[int]] = []
+    placed: list[tuple[int, Event]] = []
+    for one in sorted(slices, key=lambda one: (one["ts"], -one["dur"])):
+        start, end = one["ts"], one["ts"] + one["dur"]
+        for ends in open_until:
+            while ends and ends[-1] <= start:
+                ends.pop()
+        track = next((track for track, ends in enumerate(open_until) if not ends or end <= ends[-1]), len(tracks))
+        if track == len(tracks):
+            tracks.append(numbers.spare() if tracks else pid)
+            open_until.append([])
+        open_until[track].append(end)
+        placed.append((track, one))
+    for place, tid in enumerate(tracks):
+        yield _metadata("thread_name", pid, tid, {"name": _OPERATIONS if not place else f"{_OPERATIONS}, overlapping"})
+        yield _metadata("thread_sort_index", pid, tid, {"sort_index": place})
+        yield from ({**one, "pid": pid, "tid": tid} for track, one in placed if track == place)
+
+
+def _peaks(session: Session, run: int) -> Iterator[Event]:
+    """Yield when each memory metric was sampled at its largest."""
+    for name, peak in session.peaks.items():
+        if name in MEMORY_METRICS and peak.sampled is not None and peak.at_s is not None:
+            text = f"{label(name)} peak {MemoryUnit.MiB.label(peak.sampled)}"
+            args = _known({key: value for key, value in msgspec.to_builtins(peak).items() if key != "at_s"})
+            moment = {"ph": "i", "name": text, "cat": "peak", "s": "p", "ts": _us(peak.at_s)}
+            yield {**moment, "pid": run, "tid": run, "args": args}
+
+
+def _counters(session: Session, run: int) -> Iterator[Event]:
+    """Yield levels as they are and counters as rates, CPU time as cores that were busy."""
+    samples = session.samples
+    time = np.asarray(samples.time_s)
+    together = cpu_counters(samples)
+    if len(together) > 1:
+        total = np.sum([np.asarray(samples[name]) for name in together], axis=0)
+        yield from _rates(session, "CPU", total, "cores", run)
+    for name in samples.metrics:
+        metric = METRICS.get(name)
+        values = np.asarray(samples[name])
+        if metric is not None and metric.kind == COUNTER:
+            yield from _rates(session, metric.label, values, _RATE_UNITS[metric.unit], run)
+            continue
+        known = ~np.isnan(values)
+        points = decimated(time[known], values[known], _POINTS)
+        unit = _LEVEL_UNITS[metric.unit] if metric is not None else "value"
+        yield from _counter(run, name if metric is None else metric.label, unit, *points)
+
+
+def _rates(session: Session, name: str, totals: ArrayLike, unit: str, run: int) -> Iterator[Event]:
+    """Yield rates from where they begin to hold; the last one stands twice, where it begins and where it ends."""
+    moments, speed = rates(session.samples.time_s, totals, _window_s(session), session.sampler.spacing_s)
+    lasting = np.append(speed, speed[-1:])
+    known = ~np.isnan(lasting)
+    yield from _counter(run, name, unit, moments[known], lasting[known])
+
+
+def _rss(process: Process, pid: int, points: int) -> Iterator[Event]:
+    """Yield what a process held, down to nothing at its end."""
+    if process.series is None:
+        return
+    time, sizes = decimated(np.asarray(process.series.time_s), np.asarray(process.series.rss, dtype=float), points)
+    yield from _counter(pid, label("rss"), "bytes", time, sizes)
+    if process.end_s is not None and len(time):
+        yield from _counter(pid, label("rss"), "bytes", [max(process.end_s, time[-1])], [0.0])
+
+
+def _counter(pid: int, name: str, unit: str, time_s: ArrayLike, values: ArrayLike) -> Iterator[Event]:
+    pairs = zip(np.asarray(time_s).tolist(), np.asarray(values).tolist(), strict=True)
+    for moment, value in pairs:
+        shown = int(value) if value == int(value) else round(value, 4)
+        yield {"ph": "C", "name": name, "pid": pid, "ts": _us(moment), "args": {unit: shown}}
+
+
+def _window_s(session: Session) -> float:
+    return max(CPU_WINDOW_S, _run_s(session) / _WINDOWS)
+
+
+def _run_s(session: Session) -> float:
+    return max([session.duration_s, *session.samples.time_s[-1:]])
+
+
+def _us(moment_s: float) -> int:
+    """Return whole microseconds: rounding keeps the order of moments, so that what was nested stays so."""
+    return round(moment_s * 1_000_000)
+
+
+def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if value is not None and value != ""}

@@ -1,0 +1,138 @@
+"""The summary for scripts: one JSON document whose keys stay; ``docs/report.md`` says what they mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nncftools.analysis.hints import hints
+from nncftools.analysis.summary import cpu_s, largest_process, level, short_lived, taken
+from nncftools.analysis.timeline import timeline
+from nncftools.metrics import MEMORY_METRICS
+from nncftools.render.tables.processes import mattering
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from nncftools.render.view import View
+    from nncftools.session.model import Process, RankRun, Session
+    from nncftools.session.phases import Phase
+
+FORMAT = "nncf-tools-summary"
+VERSION = 1
+"""1: first version (2026-11)."""
+_OF_PHASE = (
+    "name",
+    "kind",
+    "call",
+    "source",
+    "pid",
+    "depth",
+    "start_s",
+    "end_s",
+    "duration_s",
+    "count",
+    "total_s",
+    "longest_s",
+    "error",
+    "rss_start",
+    "rss_end",
+    "rss_peak",
+    "has_peak",
+    "cpu_s",
+    "cpu_average",
+    "cpu_peak",
+    "read_bytes",
+    "write_bytes",
+    "read_chars",
+    "write_chars",
+)
+_BYTES = {"rss_start", "rss_end", "rss_peak", "read_bytes", "write_bytes", "read_chars", "write_chars"}
+_OF_PROCESS = (
+    "id",
+    "pid",
+    "parent",
+    "name",
+    "command",
+    "start_s",
+    "end_s",
+    "exit",
+    "peak_rss",
+    "high_water_mark",
+    "cpu_s",
+)
+
+_OF_RANK = ("name", "rank", "host", "start_s", "duration_s", "exit", "peaks", "cpu_s")
+
+
+def report(session: Session, view: View) -> str:
+    """Return the summary: all memory metrics in bytes, operations of the view's depth."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "tool_version": session.tool_version,
+        "title": view.title,
+        "name": session.name,
+        "command": session.command,
+        "attached_to": session.attached_to,
+        "rank": session.rank,
+        "ranks": [_rank(run) for run in session.ranks],
+        "start": session.start,
+        "duration_s": session.duration_s,
+        "finished": session.finished,
+        "exit": session.exit,
+        "host": session.host,
+        "from_zero": session.from_zero,
+        "peaks": session.peaks,
+        "memory": {name: _level(session, name) for name in session.samples.metrics if name in MEMORY_METRICS},
+        "cpu": {"total_s": cpu_s(session), "cores_average": _cores(session)},
+        "totals": session.totals,
+        "phases": [_phase(phase) for phase in timeline(session.phases, view.depth)],
+        "processes": _processes(session),
+        "models": session.models,
+        "samples": {"kept": len(session.samples), "taken": taken(session), "metrics": session.samples.metrics},
+        "sampler": session.sampler,
+        "warnings": hints(session, MemoryUnit.MiB),
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def _rank(run: RankRun) -> dict[str, Any]:
+    return {key: getattr(run, key) for key in _OF_RANK}
+
+
+def _level(session: Session, name: str) -> dict[str, float | None]:
+    of = level(session.samples, name, session.peaks)
+    figures = {"first": of.first, "final": of.final, "delta": of.delta, "average": of.average, "lowest": of.lowest}
+    return {key: _whole(value) for key, value in figures.items()}
+
+
+def _cores(session: Session) -> float | None:
+    """Return how many cores were busy on average."""
+    total_s = cpu_s(session)
+    return None if total_s is None or session.duration_s <= 0 else total_s / session.duration_s
+
+
+def _phase(phase: Phase) -> dict[str, Any]:
+    figures = {key: getattr(phase, key) for key in _OF_PHASE}
+    sizes = {key: _whole(figures[key]) for key in _BYTES}
+    return {**figures, **sizes, "rss_delta": _whole(phase.delta)}
+
+
+def _whole(size: float | None) -> float | None:
+    """Return bytes to the byte."""
+    return None if size is None else round(size)
+
+
+def _processes(session: Session) -> dict[str, Any]:
+    largest = largest_process(session)
+    return {
+        "seen": len(session.processes) or None,
+        "short_lived": short_lived(session) if session.processes else None,
+        "largest": None if largest is None else {"id": largest.process.id, "bytes": largest.size},
+        "mattering": [_process(process) for process in mattering(session.processes)],
+    }
+
+
+def _process(process: Process) -> dict[str, Any]:
+    return {key: getattr(process, key) for key in _OF_PROCESS}

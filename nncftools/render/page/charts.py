@@ -1,0 +1,199 @@
+"""What the page's charts show, as plain numbers: memory, CPU, I/O and the band of operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nncftools.analysis.rates import rates
+from nncftools.analysis.series import drawn
+from nncftools.analysis.timeline import timeline
+from nncftools.metrics import MEMORY_METRICS, cpu_counters
+from nncftools.render.operations import lanes, operations
+from nncftools.render.view import View, label
+from nncftools.session.phases import CPU_WINDOW_S
+from nncftools.text import shortened
+from nncftools.units import MemoryUnit, seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from nncftools.render.operations import Operation
+    from nncftools.session.model import Session
+
+    Points = NDArray[np.float64]
+    Line = dict[str, Any]
+
+_POINTS = 24_000
+"""Of all memory metrics together: they are most of the file."""
+_MOST_POINTS = 4000
+_MOST_RANKS = 16
+_WINDOWS = 1200
+_LANES = 4
+_BARS, _SHADES = 1000, 60
+_NAME = 60
+_CHARACTERS, _FEWEST_CHARACTERS = 130, 3
+"""That fit across the page; a name of which fewer would be left is not written."""
+_NARROWEST = 0.0008
+"""Of the run: narrower cannot be pointed at."""
+_SHORTEST_S = 1e-3
+_MINUTE, _HOUR = 60, 3600
+_LONG = 3
+"""Minutes, hours: from so many on, they are the unit of time."""
+_PATTERNS = {"": "", "///": "/", "...": ".", "xxx": "x"}
+"""Matplotlib's hatches as plotly writes them."""
+_IO = {
+    "storage read": ("read_bytes", False),
+    "storage written": ("write_bytes", False),
+    "calls read": ("read_chars", True),
+    "calls written": ("write_chars", True),
+}
+"""Counters, and whether they are hidden at first."""
+
+
+def charts(session: Session, view: View) -> dict[str, Any]:
+    """Return the lines of all panels, and the operations as bars."""
+    run_s = max([session.duration_s, *session.samples.time_s[-1:], _SHORTEST_S])
+    factor, time_unit = _time_unit(run_s)
+    io_unit = _io_unit(session, run_s)
+    cpus = session.host.cpus
+    above = " above the first sample" if view.from_zero else ""
+    every = operations(timeline(session.phases, view.depth))
+    placed = [(one, lane) for one, lane in zip(every, lanes(every, _LANES), strict=True) if lane is not None]
+    lines = {
+        "memory": list(_memory(session, view, factor)),
+        "cpu": list(_cpu(session, run_s, factor)),
+        "io": list(_io(session, run_s, factor, io_unit)),
+    }
+    return {
+        **lines,
+        "nothing": "" if any(lines.values()) or placed else "no samples were recorded",
+        "axes": {
+            "memory": f"Memory{above}, {view.unit}",
+            "cpu": f"CPU, % of {cpus} cores" if cpus else "CPU, % of one core",
+            "io": f"I/O, {io_unit}/s",
+        },
+        "factor": factor,
+        "time_unit": time_unit,
+        "range": [0, run_s / factor],
+        "from_zero": view.from_zero,
+        "lanes": 1 + max((lane for _, lane in placed), default=-1),
+        "bars": _bars(placed, run_s, factor),
+        "shades": _shades(placed, factor),
+        "peak": _peak(session, view, run_s, factor),
+    }
+
+
+def _time_unit(run_s: float) -> tuple[float, str]:
+    units: tuple[tuple[float, str], ...] = ((_HOUR, "h"), (_MINUTE, "min"))
+    return next(((factor, unit) for factor, unit in units if run_s >= _LONG * factor), (1, "s"))
+
+
+def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
+    """Yield all memory metrics, those that were not asked for hidden."""
+    others = [name for name in session.samples.metrics if name in MEMORY_METRICS and name not in view.metrics]
+    names = [name for name in (*view.metrics, *others) if session.samples.figures(name).known]
+    points = min(_MOST_POINTS, _POINTS // max(1, len(names)))
+    for name in names:
+        time, value = drawn(session.samples.time_s, session.samples[name], session.sampler.spacing_s, points)
+        zero = _first(session, name) if view.from_zero else 0.0
+        sizes = (value - zero) / view.unit.factor
+        digits = 3 if view.unit.factor > 1 else 0
+        hidden = name not in view.metrics
+        yield {**_line(label(name), time / factor, sizes, digits), "unit": view.unit, "hidden": hidden}
+    for run in session.ranks[:_MOST_RANKS] if not view.from_zero else ():
+        time, value = np.array(run.time_s), np.array(run.rss, dtype=np.float64)
+        of_rank = _line(f"RSS of {run.name}", time / factor, value / view.unit.factor, 3 if view.unit.factor > 1 else 0)
+        yield {**of_rank, "unit": view.unit, "hidden": True}
+
+
+def _cpu(session: Session, run_s: float, factor: float) -> Iterator[Line]:
+    part = 100 / (session.host.cpus or 1)
+    for name, columns in (("CPU", cpu_counters(session.samples)), ("of it system", ("cpu_system",))):
+        moments, cores = _rates(session, columns, run_s)
+        if len(moments):
+            yield {**_line(name, moments / factor, cores * part, 1), "unit": "%", "steps": True}
+
+
+def _io(session: Session, run_s: float, factor: float, unit: MemoryUnit) -> Iterator[Line]:
+    for name, (column, hidden) in _IO.items():
+        moments, speed = _rates(session, (column,), run_s)
+        if len(moments):
+            line = _line(name, moments / factor, speed / unit.factor, 2)
+            yield {**line, "unit": f"{unit}/s", "steps": True, "hidden": hidden}
+
+
+def _io_unit(session: Session, run_s: float) -> MemoryUnit:
+    """Return the binary unit that fits the fastest I/O."""
+    every = [_rates(session, (column,), run_s)[1] for column, _ in _IO.values()]
+    fastest = max((float(np.nanmax(speed)) for speed in every if not np.isnan(speed).all()), default=0.0)
+    units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
+    return next((unit for unit in units if fastest >= unit.factor), MemoryUnit.KiB)
+
+
+def _rates(session: Session, columns: Sequence[str], run_s: float) -> tuple[Points, Points]:
+    """Return moments, and how fast counters rose together from each to the next; the last rate stands twice."""
+    samples = session.samples
+    if not columns or not all(column in samples for column in columns):
+        return np.empty(0), np.empty(0)
+    totals = np.sum([np.asarray(samples[column]) for column in columns], axis=0)
+    window_s = max(CPU_WINDOW_S, run_s / _WINDOWS)
+    moments, speed = rates(samples.time_s, totals, window_s, session.sampler.spacing_s)
+    return moments, np.append(speed, speed[-1:])
+
+
+def _first(session: Session, name: str) -> float:
+    values = np.asarray(session.samples[name])
+    return float(values[~np.isnan(values)][0])
+
+
+def _line(name: str, x: Points, y: Points, digits: int) -> Line:
+    """Return a line as JSON can hold it: null where nothing is known."""
+    values = [None if value != value else round(value, digits) for value in y.tolist()]  # noqa: PLR0124 — NaN
+    return {"name": name, "x": [round(moment, 6) for moment in x.tolist()], "y": values, "digits": digits}
+
+
+def _peak(session: Session, view: View, run_s: float, factor: float) -> dict[str, Any] | None:
+    """Return where to write what the first metric's largest sample was."""
+    name = view.metrics[0] if view.metrics else ""
+    if name not in session.samples or not session.samples.figures(name).known:
+        return None
+    zero = _first(session, name) if view.from_zero else 0.0
+    sampled = session.samples.figures(name).highest
+    at_s = session.samples.time_s[session.samples[name].index(sampled)]
+    return {
+        "x": at_s / factor,
+        "y": (sampled - zero) / view.unit.factor,
+        "text": f"{label(name)} peak {view.unit.label(sampled - zero)} at {seconds_text(at_s)}",
+        "left": at_s < run_s / 2,
+    }
+
+
+def _bars(placed: Sequence[tuple[Operation, int]], run_s: float, factor: float) -> list[dict[str, Any]]:
+    """Return the longest operations by their look."""
+    longest = sorted(placed, key=lambda place: place[0].phase.duration_s, reverse=True)[:_BARS]
+    bars: dict[tuple[str, str], dict[str, Any]] = {}
+    for operation, lane in sorted(longest, key=lambda place: place[0].number):
+        look, phase = operation.look, operation.phase
+        bar = bars.setdefault(
+            (look.colour, look.hatch),
+            {"colour": look.colour, "pattern": _PATTERNS[look.hatch], "ink": look.ink}
+            | {key: [] for key in ("base", "width", "lane", "names", "hover")},
+        )
+        bar["base"].append(phase.start_s / factor)
+        bar["width"].append(max(phase.duration_s, run_s * _NARROWEST) / factor)
+        bar["lane"].append(lane)
+        room = phase.duration_s / run_s * _CHARACTERS
+        bar["names"].append(shortened(operation.title, int(room)) if room >= _FEWEST_CHARACTERS else "")
+        bar["hover"].append(f"{operation.number} {shortened(operation.title, _NAME)}: {seconds_text(phase.duration_s)}")
+    return list(bars.values())
+
+
+def _shades(placed: Sequence[tuple[Operation, int]], factor: float) -> list[tuple[float, float, str]]:
+    """Return the longest operations of the first lane as start, end and colour."""
+    first = [operation for operation, lane in placed if lane == 0]
+    longest = sorted(first, key=lambda operation: operation.phase.duration_s, reverse=True)[:_SHADES]
+    return [(one.phase.start_s / factor, one.phase.end_s / factor, one.look.colour) for one in longest]

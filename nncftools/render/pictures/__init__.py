@@ -1,0 +1,1 @@
+"""Pictures: memory over time, panels, comparisons."""

@@ -1,0 +1,1 @@
+"""Tables as data, and the text and Markdown that paint them."""

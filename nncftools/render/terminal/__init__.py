@@ -1,0 +1,1 @@
+"""Charts made of characters."""

@@ -1,0 +1,314 @@
+"""A chart for the terminal: memory over time by plotext, operations and rates below it on the same time axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Group
+from rich.text import Text
+
+from nncftools.analysis import series
+from nncftools.analysis.rates import rates
+from nncftools.analysis.timeline import timeline
+from nncftools.metrics import cpu_counters
+from nncftools.render.colours import looks
+from nncftools.render.terminal import scales
+from nncftools.render.view import label
+from nncftools.session.phases import CPU_WINDOW_S, Phase
+from nncftools.text import printable, shortened
+from nncftools.units import MemoryUnit, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from nncftools.render.view import View
+    from nncftools.session.model import Session
+
+
+LEFT = 11
+"""Columns left of the canvas: labels of the axis."""
+_LINES = ("cyan", "magenta", "green", "yellow")
+_PLOTEXT = {"cyan": "cyan", "magenta": "magenta", "green": "green", "yellow": "orange", "red": "red+"}
+_PEAK = "red"
+_PLAIN_MARKERS = "*o+x"
+_ROWS_PER_TICK = 3
+_COLUMNS_PER_TICK = 14
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_PLAIN_BLOCKS = ".:-=+*#@"
+_ROOM_FOR_NAME = 3
+CPU = "CPU"
+
+
+@dataclass(frozen=True)
+class Style:
+    """What a screen can show, and in which unit."""
+
+    unit: MemoryUnit = MemoryUnit.MiB
+    unicode: bool = True
+    colour: bool = True
+
+
+@dataclass(frozen=True)
+class Line:
+    """A metric over time, in seconds and bytes; unknown values are left out."""
+
+    label: str
+    time_s: Sequence[float]
+    values: Sequence[float]
+    last: float | None = None
+    """The newest value, to be named."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """An operation; ``end_s`` is None while it goes on."""
+
+    name: str
+    start_s: float
+    end_s: float | None = None
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
+class Window:
+    """The part of a run that is shown, and on how many columns."""
+
+    begin_s: float
+    end_s: float
+    columns: int
+
+    def column(self, at_s: float) -> int:
+        """Return the column of a moment."""
+        share = (at_s - self.begin_s) / (self.end_s - self.begin_s)
+        return round(share * (self.columns - 1))
+
+
+def drawn(
+    lines: Sequence[Line], peak: tuple[float, float] | None, shown: Window, height: int, style: Style
+) -> list[Text]:
+    """Return a chart as ``height`` lines of text: what is charted, the canvas with its axis, the times.
+
+    ``peak`` is a value in bytes and its time, to be marked when it is within what is shown.
+    """
+    rows = max(2, height - 3)
+    unit = style.unit
+    top = scales.rounded_up(unit.of(max((max(line.values, default=0.0) for line in lines), default=0.0)))
+    canvas = _canvas(lines, peak, shown, (rows, top * unit.factor), style)
+    marks = {round(value / top * (rows - 1)): value for value in scales.ticks(top, max(1, rows // _ROWS_PER_TICK))}
+    upright, tick = ("│", "┤") if style.unicode else ("|", "+")
+    texts = [_legend(lines, peak, shown, style)]
+    for row, line in enumerate(canvas):
+        value = marks.get(rows - 1 - row)
+        text = "" if value is None else f"{value:,.10g}"
+        edge = Text(f"{text:>{LEFT - 1}} {tick if value is not None else upright}", style="dim")
+        texts.append(edge.append_text(line))
+    return [*texts, *_times(shown, unicode=style.unicode)]
+
+
+def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, shown: Window, style: Style) -> Text:
+    text = Text(f"{style.unit:>{LEFT - 1}} ", style="dim")
+    for line, colour, marker in zip(lines, _LINES, _PLAIN_MARKERS, strict=False):
+        sign = "━━" if _is_fine(lines, style) else marker
+        text.append(f" {sign} ", style=f"bold {colour}" if style.colour else "bold")
+        text.append(f"{line.label} {style.unit.text(line.last)}", style="not dim")
+    if peak is not None and shown.begin_s <= peak[1]:
+        text.append(f"  {'◆' if style.unicode else '^'}", style=f"not dim {_PEAK}" if style.colour else "not dim")
+        text.append(f" peak {style.unit.text(peak[0])} at {scales.clock(float(int(peak[1])))}", style="not dim")
+    return text
+
+
+def _is_fine(lines: Sequence[Line], style: Style) -> bool:
+    """Return whether dots of Braille can be drawn: several lines of them are told apart by colour only."""
+    return style.unicode and (style.colour or len(lines) == 1)
+
+
+def _canvas(
+    lines: Sequence[Line],
+    peak: tuple[float, float] | None,
+    shown: Window,
+    size: tuple[int, float],
+    style: Style,
+) -> list[Text]:
+    """Return the lines of the canvas, drawn by plotext; ``size`` is their number, and the bytes at their top."""
+    import plotext
+
+    rows, top = size
+    plotext.terminal.limit(False, False)  # noqa: FBT003 — width and height
+    figure = plotext.figure
+    figure.clear()
+    figure.plot_size(shown.columns, rows)
+    figure.theme("colorless")
+    figure.axes(False)  # noqa: FBT003 — its first parameter
+    figure.legend(False)  # noqa: FBT003 — the same
+    for axis, begin, end in (("x", shown.begin_s, shown.end_s), ("y", 0.0, top)):
+        figure.ruler(axis).lim(begin, end)
+        figure.ruler(axis).frequency(0)
+    for line, colour, plain in reversed(list(zip(lines, _LINES, _PLAIN_MARKERS, strict=False))):  # the first on top
+        if len(line.values):
+            marker = "braille" if _is_fine(lines, style) else plain
+            figure.draw(_signal(line.time_s, line.values, marker, colour if style.colour else None).lines())
+    if peak is not None and shown.begin_s <= peak[1] <= shown.end_s:
+        marker = "◆" if style.unicode else "^"
+        figure.draw(_signal([peak[1]], [peak[0]], marker, _PEAK if style.colour else None))
+    drawing = figure.build().string(colorless=not style.colour)
+    found = drawing.rstrip("\n").split("\n")[:rows]
+    texts = [Text.from_ansi(line) if style.colour else Text(line) for line in found]
+    for text in texts:
+        text.truncate(shown.columns, pad=True)
+    return texts + [Text(" " * shown.columns)] * (rows - len(texts))
+
+
+def _signal(time_s: Sequence[float], values: Sequence[float], marker: str, colour: str | None) -> Any:  # noqa: ANN401 — plotext has no types
+    import plotext
+
+    pixel = plotext.pixel() if colour is None else plotext.pixel(_PLOTEXT[colour])
+    return plotext.figure.signal(list(time_s), list(values), marker=plotext.marker(marker, pixel))
+
+
+def _times(shown: Window, *, unicode: bool) -> list[Text]:
+    """Return the time axis and its labels."""
+    corner, flat, tick = ("└", "─", "┬") if unicode else ("+", "-", "+")
+    axis = [flat] * shown.columns
+    labels = [" "] * (LEFT + 1 + shown.columns)
+    free_from = 0
+    for at_s in scales.time_ticks(shown.begin_s, shown.end_s, shown.columns // _COLUMNS_PER_TICK):
+        column = shown.column(at_s)
+        text = scales.clock(round(at_s, 6))
+        begin = min(LEFT + 1 + column - len(text) // 2, len(labels) - len(text))
+        if 0 <= column < shown.columns:
+            axis[column] = tick
+        if begin >= free_from and 0 <= column < shown.columns:
+            labels[begin : begin + len(text)] = text
+            free_from = begin + len(text) + 1
+    return [
+        Text(" " * LEFT + corner + "".join(axis), style="dim"),
+        Text("".join(labels), style="dim"),
+    ]
+
+
+def operations_line(spans: Sequence[Span], shown: Window, style: Style) -> Text:
+    """Return one line that names the operations below the times that they took."""
+    line = Text(f"{'Phases':>{LEFT - 1}} ").append(" ")
+    drawn = [span for span in spans if (span.end_s is None or span.end_s >= shown.begin_s)]
+    colours = looks([Phase(name=span.name, start_s=0, end_s=0, kind=span.kind) for span in drawn])
+    column = 0
+    for place, span in enumerate(drawn):
+        begin = max(column, shown.column(max(span.start_s, shown.begin_s)))
+        end = shown.column(shown.end_s if span.end_s is None else min(span.end_s, shown.end_s))
+        if span.end_s is None:
+            end = shown.columns - 1
+        if place + 1 < len(drawn):  # the next one must keep a column of its own
+            end = min(end, shown.column(max(drawn[place + 1].start_s, shown.begin_s)) - 1)
+        room = min(end + 1, shown.columns) - begin
+        if room <= 0:
+            continue
+        line.append(" " * (begin - column))
+        name = shortened(printable(span.name), room) if room >= _ROOM_FOR_NAME else ""
+        if not style.unicode:
+            name = name.replace("…", "~").encode("ascii", "replace").decode()
+        if style.colour:
+            of = colours[span.name]
+            line.append(f"{name:^{room}}", style=f"{of.ink} on {of.colour}")
+        else:
+            line.append(_bracketed(name, room, unicode=style.unicode))
+        column = begin + room
+    return line
+
+
+def _bracketed(name: str, room: int, *, unicode: bool) -> str:
+    left, flat, right = ("├", "─", "┤") if unicode else ("|", "-", "|")
+    if room <= 2:  # noqa: PLR2004 — both ends
+        return left[:room] + right[: room - 1]
+    return left + f"{_shorter(name, room - 2):{flat}^{room - 2}}" + right
+
+
+def _shorter(text: str, room: int) -> str:
+    """Return text cut at its end."""
+    return text if len(text) <= room else text[:room]
+
+
+def sparkline(rates: NDArray[np.float64], full: float, *, unicode: bool) -> str:
+    """Return rates as one line of bars; ``full`` is the highest, nothing is a blank."""
+    blocks = _BLOCKS if unicode else _PLAIN_BLOCKS
+    if full <= 0:
+        return " " * len(rates)
+    levels = np.minimum(np.ceil(np.nan_to_num(rates) / full * len(blocks)), len(blocks)).astype(int)
+    return "".join(" " if level <= 0 else blocks[level - 1] for level in levels)
+
+
+def rate_line(name: str, rates: NDArray[np.float64], colour: str, style: Style) -> Text:
+    """Return rates (cores of ``CPU``, else bytes per second) as one line of bars, with the highest as a figure."""
+    full = float(np.nanmax(rates, initial=0.0))
+    if name == CPU:
+        most = f"{full:.0%}".replace("%", " %")
+        full = max(full, 1.0)
+    else:
+        most = f"{size_text(full)}/s" if full else "0"
+    room = LEFT - 6
+    line = Text(f"{name:<5}")
+    line.append(f"{_fitted(most, room):>{room}} ", style="dim").append(" ")
+    return line.append(sparkline(rates, full, unicode=style.unicode), style=colour if style.colour else "")
+
+
+def _fitted(text: str, room: int) -> str:
+    """Return a rate short enough for its place: without decimals, its unit one letter."""
+    if len(text) <= room:
+        return text
+    number, _, unit = text.partition(" ")
+    return f"{float(number.replace(',', '')):.0f}{unit[:1]}"[:room]
+
+
+def told_as_rates(metrics: Container[str]) -> Sequence[tuple[str, tuple[str, ...], str]]:
+    """Return what is told as rates of the metrics that there are: name, the counters that are added up, colour."""
+    every = (
+        (CPU, cpu_counters(metrics), "green"),
+        ("Read", ("read_bytes",), "blue"),
+        ("Write", ("write_bytes",), "yellow"),
+    )
+    return [rate for rate in every if rate[1] and all(name in metrics for name in rate[1])]
+
+
+def chart(  # noqa: PLR0913 — the size, and what the screen can show
+    session: Session, view: View, width: int, height: int, *, unicode: bool = True, colour: bool = True
+) -> Group:
+    """Return the static chart of a session, ``width`` columns and ``height`` lines, for a Rich console."""
+    style = Style(view.unit, unicode, colour)
+    shown = Window(0.0, max(session.duration_s, 1e-3), max(10, width - LEFT - 1))
+    metrics = [name for name in view.metrics if name in session.samples][: len(_LINES)]
+    lines = [_line_of(session, name, shown.columns, from_zero=view.from_zero) for name in metrics]
+    peak = session.peaks.get(metrics[0]) if metrics and not view.from_zero else None
+    marked = None if peak is None or peak.sampled is None or peak.at_s is None else (peak.sampled, peak.at_s)
+    spans = [Span(row.name, row.start_s, row.end_s, row.kind) for row in timeline(session.phases, 1) if row.depth == 0]
+    rates = [rate_line(name, found, hue, style) for name, found, hue in _rates_of(session, shown)]
+    below = [operations_line(spans, shown, style)] if spans else []
+    texts = [*drawn(lines, marked, shown, height - len(below) - len(rates), style), *below, *rates]
+    for text in texts:
+        text.truncate(width)
+    return Group(*texts)
+
+
+def _line_of(session: Session, name: str, columns: int, *, from_zero: bool) -> Line:
+    time_s, values = series.drawn(session.samples.time_s, session.samples[name], None, 2 * columns)
+    known = ~np.isnan(values)
+    time_s, values = time_s[known], values[known]
+    if from_zero and len(values):
+        values = np.maximum(values - values[0], 0.0)
+    return Line(label(name), time_s.tolist(), values.tolist(), values[-1] if len(values) else None)
+
+
+def _rates_of(session: Session, shown: Window) -> Iterator[tuple[str, NDArray[np.float64], str]]:
+    """Yield rates by columns of the chart."""
+    width_s = (shown.end_s - shown.begin_s) / shown.columns
+    middles = shown.begin_s + width_s * (np.arange(shown.columns) + 0.5)
+    for name, counters, colour in told_as_rates(session.samples):
+        totals = np.sum([np.asarray(session.samples[counter]) for counter in counters], axis=0)
+        window_s = max(CPU_WINDOW_S, width_s)
+        moments, speed = rates(session.samples.time_s, totals, window_s, session.sampler.spacing_s)
+        if len(speed):
+            places = np.searchsorted(moments, middles, side="right") - 1
+            within = (places >= 0) & (places < len(speed))
+            yield name, np.where(within, speed[np.clip(places, 0, len(speed) - 1)], np.nan), colour

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pathlib
+
+import pytest
+
+from nncftools.errors import SessionFileError
+from nncftools.journal import file as journal_file
+from nncftools.live.state.follower import Follower
+from tests.made_up import END, header, journal
+
+
+def line(value: object) -> bytes:
+    """Return a line of a journal."""
+    return json.dumps(value).encode() + b"\n"
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Return a journal without samples."""
+    path = tmp_path / "run.journal.jsonl"
+    path.write_bytes(journal())
+    return path
+
+
+def append(path: pathlib.Path, data: bytes) -> None:
+    """Append to a file."""
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def test_what_is_appended_is_read(path: pathlib.Path) -> None:
+    """Latest value, its time and the peak follow what is written."""
+    with Follower(path) as follower:
+        append(path, line([0.5, 300]) + line([1.0, 200]))
+        follower.read()
+        before = follower.run.latest["rss"], follower.run.latest_s
+        append(path, line([1.5, 250]))
+        follower.read()
+
+    assert before == (200, 1.0)
+    assert (follower.run.latest["rss"], follower.run.latest_s) == (250, 1.5)
+    assert (follower.run.tops["rss"].value, follower.run.tops["rss"].at_s) == (300, 0.5)
+
+
+def test_half_a_line_waits_for_its_rest(path: pathlib.Path) -> None:
+    """A line that is being written is read when it is whole, once."""
+    with Follower(path) as follower:
+        append(path, line([0.5, 300]) + b"[1.0,")
+        follower.read()
+        before = follower.run.latest_s
+        append(path, b"200]\n")
+        follower.read()
+
+    assert (before, follower.run.latest_s) == (0.5, 1.0)
+    assert follower.run.history.points("rss", 0, 2, 10)[1].tolist() == [300, 200]
+
+
+def test_half_a_line_that_is_taken_back(path: pathlib.Path) -> None:
+    """What a full disk cut off, and the sampler took back, is forgotten."""
+    with Follower(path) as follower:
+        append(path, b"[1.0,2")
+        follower.read()
+        path.write_bytes(journal())
+        append(path, line([2.0, 7]))
+        follower.read()
+
+    assert follower.run.latest == {"rss": 7}
+
+
+def test_lines_that_cannot_be_read_are_left_out(path: pathlib.Path) -> None:
+    """Damaged lines between whole ones do no harm."""
+    with Follower(path) as follower:
+        append(path, line([0.5, 1]) + b"[0.6,\n[null,3]\n[0.7,1,2]\n{nonsense\n\xff\n" + line([1.0, 2]))
+        follower.read()
+
+    assert follower.run.history.points("rss", 0, 2, 10)[1].tolist() == [1, 2]
+
+
+def test_processes_that_are_alive(path: pathlib.Path) -> None:
+    """Processes come and go; sizes are those of the last sample that tells them."""
+    with Follower(path) as follower:
+        append(path, line({"process": {"id": 1, "pid": 7, "parent": 0, "name": "sh"}}) + line([1.0, 5]))
+        append(path, line({"each": {"0": 3, "1": 2}}) + line({"process": {"id": 1, "name": "python"}}))
+        follower.read()
+        together = {lived.name: lived.rss for lived in follower.run.processes.values()}
+        append(path, line({"process": {"id": 1, "end_s": 1.5}}))
+        follower.read()
+
+    assert together == {"work": 3, "python": 2}
+    assert list(follower.run.processes) == [0]
+
+
+def test_marks_beside_it(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Operations are those of the log of marks, as far as it was written."""
+    log = tmp_path / "run.marks.jsonl"
+    log.write_bytes(line({"name": "Export", "event": "begin", "op": 1, "pid": 100, "tid": 100, "start_s": 1}))
+    with Follower(path) as follower:
+        follower.read()
+        during = [span.name for span in follower.run.operations.current(2)]
+        append(log, line({"event": "end", "op": 1, "pid": 100, "tid": 100, "start_s": 3}))
+        follower.read()
+        after = [span.name for span in follower.run.operations.current(4)]
+
+    assert (during, after) == (["Export"], [])
+    assert [(span.name, span.start_s, span.end_s) for span in follower.run.operations.outermost(4)] == [
+        ("Export", 1, 3)
+    ]
+
+
+def test_end(path: pathlib.Path) -> None:
+    """The last line tells that the run has ended, and how."""
+    with Follower(path) as follower:
+        append(path, line(END))
+        follower.read()
+
+    assert follower.run.ended
+    assert follower.run.exit is not None
+    assert follower.run.exit.code == 3
+
+
+def test_recorder_that_lives(path: pathlib.Path) -> None:
+    """As long as somebody holds the lock, the recorder lives."""
+    with Follower(path) as follower, path.open("rb") as sampler:
+        fcntl.flock(sampler, fcntl.LOCK_EX)
+        locked = follower.recorder_lives()
+        fcntl.flock(sampler, fcntl.LOCK_UN)
+
+        assert (locked, follower.recorder_lives()) == (True, False)
+
+
+def test_recorder_that_has_not_begun(tmp_path: pathlib.Path) -> None:
+    """A journal is locked from its first byte: before the start line, too, the lock says whether somebody records."""
+    path = tmp_path / "run.journal.jsonl"
+    descriptor = journal_file.create(path, replace=False)
+    append(path, line(header()))
+    with Follower(path) as follower:
+        before = follower.recorder_lives()
+        os.close(descriptor)
+
+        assert (before, follower.recorder_lives()) == (True, False)
+
+
+def test_attached_process_names_its_command(tmp_path: pathlib.Path) -> None:
+    """A process that was attached to tells its command itself."""
+    first = header(command=[])
+    first["plan"]["pid"] = 100
+    path = tmp_path / "run.journal.jsonl"
+    path.write_bytes(journal(first=first))
+    with Follower(path) as follower:
+        follower.read()
+
+        assert follower.run.command == "work"
+
+
+@pytest.mark.parametrize("data", [b"", b"{}\n", b"[]\n", b'{"format": "other", "host": {}, "plan": {}}\n'])
+def test_what_is_no_journal(tmp_path: pathlib.Path, data: bytes) -> None:
+    """Any other file is refused by name."""
+    path = tmp_path / "other.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(SessionFileError, match=r"other\.jsonl: line 1 is not the header"):
+        Follower(path)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from nncftools.live.state.replaying import Replay
+from nncftools.session.model import Series
+from tests.made_up import mib, process, session
+
+MIB = 2**20
+
+
+def test_only_what_happened_up_to_a_moment() -> None:
+    """Samples, peak and processes are those of the past."""
+    run = session(
+        {"rss": mib(100, 300, 200)},
+        processes=[process(0), process(1, start_s=0.6, series=Series(time_s=[0.6, 1.0], rss=[5, 7]))],
+    )
+    replay = Replay(run)
+    replay.advance(0.2)
+    early = replay.run.latest["rss"], replay.run.tops["rss"].value, list(replay.run.processes)
+    replay.advance(0.7)
+    late = replay.run.latest["rss"], replay.run.tops["rss"].value, replay.run.processes[1].rss
+
+    assert early == (100 * MIB, 100 * MIB, [0])
+    assert late == (300 * MIB, 300 * MIB, 5)
+    assert not replay.run.ended
+
+
+def test_end() -> None:
+    """At the session's end the run has ended as it did."""
+    replay = Replay(session())
+    replay.advance(9)
+
+    assert replay.run.ended
+    assert replay.run.exit is not None
+    assert replay.run.exit.code == 0
+
+
+def test_session_without_samples() -> None:
+    """A recording that was cut off at once can be replayed."""
+    replay = Replay(session({"rss": []}))
+    replay.advance(0)
+
+    assert replay.run.latest == {}

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from nncftools.render.exports.summary_json import report
+from nncftools.render.view import View
+from nncftools.session.model import Mark
+from nncftools.units import MemoryUnit
+from tests.made_up import MIB, mib, session
+from tests.render import golden
+
+DOCUMENTED = pathlib.Path(__file__).parents[3] / "docs" / "report.md"
+
+
+def summary(*args: Any, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 — as ``session`` takes them
+    """Return the summary of a session."""
+    found: dict[str, Any] = json.loads(report(session(*args, **fields), View(metrics=["rss"])))
+    return found
+
+
+def keys(document: Any, above: str = "") -> Iterator[str]:  # noqa: ANN401 — any JSON
+    """Yield all keys with those above them, metrics by one name."""
+    for key, value in document.items() if isinstance(document, dict) else ():
+        name = "METRIC" if above in {"peaks", "memory"} else key
+        yield f"{above}.{name}" if above else name
+        yield from keys(value, f"{above}.{name}" if above else name)
+    for value in document if isinstance(document, list) else ():
+        yield from keys(value, f"{above}[]")
+
+
+def test_every_key_is_documented() -> None:
+    """The documentation names the keys of the summary, and no other."""
+    section = DOCUMENTED.read_text(encoding="utf-8").partition("## The summary")[2].partition("\n## ")[0]
+    written = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
+    found = set(keys(json.loads(report(golden.run(), golden.VIEW))))
+    described_elsewhere = ("host.", "sampler.", "start.", "exit.", "totals.", "processes.mattering[].exit.")
+
+    assert {key for key in found if not key.startswith(described_elsewhere)} == written
+
+
+def test_peak_is_a_bracket() -> None:
+    """The peak has its bounds, in bytes."""
+    assert summary()["peaks"]["rss"] == {
+        "sampled": 300 * MIB,
+        "at_s": 0.5,
+        "low": 300 * MIB,
+        "high": None,
+        "low_from": "sampled",
+    }
+
+
+def test_base_units() -> None:
+    """Bytes and seconds whatever the view asks for, and all metrics."""
+    view = View(metrics=["rss"], unit=MemoryUnit.GB, from_zero=True)
+    found = json.loads(report(session({"rss": mib(100, 300, 200), "system": mib(1, 2, 3)}), view))
+
+    assert found["memory"]["rss"]["first"] == 100 * MIB
+    assert list(found["memory"]) == ["rss", "system"]
+
+
+def test_unknown_is_null() -> None:
+    """What is not known is null, never 0."""
+    found = summary({"rss": [None, None]}, totals={}, processes=[], marks=[Mark(name="Export", start_s=0)])
+
+    assert found["memory"]["rss"] == dict.fromkeys(("first", "final", "delta", "average", "lowest"))
+    assert found["cpu"] == {"total_s": None, "cores_average": None}
+    assert found["processes"]["largest"] is None
+    assert found["phases"][0]["rss_peak"] is None
+    assert found["phases"][0]["cpu_s"] is None
+
+
+def test_depth() -> None:
+    """Nested operations come with the depth that is asked for."""
+    of = session(marks=[Mark(name="a", start_s=0, end_s=1), Mark(name="b", start_s=0.1, end_s=0.2, depth=1)])
+    found = [json.loads(report(of, View(metrics=["rss"], depth=depth)))["phases"] for depth in (1, 2)]
+
+    assert [[phase["name"] for phase in phases] for phases in found] == [["a"], ["a", "b"]]

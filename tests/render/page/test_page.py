@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from array import array
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nncftools.errors import NncfToolsError
+from nncftools.render.page.page import report
+from nncftools.render.view import View
+from nncftools.session.model import Host, Mark, Process, Session
+from nncftools.session.samples import TIME, Samples
+from tests.conftest import BURNERS, Run
+from tests.made_up import mib, process, session
+
+HOSTILE = (
+    "</script><script>window.injected = 1</script><img src=x onerror='window.injected = 1'>"
+    "\"'\x00\x1b[31m\u202e <a href='https://evil.example'>click</a> %{x} " + "x" * 10_240
+)
+PROBE = """
+const pause = ms => new Promise(done => setTimeout(done, ms));
+const at = (target, kind, x, y) =>
+  target.dispatchEvent(new MouseEvent(kind, {clientX: x, clientY: y, bubbles: true, view: window}));
+const text = selector => [...document.querySelectorAll(selector)].map(e => e.textContent);
+(async () => {
+  const chart = document.getElementById("chart");
+  const found = {title: document.title, drawn: text("#chart .scatterlayer .trace").length, labels: text("#chart text")};
+  found.images = document.querySelectorAll("img").length;
+  found.links = document.querySelectorAll("a[href]").length;
+  found.operations = text("#phases tbody td:nth-child(2)");
+  found.processes = [...document.querySelectorAll("#processes tbody td:first-child")].map(
+    e => [e.textContent, parseFloat(e.style.paddingLeft)]);
+  found.facts = text("#facts td");
+  found.warnings = text("#warnings li");
+  found.background = getComputedStyle(document.body).backgroundColor;
+  found.paper = chart.layout?.paper_bgcolor ?? null;
+  found.overflow = document.documentElement.scrollWidth - innerWidth;
+  const area = document.querySelector("#chart .nsewdrag");
+  if (area) {
+    area.scrollIntoView({block: "center"});
+    const box = area.getBoundingClientRect();
+    at(area, "mousemove", box.left + box.width / 2, box.top + box.height / 2);
+    await pause(300);
+    found.hovered = text("#chart .hoverlayer text");
+    const toggle = document.querySelector("#chart .legendtoggle");
+    const trace = chart.data.find(trace => trace.type === "scatter");
+    found.visible = [trace.visible];
+    at(toggle, "mousedown", 0, 0);
+    at(toggle, "mouseup", 0, 0);
+    await pause(1000);
+    found.visible.push(chart.data.find(other => other.name === trace.name && other.yaxis === trace.yaxis).visible);
+    document.querySelector("#phases tbody tr:last-child")?.click();
+    await pause(300);
+    found.range = [...chart.layout.xaxis.range];
+  }
+  found.injected = window.injected ?? null;
+  found.requests = performance.getEntriesByType("resource").map(entry => entry.name);
+  const result = document.createElement("pre");
+  result.id = "result";
+  result.textContent = JSON.stringify(found);
+  document.body.append(result);
+})();
+"""
+VIEW = View(metrics=["rss", "system"])
+
+
+def run(**fields: Any) -> Session:  # noqa: ANN401 — any field of a session
+    """Return a run of 12 seconds with memory, CPU and I/O, and two operations, one inside of the other."""
+    columns = {
+        "rss": mib(*range(100, 125)),
+        "system": mib(*range(1000, 1025)),
+        "anon": mib(*range(50, 75)),
+        "cpu_user": [place / 4 for place in range(25)],
+        "cpu_system": [place / 8 for place in range(25)],
+        "read_bytes": [place * 2**20 for place in range(25)],
+        "write_bytes": [0] * 25,
+    }
+    marks = [Mark(name="Export", start_s=3, end_s=9), Mark(name="trace", start_s=4, end_s=6, depth=1)]
+    processes = [process(), process(1, parent=0, name="child"), process(2, parent=1, name="grandchild")]
+    given = {"marks": marks, "processes": processes, "host": Host(name="box", cpus=4)}
+    return session(columns, **{**given, **fields})
+
+
+def page(of: Session, **view: Any) -> str:  # noqa: ANN401 — any choice
+    """Return the page as text."""
+    return report(of, View(**{"metrics": VIEW.metrics, "depth": 2, **view})).decode()
+
+
+def data_of(text: str) -> dict[str, Any]:
+    """Return what the page holds as JSON."""
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    data: dict[str, Any] = json.loads(found)
+    return data
+
+
+def scripts(text: str) -> list[str]:
+    """Return the programs in a page."""
+    return re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+
+
+def sha256(program: str) -> str:
+    """Return a program as a Content-Security-Policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(program.encode()).digest()).decode()}'"
+
+
+def long_run(count: int) -> Session:
+    """Return a run of so many samples with a peak of a single one."""
+    rss = np.random.default_rng(1).integers(1 << 30, 2 << 30, count).astype(np.float64)
+    rss[count * 2 // 3] = 8 << 30
+    columns = {TIME: np.arange(count) / 1000, **dict.fromkeys(("rss", "system", "anon", "file", "pss", "uss"), rss)}
+    columns |= {name: np.arange(count) * 4096.0 for name in ("read_bytes", "write_bytes", "read_chars", "write_chars")}
+    columns |= {"cpu_user": np.arange(count) / 1000, "cpu_system": np.arange(count) / 10_000}
+    return run(
+        samples=Samples({name: array("d", column.tobytes()) for name, column in columns.items()}),
+        duration_s=count / 1000,
+        marks=[Mark(name=f"Step {place}", start_s=place, end_s=place + 0.9) for place in range(100)],
+    )
+
+
+class TestPage:
+    def test_only_its_own_programs_run(self) -> None:
+        """The policy allows the two programs of the page by their hashes, and nothing from anywhere else."""
+        text = page(run())
+        (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', text)
+
+        assert f"default-src 'none'; script-src {' '.join(map(sha256, scripts(text)))};" in policy
+        assert "connect-src" not in policy
+        assert len(scripts(text)) == 2
+
+    def test_names_no_address(self) -> None:
+        """Outside of plotly's program there is no address."""
+        text = page(run()).replace(scripts(page(run()))[0], "")
+
+        assert "//" not in re.sub(r"/\*.*?\*/", "", text)
+
+    def test_texts_cannot_end_the_data(self) -> None:
+        """Whatever a session holds, there are three scripts and no image."""
+        text = page(run(name=HOSTILE, command=[HOSTILE], warnings=[HOSTILE], marks=[Mark(name=HOSTILE, start_s=1)]))
+
+        assert text.replace(scripts(text)[0], "").count("<script") == 3
+        assert "<img" not in text.replace(scripts(text)[0], "")
+        assert "\x1b" not in text
+        assert "\x00" not in text
+
+    def test_many_samples_keep_their_peak(self) -> None:
+        """200,000 samples of ten metrics are a page of less than 6 MB that still has the peak of a single sample."""
+        text = page(long_run(200_000))
+        memory = data_of(text)["chart"]["memory"]
+
+        assert len(text.encode()) < 6_000_000
+        assert max(memory[0]["y"]) == 8192
+        assert all(len(line["x"]) <= 4001 for line in memory)
+
+    def test_lines(self) -> None:
+        """Memory is in the view's unit, metrics that were not asked for are hidden, CPU is part of all cores."""
+        chart = data_of(page(run()))["chart"]
+
+        assert [(line["name"], line["hidden"]) for line in chart["memory"]] == [
+            ("RSS", False),
+            ("System", False),
+            ("Anon", True),
+        ]
+        assert chart["memory"][0]["y"][:3] == [100, 101, 102]
+        assert chart["cpu"][0]["y"][0] == pytest.approx(18.8)
+        assert (chart["axes"]["cpu"], chart["axes"]["io"]) == ("CPU, % of 4 cores", "I/O, MiB/s")
+        assert chart["io"][0]["y"][0] == 2
+
+    def test_gap(self) -> None:
+        """Where samples are missing the line is broken."""
+        chart = data_of(page(session({"time_s": [0, 0.5, 1, 9, 9.5], "rss": mib(1, 2, 3, 4, 5)}), metrics=["rss"]))
+
+        assert chart["chart"]["memory"][0]["y"] == [1, 2, 3, None, 4, 5]
+
+    def test_operations_have_their_colours(self) -> None:
+        """An operation has one colour in the band, behind the line and in the table: that of every other picture."""
+        data = data_of(page(run()))
+
+        assert data["phases"]["rows"][0]["colour"] == "#E69F00"
+        assert data["chart"]["bars"][0]["colour"] == "#E69F00"
+        assert data["chart"]["shades"] == [[3, 9, "#E69F00"]]
+        assert data["chart"]["lanes"] == 2
+
+    def test_tree_of_processes(self) -> None:
+        """Children stand below their parents; a process whose parent was not seen stands by itself."""
+        processes = [process(2, parent=1, name="c"), process(1, parent=0, name="b"), process(0)]
+        processes.append(process(3, parent=77, name="d"))
+        rows = data_of(page(run(processes=processes)))["processes"]["rows"]
+
+        assert [(row["cells"][0], row["depth"]) for row in rows] == [("work", 0), ("b", 1), ("c", 2), ("d", 0)]
+
+    def test_very_many(self) -> None:
+        """Of 3,000 operations and processes those that matter are listed, and the others counted."""
+        marks = [Mark(name=f"{place % 50}", start_s=place / 1000, end_s=(place + 1) / 1000) for place in range(3_000)]
+        processes = [Process(id=place, name="p", peak_rss=place) for place in range(3_000)]
+        data = data_of(page(run(marks=marks, processes=processes)))
+
+        assert (len(data["phases"]["rows"]), data["phases"]["more"]) == (1000, "and 2,000 shorter ones")
+        assert (len(data["processes"]["rows"]), data["processes"]["more"]) == (300, "and 2,700 smaller ones")
+
+    @pytest.mark.parametrize(
+        "of",
+        [session({"rss": []}), session({"rss": [None, None]}), session({})],
+        ids=["no sample", "unknown", "no metric"],
+    )
+    def test_nothing(self, of: Session) -> None:
+        """Where nothing is known, the page says so in place of an empty picture."""
+        assert data_of(page(of, metrics=list(of.samples)[1:]))["chart"]["nothing"] == "no samples were recorded"
+
+    def test_without_plotly(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without plotly one line says how to install it."""
+        monkeypatch.setitem(sys.modules, "plotly.offline", None)
+
+        with pytest.raises(NncfToolsError, match=re.escape("pip install 'nncf-tools[html]'")):
+            report(run(), VIEW)
+
+
+def in_browser(text: str, folder: pathlib.Path, *switches: str) -> dict[str, Any]:
+    """Open a copy of a page with the probe in it in headless Chromium; return what it found and the console's lines."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if browser is None:
+        if "CI" in os.environ:
+            pytest.fail("in CI a browser must be there: apt-get install chromium")
+        pytest.skip("no chromium on PATH")
+    copy = folder / "page.html"
+    allowed = text.replace("script-src ", f"script-src {sha256(PROBE)} ", 1)
+    copy.write_text(allowed.replace("</body>", f"<script>{PROBE}</script></body>"), encoding="utf-8")
+    quiet = ["--no-first-run", "--disable-sync", "--disable-background-networking", "--disable-component-update"]
+    page_only = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", *quiet, "--enable-logging=stderr"]
+    waiting = ["--virtual-time-budget=20000", "--window-size=1280,1600", f"--user-data-dir={folder / 'profile'}"]
+    command = [browser, *page_only, *waiting, *switches, "--dump-dom", copy.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=240, check=True)
+    result = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert result is not None, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(html.unescape(result[1]))
+    return {**found, "console": [line for line in done.stderr.splitlines() if "CONSOLE" in line]}
+
+
+@pytest.mark.real
+class TestInBrowser:
+    def test_draws_without_a_word(self, tmp_path: pathlib.Path) -> None:
+        """All panels, tables and names are there, the console is empty, and no request leaves the page."""
+        found = in_browser(page(run()), tmp_path)
+
+        assert (found["console"], found["requests"]) == ([], [])
+        assert found["drawn"] == 6
+        assert {"Memory, MiB", "CPU, % of 4 cores", "I/O, MiB/s", "Export"} <= set(found["labels"])
+        assert found["operations"] == ["Export", "trace"]
+        assert found["processes"] == [["work", 0.6], ["child", 1.7], ["grandchild", 2.8]]
+        assert found["overflow"] <= 0
+
+    def test_a_real_run(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A profiled program's page has its operations and its processes."""
+        nncf_tools("profile", "-q", "-o", "run.json", "--", sys.executable, BURNERS / "phases.py", 5)
+        nncf_tools("report", "run.json", "--format", "html", "--output", "run.html")
+        found = in_browser((tmp_path / "run.html").read_text(encoding="utf-8"), tmp_path)
+
+        assert (found["console"], found["requests"]) == ([], [])
+        assert found["drawn"] >= 3
+        assert found["operations"][:3] == ["Model Loading", "Export", "Compilation"]
+
+    def test_pointing_tells_all_panels(self, tmp_path: pathlib.Path) -> None:
+        """Pointing at a moment tells memory, CPU and I/O at it."""
+        hovered = " ".join(in_browser(page(run()), tmp_path)["hovered"])
+
+        assert "112.000 MiB" in hovered
+        assert "1,012.000 MiB" in hovered
+
+    def test_legend_and_rows(self, tmp_path: pathlib.Path) -> None:
+        """A click in the legend hides a metric; one on an operation zooms to it."""
+        found = in_browser(page(run()), tmp_path)
+
+        assert found["visible"] == [True, "legendonly"]
+        assert found["range"] == [4, 6]
+
+    @pytest.mark.parametrize(("scheme", "paper"), [(0, "#1b1c1f"), (1, "#ffffff")], ids=["dark", "light"])
+    def test_dark_and_light(self, tmp_path: pathlib.Path, scheme: int, paper: str) -> None:
+        """Page and charts are as dark as the reader's system."""
+        found = in_browser(page(run()), tmp_path, f"--blink-settings=preferredColorScheme={scheme}")
+
+        assert found["paper"] == paper
+        assert found["background"] == f"rgb({', '.join(str(int(paper[place : place + 2], 16)) for place in (1, 3, 5))})"
+
+    def test_texts_stay_texts(self, tmp_path: pathlib.Path) -> None:
+        """Nothing that a session holds is run, shown as an image or made a link, in table, chart or title."""
+        marks = [Mark(name=HOSTILE, start_s=1, end_s=11, call=HOSTILE, error=HOSTILE)]
+        processes = [process(name=HOSTILE, command=[HOSTILE])]
+        hostile = run(name=HOSTILE, command=[HOSTILE], host=Host(name=HOSTILE), warnings=[HOSTILE], marks=marks)
+        hostile.processes = processes
+        found = in_browser(page(hostile, title=HOSTILE), tmp_path)
+
+        assert (found["injected"], found["images"], found["links"]) == (None, 0, 0)
+        assert (found["console"], found["requests"]) == ([], [])
+        assert found["operations"][0].startswith("</script><script>window.injected = 1")
+        assert found["overflow"] <= 0
+
+    def test_a_million_samples(self, tmp_path: pathlib.Path) -> None:
+        """A million samples open and answer like any other page."""
+        found = in_browser(page(long_run(1_000_000)), tmp_path)
+
+        assert found["console"] == []
+        assert found["drawn"] >= 6
+        assert found["visible"] == [True, "legendonly"]
+
+    def test_nothing_recorded(self, tmp_path: pathlib.Path) -> None:
+        """A session without samples is a page that says so."""
+        found = in_browser(page(session({"rss": []}), metrics=["rss"]), tmp_path)
+
+        assert (found["console"], found["drawn"]) == ([], 0)

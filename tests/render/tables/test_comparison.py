@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from nncftools.analysis.comparison import Comparison, Run, compared, measured
+from nncftools.analysis.gates import judged, parsed
+from nncftools.render.exports import comparison_json
+from nncftools.render.tables import comparison_markdown, comparison_text
+from nncftools.session.model import Mark
+from nncftools.units import MemoryUnit
+from tests.made_up import MIB, mib, process, session
+
+HOSTILE = "a|b <script>`x`</script>\n\x1b[31m*_"
+
+
+def run(peak: float, title: str = "run.json", **fields: Any) -> Run:  # noqa: ANN401 — any field of a session
+    """Return a run with this peak in MiB and one operation."""
+    marks = fields.pop("marks", [Mark(name="Export", start_s=0.5, end_s=1.0)])
+    return measured(session({"rss": mib(100, peak, 50)}, marks=marks, **fields), title)
+
+
+def pair(**fields: Any) -> Comparison:  # noqa: ANN401 — any field of a session
+    """Return the comparison of a peak of 1000 MiB with one of 1100 MiB."""
+    return compared([run(1000, "base.json")], [run(1100, "new.json", **fields)])
+
+
+def groups(count: int) -> Comparison:
+    """Return the comparison of two groups whose peaks do not overlap."""
+    return compared(*([run(size + place, f"{size}-{place}.json") for place in range(count)] for size in (100, 200)))
+
+
+def text(of: Comparison, width: int = 80, unit: MemoryUnit = MemoryUnit.MiB) -> list[str]:
+    """Return the lines of the text at a width."""
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(comparison_text.rendered(of, unit))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def row(lines: list[str], name: str) -> list[str]:
+    """Return the words of the first line that begins so, without them."""
+    return next(line for line in lines if line.startswith(name)).removeprefix(name).split()
+
+
+class TestText:
+    def test_one_run_each(self) -> None:
+        """A figure is a line: base, new, change and per cent."""
+        assert row(text(pair()), "Peak RSS, MiB") == ["1,000.0", "1,100.0", "+100.0", "+10.0%"]
+
+    def test_unit(self) -> None:
+        """Peaks are in the unit that was asked for."""
+        assert row(text(pair(), unit=MemoryUnit.GiB), "Peak RSS, GiB") == ["0.977", "1.074", "+0.098", "+10.0%"]
+
+    @pytest.mark.parametrize(
+        ("seconds", "expected"),
+        [
+            ((0.5, 0.25), ("s", "0.500", "0.250")),
+            ((12.5, 13), ("s", "12.50", "13.00")),
+            ((599, 1), ("s", "599.0", "1.0")),
+            ((600, 660), ("min", "10.00", "11.00")),
+            ((3 * 3600, 0), ("h", "3.00", "0.00")),
+        ],
+    )
+    def test_time(self, seconds: tuple[float, float], expected: tuple[str, str, str]) -> None:
+        """Both times of a line are in one unit that fits the longer."""
+        base, new = (run(100, duration_s=of) for of in seconds)
+        unit, *cells = expected
+
+        assert row(text(compared([base], [new])), f"Duration, {unit}")[:2] == cells
+
+    def test_what_was_not_done_is_left_out(self) -> None:
+        """I/O of which there was none on either side is no line; from nothing there is no percentage."""
+        lines = text(pair(totals={"read_bytes": 1 << 30, "write_bytes": 0, "cpu_user": 1.0, "cpu_system": 1.0}))
+
+        assert row(lines, "Storage read, GiB") == ["0.000", "1.000", "+1.000", "+26,214,300%"]
+        assert not any("written" in line for line in lines)
+
+    def test_groups(self) -> None:
+        """In groups a line has medians and p, and beneath it the range of the runs."""
+        lines = text(groups(5))
+        place = next(number for number, line in enumerate(lines) if line.startswith("Peak RSS"))
+
+        assert row(lines, "Peak RSS, MiB") == ["102.0", "202.0", "+100.0", "+98.0%", "0.008", "*"]
+        assert lines[place + 1].split() == ["100.0–104.0", "200.0–204.0"]
+        assert "* the difference exceeds the spread (p ≤ 0.05; so many runs can reach 0.0079)" in lines
+
+    def test_groups_too_small(self) -> None:
+        """Of groups that are too small for any result, that is said."""
+        assert "so few runs reach p = 0.1 at best, and tell no difference from the spread" in " ".join(text(groups(3)))
+
+    def test_brackets(self) -> None:
+        """A difference within the brackets is marked, and the brackets are told."""
+        wide = process(high_water_limit=1200 * MIB, start_s=-1.0)
+        of = compared([run(1000, processes=[wide])], [run(1100, processes=[wide])])
+
+        assert row(text(of), "Peak RSS, MiB")[2] == "+100.0~"
+        note = "~ Peak RSS: within the brackets, base 1,000.0–1,200.0 MiB, new 1,100.0–1,200.0 MiB"
+        assert note in " ".join(text(of))
+
+    def test_operations(self) -> None:
+        """An operation of both has its own lines, others are listed."""
+        lines = text(pair(marks=[Mark(name="Export", start_s=0.5, end_s=0.7), Mark(name="Save", start_s=0.8)]))
+        place = lines.index("Export")
+
+        assert row(lines[place:], "Duration, s") == ["0.500", "0.200", "-0.300", "-60.0%"]
+        assert "operations only in new: Save" in lines
+
+    def test_many_operations(self) -> None:
+        """Of 1,000 operations those are shown that changed most, and the others are counted."""
+        marks = [Mark(name=f"op {place}", start_s=place / 1_000) for place in range(1_000)]
+        of = compared([run(1000, marks=marks)], [run(1100, marks=marks)])
+        lines = text(of)
+
+        assert len(lines) < 300
+        assert "… and 970 operations that changed less" in lines
+
+    def test_operations_of_some_runs(self) -> None:
+        """An operation that not every run has says in how many it is."""
+        of = compared([run(100), run(101, marks=[])], [run(102), run(103)])
+
+        assert "Export (in 1 of 2 and 2 of 2 runs)" in text(of)
+
+    def test_width(self) -> None:
+        """No line is wider than 80 columns, however large the figures and long the names."""
+        base = [run(9_999_000 + place, "x" * 100, marks=[Mark(name="y" * 200, start_s=0.5)]) for place in range(5)]
+        new = [run(1_000 + place, "z" * 100, marks=[Mark(name="y" * 200, start_s=0.5)]) for place in range(5)]
+
+        assert max(map(len, text(compared(base, new)))) <= 80
+
+    def test_hostile_names(self) -> None:
+        """Control characters in names are written out."""
+        of = compared([run(1, HOSTILE, marks=[Mark(name=HOSTILE, start_s=0)])], [run(2, command=[HOSTILE])])
+
+        assert "\x1b" not in "".join(text(of))
+
+    def test_warnings(self) -> None:
+        """Warnings stand at the end."""
+        assert text(pair(tool_version="9"))[-1] == "! different tool versions: base 0.1.0; new 9"
+
+
+class TestMarkdown:
+    def html(self, of: Comparison, *gates: str) -> str:
+        """Return what a renderer makes of it."""
+        verdicts = [judged(parsed(gate), of) for gate in gates]
+        markdown = comparison_markdown.rendered(of, MemoryUnit.MiB, verdicts)
+        return str(MarkdownIt("commonmark").enable("table").render(markdown))
+
+    def test_is_a_table(self) -> None:
+        """A figure is a row of a table; the two sides, the whole run and each operation have one."""
+        html = self.html(pair())
+
+        assert html.count("<table>") == 3
+        assert '<td style="text-align:right">1,000.0</td>' in html
+        assert '<td style="text-align:right"><strong>+100.0</strong></td>' in html
+
+    def test_groups(self) -> None:
+        """In groups the range of the runs stands beside the median, and p in a column of its own."""
+        html = self.html(groups(5))
+
+        assert ">202.0 (200.0–204.0)</td>" in html
+        assert ">0.008 *</td>" in html
+
+    def test_gates(self) -> None:
+        """Gates and what came of them are a table of their own."""
+        html = self.html(pair(), "peak_rss>+5%", "peak_rss>8GiB")
+
+        assert "<td><code>peak_rss&gt;+5%</code></td>" in "".join(html.replace(' style="text-align:left"', ""))
+        assert "<strong>failed</strong>" in html
+        assert ">passed</td>" in html
+
+    def test_hostile_names(self) -> None:
+        """Names are text: no tag, no emphasis, no cell of a table comes from them."""
+        hostile = {"marks": [Mark(name=HOSTILE, start_s=0.5)], "command": [HOSTILE]}
+        of = compared([run(1, HOSTILE, **hostile)], [run(2, **hostile)])
+        html = self.html(of, f"peak_rss@{of.operations[0].name}>1GiB")
+
+        assert "<script" not in html
+        assert "<em>" not in html
+        assert "a|b &lt;script&gt;`x`&lt;/script&gt;\\n\\x1b[31m*_" in html
+        assert all(line.count("<td") <= 1 for line in html.splitlines())
+
+
+class TestJson:
+    def test_keys(self) -> None:
+        """The document holds both sides of every figure in bytes and seconds."""
+        of = pair()
+        verdicts = [judged(parsed("peak_rss>+5%"), of)]
+        document = json.loads(json.dumps(comparison_json.document([(of, verdicts)])))
+        found = document["comparisons"][0]
+
+        assert document["format"] == "nncf-tools-comparison"
+        assert found["base"] == [{"session": "base.json", "command": "work --fast"}]
+        assert found["figures"]["peak_rss"] == {
+            "unit": "B",
+            "base": {"median": 1000 * MIB, "min": 1000 * MIB, "max": 1000 * MIB, "high": None, "runs": [1000 * MIB]},
+            "new": {"median": 1100 * MIB, "min": 1100 * MIB, "max": 1100 * MIB, "high": None, "runs": [1100 * MIB]},
+            "change": 100 * MIB,
+            "percent": 10.0,
+            "within_brackets": False,
+            "p": None,
+            "exceeds_spread": None,
+        }
+        assert found["operations"][0]["name"] == "Export"
+        assert found["gates"][0]["passed"] is False
+
+    def test_groups(self) -> None:
+        """Groups have p, and the smallest that they can reach."""
+        found = comparison_json.document([(groups(5), [])])["comparisons"][0]
+
+        assert found["smallest_p"] == pytest.approx(2 / 252)
+        assert found["figures"]["peak_rss"]["p"] == pytest.approx(2 / 252)
+        assert found["figures"]["peak_rss"]["exceeds_spread"] is True

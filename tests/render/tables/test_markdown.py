@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+
+from nncftools.render.tables.markdown import code, report, text
+from nncftools.render.view import View
+from nncftools.session.model import Mark
+from tests.made_up import mib, process, session
+from tests.render import golden
+
+HOSTILE = "</td><script>alert(1)</script> `a` ``b`` | *c* _d_ [e](https://evil.example) ![f](g) &lt; $h$ ~~i~~ \\ j"
+VIEW = View(metrics=["rss"])
+
+
+def shown(markdown: str) -> str:
+    """Return the page that a Markdown renderer makes of it, HTML in it passed on as GitHub does."""
+    return MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(markdown)
+
+
+def words(page: str) -> str:
+    """Return what a reader sees."""
+    return html.unescape(re.sub("<[^>]*>", "", page)).strip()
+
+
+def cells(page: str) -> list[list[list[str]]]:
+    """Return tables as rows of what a reader sees."""
+    tables = re.findall("<table>.*?</table>", page, re.DOTALL)
+    rows = [re.findall("<tr>.*?</tr>", table, re.DOTALL) for table in tables]
+    return [[[words(cell) for cell in re.findall("<t[hd].*?</t[hd]>", row, re.DOTALL)] for row in of] for of in rows]
+
+
+def page_of(metrics: tuple[str, ...] = ("rss",), **fields: Any) -> str:  # noqa: ANN401 — any field of a session
+    """Return the page of a session with these fields."""
+    return shown(report(session(**fields), View(metrics=metrics, depth=2)))
+
+
+def test_tables() -> None:
+    """A renderer makes of it a heading, the peak, and tables of memory, operations and facts, with figures aligned."""
+    page = shown(report(golden.run(), golden.VIEW))
+    memory, operations, facts = cells(page)
+
+    assert memory[1] == ["RSS", "2,600.0", "7.00 s", "300.0", "+200.0", "1,100.0", "100.0"]
+    assert operations[2][:8] == ["2", "Export", "4.00 s", "5.00 s", "1,500.0", "900.0", "-600.0", "2,600.0"]
+    assert operations[3][1] == "\xa0\xa0trace_*model* ✕".strip()
+    assert [row[0] for row in facts[1:]] == ["When", "CPU", "Storage", "System calls", "Processes", "Sampler"]
+    assert "<strong>2,600.0</strong>" in page
+    assert page.count('style="text-align:right"') > 40
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        HOSTILE,
+        "|",
+        "a|b",
+        "`",
+        "``",
+        "`a",
+        "a`|`b",
+        "\\|",
+        "@everyone",
+        "#12 `x`",
+        "a  b\nc",
+        "www.evil.example",
+        "<!--",
+    ],
+)
+def test_text_shows_as_it_is(plain: str) -> None:
+    """Whatever a name holds, a cell shows that and nothing else."""
+    page = shown(f"| a | b |\n| --- | --- |\n| {text(plain)} | {code(plain)} |")
+    row = cells(page)[0][1]
+
+    assert row == [" ".join(plain.split())] * 2
+    assert not re.search("<(script|a|img|em|strong|s)[ >]", page)
+
+
+@pytest.mark.parametrize("plain", ["@everyone", "fix #12", "GH-7", "https://evil.example"])
+def test_nobody_is_called(plain: str) -> None:
+    """What GitHub would make a mention, a reference or a link of is code."""
+    assert text(plain) == f"`{plain}`"
+
+
+def test_hostile_session() -> None:
+    """Command, names, errors and warnings of a session become no markup."""
+    marks = [
+        Mark(name=HOSTILE, start_s=0, end_s=1, call=HOSTILE, error=HOSTILE),
+        Mark(name="\n# a", start_s=0.1, depth=1),
+    ]
+    processes = [process(name=HOSTILE, peak_rss=5)]
+    page = page_of(command=[HOSTILE, "x" * 10_240], marks=marks, processes=processes, warnings=[HOSTILE, "a\n\n# b"])
+
+    assert not re.search("<(script|a|img|em|s)[ >]", page)
+    assert len(re.findall("<h[1-6]>", page)) == 1
+    assert [len({len(row) for row in table}) for table in cells(page)] == [1, 1, 1]
+
+
+def test_from_zero() -> None:
+    """``from_zero`` shows what came on top, and says so."""
+    page = shown(report(session(), View(metrics=["rss"], from_zero=True)))
+
+    assert cells(page)[0][1][:2] == ["RSS from zero", "200.0"]
+
+
+def test_many_operations() -> None:
+    """Of very many operations the longest are listed: a comment on GitHub holds 65,536 characters."""
+    marks = [Mark(name=f"{place % 50} {'x' * 500}", start_s=place, end_s=place + 1) for place in range(1000)]
+    markdown = report(session({"rss": mib(1, 2)}, duration_s=1000.0, marks=marks), VIEW)
+
+    assert "… and 940 shorter ones" in markdown
+    assert len(markdown) < 30_000

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from nncftools.render.tables.text import report
+from nncftools.render.view import View
+from nncftools.session.model import Mark, SavedModel, Session
+from tests.made_up import mib, process, session
+
+
+def printed(of: Session, width: int = 80, **choices: Any) -> str:  # noqa: ANN401 — any choice of a view
+    """Return the report as a terminal of ``width`` columns shows it."""
+    console = Console(file=io.StringIO(), width=width, highlight=False, color_system=None)
+    with console.capture() as captured:
+        console.print(report(of, View(["rss"], **choices)))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def run(*marks: Mark, **fields: Any) -> Session:  # noqa: ANN401 — any field
+    """Return a session of four seconds that grows to 400 MiB and back, with marks."""
+    columns = {
+        "rss": mib(100, 100, 400, 200, 200),
+        "cpu_user": [0, 1, 2, 3, 4],
+        "cpu_system": [0] * 5,
+        "read_bytes": mib(0, 10, 10, 10, 10),
+        "write_bytes": mib(0, 0, 0, 5, 5),
+        "read_chars": mib(0, 20, 20, 20, 20),
+        "write_chars": mib(0, 0, 0, 7, 7),
+        "time_s": [0, 1, 2, 3, 4],
+    }
+    return session(columns, marks=list(marks), duration_s=4.0, **fields)
+
+
+def test_timeline_and_figures() -> None:
+    """Each operation has its line: number, start, name, duration, growth, peak; and a row of figures."""
+    text = printed(run(Mark(name="Model Loading", start_s=0, end_s=1), Mark(name="Compilation", start_s=1, end_s=3)))
+
+    assert "Peak memory  RSS 400.0 MiB at 07:00:02 (2.00 s)  during Compilation\n" in text
+    assert "1. 0.000 s Model Loading    (1.00 s)    [0.0 MiB]\n" in text
+    assert "2.  1.00 s Compilation      (2.00 s) [+100.0 MiB] <- peak\n" in text
+    assert "    3.00 s (nothing marked) (1.00 s)    [0.0 MiB]\n" in text
+    assert " 1. 100.0 100.0 100.0  1.00 1.00    10.0     0.0  20.0     0.0\n" in text
+    assert " 2. 100.0 200.0 400.0  1.00 1.00     0.0     5.0   0.0     7.0\n" in text
+
+
+def test_depth() -> None:
+    """Inner operations are shown, indented, when they are asked for."""
+    of = run(Mark(name="a", start_s=0, end_s=4), Mark(name="inner", start_s=1, end_s=2, depth=1))
+
+    assert "inner" not in printed(of).partition("Operations")[2]
+    assert "2.  1.00 s   inner (1.00 s)" in printed(of, depth=2)
+
+
+def test_call_error_and_number() -> None:
+    """The function, the exception and the number of calls stand beside the name."""
+    mark = Mark(
+        name="Compilation", start_s=0, end_s=4, call="openvino.Core.compile_model", error="RuntimeError", count=24,
+        total_s=2.0, longest_s=0.5,
+    )  # fmt: skip
+    words = " ".join(printed(run(mark), width=140).split())
+
+    assert "Compilation ×24 RuntimeError compile_model 2.00 s in calls, the longest 0.500 s" in words
+
+
+def test_fits_a_terminal() -> None:
+    """With names and functions of any length, no line is longer than 80 columns, and none is cut."""
+    long = Mark(name="x" * 200, start_s=0, end_s=2, call="package.Class." + "f" * 90)
+    text = printed(run(long, Mark(name="\x1b[31mred", start_s=2, end_s=4)))
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\\x1b[31mred" in text
+
+
+def test_thousands_of_operations() -> None:
+    """Of thousands, the sixty longest are listed and the others counted."""
+    marks = [Mark(name=f"op {number}", start_s=number / 1000) for number in range(3000)]
+    text = printed(run(*marks))
+
+    assert "… and 2,940 shorter ones" in text
+    assert "3000." in text
+    assert len(text.splitlines()) < 200
+
+
+def test_saved_models() -> None:
+    """A compressed model that was saved is told with what it says of its compression."""
+    nncf = {"mode": "int4_sym", "ratio": "0.8", "awq": "True", "gptq": "False", "advanced_parameters": "{...}"}
+    facts = {"nncf/version": "3", **{f"nncf/weight_compression/{name}": value for name, value in nncf.items()}}
+    of = run(models=[SavedModel(path="/out/model.xml", saved_s=1, facts=facts)])
+
+    assert "Compressed model.xml: weight_compression, mode int4_sym, ratio 0.8, awq Sampler" in " ".join(
+        printed(of).split()
+    )
+
+
+def test_processes_that_mattered() -> None:
+    """Those that held or worked most are listed in the order of their starts; the rest is not."""
+    of = run(
+        processes=[
+            process(0, name="main", peak_rss=mib(400)[0], cpu_s=1.0),
+            process(1, name="compiler", peak_rss=mib(300)[0], cpu_s=0.1, start_s=0.5),
+            process(2, name="busy", peak_rss=mib(1)[0], cpu_s=5.0, start_s=0.7),
+            process(3, name="tiny", peak_rss=mib(1)[0], cpu_s=0.0),
+        ]
+    )
+    table = printed(of).partition("Process ")[2]
+
+    assert [line.split()[0] for line in table.splitlines()[1:4]] == ["main", "compiler", "busy"]
+    assert "tiny" not in table

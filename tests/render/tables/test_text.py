@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from nncftools.metrics import MEMORY_METRICS, METRICS
+from nncftools.render.tables.facts import exit_text
+from nncftools.render.tables.text import report
+from nncftools.render.view import View
+from nncftools.session.model import Exit, Host, Process, SamplerFacts, Session, Start
+from nncftools.units import MemoryUnit
+from tests.made_up import MIB, mib, process, session
+
+GB = 10**9
+WIDTH = 80
+RSS = mib(100, 300, 200)
+SYSTEM = mib(1000, 1300, 1100)
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\r\nsecond\tline\u202eevil\x9b\x00"
+
+
+def run(rss: Sequence[float | None] = RSS, system: Sequence[float | None] = SYSTEM, **fields: Any) -> Session:  # noqa: ANN401 — any field
+    """Return a session of both metrics."""
+    return session({"rss": rss, "system": system}, **fields)
+
+
+def printed(of: Session, *, metrics: tuple[str, ...] = ("rss", "system"), **view: Any) -> str:  # noqa: ANN401 — any choice
+    """Return the report as an 80-column terminal without colour shows it, without the blanks at the ends of lines."""
+    stream = io.StringIO()
+    console = Console(file=stream, width=WIDTH, highlight=False, color_system=None)
+    console.print(report(of, View(metrics=metrics, **view)))
+    return "".join(f"{line.rstrip(' ')}\n" for line in stream.getvalue().split("\n")[:-1])
+
+
+def row(text: str, label: str) -> list[str]:
+    """Return the cells of the table's row that begins with ``label``."""
+    (line,) = [line for line in text.splitlines() if line.startswith(label)]
+    return line.removeprefix(label).split()
+
+
+def large(size: int) -> Session:
+    """Return a session whose figures all have as many digits as ``size``."""
+    processes = [process(high_water_mark=size, peak_rss=size, name="a-process-with-a-long-name-indeed")]
+    totals = dict.fromkeys(("read_bytes", "write_bytes", "read_chars", "write_chars"), size * 1000)
+    facts = SamplerFacts(cpu_s=12_345.6, peak_rss=50 * MIB, interval_s=0.001, missed=99_999, longest_gap_s=12_345.6)
+    figures: dict[str, Any] = {"processes": processes, "totals": totals, "sampler": facts, "duration_s": 99_999.9}
+    return run([size // 2, size, size // 3 * 2], [size, size + 1, size + 2], **figures)
+
+
+def test_memory_table() -> None:
+    """The table has peak, its time, final, delta, average and minimum, absolute and from zero."""
+    text = printed(run())
+
+    assert row(text, "RSS") == ["300.0", "0.500", "s", "200.0", "+100.0", "200.0", "100.0"]
+    assert row(text.partition("System")[0], "  from zero") == ["200.0", "0.500", "s", "100.0", "+100.0", "100.0", "0.0"]
+    assert row(text, "System  ")[0] == "1,300.0"
+
+
+def test_from_zero_replaces_absolute() -> None:
+    """With from-zero the table has only figures above the first sample, and says so in their names."""
+    text = printed(run(), metrics=("rss",), from_zero=True)
+
+    assert row(text, "RSS from zero")[0] == "200.0"
+    assert len([line for line in text.splitlines() if "RSS" in line]) == 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "peak"), [("B", "314,572,800"), ("KiB", "307,200"), ("MB", "314.6"), ("GiB", "0.293")]
+)
+def test_unit(unit: str, peak: str) -> None:
+    """The table is in the unit that was asked for and says which it is."""
+    text = printed(run(), metrics=("rss",), unit=MemoryUnit(unit))
+
+    assert f"Memory, {unit} " in text
+    assert peak in text.replace("Peak", "").split()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "work --fast",
+        "2026-11-21 07:00:00 UTC on box, 1.00 s, exit status 0",
+        "0.750 s (user 0.500 s, system 0.250 s), 75% of one core on average",
+        "4.0 KiB read, 0 B written",
+        "1, the largest: work, 300.0 MiB (kernel's high-water mark)",
+        "3 samples, interval 0.5 s (asked 0.5 s)",
+    ],
+)
+def test_facts(words: str) -> None:
+    """The report names command, time, machine, ending, CPU, I/O, the largest process and the sampler."""
+    text = " ".join(printed(run(processes=[process(high_water_mark=300 * MIB)])).split())
+
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"exit": Exit(code=3)}, "exit status 3"),
+        ({"exit": Exit(signal=9)}, "killed by SIGKILL"),
+        ({"exit": None}, "exit status unknown"),
+        ({"exit": None, "attached_to": 77}, "attached to pid 77"),
+    ],
+)
+def test_ending(changes: dict[str, Any], words: str) -> None:
+    """The report says how the run ended, as far as that is known."""
+    assert words in printed(run(**changes))
+
+
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        (Exit(code=0), "exit status 0"),
+        (Exit(signal=15), "killed by SIGTERM"),
+        (Exit(signal=250), "killed by signal 250"),
+    ],
+)
+def test_exit_text(ending: Exit, text: str) -> None:
+    """A signal has its name, where it has one."""
+    assert exit_text(ending) == text
+
+
+def test_nothing_known() -> None:
+    """A session of nothing is reported with dashes and the word unknown, not with zeros."""
+    text = printed(run([], [], exit=None, host=Host(), sampler=SamplerFacts(), command=[], name="", totals={}))
+
+    assert row(text, "RSS") == ["–"] * 6
+    assert text.startswith("PERFORMANCE REPORT\nunknown command\n")
+    assert "CPU           unknown" in text
+    assert "Storage       unknown" in text
+
+
+def test_a_peak_between_samples_has_no_time() -> None:
+    """The table's peak is the kernel's, its time is unknown, and a warning explains it."""
+    text = printed(run(processes=[process(high_water_mark=400 * MIB)]))
+
+    assert row(text, "RSS")[:2] == ["400.0", "–"]
+    assert "! the RSS peak came and went between two samples" in text
+
+
+def test_warnings_are_repeated() -> None:
+    """Every warning of the session stands at the end, each on a line of its own."""
+    text = printed(run(warnings=["first", "second"]))
+
+    assert text.endswith("\n\n! first\n! second\n")
+
+
+def test_no_warnings() -> None:
+    """Without a reason nothing is warned of."""
+    assert "!" not in printed(run())
+
+
+@pytest.mark.parametrize(("unit", "size"), [("B", 50 * GB), ("KiB", 50 * GB), ("MiB", 4000 * GB), ("GB", 99_999 * GB)])
+def test_large_figures_fit_into_80_columns(unit: str, size: int) -> None:
+    """No figure is cut and no line is broken or longer than the terminal, whatever the unit."""
+    text = printed(large(size), unit=MemoryUnit(unit))
+    table = text[text.index("Memory,") : text.index("CPU")]
+    figures = [MemoryUnit(unit).text(figure) for figure in (size, size // 2, size // 3 * 2, size + 1, size + 2)]
+
+    assert max(cell_len(line) for line in text.splitlines()) <= WIDTH
+    assert "…" not in table
+    assert [figure for figure in figures if figure not in table] == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"command": ["python", HOSTILE]},
+        {"command": [], "name": HOSTILE},
+        {"host": Host(name=HOSTILE)},
+        {"start": Start(utc=HOSTILE)},
+        {"warnings": [HOSTILE]},
+        {"processes": [process(name=HOSTILE, peak_rss=1)]},
+        {"processes": [process(), process(1, name=HOSTILE, end_s=None)]},
+    ],
+    ids=["command", "name", "host", "start", "warning", "process", "survivor"],
+)
+def test_nothing_that_a_terminal_acts_on(changes: dict[str, Any]) -> None:
+    """Control characters in whatever a file holds are written out, so that they cannot act, nor begin a new line."""
+    text = printed(run(**changes))
+
+    assert [character for character in text if not character.isprintable() and character != "\n"] == []
+    assert [line for line in text.splitlines() if line.startswith("second")] == []
+
+
+def test_a_hostile_title_and_metric() -> None:
+    """Control characters are written out in a title and in the name of a foreign metric, too."""
+    text = printed(session({HOSTILE: [1, 2, 3]}), metrics=(HOSTILE,), title=HOSTILE)
+
+    assert [character for character in text if not character.isprintable() and character != "\n"] == []
+
+
+def test_markup_is_text() -> None:
+    """What looks like Rich's markup is printed as it is."""
+    text = printed(run(command=["[red]x[/red]"], warnings=["[bold]y"], processes=[process(name="[dim]z", peak_rss=1)]))
+
+    assert [words for words in ("[red]x[/red]", "[bold]y", "[dim]z") if words not in text] == []
+
+
+def test_a_title_replaces_the_command() -> None:
+    """A title stands in the place of the command."""
+    text = printed(run(), title="My run")
+
+    assert text.startswith("PERFORMANCE REPORT\nMy run\n")
+    assert "work" not in text
+
+
+def test_a_long_command_is_shortened() -> None:
+    """Of a command of thousands of characters the beginning and the end are shown."""
+    text = printed(run(command=["python", "x.py", *("word" for _ in range(2_000)), "--last"]))
+    title = "".join(text.partition("2026-")[0].splitlines()[1:])
+
+    assert title.startswith("python x.py word")
+    assert "…" in title
+    assert title.endswith("--last")
+    assert len(title) <= 200
+
+
+@pytest.mark.parametrize(
+    ("processes", "told"), [([], "unknown"), ([process(high_water_mark=None, peak_rss=None)], "1")]
+)
+def test_processes_of_unknown_size(processes: list[Process], told: str) -> None:
+    """When no size is known, processes are only counted; a log that names none leaves their number unknown."""
+    text = printed(run(processes=processes))
+
+    assert f"Processes     {told}" in text.splitlines()
+
+
+def bracketed(together: int) -> str:
+    """Return the report of 300 MiB that were sampled and marks of 200 MiB and the rest to ``together``."""
+    first = process(0, high_water_mark=200 * MIB, peak_rss=200 * MIB, accounted=True, samples=3)
+    second = process(1, high_water_mark=(together - 200) * MIB, peak_rss=100 * MIB, accounted=True, samples=3)
+    return printed(run(processes=[first, second]))
+
+
+@pytest.mark.parametrize("together", [300, 301, 306])
+def test_narrow_bracket(together: int) -> None:
+    """Up to 2 % above the lower bound, the upper one is not worth a line."""
+    assert "RSS peak" not in bracketed(together)
+
+
+@pytest.mark.parametrize(("together", "shown"), [(307, "307.0"), (390, "390.0")])
+def test_wide_bracket(together: int, shown: str) -> None:
+    """Further above, the report says what the real peak is between."""
+    words = f"RSS peak      between 300.0 MiB and {shown} MiB (high-water marks together)"
+
+    assert words in bracketed(together).splitlines()
+
+
+def test_bracket_without_upper_bound() -> None:
+    """Where the upper bound is unknown, nothing is said of it."""
+    assert "RSS peak" not in printed(run(processes=[process(high_water_mark=290 * MIB)]))
+
+
+def test_bracket_of_a_spike() -> None:
+    """A peak that no sample saw is the lower bound, from which the bracket goes up."""
+    processes = [
+        process(0, high_water_mark=400 * MIB, accounted=True),
+        process(1, high_water_mark=50 * MIB, accounted=True),
+    ]
+
+    assert "between 400.0 MiB and 450.0 MiB" in printed(run(processes=processes))
+
+
+def test_bracket_in_another_unit() -> None:
+    """The bracket is in the unit that was asked for."""
+    processes = [process(number, high_water_mark=250 * MIB, accounted=True) for number in (0, 1)]
+
+    assert "between 307,200 KiB and 512,000 KiB" in printed(run(processes=processes), unit=MemoryUnit.KiB)
+
+
+SHORT_LIVED = "3, the largest: work, 300.0 MiB (largest sample); 2 seen in fewer than 2 samples: sums may miss them"
+
+
+@pytest.mark.parametrize(
+    ("accounting", "words"),
+    [
+        (None, SHORT_LIVED),
+        ("incomplete", SHORT_LIVED),
+        ("complete", f"{SHORT_LIVED}, their own peaks are exact"),
+    ],
+)
+def test_short_lived(accounting: str | None, words: str) -> None:
+    """Processes that were hardly seen are counted; where the kernel told of every end, their own peaks are exact."""
+    processes = [process(0, peak_rss=300 * MIB, samples=3), process(1, samples=1), process(2, samples=0)]
+    facts = SamplerFacts(exit_accounting=accounting)
+    text = " ".join(printed(run(processes=processes, sampler=facts)).split())
+
+    assert f"Processes {words} Sampler" in text
+
+
+@pytest.mark.parametrize(
+    "processes",
+    [[process(0, samples=1, peak_rss=1)], [process(0, samples=2, peak_rss=1), process(1, samples=2)]],
+    ids=["the command alone", "all seen"],
+)
+def test_not_short_lived(processes: list[Process]) -> None:
+    """A command that is itself over soon, or processes that were all seen, are nothing to warn of."""
+    assert "fewer than 2 samples" not in printed(run(processes=processes))
+
+
+def test_all_metrics_fit_into_80_columns() -> None:
+    """A report of every memory metric, of figures that were seldom known too, is no wider than the terminal."""
+    columns = {name: mib(100, None, 300_000) for name in MEMORY_METRICS}
+    text = printed(session(columns), metrics=MEMORY_METRICS)
+
+    assert max(cell_len(line) for line in text.splitlines()) <= WIDTH
+    assert [METRICS[name].label for name in MEMORY_METRICS if METRICS[name].label not in text] == []
+
+
+def test_merged() -> None:
+    """The sampler's line counts what was taken, not what is left of it."""
+    assert "5,000 samples, interval" in " ".join(printed(run(sampler=SamplerFacts(taken=5_000))).split())

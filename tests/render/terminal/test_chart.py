@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from nncftools.render.terminal.chart import chart
+from nncftools.render.view import View
+from nncftools.session.model import Mark, Session
+from tests.made_up import mib, session
+
+
+def drawn(of: Session, view: View | None = None, width: int = 80, height: int = 20, **options: bool) -> list[str]:
+    """Return the lines of a chart without colours."""
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(chart(of, view or View(["rss"]), width, height, **{"colour": False, **options}))
+    return captured.get().rstrip("\n").split("\n")
+
+
+def minute() -> Session:
+    """Return a minute of memory that rises and falls, with two operations."""
+    sizes = mib(*[100 + 4 * min(step, 300 - step) for step in range(300)])
+    cpu = [step / 5 for step in range(300)]
+    of = session({"time_s": cpu, "rss": sizes, "anon": sizes, "cpu_user": cpu, "cpu_system": [0.0] * 300})
+    of.marks = [Mark(name="Export", start_s=0, end_s=30), Mark(name="Weight Compression", start_s=30, end_s=59)]
+    return of
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 8), (80, 20), (200, 60)])
+def test_fills_its_place(width: int, height: int) -> None:
+    """A chart has the size that is asked for."""
+    lines = drawn(minute(), width=width, height=height)
+
+    assert len(lines) == height
+    assert max(map(len, lines)) <= width
+
+
+def test_peak_operations_and_rates() -> None:
+    """The peak is marked where it was; operations and CPU stand below the times that they took."""
+    lines = drawn(minute())
+    peak = next(line for line in lines[1:] if "◆" in line)
+    phases = next(line for line in lines if "Phases" in line)
+
+    assert "peak 700.0 at 0:30" in lines[0]
+    assert abs(peak.index("◆") - phases.index("┤├")) <= 2
+    assert "Export" in phases
+    assert lines[-1].startswith("CPU  100 %")
+
+
+def test_several_metrics_without_colour() -> None:
+    """Without colour, metrics have characters of their own."""
+    lines = drawn(minute(), View(["rss", "anon"]))
+
+    assert "* RSS" in lines[0]
+    assert "o Anon" in lines[0]
+
+
+def test_ascii() -> None:
+    """Where nothing else can be shown, nothing else is."""
+    assert "\n".join(drawn(minute(), unicode=False)).isascii()
+
+
+def test_from_zero() -> None:
+    """Only what came on top of the first sample is drawn, when that is asked for."""
+    lines = drawn(minute(), View(["rss"], from_zero=True))
+
+    assert "800 ┤" not in "\n".join(lines)
+    assert "RSS 4.0" in lines[0]
+
+
+def test_names_are_harmless() -> None:
+    """An operation cannot write to the terminal through its name."""
+    of = minute()
+    of.marks = [Mark(name="\x1b[2Jevil", start_s=0, end_s=59)]
+
+    assert "\x1b" not in "\n".join(drawn(of))
+
+
+@pytest.mark.parametrize("columns", [{"rss": []}, {"rss": mib(5)}, {"rss": [None, None]}, {"rss": [0, 0]}])
+def test_little_to_draw(columns: dict[str, list[float | None]]) -> None:
+    """Without samples, or with nothing known, there is an empty chart."""
+    assert len(drawn(session(columns))) == 20
