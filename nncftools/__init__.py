@@ -11,7 +11,7 @@ _HOME_OF = {
     "MemoryUnit": "nncftools.units",
     "Profiler": "nncftools.api.profiler",
     "QEffMemoryProfiler": "nncftools.api.qeff",
-    "Session": "nncftools.session.model",
+    "Session": "nncftools.session.session",
     "load_ipython_extension": "nncftools.api.notebook",
     "mark_operation": "nncftools.marks.operations",
     "memory_monitor_context": "nncftools.api.memory_monitor",
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from nncftools.api.profiler import Profiler
     from nncftools.api.qeff import QEffMemoryProfiler
     from nncftools.marks.operations import mark_operation, operation
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
 

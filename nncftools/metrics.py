@@ -1,5 +1,6 @@
-"""Every metric, declared once: its name in a session, its unit, its kind, what a reader sees and what it means.
+"""Every metric, declared once: name, unit, kind, scope, what a reader sees, and which probe reads it.
 
+A column of a session is ``metric``, or ``metric@device`` for one of several devices (``device_memory@npu0``).
 The sampler imports this module, so it uses nothing but the language.
 """
 
@@ -7,70 +8,198 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Collection, Iterable
 
 GAUGE = "gauge"
 COUNTER = "counter"
 
+TREE = "process tree"
+GROUP = "control group"
+MACHINE = "machine"
+DEVICE = "device"
+
+SUM = "sum"
+ONCE_PER_MACHINE = "once per machine"
+NEVER = "never"
+
+CPU_TIME = ("CPU", "CPU")
+STORAGE = ("Storage", "Storage")
+SYSTEM_CALLS = ("System calls", "Calls")
+
 
 class Metric:
-    """One figure that a session can hold as a column.
+    """One figure that a session can hold."""
 
-    ``unit`` is ``"B"`` (bytes), ``"s"`` (seconds) or ``""`` (a number of things). A gauge is a level at the time of the
-    sample, a counter a total since the session's start that never falls.
-    """
+    __slots__ = (
+        "action", "device", "family", "is_virtual", "kind", "label", "meaning", "merging", "name", "part_of",
+        "per_operation", "probe", "scope", "unit",
+    )  # fmt: skip
 
-    __slots__ = ("kind", "label", "meaning", "name", "unit")
-
-    def __init__(self, name: str, unit: str, kind: str, label: str, meaning: str) -> None:
+    def __init__(  # noqa: PLR0913 — what there is to say of a metric
+        self,
+        name: str,
+        unit: str,
+        kind: str,
+        label: str,
+        meaning: str,
+        *,
+        probe: str = "",
+        scope: str = TREE,
+        merging: str = SUM,
+        family: tuple[str, str] | None = None,
+        action: str = "",
+        part_of: str = "",
+        per_operation: bool = True,
+        is_virtual: bool = False,
+        device: str = "",
+    ) -> None:
         self.name = name
         self.unit = unit
+        """``"B"`` (bytes), ``"s"`` (seconds) or ``""`` (a number of things)."""
         self.kind = kind
+        """A gauge is a level at the time of the sample; a counter is a total since the start that never falls."""
         self.label = label
         self.meaning = meaning
+        self.probe = probe
+        """``module:Class`` below ``nncftools.sampler.probes``; empty for what only other tools' logs hold."""
+        self.scope = scope
+        """Whose figure it is: of the process tree, its control group, the machine or a device."""
+        self.merging = merging
+        """What the recordings of several ranks amount to: their sum, one figure for each machine, or nothing."""
+        self.family = family
+        """Counters that a reader sees side by side: the family's name, and a short one for narrow columns."""
+        self.action = action
+        """What a counter of a family counts: ``read``, ``written``."""
+        self.part_of = part_of
+        """The metric that this one is a part of."""
+        self.per_operation = per_operation
+        """Whether tables of operations have it."""
+        self.is_virtual = is_virtual
+        """Whether it is address space, which takes no memory."""
+        self.device = device
+        """Of a column of one device: which one."""
 
     @property
     def is_memory(self) -> bool:
         """Whether the metric is a level of memory, and so can be asked for with ``--type``."""
         return self.kind == GAUGE and self.unit == "B"
 
+    @property
+    def is_counter(self) -> bool:
+        """Whether the metric is a total that never falls."""
+        return self.kind == COUNTER
+
+    @property
+    def short_label(self) -> str:
+        """The label for narrow places: ``Storage read``."""
+        return self.label if self.family is None else f"{self.family[1]} {self.action}"
+
+    def on(self, device: str) -> Metric:
+        """Return the metric of one device."""
+        given = {name: getattr(self, name) for name in Metric.__slots__}
+        return Metric(**{**given, "label": f"{self.label} {device}", "device": device})
+
 
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("rss", "B", GAUGE, "RSS", "resident memory; a page that several processes share counts once for each"),
-        Metric("vms", "B", GAUGE, "VMS", "virtual size: all that is mapped, resident or not"),
-        Metric("anon", "B", GAUGE, "Anon", "the part of RSS that no file backs: heap, stacks, arrays"),
-        Metric("file", "B", GAUGE, "File", "the part of RSS that files back: code and mapped weights"),
-        Metric("shmem", "B", GAUGE, "Shmem", "the part of RSS in shared memory and tmpfs"),
-        Metric("swap", "B", GAUGE, "Swap", "anonymous memory that was swapped out"),
-        Metric("pss", "B", GAUGE, "PSS", "resident memory, each shared page divided among those that share it"),
-        Metric("uss", "B", GAUGE, "USS", "resident memory that no other process shares: what its end would free"),
-        Metric("system", "B", GAUGE, "System", "memory in use on the whole machine: MemTotal - MemAvailable"),
-        Metric("cgroup", "B", GAUGE, "Cgroup", "memory charged to the command's control group, page cache included"),
-        Metric("cpu_user", "s", COUNTER, "CPU user", "CPU time in the programs"),
-        Metric("cpu_system", "s", COUNTER, "CPU system", "CPU time in the kernel for them"),
-        Metric("cpu", "s", COUNTER, "CPU", "CPU time; of other tools' logs that do not tell programs from kernel"),
-        Metric("read_bytes", "B", COUNTER, "Read from storage", "bytes that storage delivered"),
-        Metric("write_bytes", "B", COUNTER, "Written to storage", "bytes that were sent to storage"),
-        Metric("read_chars", "B", COUNTER, "Read by system calls", "bytes read by system calls, pipes and cache too"),
-        Metric("write_chars", "B", COUNTER, "Written by system calls", "bytes written by system calls, the same"),
-        Metric("minor_faults", "", COUNTER, "Minor faults", "pages that were mapped without reading storage"),
-        Metric("major_faults", "", COUNTER, "Major faults", "pages that had to be read from storage"),
-        Metric("threads", "", GAUGE, "Threads", "threads of all processes"),
-        Metric("processes", "", GAUGE, "Processes", "processes alive"),
+        Metric("rss", "B", GAUGE, "RSS", "resident memory; a page that several processes share counts once for each",
+               probe="stat:Stat"),
+        Metric("vms", "B", GAUGE, "VMS", "virtual size: all that is mapped, resident or not",
+               probe="stat:Stat", is_virtual=True, per_operation=False),
+        Metric("anon", "B", GAUGE, "Anon", "the part of RSS that no file backs: heap, stacks, arrays",
+               probe="status:Status", part_of="rss", per_operation=False),
+        Metric("file", "B", GAUGE, "File", "the part of RSS that files back: code and mapped weights",
+               probe="status:Status", part_of="rss", per_operation=False),
+        Metric("shmem", "B", GAUGE, "Shmem", "the part of RSS in shared memory and tmpfs",
+               probe="status:Status", part_of="rss", per_operation=False),
+        Metric("swap", "B", GAUGE, "Swap", "anonymous memory that was swapped out",
+               probe="status:Status", per_operation=False),
+        Metric("pss", "B", GAUGE, "PSS", "resident memory, each shared page divided among those that share it",
+               probe="smaps:Smaps", per_operation=False),
+        Metric("uss", "B", GAUGE, "USS", "resident memory that no other process shares: what its end would free",
+               probe="smaps:Smaps", per_operation=False),
+        Metric("system", "B", GAUGE, "System", "memory in use on the whole machine: MemTotal - MemAvailable",
+               probe="meminfo:Meminfo", scope=MACHINE, merging=ONCE_PER_MACHINE, per_operation=False),
+        Metric("cgroup", "B", GAUGE, "Cgroup", "memory charged to the command's control group, page cache included",
+               probe="cgroup:Cgroup", scope=GROUP, merging=NEVER, per_operation=False),
+        Metric("cpu_user", "s", COUNTER, "CPU user", "CPU time in the programs",
+               probe="stat:Stat", family=CPU_TIME, action="user"),
+        Metric("cpu_system", "s", COUNTER, "CPU system", "CPU time in the kernel for them",
+               probe="stat:Stat", family=CPU_TIME, action="system"),
+        Metric("cpu", "s", COUNTER, "CPU", "CPU time; of other tools' logs that do not tell programs from kernel",
+               family=CPU_TIME),
+        Metric("read_bytes", "B", COUNTER, "Read from storage", "bytes that storage delivered",
+               probe="io:Io", family=STORAGE, action="read"),
+        Metric("write_bytes", "B", COUNTER, "Written to storage", "bytes that were sent to storage",
+               probe="io:Io", family=STORAGE, action="written"),
+        Metric("read_chars", "B", COUNTER, "Read by system calls", "bytes read by system calls, pipes and cache too",
+               probe="io:Io", family=SYSTEM_CALLS, action="read"),
+        Metric("write_chars", "B", COUNTER, "Written by system calls", "bytes written by system calls, the same",
+               probe="io:Io", family=SYSTEM_CALLS, action="written"),
+        Metric("minor_faults", "", COUNTER, "Minor faults", "pages that were mapped without reading storage",
+               probe="stat:Stat", per_operation=False),
+        Metric("major_faults", "", COUNTER, "Major faults", "pages that had to be read from storage",
+               probe="stat:Stat", per_operation=False),
+        Metric("threads", "", GAUGE, "Threads", "threads of all processes", probe="stat:Stat", per_operation=False),
+        Metric("processes", "", GAUGE, "Processes", "processes alive", probe="stat:Stat", per_operation=False),
     )
-}
+}  # fmt: skip
 
-MEMORY_METRICS = tuple(name for name, metric in METRICS.items() if metric.is_memory)
-COUNTERS = tuple(name for name, metric in METRICS.items() if metric.kind == COUNTER)
-ONLY_IMPORTED = ("cpu",)
-RECORDED = {name: metric for name, metric in METRICS.items() if name not in ONLY_IMPORTED}
-ALWAYS = tuple(name for name, metric in RECORDED.items() if not metric.is_memory)
+_PLACES = {name: place for place, name in enumerate(METRICS)}
+
+
+def of(column: str) -> Metric | None:
+    """Return the metric of a column; None for one that this version does not know."""
+    name, _, device = column.partition("@")
+    metric = METRICS.get(name)
+    return metric.on(device) if metric is not None and device else metric
+
+
+def is_memory(column: str) -> bool:
+    """Return whether a column is a level of memory in bytes."""
+    metric = METRICS.get(column.partition("@")[0])
+    return metric is not None and metric.is_memory
+
+
+def is_counter(column: str) -> bool:
+    """Return whether a column is a counter."""
+    metric = METRICS.get(column.partition("@")[0])
+    return metric is not None and metric.is_counter
+
+
+def unit_of(column: str) -> str | None:
+    """Return the unit of a column; None for one that this version does not know."""
+    metric = METRICS.get(column.partition("@")[0])
+    return None if metric is None else metric.unit
+
+
+def in_order(columns: Iterable[str]) -> list[str]:
+    """Return columns in the order of the declarations, unknown ones last."""
+    return sorted(columns, key=lambda column: _PLACES.get(column.partition("@")[0], len(_PLACES)))
+
+
+def memory_of(columns: Iterable[str]) -> list[str]:
+    """Return those columns that are levels of memory, in their order."""
+    return [column for column in columns if is_memory(column)]
+
+
+MEMORY = tuple(memory_of(METRICS))
+ALWAYS_RECORDED = tuple(name for name, metric in METRICS.items() if metric.probe and not metric.is_memory)
 """What every recording holds besides the memory that was asked for: it comes from files that are read anyway."""
 
 
-def cpu_counters(held: Container[str]) -> tuple[str, ...]:
-    """Return those of the metrics ``held`` whose sum is CPU time; none when it is unknown."""
+def cpu_counters(columns: Collection[str]) -> tuple[str, ...]:
+    """Return those of ``columns`` whose sum is CPU time; none when it is unknown."""
     ways = (("cpu_user", "cpu_system"), ("cpu",))
-    return next((names for names in ways if all(name in held for name in names)), ())
+    return next((names for names in ways if all(name in columns for name in names)), ())
+
+
+def of_operations(columns: Iterable[str]) -> list[str]:
+    """Return the columns that tables of operations have beside CPU time, in order.
+
+    These are RSS and the families of counters, recorded or not, and whatever else was recorded and belongs there.
+    """
+    always = {name for name, metric in METRICS.items() if metric.family is not None or name == "rss"}
+    found = ((column, of(column)) for column in in_order({*columns, *always}))
+    return [name for name, metric in found if metric is not None and metric.per_operation and metric.family != CPU_TIME]

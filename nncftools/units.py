@@ -93,6 +93,16 @@ def size_text(size: float | None) -> str:
     return f"{unit.of(size):,.1f} {unit}"
 
 
+def number_text(number: float | None) -> str:
+    """Return a number of things as text: ``"1,234"``, or a dash for unknown."""
+    return UNKNOWN if number is None else f"{number:,.0f}"
+
+
+def text_of(value: float | None, unit: str) -> str:
+    """Return a figure as text with the unit that fits; its own is ``"B"``, ``"s"`` or ``""``."""
+    return {"B": size_text, "s": seconds_text}.get(unit, number_text)(value)
+
+
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
 _UNITS = {unit.value.casefold(): unit for unit in MemoryUnit}
 

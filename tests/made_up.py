@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nncftools.session.model import Exit, Host, Process, SamplerFacts, Session, Start
+from nncftools.session.model import Exit, Host, Process, SamplerFacts, Start
+from nncftools.session.operations import Bracket, Figures
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples
+from nncftools.session.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,6 +80,24 @@ def header(columns: Sequence[str] = ("rss",), **fields: Any) -> dict[str, Any]: 
 
 START = {"start": {"utc": UTC, "monotonic_ns": 5, "pid": 100}}
 FIRST_PROCESS = {"process": {"id": 0, "pid": 100, "name": "work", "command": ["work"], "start_s": 0.0}}
+
+
+def figures(
+    *, rss: Sequence[float | None] = (), cpu: Sequence[float | None] = (), **spent: float | None
+) -> dict[str, Figures]:
+    """Return the figures of an operation: RSS at its start, its end and its peak; CPU spent and peak; counters."""
+
+    def peak(value: float | None) -> Bracket | None:
+        return None if value is None else Bracket(value, None, 0, 0)
+
+    found = {column: Figures(spent=value) for column, value in spent.items()}
+    if rss:
+        found["rss"] = Figures(rss[0], rss[1], peak(rss[2]))
+    if cpu:
+        found["cpu"] = Figures(spent=cpu[0], peak=peak(cpu[1]))
+    return found
+
+
 END = {"end": {"duration_s": 1.25, "totals": {"cpu_user": 0.5}, "exit": {"code": 3, "signal": None}, "sampler": {}}}
 
 

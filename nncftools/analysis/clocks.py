@@ -12,7 +12,7 @@ from nncftools.units import seconds_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
     Named = Mapping[str, Session]
 

@@ -7,50 +7,69 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from nncftools import metrics
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
-from nncftools.metrics import MEMORY_METRICS, METRICS
-from nncftools.session.samples import TIME, Samples
+from nncftools.metrics import is_memory, memory_of
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from nncftools.session.model import Session
-    from nncftools.session.phases import Phase
+    from nncftools.session.operations import Operation
+    from nncftools.session.session import Session
 
 SIGNIFICANT = 0.05
 """From here down, a p says that the difference exceeds the spread."""
+DURATION = "duration"
+CPU_TIME = "cpu"
 _PEAK = "peak_"
-_IO = {
-    "read_bytes": "Storage read",
-    "write_bytes": "Storage written",
-    "read_chars": "Calls read",
-    "write_chars": "Calls written",
-}
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What is compared: its name in a gate, what a reader sees, and its unit (``"B"`` or ``"s"``)."""
+    """What is compared: its name in a gate, what a reader sees, and its unit (``"B"``, ``"s"`` or ``""``)."""
 
     name: str
     label: str
     unit: str
 
+    @property
+    def is_peak(self) -> bool:
+        """Whether it is the peak of a memory metric."""
+        return self.name.startswith(_PEAK)
 
-FIGURES = {
-    figure.name: figure
-    for figure in (
-        *(Figure(_PEAK + name, f"Peak {METRICS[name].label}", "B") for name in MEMORY_METRICS),
-        Figure("duration", "Duration", "s"),
-        Figure("cpu", "CPU time", "s"),
-        *(Figure(name, label, "B") for name, label in _IO.items()),
-    )
-}
-"""In the order in which they are shown."""
+
+_OF_EVERY_RUN = {DURATION: Figure(DURATION, "Duration", "s"), CPU_TIME: Figure(CPU_TIME, "CPU time", "s")}
+
+
+def figure_of(name: str) -> Figure | None:
+    """Return the figure of this name; None when there is none."""
+    if name in _OF_EVERY_RUN:
+        return _OF_EVERY_RUN[name]
+    metric = metrics.of(name.removeprefix(_PEAK))
+    if metric is None:
+        return None
+    if name.startswith(_PEAK):
+        return Figure(name, f"Peak {metric.label}", metric.unit) if metric.is_memory else None
+    is_compared = metric.is_counter and metric.per_operation and metric.family != metrics.CPU_TIME
+    return Figure(name, metric.short_label, metric.unit) if is_compared else None
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Return names of figures in the order in which they are shown: peaks, duration, CPU time, counters."""
+    known = set(names)
+    peaks = metrics.in_order(name.removeprefix(_PEAK) for name in known if name.startswith(_PEAK))
+    counters = metrics.in_order(name for name in known if not name.startswith(_PEAK) and name not in _OF_EVERY_RUN)
+    return [*(_PEAK + name for name in peaks), *(name for name in _OF_EVERY_RUN if name in known), *counters]
+
+
+FIGURES = [
+    name
+    for name in _in_order([*map(_PEAK.__add__, metrics.MEMORY), *_OF_EVERY_RUN, *metrics.METRICS])
+    if figure_of(name)
+]
+"""The names of all figures but those of single devices."""
 
 
 @dataclass(frozen=True)
@@ -96,65 +115,56 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
     """
     if not len(session.samples):
         raise NncfToolsError(f"{title}: holds no samples: there is nothing to compare")
-    phases = session.phases
-    shown = [place for place, phase in enumerate(phases) if phase.depth < depth]
-    peaks = {name: _phase_peaks(session, name) for name in _memory(session)} if shown else {}
-    names = _names(phases[place] for place in shown)
+    shown = [operation for operation in session.operations if operation.depth < depth]
+    names = _names(shown)
     return Run(
         title=title,
         command=shlex.join(session.command) or session.name,
         facts=_facts(session),
         remarks=list(_remarks(session)),
         figures=_figures(session),
-        operations={
-            name: _known(
-                {
-                    **{_PEAK + metric: of[place] for metric, of in peaks.items()},
-                    "duration": phases[place].duration_s,
-                    "cpu": phases[place].cpu_s,
-                    **{counter: getattr(phases[place], counter) for counter in _IO},
-                }
-            )
-            for name, place in zip(names, shown, strict=True)
-        },
-        deeper=frozenset(phase.name for phase in phases if phase.depth >= depth) - set(names),
+        operations=dict(zip(names, map(_of_operation, shown), strict=True)),
+        deeper=frozenset(one.name for one in session.operations if one.depth >= depth) - set(names),
     )
-
-
-def _memory(session: Session) -> list[str]:
-    return [name for name in session.samples.metrics if name in MEMORY_METRICS]
 
 
 def _figures(session: Session) -> Values:
     peaks = {
         _PEAK + name: Value(peak.low, peak.high)
         for name, peak in session.peaks.items()
-        if name in MEMORY_METRICS and peak.low is not None and not session.from_zero
+        if is_memory(name) and peak.low is not None and not session.from_zero
     }
-    others = {"duration": session.duration_s, "cpu": cpu_s(session), **{name: session.totals.get(name) for name in _IO}}
+    others = {**session.totals, DURATION: session.duration_s, CPU_TIME: cpu_s(session)}
     found = {**peaks, **_known(others)}
-    return {name: found[name] for name in FIGURES if name in found}
+    return {name: found[name] for name in _in_order(found) if figure_of(name)}
+
+
+def _of_operation(operation: Operation) -> Values:
+    peaks = {_PEAK + column: operation.of(column).peak for column in memory_of(operation.figures)}
+    counters = [column for column in operation.figures if column != CPU_TIME and figure_of(column)]
+    return _known(
+        {
+            **{name: None if peak is None else peak.low for name, peak in peaks.items()},
+            DURATION: operation.duration_s,
+            CPU_TIME: operation.cpu_s,
+            **{column: operation.of(column).spent for column in counters},
+        }
+    )
 
 
 def _known(figures: Mapping[str, float | None]) -> Values:
     return {name: Value(value) for name, value in figures.items() if value is not None}
 
 
-def _phase_peaks(session: Session, metric: str) -> list[float | None]:
-    """Return the largest sample of a memory metric in each operation; phases tell that of RSS, so it stands there."""
-    columns = Samples({TIME: session.samples.time_s, "rss": session.samples[metric]})
-    return [phase.rss_peak for phase in msgspec.structs.replace(session, samples=columns).phases]
-
-
-def _names(phases: Iterable[Phase]) -> list[str]:
+def _names(operations: Iterable[Operation]) -> list[str]:
     """Return a name for each operation that no other has."""
     numbers: dict[str, int] = {}
     names: dict[str, None] = {}
-    for phase in phases:
-        name = phase.name
+    for operation in operations:
+        name = operation.name
         while name in names:
-            numbers[phase.name] = numbers.get(phase.name, 1) + 1
-            name = f"{phase.name} ({numbers[phase.name]})"
+            numbers[operation.name] = numbers.get(operation.name, 1) + 1
+            name = f"{operation.name} ({numbers[operation.name]})"
         names[name] = None
     return list(names)
 
@@ -232,7 +242,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Operation:
+class ComparedOperation:
     """One operation in the runs that have it; no ``differences`` when one side has none."""
 
     name: str
@@ -249,7 +259,7 @@ class Comparison:
     new: Sequence[Run]
     figures: Mapping[str, Difference]
     """Of the whole run, by name."""
-    operations: Sequence[Operation]
+    operations: Sequence[ComparedOperation]
     """In the order of ``base``, then those that only ``new`` has."""
     only_base: Sequence[Figure] = ()
     only_new: Sequence[Figure] = ()
@@ -274,39 +284,45 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
         base=base,
         new=new,
         figures=_differences(of_base, of_new),
-        operations=[_operation(name, base, new) for name in operations],
-        only_base=[FIGURES[name] for name in here if name not in there],
-        only_new=[FIGURES[name] for name in there if name not in here],
+        operations=[_compared_operation(name, base, new) for name in operations],
+        only_base=[_figure(name) for name in here if name not in there],
+        only_new=[_figure(name) for name in there if name not in here],
         warnings=list(_warnings(base, new)),
     )
 
 
 def _recorded(figures: Iterable[Values]) -> list[str]:
     held = {name for of in figures for name in of}
-    return [name for name in FIGURES if name in held]
+    return _in_order(held)
 
 
 def _check_common(base: str, here: Sequence[str], new: str, there: Sequence[str]) -> None:
     memory = {name for name in (*here, *there) if name.startswith(_PEAK)}
-    common = (set(here) & set(there) & memory) if memory else (set(here) & set(there)) - {"duration"}
+    common = (set(here) & set(there) & memory) if memory else (set(here) & set(there)) - {DURATION}
     if not common:
         found = f"{base} has {', '.join(here)}, {new} has {', '.join(there)}"
         raise NncfToolsError(f"no {'memory ' if memory else ''}metric in common, nothing to compare: {found}")
 
 
-def _operation(name: str, base: Sequence[Run], new: Sequence[Run]) -> Operation:
+def _compared_operation(name: str, base: Sequence[Run], new: Sequence[Run]) -> ComparedOperation:
     of_base = [run.operations[name] for run in base if name in run.operations]
     of_new = [run.operations[name] for run in new if name in run.operations]
-    return Operation(name, len(of_base), len(of_new), _differences(of_base, of_new))
+    return ComparedOperation(name, len(of_base), len(of_new), _differences(of_base, of_new))
 
 
 def _differences(base: Sequence[Values], new: Sequence[Values]) -> dict[str, Difference]:
     found = {}
-    for name, figure in FIGURES.items():
+    for name in _in_order({name for values in (*base, *new) for name in values}):
         of_base = [values[name] for values in base if name in values]
         of_new = [values[name] for values in new if name in values]
         if of_base and of_new:
-            found[name] = _difference(figure, _side(of_base), _side(of_new))
+            found[name] = _difference(_figure(name), _side(of_base), _side(of_new))
+    return found
+
+
+def _figure(name: str) -> Figure:
+    found = figure_of(name)
+    assert found is not None
     return found
 
 

@@ -1,7 +1,8 @@
 """Limits that a run must keep, as text: ``peak_rss>+5%`` fails when the peak rose by more than 5 %.
 
-METRIC[@OPERATION] followed by ``>`` or ``<``, an optional sign, a number and an optional unit. With a sign it is the
-change against BASE, in per cent or in the metric's unit; without, the figure of NEW itself.
+METRIC[@OPERATION], or METRIC@DEVICE[@OPERATION] for a figure of one device, is followed by ``>`` or ``<``, an optional
+sign, a number and an optional unit. With a sign it is the change against BASE, in per cent or in the metric's unit;
+without, the figure of NEW itself.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.comparison import FIGURES, Figure, unit_for
+from nncftools import metrics
+from nncftools.analysis.comparison import FIGURES, Figure, figure_of, unit_for
 from nncftools.errors import UsageError
-from nncftools.units import MemoryUnit, seconds_text
+from nncftools.units import MemoryUnit, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nncftools.analysis.comparison import Comparison, Difference, Values
+from nncftools.analysis.comparison import Comparison, Difference, Values
 
 _OPTION = "option --fail-if"
 _PERCENT = "%"
@@ -31,6 +33,7 @@ _MEMORY_UNITS = {unit.value.casefold(): unit for unit in MemoryUnit}
 _UNITS = {
     "B": {name: Fraction(unit.factor) for name, unit in _MEMORY_UNITS.items()},
     "s": {"s": Fraction(1)},
+    "": {},
 }
 _LISTED = 20
 _LONGEST = 1000
@@ -79,17 +82,18 @@ def parsed(text: str) -> Gate:
         expected = "METRIC or METRIC@OPERATION, > or <, a number and its unit expected"
         examples = "'peak_rss>+5%', 'peak_rss@Export>8GiB' or 'duration>+10s'"
         raise UsageError(f"{_OPTION}: {text[:_LONGEST]!r} cannot be read: {expected}, as in {examples}")
-    figure = FIGURES.get(found["metric"])
+    name, operation = _name_and_operation(found["metric"], found["operation"])
+    figure = figure_of(name)
     if figure is None:
-        raise UsageError(f"{_OPTION}: {text!r}: {found['metric']!r} is not one of {', '.join(FIGURES)}")
-    operation, unit = found["operation"], found["unit"]
+        raise UsageError(f"{_OPTION}: {text!r}: {name!r} is not one of {', '.join(FIGURES)}")
+    unit = found["unit"]
     percent = unit == _PERCENT
     if percent and not found["sign"]:
         either = f"+{found['number']}% or -{found['number']}%"
         raise UsageError(f"{_OPTION}: {text!r}: a percentage is a change against BASE: {either} expected")
     factors = _UNITS[figure.unit]
     if unit and not percent and unit.casefold() not in factors:
-        names = "%, s" if figure.unit == "s" else f"%, {', '.join(MemoryUnit)}"
+        names = ", ".join([_PERCENT, *(MemoryUnit if figure.unit == "B" else factors)])
         raise UsageError(f"{_OPTION}: {text!r}: the unit {unit!r} is not one of {names}")
     factor = Fraction(1) if percent or not unit else factors[unit.casefold()]
     return Gate(
@@ -100,8 +104,17 @@ def parsed(text: str) -> Gate:
         limit=Fraction(found["number"]) * factor * (-1 if found["sign"] == "-" else 1),
         relative=bool(found["sign"]),
         percent=percent,
-        unit=None if percent or figure.unit == "s" else _MEMORY_UNITS.get(unit.casefold()),
+        unit=None if percent or figure.unit != "B" else _MEMORY_UNITS.get(unit.casefold()),
     )
+
+
+def _name_and_operation(metric: str, rest: str | None) -> tuple[str, str | None]:
+    """Return the name of a figure, with its device where the metric has one for each, and the operation."""
+    declared = metrics.of(metric.removeprefix("peak_"))
+    if rest is None or declared is None or declared.scope != metrics.DEVICE:
+        return metric, rest
+    device, _, operation = rest.partition("@")
+    return f"{metric}@{device.strip()}", operation or None
 
 
 def judged(gate: Gate, comparison: Comparison) -> Verdict:
@@ -174,6 +187,6 @@ def _not_there(gate: Gate, where: str, known: Mapping[str, object]) -> str:
 
 def _writer(gate: Gate, smallest: float) -> Callable[[float], str]:
     """Return what writes figures of a gate, all in one unit: memory in the limit's own, or in one that fits."""
-    if gate.figure.unit == "s":
-        return seconds_text
+    if gate.figure.unit != "B":
+        return lambda value: text_of(value, gate.figure.unit)
     return (gate.unit or unit_for(smallest)).label

@@ -6,13 +6,14 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from nncftools.analysis.summary import is_between_samples, largest_process, taken
-from nncftools.metrics import COUNTERS
+from nncftools.metrics import in_order, is_counter
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nncftools.session.model import Process, Session
+    from nncftools.session.model import Process
+    from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
 _MANY_MISSED = 0.05
@@ -108,7 +109,7 @@ def _missed(session: Session) -> Iterator[str]:
 
 
 def _unknown_counters(session: Session) -> Iterator[str]:
-    unknown = [name for name in COUNTERS if session.totals.get(name, 0) is None]
+    unknown = [name for name in in_order(session.totals) if session.totals[name] is None and is_counter(name)]
     if unknown:
         yield (
             f"unknown: {', '.join(unknown)}; a process of the tree did not let its figures be read "

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import numpy as np
 
+from nncftools import metrics
 from nncftools.analysis.clocks import starts
 from nncftools.analysis.hints import of_recording
 from nncftools.analysis.series import GAP, SELDOM, drawn
 from nncftools.analysis.summary import cpu_s, largest_rank
 from nncftools.errors import NncfToolsError
-from nncftools.metrics import COUNTERS, MEMORY_METRICS, METRICS
+from nncftools.metrics import is_counter, is_memory
 from nncftools.session.merging import kept_rows
-from nncftools.session.model import Exit, Host, Mark, Peak, Process, RankRun, SamplerFacts, Session, Start
+from nncftools.session.model import Exit, Host, Mark, Peak, Process, RankRun, SamplerFacts, Start
+from nncftools.session.operations import ends, in_order
 from nncftools.session.peaks import HIGH_WATER_MARK, SAMPLED, largest_sum
-from nncftools.session.phases import ends, in_order
 from nncftools.session.samples import TIME, Samples
+from nncftools.session.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -74,7 +76,7 @@ def merged(sessions: Named) -> Session:
         samples=samples,
         from_zero=any(session.from_zero for session in of.values()),
         totals=_totals(of.values()),
-        peaks={name: _peak(name, samples, runs) for name in samples.metrics if name in MEMORY_METRICS},
+        peaks={name: _peak(name, samples, runs) for name in samples.metrics if is_memory(name)},
         processes=list(_processes(parts)),
         marks=[] if worst is None else list(_marks(of[worst.name], at_s[worst.name])),
         models=[model for session in of.values() for model in session.models],
@@ -145,7 +147,7 @@ def _samples(parts: Parts) -> Samples:
         for name in _OF_MACHINES - set(common)
         if all(any(name in session.samples for _, session in machine) for machine in machines)
     ]
-    sums = {name: _sum(parts, name, moments) for name in metrics if name in MEMORY_METRICS}
+    sums = {name: _sum(parts, name, moments) for name in metrics if is_memory(name)}
     if len(moments) > _MOST_ROWS:
         kept = kept_rows([_column(values) for values in sums.values()], len(moments), _MOST_ROWS)
         moments, sums = moments[kept], {name: values[kept] for name, values in sums.items()}
@@ -214,7 +216,7 @@ def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, 
     gap_begin = np.where(np.arange(len(before)) > 0, before + longest_s, at_s)[is_gap]
     runs = [time_s[0] if len(time_s) else at_s, end_s]
     outside = ([-np.inf, *runs], [1.0, -1.0, 1.0]) if name in _OF_MACHINES else ([end_s], [float(not is_over)])
-    left = 0.0 if name in COUNTERS or not len(values) else -values[-1]
+    left = 0.0 if is_counter(name) or not len(values) else -values[-1]
     times = np.concatenate([time_s, [end_s], gap_begin, after[is_gap], outside[0]])
     by = np.concatenate([np.diff(values, prepend=0.0), [left]])
     gaps = np.concatenate([np.ones(is_gap.sum()), -np.ones(is_gap.sum()), outside[1]])
@@ -361,7 +363,7 @@ def _told(of: Named) -> Iterator[str]:
 def _left_out(of: Named, samples: Samples) -> Iterator[str]:
     """Name the metrics that some ranks recorded and others did not."""
     every = {name for session in of.values() for name in session.samples.metrics}
-    left_out = [name for name in METRICS if name in every and name not in samples]
+    left_out = [name for name in metrics.in_order(every) if name not in samples]
     if left_out:
         yield f"not recorded of every rank, so there is no sum: {', '.join(left_out)}"
 

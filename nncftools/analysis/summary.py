@@ -12,8 +12,9 @@ from nncftools.session.peaks import mark_of_tree
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from nncftools.session.model import Peak, Process, RankRun, Session
+    from nncftools.session.model import Peak, Process, RankRun
     from nncftools.session.samples import Samples
+    from nncftools.session.session import Session
 
 
 _NEAR = 0.02

@@ -6,10 +6,12 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+from nncftools.session.operations import Figures, LazyFigures
 
-    from nncftools.session.phases import Phase
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from nncftools.session.operations import Operation
 
 _FEW_INSIDE = 3
 """Up to this number, calls of one function inside of one operation are shown one by one."""
@@ -17,58 +19,60 @@ _FEW_IN_A_ROW = 12
 """The same for outermost calls that follow one another."""
 
 
-def timeline(phases: Sequence[Phase], depth: int) -> list[Phase]:
+def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
     """Return the operations of the outer ``depth`` levels, in the order of their starts.
 
     Many calls of one function inside of one operation are one row, with their number, their time together and the
     longest of them; so are many outermost ones with no other between them.
     """
-    shown = [phase for phase in phases if phase.depth < depth]
-    outer = [phase for phase in shown if phase.depth == 0]
+    shown = [operation for operation in operations if operation.depth < depth]
+    outer = [operation for operation in shown if operation.depth == 0]
     rows = [row for _, run in groupby(outer, key=_what) for row in _if_many(list(run), _FEW_IN_A_ROW)]
-    inside: dict[tuple[object, ...], list[Phase]] = {}
-    above: dict[int, Phase] = {}
-    for phase in shown:
-        above[phase.depth] = phase
-        if phase.depth:
-            inside.setdefault((id(above.get(phase.depth - 1)), phase.depth, *_what(phase)), []).append(phase)
+    inside: dict[tuple[object, ...], list[Operation]] = {}
+    above: dict[int, Operation] = {}
+    for operation in shown:
+        above[operation.depth] = operation
+        if operation.depth:
+            inside.setdefault((id(above.get(operation.depth - 1)), operation.depth, *_what(operation)), []).append(
+                operation
+            )
     rows += [row for group in inside.values() for row in _if_many(group, _FEW_INSIDE)]
-    return sorted(rows, key=lambda phase: (phase.start_s, phase.depth))
+    return sorted(rows, key=lambda operation: (operation.start_s, operation.depth))
 
 
-def _what(phase: Phase) -> tuple[object, ...]:
-    return phase.source, phase.name, phase.call
+def _what(operation: Operation) -> tuple[object, ...]:
+    return operation.source, operation.name, operation.call
 
 
-def _if_many(group: Sequence[Phase], few: int) -> Iterable[Phase]:
+def _if_many(group: Sequence[Operation], few: int) -> Iterable[Operation]:
     return [together(group)] if len(group) > few else group
 
 
-def together(group: Sequence[Phase]) -> Phase:
-    """Return operations as one: from the first start to the last end, what they cost added up."""
-    first, last = group[0], max(group, key=lambda phase: phase.end_s)
-
-    def added(figure: Callable[[Phase], float | None]) -> float | None:
-        values = [figure(phase) for phase in group]
-        return None if None in values else sum(value for value in values if value is not None)
-
-    def largest(figure: Callable[[Phase], float | None]) -> float | None:
-        return max((value for phase in group if (value := figure(phase)) is not None), default=None)
-
+def together(group: Sequence[Operation]) -> Operation:
+    """Return operations as one row: from the first start to the last end, what they cost added up."""
+    first, last = group[0], max(group, key=lambda operation: operation.end_s)
     return replace(
         first,
         end_s=last.end_s,
-        error=next((phase.error for phase in reversed(group) if phase.error), None),
-        count=sum(phase.count for phase in group),
-        total_s=sum(phase.duration_s if phase.total_s is None else phase.total_s for phase in group),
-        longest_s=max(phase.duration_s if phase.longest_s is None else phase.longest_s for phase in group),
-        rss_end=last.rss_end,
-        rss_peak=largest(lambda phase: phase.rss_peak),
-        has_peak=any(phase.has_peak for phase in group),
-        cpu_s=added(lambda phase: phase.cpu_s),
-        cpu_peak=largest(lambda phase: phase.cpu_peak),
-        read_bytes=added(lambda phase: phase.read_bytes),
-        write_bytes=added(lambda phase: phase.write_bytes),
-        read_chars=added(lambda phase: phase.read_chars),
-        write_chars=added(lambda phase: phase.write_chars),
+        error=next((operation.error for operation in reversed(group) if operation.error), None),
+        count=sum(operation.count for operation in group),
+        total_s=sum(operation.duration_s if operation.total_s is None else operation.total_s for operation in group),
+        longest_s=max(
+            operation.duration_s if operation.longest_s is None else operation.longest_s for operation in group
+        ),
+        has_peak=any(operation.has_peak for operation in group),
+        figures=LazyFigures(
+            first.figures, lambda column: _together([one.of(column) for one in group], last.of(column))
+        ),
+    )
+
+
+def _together(every: Sequence[Figures], last: Figures) -> Figures:
+    """Return what a column says of several operations; the sum is unknown when one of them is."""
+    spent = [figures.spent for figures in every]
+    return Figures(
+        start=every[0].start,
+        end=last.end,
+        peak=max((figures.peak for figures in every if figures.peak is not None), default=None),
+        spent=None if None in spent else sum(value for value in spent if value is not None),
     )

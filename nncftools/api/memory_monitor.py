@@ -17,7 +17,7 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
     Path = str | os.PathLike[str]
 

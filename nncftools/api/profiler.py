@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _METRICS = ("rss", "vms", "system")
 _WIDTH = 100

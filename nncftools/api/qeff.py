@@ -14,8 +14,8 @@ from nncftools.units import MemoryUnit, seconds_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.session.model import Session
-    from nncftools.session.phases import Phase
+    from nncftools.session.operations import Operation
+    from nncftools.session.session import Session
 
 _MB = MemoryUnit.MB
 _MUCH_MB = 2000
@@ -128,7 +128,7 @@ class QEffMemoryProfiler:
         at_s = session.peaks["rss"].at_s
         if at_s is None:
             return None
-        inside = [phase.name for phase in session.phases if phase.start_s <= at_s < phase.end_s]
+        inside = [operation.name for operation in session.operations if operation.start_s <= at_s < operation.end_s]
         return inside[-1] if inside else _BEFORE_ALL
 
     @property
@@ -167,15 +167,15 @@ class QEffMemoryProfiler:
             f"   • Operations:     {len(session.marks)}",
             "",
             "QEfficient Operations Timeline:",
-            *(self._timeline(place, phase, peak_s) for place, phase in enumerate(session.phases, start=1)),
+            *(self._timeline(place, operation, peak_s) for place, operation in enumerate(session.operations, start=1)),
         ]
         return "\n".join(lines) + "\n"
 
-    def _timeline(self, place: int, phase: Phase, peak_s: float | None) -> str:
-        grown = "unknown" if phase.delta is None else _size(_MB.of(phase.delta), sign="+")
-        peak = " <- Peak" if peak_s is not None and phase.start_s <= peak_s < phase.end_s else ""
-        lasts = seconds_text(phase.duration_s)
-        return f"   {place:2}. {phase.start_s:6.1f}s - {phase.name} ({lasts}) [{grown}]{peak}"
+    def _timeline(self, place: int, operation: Operation, peak_s: float | None) -> str:
+        grown = "unknown" if operation.delta is None else _size(_MB.of(operation.delta), sign="+")
+        peak = " <- Peak" if peak_s is not None and operation.start_s <= peak_s < operation.end_s else ""
+        lasts = seconds_text(operation.duration_s)
+        return f"   {place:2}. {operation.start_s:6.1f}s - {operation.name} ({lasts}) [{grown}]{peak}"
 
 
 def _synchronized(session: Session, *, cpu: bool, disk: bool) -> dict[str, list[float]]:

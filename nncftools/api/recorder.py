@@ -15,14 +15,14 @@ from nncftools.errors import NncfToolsError, refuse_to_record
 from nncftools.journal import file as journal_file
 from nncftools.journal.plan import Plan
 from nncftools.marks import own_log
-from nncftools.metrics import ALWAYS
+from nncftools.metrics import ALWAYS_RECORDED
 from nncftools.session import launcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.sampler.client import Beside
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _SHORTEST_S = 0.001
 _LONGEST_S = 366 * 24 * 3600.0
@@ -45,7 +45,7 @@ class Recorder:
         if not _SHORTEST_S <= interval_s <= _LONGEST_S:
             raise ValueError(f"interval: seconds from {_SHORTEST_S:g} to a year expected, found {interval_s!r}")
         self._plan = Plan(
-            [*metrics, *ALWAYS],
+            [*metrics, *ALWAYS_RECORDED],
             interval_s=interval_s,
             children=children,
             source="proc" if sys.platform == "linux" else "psutil",
@@ -112,7 +112,7 @@ class Recorder:
 
     def _read(self) -> Session:
         from nncftools.marks.collecting import take_own
-        from nncftools.session.model import Session
+        from nncftools.session.session import Session
 
         session = Session.load(self._journal)
         with contextlib.suppress(OSError):  # somebody has tidied up in the temporary folder

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer  # noqa: TC002 — Typer reads the types of completion functions at run time
 
-from nncftools.metrics import MEMORY_METRICS, METRICS
+from nncftools.metrics import MEMORY, METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def memory_types(incomplete: str) -> list[tuple[str, str]]:
     """Return the memory metrics, and what they mean."""
-    offered = {name: METRICS[name].meaning for name in MEMORY_METRICS} | {"all": "everything that is available here"}
+    offered = {name: METRICS[name].meaning for name in MEMORY} | {"all": "everything that is available here"}
     return [(name, meaning) for name, meaning in offered.items() if name.startswith(incomplete)]
 
 

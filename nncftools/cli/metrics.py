@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nncftools.cli import options, screen
-from nncftools.metrics import RECORDED, Metric
+from nncftools.metrics import METRICS, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ def metrics(
 
     options.check_source(source)
     offers = client.offers(source)
-    facts = [_facts(metric, offers.get(metric.name)) for metric in RECORDED.values()]
+    facts = [_facts(metric, offers.get(metric.name)) for metric in METRICS.values() if metric.probe]
     screen.put(f"{json.dumps(facts, indent=2)}\n" if as_json else _table(facts))
 
 

@@ -12,7 +12,7 @@ from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, beside
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _STANDARD_INPUT = pathlib.Path("/dev/stdin")
 

@@ -12,7 +12,7 @@ import typer
 
 from nncftools.cli import candidates
 from nncftools.errors import UsageError
-from nncftools.metrics import MEMORY_METRICS
+from nncftools.metrics import MEMORY
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ Types = Annotated[
         "-t",
         metavar="METRIC",
         autocompletion=candidates.memory_types,
-        help=f"Memory to show: {', '.join(MEMORY_METRICS)}, or all; repeatable. Default: {', '.join(DEFAULT_TYPES)}.",
+        help=f"Memory to show: {', '.join(MEMORY)}, or all; repeatable. Default: {', '.join(DEFAULT_TYPES)}.",
     ),
 ]
 Unit = Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nncftools.cli import command, options
 from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
 from nncftools.journal.plan import Plan
-from nncftools.metrics import ALWAYS, MEMORY_METRICS
+from nncftools.metrics import ALWAYS_RECORDED, MEMORY, is_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,12 +61,12 @@ def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tup
     client.check(source)
     offers = client.offers(source)
     for name in types or []:
-        if name in MEMORY_METRICS and (name not in offers or offers[name].missing):
+        if is_memory(name) and (name not in offers or offers[name].missing):
             reason = offers[name].missing if name in offers else f"not from --source {source}"
             raise UsageError(f"option --type: {name!r} is not available here: {reason}")
     here = [name for name, offer in offers.items() if not offer.missing]
-    memory = [name for name in MEMORY_METRICS if name in here]
-    return options.memory_types(types, memory, default), [name for name in ALWAYS if name in here]
+    memory = [name for name in MEMORY if name in here]
+    return options.memory_types(types, memory, default), [name for name in ALWAYS_RECORDED if name in here]
 
 
 def target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:

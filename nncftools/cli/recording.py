@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nncftools.marks.calls import Call
     from nncftools.sampler.client import Outcome
     from nncftools.sampler.starter import Starter
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,11 @@ def _where_the_journal_lies(claim: Claim) -> str:
 
 def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session:
     from nncftools.session import from_journal, model
+    from nncftools.session.session import Session
 
-    session = from_journal.session_from(claim.journal, str(run.place.journal), header, outcome.start, outcome.end)
+    session = Session.of(
+        from_journal.session_from(claim.journal, str(run.place.journal), header, outcome.start, outcome.end)
+    )
     if outcome.lost is not None:
         text = f"the sampler {outcome.lost}: the recording ended early, the command went on undisturbed"
         session.warnings.insert(0, text)

@@ -56,13 +56,13 @@ def replay(
     from nncftools.live.screen import figures, viewer
     from nncftools.live.screen.fullscreen import Ended
     from nncftools.live.state.replaying import Replay
-    from nncftools.metrics import MEMORY_METRICS
+    from nncftools.metrics import memory_of
     from nncftools.render.view import View
 
     if not _SLOWEST <= speed <= _FASTEST:
         raise UsageError(f"option --speed: a number from {_SLOWEST:g} to {_FASTEST:g} expected, found {speed:g}")
     session = opening.opened(path, options.DEFAULT_LOG_DIR)
-    available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
+    available = memory_of(session.samples.metrics)
     metrics = options.memory_types(types, available, ()) if types else []
     look = look_of(View(metrics, unit), sys.stdout.encoding, f"replay ×{speed:g}")
     source = _Faster(Replay(session), speed)

@@ -12,7 +12,7 @@ import typer
 from nncftools.cli import options
 from nncftools.errors import UsageError
 from nncftools.importers import IMPORTERS
-from nncftools.metrics import MEMORY_METRICS
+from nncftools.metrics import memory_of
 from nncftools.render import formats
 from nncftools.units import MemoryUnit
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from nncftools.render.formats import Content
     from nncftools.render.view import View
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 EXAMPLES = """\b
 Examples:
@@ -121,7 +121,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         if picture is not None
     }
     session = opening.opened_together(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
-    available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
+    available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
     content = render(session, view)

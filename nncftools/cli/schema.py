@@ -23,6 +23,6 @@ def schema() -> None:
     import json
 
     from nncftools.cli import screen
-    from nncftools.session import model
+    from nncftools.session import session
 
-    screen.put(f"{json.dumps(model.schema(), indent=2)}\n")
+    screen.put(f"{json.dumps(session.schema(), indent=2)}\n")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nncftools.live.state.follower import Follower
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 EXAMPLES = """\b
 Examples:
@@ -202,11 +202,11 @@ def _opened(found: pathlib.Path, journal: pathlib.Path) -> Session:
 
 def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first: str) -> None:
     from nncftools.cli import screen
-    from nncftools.metrics import MEMORY_METRICS
+    from nncftools.metrics import memory_of
     from nncftools.render.tables import text
     from nncftools.render.view import View
 
-    available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
+    available = memory_of(session.samples.metrics)
     view = View(options.memory_types(types, available), unit)
     if first:
         screen.put(f"{first}\n\n")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from nncftools.importers.source import Head, Lines, Source
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _INFO = "info.json"
 _USAGE = ("usage.jsonl", "usage.json")

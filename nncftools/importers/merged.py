@@ -6,7 +6,7 @@ from array import array
 from operator import sub
 from typing import TYPE_CHECKING
 
-from nncftools.metrics import MEMORY_METRICS
+from nncftools.metrics import is_memory
 from nncftools.session.merging import kept_rows
 from nncftools.session.samples import TIME
 
@@ -33,7 +33,7 @@ class Merged:
         self.new: Columns = {name: array("d") for name in (TIME, *names)}
         """Rows that came since the last ``settle``; whoever appends to one column appends to all."""
         self._kept: Columns = {name: array("d") for name in self.new}
-        self._most_of_bucket = 2 * sum(name in MEMORY_METRICS for name in self.new) + 1
+        self._most_of_bucket = 2 * sum(is_memory(name) for name in self.new) + 1
         self._bucket = 0
         """How many rows are merged; 0: none."""
         self._settled = 0
@@ -63,7 +63,7 @@ class Merged:
 
     def _merged(self, columns: Columns, rows: int) -> Columns:
         """Return what is kept of columns that so many rows came to."""
-        gauges = [column for name, column in columns.items() if name in MEMORY_METRICS]
+        gauges = [column for name, column in columns.items() if is_memory(name)]
         kept = kept_rows(gauges, len(columns[TIME]), round(rows / self._bucket) * self._most_of_bucket)
         return {name: array("d", map(column.__getitem__, kept)) for name, column in columns.items()}
 

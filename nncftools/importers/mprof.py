@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.importers.source import Head, Source
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _WORDS = (b"MEM ", b"CHLD ")
 _OF_COMMAND = -1.0

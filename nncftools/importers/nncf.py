@@ -15,7 +15,7 @@ from nncftools.errors import SessionFileError
 from nncftools.importers.merged import Table
 from nncftools.importers.row_log import LARGEST, RowLog
 from nncftools.importers.session import session_of
-from nncftools.metrics import MEMORY_METRICS
+from nncftools.metrics import MEMORY
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.importers.source import Head, Source
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
-_NAME = re.compile(rf"(?:.*[^a-z])?({'|'.join(MEMORY_METRICS)}|rss_top)_memory_usage(.*)")
+_NAME = re.compile(rf"(?:.*[^a-z])?({'|'.join(MEMORY)}|rss_top)_memory_usage(.*)")
 _FROM_ZERO = ("_from-zero", "_mem_increase")
 _ROW = re.compile(rb"(\d+(?:\.\d+)?(?:e-\d+)?) -?\d+\.\d{3}")
 _NOTHING = (b"No measurements recorded.", b"Total time: no samples were recorded")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import os
 
     from nncftools.importers.source import Head, Progress
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _OURS = re.compile(rb'"format"\s*:\s*"nncf-tools-(session|journal)"')
 

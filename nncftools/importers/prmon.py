@@ -15,7 +15,7 @@ from nncftools.importers.counting import NeverFalling
 from nncftools.importers.merged import Table
 from nncftools.importers.row_log import RowLog
 from nncftools.importers.session import session_of
-from nncftools.metrics import COUNTERS
+from nncftools.metrics import is_counter
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.importers.source import Head, Source
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _CLOCK = "time"
 _SINCE_START = "wtime"
@@ -84,7 +84,7 @@ class _Log(RowLog):
     def forget(self) -> None:
         self._began = None
         self._table = Table([metric for name, metric in _METRICS.items() if name in self._names])
-        self._counters = {metric: NeverFalling(0.0) for metric in _METRICS.values() if metric in COUNTERS}
+        self._counters = {metric: NeverFalling(0.0) for metric in _METRICS.values() if is_counter(metric)}
 
     def take_line(self, number: int, line: bytes) -> bool:
         names = _names(line)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.importers.source import Head, Source
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _PLAIN = re.compile(rb"# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\)")
 _CSV = b"elapsed_time,"

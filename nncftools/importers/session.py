@@ -7,12 +7,13 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 from nncftools.errors import SessionFileError
-from nncftools.metrics import MEMORY_METRICS
+from nncftools.metrics import is_memory
 from nncftools.session.from_journal import last_counters
 from nncftools.session.merging import merging_told, usual_distance
-from nncftools.session.model import Host, SamplerFacts, Session, Start
+from nncftools.session.model import Host, SamplerFacts, Start
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples
+from nncftools.session.session import Session
 
 if TYPE_CHECKING:
     from nncftools.importers.merged import Table
@@ -71,7 +72,7 @@ def session_of(  # noqa: PLR0913 — what is different from log to log
 def _converted(name: str, column: array[float], unit: int, zero: float) -> array[float]:
     if name == TIME:
         return array("d", [time - zero for time in column]) if zero else column
-    if name in MEMORY_METRICS and unit != 1:
+    if is_memory(name) and unit != 1:
         return array("d", [(value * unit + 0.5) // 1 for value in column])
     return column
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from nncftools.errors import SessionFileError
 from nncftools.importers.problems import Problems
 from nncftools.session import store
+from nncftools.session.session import Session
 
 if TYPE_CHECKING:
     import pathlib
 
     from _typeshed import WriteableBuffer
 
-    from nncftools.session.model import Session
 
 Progress = Callable[[int, int | None], None]
 """Told the bytes that were read, and of how many, None when that is unknown."""
@@ -97,7 +97,7 @@ class Source:
 
     def as_session(self) -> Session:
         """Read it as a session or journal of our own. Raises SessionFileError."""
-        return store.load_from(self._bytes, self.path)
+        return Session.of(store.load_from(self._bytes, self.path))
 
     def refuse_other_encodings(self) -> None:
         """Raise SessionFileError for UTF-16, which PowerShell's ``>`` writes."""

@@ -23,7 +23,7 @@ _CALL = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<function>[^\W\d]\
 
 
 class Call(NamedTuple):
-    """A function to mark, and the name of its phases."""
+    """A function to mark, and the name of its operations."""
 
     module: str
     """Where it is defined."""

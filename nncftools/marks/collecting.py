@@ -14,14 +14,14 @@ from nncftools.marks.line import OUTPUT
 from nncftools.marks.models import saved_models
 from nncftools.marks.resolving import resolve
 from nncftools.session.model import Mark
-from nncftools.session.phases import ends, in_order
+from nncftools.session.operations import ends, in_order
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterable, Sequence
 
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _SIDECAR = "sidecar"
 

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from nncftools.marks.entries import BEGIN, END, Entry
 from nncftools.session.kinds import kind_of
 from nncftools.session.model import UNFINISHED, Mark
-from nncftools.session.phases import in_order
+from nncftools.session.operations import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from nncftools.session.model import Process, Session
+    from nncftools.session.model import Process
+    from nncftools.session.session import Session
 
 AUTO = "auto"
 _Thread = tuple[int | None, int | None]

@@ -11,11 +11,11 @@ from nncftools.session.kinds import KINDS, kind_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.session.phases import Phase
+    from nncftools.session.operations import Operation
 
 
 @dataclass(frozen=True)
-class Look:
+class Fill:
     """How an operation is filled."""
 
     colour: str
@@ -44,33 +44,33 @@ _COLOURS = (
 """In the order of the kinds: seven of Okabe and Ito, Tol's indigo, and a grey for Okabe and Ito's black. For every kind
 of colour blindness any two differ as much as the two closest of Okabe and Ito do."""
 _HATCHES = ("", "///", "...", "xxx")
-LOOKS = tuple(Look(colour, hatch) for hatch, colour in product(_HATCHES, _COLOURS))
+FILLS = tuple(Fill(colour, hatch) for hatch, colour in product(_HATCHES, _COLOURS))
 """All that are told apart: first those of the kinds, then each colour with a hatch."""
-REST = Look("#BDBDBD")
+REST = Fill("#BDBDBD")
 """Several operations told together."""
 _GLARE = 0.05
 _BENT_FROM = 0.04045
 
 
-def looks(phases: Sequence[Phase]) -> dict[str, Look]:
+def fills(operations: Sequence[Operation]) -> dict[str, Fill]:
     """Return the look of every operation by its name.
 
-    An operation of a kind has the kind's, the others take in turn what the kinds in ``phases`` leave. More names than
-    there are looks use them again.
+    An operation of a kind has the kind's fill. The others take in turn what the kinds in ``operations`` leave; more
+    names than there are fills use them again.
     """
     kinds: dict[str, str | None] = {}
-    for phase in phases:
-        kinds[phase.name] = kinds.get(phase.name) or _kind(phase)
-    by_kind = dict(zip(KINDS, LOOKS, strict=False))
+    for operation in operations:
+        kinds[operation.name] = kinds.get(operation.name) or _kind(operation)
+    by_kind = dict(zip(KINDS, FILLS, strict=False))
     taken = {by_kind[kind] for kind in kinds.values() if kind is not None}
     others = [name for name, kind in kinds.items() if kind is None]
-    free = [look for look in LOOKS if look not in taken]
+    free = [look for look in FILLS if look not in taken]
     in_turn = dict(zip(others, chain.from_iterable([free] * (len(others) // len(free) + 1)), strict=False))
     return {name: in_turn[name] if kind is None else by_kind[kind] for name, kind in kinds.items()}
 
 
-def _kind(phase: Phase) -> str | None:
-    return phase.kind if phase.kind in KINDS else kind_of(phase.name)
+def _kind(operation: Operation) -> str | None:
+    return operation.kind if operation.kind in KINDS else kind_of(operation.name)
 
 
 def _luminance(colour: str) -> float:

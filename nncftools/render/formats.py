@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from nncftools.render.view import View
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 Files = Mapping[str, Callable[[pathlib.Path], None]]
 """What writes a file, by the file's name."""

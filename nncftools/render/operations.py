@@ -5,136 +5,139 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nncftools.render.colours import REST, Look, looks
+from nncftools import metrics
+from nncftools.render.colours import REST, Fill, fills
 from nncftools.session.model import UNFINISHED
 from nncftools.text import printable, shortened
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from nncftools.session.phases import Phase
-
-    Figures = tuple[float | None, float | None, float | None, float | None]
+    from nncftools.session.operations import Operation
 
 _LONG = 200
 """More is never shown."""
 
 
 @dataclass(frozen=True)
-class Operation:
-    """A phase, its place in the list from 1, and its look."""
+class Listed:
+    """An operation, its place in the list from 1, and how it is filled."""
 
     number: int
-    phase: Phase
-    look: Look
+    operation: Operation
+    fill: Fill
 
     @property
     def title(self) -> str:
         """Name, number of calls, and whether it failed or did not end."""
-        phase = self.phase
-        times = f" ×{phase.count}" if phase.count > 1 else ""
-        end = "" if phase.error is None else " …" if phase.error == UNFINISHED else " ✕"
-        return f"{shortened(printable(phase.name), _LONG)}{times}{end}"
+        operation = self.operation
+        times = f" ×{operation.count}" if operation.count > 1 else ""
+        end = "" if operation.error is None else " …" if operation.error == UNFINISHED else " ✕"
+        return f"{shortened(printable(operation.name), _LONG)}{times}{end}"
 
     @property
     def details(self) -> str:
         """What else is known of it: how it ended, the time in its calls, the function."""
-        phase = self.phase
-        error = phase.error if phase.error in {None, UNFINISHED} else f"✕ {phase.error}"
-        calls = None if phase.total_s is None else f"{seconds_text(phase.total_s)} in {phase.count} calls"
-        return shortened(printable(" · ".join(part for part in (error, calls, phase.call) if part)), _LONG)
+        operation = self.operation
+        error = operation.error if operation.error in {None, UNFINISHED} else f"✕ {operation.error}"
+        calls = None if operation.total_s is None else f"{seconds_text(operation.total_s)} in {operation.count} calls"
+        return shortened(printable(" · ".join(part for part in (error, calls, operation.call) if part)), _LONG)
 
-    @property
-    def figures(self) -> Figures:
-        """Bytes read from and written to storage, read and written by system calls; None for unknown."""
-        return self.phase.read_bytes, self.phase.write_bytes, self.phase.read_chars, self.phase.write_chars
+    def spent(self, counters: Iterable[str]) -> dict[str, float | None]:
+        """Return by how much counters rose; None for unknown."""
+        return {column: self.operation.of(column).spent for column in counters}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the panels that list operations; seconds and bytes, None for unknown."""
+    """One line of the panels that list operations; seconds, and counters in their units; None for unknown."""
 
     number: int | None
-    """None for several operations told together."""
+    """None for the row that stands for several operations."""
     title: str
-    look: Look
+    fill: Fill
     duration_s: float
-    figures: Figures
+    spent: Mapping[str, float | None]
+    """By counter."""
     details: str = ""
     in_calls_s: float | None = None
     """The part of the duration that was spent in repeated calls; None where there was but one."""
     depth: int = 0
 
 
-def operations(phases: Sequence[Phase]) -> list[Operation]:
-    """Return the phases numbered and coloured."""
-    of = looks(phases)
-    return [Operation(number, phase, of[phase.name]) for number, phase in enumerate(phases, start=1)]
+def counters_of(columns: Iterable[str]) -> list[str]:
+    """Return the counters that are shown of each operation, for a session with these columns."""
+    return [column for column in metrics.of_operations(columns) if metrics.is_counter(column)]
 
 
-def rows(every: Sequence[Operation], most: int) -> list[Row]:
+def listed(operations: Sequence[Operation]) -> list[Listed]:
+    """Return the operations numbered and coloured."""
+    of = fills(operations)
+    return [Listed(number, operation, of[operation.name]) for number, operation in enumerate(operations, start=1)]
+
+
+def rows(every: Sequence[Listed], counters: Sequence[str], most: int) -> list[Row]:
     """Return at most ``most`` rows in the order of the list.
 
-    When there are more operations, those stay that have the largest share of the time or of any kind of I/O, and the
-    last row is the sum of all others.
+    When there are more operations, those stay that have the largest share of the time or of any counter, and the last
+    row is the sum of all others.
     """
     if len(every) <= most:
-        return [_row(operation) for operation in every]
-    duration_s, sums = sum(operation.phase.duration_s for operation in every), _sums(every)
+        return [_row(one, counters) for one in every]
+    duration_s, sums = sum(one.operation.duration_s for one in every), _sums(every, counters)
 
-    def largest_share(operation: Operation) -> float:
-        pairs = zip((operation.phase.duration_s, *operation.figures), (duration_s, *sums), strict=True)
-        return max(part / whole if part and whole else 0.0 for part, whole in pairs)
+    def largest_share(one: Listed) -> float:
+        shares = [one.operation.duration_s / duration_s if duration_s else 0.0]
+        spent = one.spent(counters)
+        shares += [part / whole for column in counters if (part := spent[column]) and (whole := sums[column])]
+        return max(shares)
 
     by_share = sorted(every, key=largest_share, reverse=True)
-    kept = {operation.number for operation in by_share[: most - 1]}
-    others = [operation for operation in every if operation.number not in kept]
-    together = Row(
+    kept = {one.number for one in by_share[: most - 1]}
+    others = [one for one in every if one.number not in kept]
+    rest = Row(
         number=None,
         title=f"and {len(others):,} more",
-        look=REST,
-        duration_s=sum(operation.phase.duration_s for operation in others),
-        figures=_sums(others),
+        fill=REST,
+        duration_s=sum(one.operation.duration_s for one in others),
+        spent=_sums(others, counters),
     )
-    return [*(_row(operation) for operation in every if operation.number in kept), together]
+    return [*(_row(one, counters) for one in every if one.number in kept), rest]
 
 
-def lanes(every: Sequence[Operation], most: int) -> list[int | None]:
+def lanes(every: Sequence[Listed], most: int) -> list[int | None]:
     """Return the first free lane for each operation; None where ``most`` are in use."""
     ends: list[float] = []
     found: list[int | None] = []
-    for operation in every:
-        phase = operation.phase
-        lane = next((lane for lane, end_s in enumerate(ends) if end_s <= phase.start_s), len(ends))
+    for one in every:
+        operation = one.operation
+        lane = next((lane for lane, end_s in enumerate(ends) if end_s <= operation.start_s), len(ends))
         if lane == most:
             found.append(None)
             continue
-        ends[lane : lane + 1] = [phase.end_s]
+        ends[lane : lane + 1] = [operation.end_s]
         found.append(lane)
     return found
 
 
-def _row(operation: Operation) -> Row:
-    phase = operation.phase
+def _row(one: Listed, counters: Sequence[str]) -> Row:
     return Row(
-        number=operation.number,
-        title=operation.title,
-        look=operation.look,
-        duration_s=phase.duration_s,
-        figures=operation.figures,
-        details=operation.details,
-        in_calls_s=phase.total_s,
-        depth=phase.depth,
+        number=one.number,
+        title=one.title,
+        fill=one.fill,
+        duration_s=one.operation.duration_s,
+        spent=one.spent(counters),
+        details=one.details,
+        in_calls_s=one.operation.total_s,
+        depth=one.operation.depth,
     )
 
 
-def _sums(every: Iterable[Operation]) -> Figures:
-    """Return the sums of the figures; None when one of them is unknown."""
-    read, written, read_calls, written_calls = zip(*(operation.figures for operation in every), strict=True)
-    return _sum(read), _sum(written), _sum(read_calls), _sum(written_calls)
+def _sums(every: Sequence[Listed], counters: Sequence[str]) -> dict[str, float | None]:
+    """Return the sums of counters; None where one is unknown."""
+    return {column: _sum([one.operation.of(column).spent for one in every]) for column in counters}
 
 
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = list(values)
-    return None if None in known else sum(value for value in known if value is not None)
+def _sum(values: Sequence[float | None]) -> float | None:
+    return None if None in values else sum(value for value in values if value is not None)

@@ -6,14 +6,14 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nncftools.metrics import METRICS
+from nncftools import metrics
 from nncftools.text import printable
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,10 @@ class View:
     """How many levels of operations to show."""
 
 
-def label(metric: str) -> str:
-    """Return the name of a metric as a reader sees it."""
-    return METRICS[metric].label if metric in METRICS else printable(metric)
+def label(column: str) -> str:
+    """Return the name of a column as a reader sees it."""
+    found = metrics.of(column)
+    return printable(column if found is None else found.label)
 
 
 def command_text(session: Session) -> str:

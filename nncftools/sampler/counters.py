@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nncftools.metrics import COUNTERS
+from nncftools.metrics import is_counter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class Counters:
 
     def __init__(self, columns: Sequence[str], *, from_now: bool) -> None:
         """Count from zero, or ``from_now``: what the first row holds was before the session's start."""
-        self._places = [place for place, name in enumerate(columns) if name in COUNTERS]
+        self._places = [place for place, name in enumerate(columns) if is_counter(name)]
         self._from_now = from_now
         self._before: list[float | None] = [0] * len(columns)
         self._reached: list[float] = [0] * len(columns)

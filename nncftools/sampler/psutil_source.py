@@ -10,7 +10,6 @@ import os
 
 import psutil
 
-from nncftools.metrics import COUNTERS
 from nncftools.sampler.counters import Counters
 
 TYPE_CHECKING = False
@@ -20,21 +19,10 @@ if TYPE_CHECKING:
     from nncftools.journal.lines import ExitStatus
     from nncftools.journal.plan import Plan
 
-GIVEN = (
-    "rss",
-    "vms",
-    "system",
-    "cpu_user",
-    "cpu_system",
-    "read_bytes",
-    "write_bytes",
-    "read_chars",
-    "write_chars",
-    "threads",
-    "processes",
-)
-"""The metrics that psutil knows on some system."""
 _GAUGES = ("rss", "vms", "threads", "processes")
+_COUNTERS = ("cpu_user", "cpu_system", "read_bytes", "write_bytes", "read_chars", "write_chars")
+GIVEN = (*_GAUGES, "system", *_COUNTERS)
+"""The metrics that psutil knows on some system."""
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
@@ -65,7 +53,7 @@ class PsutilSource:
         self._root: psutil.Process | None = None
         self._alive: dict[psutil.Process, _Seen] = {}
         self._count = 0
-        self._retired: dict[str, float] = dict.fromkeys(COUNTERS, 0)
+        self._retired: dict[str, float] = dict.fromkeys(_COUNTERS, 0)
         self._unknown: set[str] = set()
 
     def start(self, pid: int) -> bool:
@@ -92,7 +80,7 @@ class PsutilSource:
                 self._forget(seen, now_s)
                 continue
             except psutil.AccessDenied:
-                self._unknown |= {*_GAUGES, *COUNTERS}
+                self._unknown |= {*_GAUGES, *_COUNTERS}
                 continue
             seen.rss = memory.rss
             if not memory.rss:  # it is ending and has given back its memory

@@ -12,7 +12,7 @@ import time
 
 from nncftools.journal.plan import Plan
 from nncftools.journal.writer import Writer
-from nncftools.metrics import COUNTERS, METRICS
+from nncftools.metrics import METRICS, is_counter
 from nncftools.sampler import clock, link, own_process, target
 from nncftools.sampler.link import Link
 from nncftools.sampler.loop import Loop
@@ -313,7 +313,7 @@ class Recording:
         self._source.close(duration_s)
         self._figures = {
             "duration_s": round(duration_s, 6),
-            "totals": {name: value for name, value in totals.items() if name in COUNTERS},
+            "totals": {name: value for name, value in totals.items() if is_counter(name)},
         }
 
     def _finish(self) -> None:

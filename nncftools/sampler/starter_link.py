@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 from typing import TYPE_CHECKING, Any
 
 from nncftools.files import above_standard, write_all
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from nncftools.sampler.link import Order
 
 _CHUNK = 1 << 16
+_ROOM_WITHIN_S = 1.0
 
 
 class StarterLink:
@@ -53,12 +55,16 @@ class StarterLink:
         os.set_blocking(self._outgoing, False)
 
     def send_message(self, key: str, value: object = True) -> bool:  # noqa: FBT002 — JSON's true
-        """Say something; return whether there is a sampler to say it to."""
+        """Say something; return whether there is a sampler to say it to.
+
+        The end of a long order may still fill the pipe. A sampler that is stopped is waited for no longer than a second.
+        """
         try:
+            select.select([], [self._outgoing], [], _ROOM_WITHIN_S)
             os.write(self._outgoing, link.line(key, value))
         except BlockingIOError:
             return True
-        except OSError:
+        except (OSError, ValueError):  # ValueError: closed
             return False
         return True
 

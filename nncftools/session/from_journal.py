@@ -11,10 +11,10 @@ import msgspec
 
 from nncftools.errors import SessionFileError
 from nncftools.journal.tail import Tail
-from nncftools.metrics import COUNTERS, MEMORY_METRICS
+from nncftools.metrics import is_counter, is_memory
 from nncftools.redaction import Redaction
 from nncftools.session.merging import kept_rows, merging_told, usual_distance
-from nncftools.session.model import Exit, Host, Process, Rank, SamplerFacts, Series, Session, Start
+from nncftools.session.model import Exit, Host, Process, Rank, SamplerFacts, Series, SessionData, Start
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples
 
@@ -34,7 +34,7 @@ def session_from(
     header: Header | None = None,
     start: StartFields | None = None,
     end: End | None = None,
-) -> Session:
+) -> SessionData:
     """Return what a journal recorded; ``origin`` names it in messages.
 
     A last line that was cut by a kill is left out, other lines that cannot be read are left out and counted. Without an
@@ -63,7 +63,7 @@ class _Reader:
         self._warnings: list[str] = []
         self._bad_lines: list[int] = []
 
-    def session(self, start: StartFields | None, end: End | None) -> Session:
+    def session(self, start: StartFields | None, end: End | None) -> SessionData:
         self._read(self._tail)
         unwritten = "" if self._end is not None or end is None else end.get("unwritten", "")
         if unwritten:
@@ -88,7 +88,7 @@ class _Reader:
             for line in chunk.lines:
                 self._take(line)
 
-    def _made(self, start: StartFields, end: End | None) -> Session:
+    def _made(self, start: StartFields, end: End | None) -> SessionData:
         told: End = end or {}
         header = self._tail.header
         facts = self._facts(told)
@@ -99,7 +99,7 @@ class _Reader:
         attached = self._plan.pid is not None
         command = processes[0].command if attached and processes else self._redaction.words(header.get("command", []))
         exit_ = told.get("exit")
-        return Session(
+        return SessionData(
             tool_version=header.get("tool_version", ""),
             name=header.get("name", ""),
             command=command,
@@ -153,7 +153,7 @@ class _Reader:
         limit = self._plan.max_samples
         time_s = self._columns[TIME]
         if len(time_s) > limit > 0:
-            gauges = [column for name, column in self._columns.items() if name in MEMORY_METRICS]
+            gauges = [column for name, column in self._columns.items() if is_memory(name)]
             kept = kept_rows(gauges, len(time_s), limit)
             self._columns = {name: array("d", map(column.__getitem__, kept)) for name, column in self._columns.items()}
             self._thin_series(set(self._columns[TIME]))
@@ -193,5 +193,5 @@ def _damage(lines: Sequence[int]) -> str:
 
 def last_counters(samples: Samples) -> dict[str, int | float | None]:
     """Return the counters of the last sample: all that a recording without an end of its own knows."""
-    last = {name: samples[name][-1] for name in samples.metrics if name in COUNTERS and len(samples)}
+    last = {name: samples[name][-1] for name in samples.metrics if is_counter(name) and len(samples)}
     return {name: None if isnan(value) else value for name, value in last.items()}

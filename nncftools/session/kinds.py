@@ -1,4 +1,4 @@
-"""The few kinds of operation, by which phases are named and coloured."""
+"""The few kinds of operation, by which operations are named and coloured."""
 
 from __future__ import annotations
 

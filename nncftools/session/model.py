@@ -1,20 +1,10 @@
-"""The session: one recorded run, as an object and as the JSON document that everything reads and writes."""
+"""What a session holds, as the JSON document that everything reads and writes has it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import msgspec
 
-from nncftools.session.samples import Samples
-
-if TYPE_CHECKING:
-    import os
-    import pathlib
-
-    import pandas as pd
-
-    from nncftools.session.phases import Phase
+from nncftools.session.samples import Samples  # noqa: TC001 — msgspec looks the types of fields up
 
 FORMAT = "nncf-tools-session"
 VERSION = 1
@@ -210,11 +200,8 @@ class RankRun(msgspec.Struct, kw_only=True):
     rss: list[int | None] = []
 
 
-class Session(msgspec.Struct, kw_only=True, dict=True):
-    """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
-
-    Load with ``Session.load(path)``, write with ``session.save(path)``.
-    """
+class SessionData(msgspec.Struct, kw_only=True, dict=True):
+    """What a session holds: bytes and seconds; null is unknown, never 0."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -249,66 +236,3 @@ class Session(msgspec.Struct, kw_only=True, dict=True):
     """Compressed models that the command saved, as far as they tell of it."""
     warnings: list[str] = []
     """What a reader of the figures should know; every report repeats them."""
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Session:
-        """Read a session or a journal, either also gzipped.
-
-        Raises SessionFileError, which names the file, the place and what was expected.
-        """
-        from nncftools.session.store import load
-
-        return load(path)
-
-    @property
-    def phases(self) -> list[Phase]:
-        """What each marked operation cost, in the order of their starts."""
-        from nncftools.session.phases import phases
-
-        return phases(self)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the samples as a table: a column per metric, indexed by the seconds since the start (``time_s``).
-
-        Bytes and seconds; NaN is unknown.
-        """
-        import pandas as pd
-
-        index = pd.Index(self.samples.time_s, name="time_s", dtype=float)
-        return pd.DataFrame({name: self.samples[name] for name in self.samples.metrics}, index=index, dtype=float)
-
-    def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
-        """Write the session, gzipped when the name ends in ``.gz``, and return the path.
-
-        The file appears whole or not at all. What was in the loaded file and is unknown to this version is kept.
-        Raises OSError.
-        """
-        from nncftools.session.store import save
-
-        return save(self, path)
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a session file."""
-
-    def of_samples(kind: type) -> dict[str, Any]:
-        assert kind is Samples
-        values = {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "null"}]}}
-        return {
-            "type": "object",
-            "description": "Columns of equal length: time_s (seconds since the start, rising) and one per metric.",
-            "properties": {"time_s": {"type": "array", "items": {"type": "number", "minimum": 0}}},
-            "required": ["time_s"],
-            "additionalProperties": values,
-        }
-
-    described = msgspec.json.schema(Session, schema_hook=of_samples)
-    session = described["$defs"]["Session"]
-    session["properties"]["format"]["const"] = FORMAT
-    session["properties"]["version"]["const"] = VERSION
-    session["required"] = ["format", "version", *session["required"]]
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A recorded run of nncf-tools",
-        **described,
-    }

@@ -6,7 +6,7 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING
 
-from nncftools.metrics import MEMORY_METRICS
+from nncftools.metrics import is_memory
 from nncftools.session.model import Peak
 from nncftools.session.samples import known
 
@@ -27,7 +27,7 @@ def peaks(samples: Samples, processes: Sequence[Process], floor: int | None = No
     between two samples, and not higher than the marks of processes that lived at the same time together. ``floor`` is
     what the sampler held: the command has it in its ``ru_maxrss``, over fork and exec (getrusage(2)).
     """
-    found = {name: _sampled(name, samples) for name in samples.metrics if name in MEMORY_METRICS}
+    found = {name: _sampled(name, samples) for name in samples.metrics if is_memory(name)}
     if "rss" in found:
         found["rss"] = _bracketed(found["rss"], processes, floor or 0)
     return found

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from nncftools.errors import SessionFileError
-from nncftools.metrics import MEMORY_METRICS, METRICS
+from nncftools.metrics import in_order, is_memory, unit_of
 
 TIME = "time_s"
 _LARGEST = 2.0**63
@@ -79,7 +79,7 @@ class Samples(Mapping[str, "array[float]"]):
             found = f"{len(self)} values expected, one for each of {TIME!r}, found {len(column)}"
             raise self._wrong(f".{name}", found)
         self._figures[name] = figures(column)
-        if name in METRICS:
+        if unit_of(name) is not None:
             self._check_bounds(name, column, self._figures[name])
         return column
 
@@ -96,7 +96,7 @@ class Samples(Mapping[str, "array[float]"]):
         return column
 
     def _check_bounds(self, name: str, column: array[float], figures: Figures) -> None:
-        lowest = self._lowest_memory if name in MEMORY_METRICS else 0.0
+        lowest = self._lowest_memory if is_memory(name) else 0.0
         if figures.lowest < lowest or figures.highest > _LARGEST:
             wrong = figures.lowest if figures.lowest < lowest else figures.highest
             raise self._wrong(f".{name}[{column.index(wrong)}]", f"a value from 0 to 2^63 expected, found {wrong:g}")
@@ -124,8 +124,7 @@ class Samples(Mapping[str, "array[float]"]):
     @property
     def metrics(self) -> list[str]:
         """The names of the metrics that were recorded, those known to this version first and in its order."""
-        names = [name for name in self._columns if name != TIME]
-        return [name for name in METRICS if name in names] + [name for name in names if name not in METRICS]
+        return in_order(name for name in self._columns if name != TIME)
 
     def raw(self) -> dict[str, msgspec.Raw]:
         """Return the columns as JSON; those that were never parsed as they were."""
@@ -167,7 +166,7 @@ def known(values: array[float]) -> array[float]:
 
 
 def _json(name: str, column: array[float]) -> bytes:
-    if name in METRICS and METRICS[name].unit == "B":
+    if unit_of(name) == "B":
         try:
             return msgspec.json.encode(list(map(int, column)))
         except ValueError:  # NaN

@@ -16,7 +16,7 @@ from nncftools.files import replacing
 from nncftools.journal import file as journal_file
 from nncftools.journal import lines
 from nncftools.session import from_journal
-from nncftools.session.model import FORMAT, VERSION, Session
+from nncftools.session.model import FORMAT, VERSION, SessionData
 from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _LONGEST_S = 1e10
 _AS_LOADED = "as_loaded"
 
 
-def load(path: str | os.PathLike[str]) -> Session:
+def load(path: str | os.PathLike[str]) -> SessionData:
     """Read a session or a journal, either also gzipped.
 
     Raises SessionFileError, which names the file, the place and what was expected.
@@ -39,7 +39,7 @@ def load(path: str | os.PathLike[str]) -> Session:
         return load_from(file, path)
 
 
-def load_from(file: BinaryIO, path: pathlib.Path) -> Session:
+def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
     """Read a session or a journal from an open file; ``path`` names it. Raises SessionFileError."""
     data = _read(file, path)
     origin = str(path)
@@ -54,7 +54,7 @@ def load_from(file: BinaryIO, path: pathlib.Path) -> Session:
     return _session_from(data, origin)
 
 
-def save(session: Session, path: str | os.PathLike[str]) -> pathlib.Path:
+def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
     """Write the session, gzipped when the name ends in ``.gz``, and return the path.
 
     The file appears whole or not at all. What was in the loaded file and is unknown to this version is kept.
@@ -67,11 +67,11 @@ def save(session: Session, path: str | os.PathLike[str]) -> pathlib.Path:
     return path
 
 
-def encoded(session: Session) -> bytes:
+def encoded(session: SessionData) -> bytes:
     """Return the JSON of a session; what was in the loaded file and is unknown to this version is kept."""
     loaded = msgspec.json.decode(session.__dict__.get(_AS_LOADED, b"{}"), type=dict[str, msgspec.Raw])
     document: dict[str, bytes] = {}
-    for field in msgspec.structs.fields(Session):
+    for field in msgspec.structs.fields(SessionData):
         value = getattr(session, field.name)
         if isinstance(value, Samples):
             document[field.name] = msgspec.json.encode(value.raw())
@@ -114,7 +114,7 @@ def _read(file: BinaryIO, path: pathlib.Path) -> bytes:
     return data
 
 
-def _session_from(data: bytes, origin: str) -> Session:
+def _session_from(data: bytes, origin: str) -> SessionData:
     try:
         document = _split(data)
         kind = msgspec.json.decode(document.get("format", b"null"))
@@ -130,7 +130,7 @@ def _session_from(data: bytes, origin: str) -> Session:
         message = f"session format version {version}, this nncf-tools reads up to {VERSION}: upgrade nncf-tools"
         raise SessionFileError(f"{origin}: {message}")
     fields: dict[str, Any] = {}
-    for field in msgspec.structs.fields(Session):
+    for field in msgspec.structs.fields(SessionData):
         raw = document.get(field.name)
         if raw is None:
             if field.required:
@@ -142,7 +142,7 @@ def _session_from(data: bytes, origin: str) -> Session:
             fields[field.name] = Samples(columns, origin, may_fall_below_zero=from_zero)
         else:
             fields[field.name] = _decode(raw, field.type, f"$.{field.name}", origin)
-    session = Session(**fields)
+    session = SessionData(**fields)
     if not 0 <= session.duration_s <= _LONGEST_S:
         raise SessionFileError(f"{origin}: at `$.duration_s`: seconds expected, found {session.duration_s:g}")
     session.__dict__[_AS_LOADED] = data
@@ -153,7 +153,7 @@ _Parts = msgspec.defstruct(
     "_Parts",
     [
         (field.name, dict[str, msgspec.Raw] if field.type is Samples else msgspec.Raw, None)
-        for field in msgspec.structs.fields(Session)
+        for field in msgspec.structs.fields(SessionData)
     ],
 )
 

@@ -6,7 +6,8 @@ import pytest
 
 from nncftools.analysis.clocks import starts
 from nncftools.errors import NncfToolsError
-from nncftools.session.model import Host, SamplerFacts, Session, Start
+from nncftools.session.model import Host, SamplerFacts, Start
+from nncftools.session.session import Session
 from tests.made_up import session
 
 SECOND = 1_000_000_000

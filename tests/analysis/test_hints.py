@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from nncftools.analysis.hints import hints
-from nncftools.session.model import Process, SamplerFacts, Session
+from nncftools.session.model import Process, SamplerFacts
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 

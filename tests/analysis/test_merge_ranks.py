@@ -9,7 +9,8 @@ import pytest
 from nncftools.analysis.hints import hints
 from nncftools.analysis.merge_ranks import merged
 from nncftools.errors import NncfToolsError
-from nncftools.session.model import Exit, Host, Mark, Peak, Rank, Session, Start
+from nncftools.session.model import Exit, Host, Mark, Peak, Rank, Start
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 

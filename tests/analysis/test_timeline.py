@@ -3,17 +3,18 @@ from __future__ import annotations
 from typing import Any
 
 from nncftools.analysis.timeline import timeline
-from nncftools.session.phases import Phase
+from nncftools.session.operations import Operation
+from tests.made_up import figures
 
 
-def phase(name: str, start_s: float, **fields: Any) -> Phase:  # noqa: ANN401 — any field
-    """Return a phase of half a second."""
-    return Phase(**{"name": name, "start_s": start_s, "end_s": start_s + 0.5, **fields})
+def operation(name: str, start_s: float, **fields: Any) -> Operation:  # noqa: ANN401 — any field
+    """Return an operation of half a second."""
+    return Operation(**{"name": name, "start_s": start_s, "end_s": start_s + 0.5, **fields})
 
 
 def test_outer_levels() -> None:
     """Only operations of the levels that were asked for are shown."""
-    of = [phase("a", 0), phase("b", 0, depth=1), phase("c", 0, depth=2), phase("d", 1)]
+    of = [operation("a", 0), operation("b", 0, depth=1), operation("c", 0, depth=2), operation("d", 1)]
 
     assert [shown.name for shown in timeline(of, 1)] == ["a", "d"]
     assert [shown.name for shown in timeline(of, 2)] == ["a", "b", "d"]
@@ -21,14 +22,18 @@ def test_outer_levels() -> None:
 
 def test_many_calls_inside_of_one_operation() -> None:
     """They are one row: number, time together, longest, figures added, peaks not."""
-    outer = phase("Weight Compression", 0, end_s=100)
+    outer = operation("Weight Compression", 0, end_s=100)
     inner = [
-        phase(
-            "Compilation", 1.0 + n, depth=1, call="f", read_bytes=2, rss_start=n, rss_end=n + 1, rss_peak=n, cpu_s=0.25
+        operation(
+            "Compilation",
+            1.0 + n,
+            depth=1,
+            call="f",
+            figures=figures(rss=(n, n + 1, n), cpu=(0.25, None), read_bytes=2),
         )
         for n in range(40)
     ]
-    other = phase("Saving", 50, depth=1)
+    other = operation("Saving", 50, depth=1)
     first, together, saving = timeline([outer, *inner, other], 2)
 
     assert (first, saving) == (outer, other)
@@ -39,7 +44,7 @@ def test_many_calls_inside_of_one_operation() -> None:
 
 def test_few_calls_stay_apart() -> None:
     """Up to three calls of one function inside of one operation are shown one by one."""
-    of = [phase("a", 0, end_s=9), *(phase("b", 1.0 + n, depth=1) for n in range(3))]
+    of = [operation("a", 0, end_s=9), *(operation("b", 1.0 + n, depth=1) for n in range(3))]
 
     assert timeline(of, 2) == of
 
@@ -47,10 +52,10 @@ def test_few_calls_stay_apart() -> None:
 def test_calls_inside_of_two_operations() -> None:
     """Calls are told together within their own operation only."""
     of = [
-        phase("a", 0, end_s=10),
-        *(phase("b", 1.0 + n, depth=1) for n in range(4)),
-        phase("a", 10, end_s=20),
-        *(phase("b", 11.0 + n, depth=1) for n in range(4)),
+        operation("a", 0, end_s=10),
+        *(operation("b", 1.0 + n, depth=1) for n in range(4)),
+        operation("a", 10, end_s=20),
+        *(operation("b", 11.0 + n, depth=1) for n in range(4)),
     ]
 
     assert [(shown.name, shown.count) for shown in timeline(of, 2)] == [("a", 1), ("b", 4), ("a", 1), ("b", 4)]
@@ -58,8 +63,8 @@ def test_calls_inside_of_two_operations() -> None:
 
 def test_outermost_calls_in_a_row() -> None:
     """Many outermost calls of one function with no other between them are one row; a few are not."""
-    run = [phase("Generation", float(n), call="g") for n in range(20)]
-    after = [phase("Saving", 30), phase("Generation", 31, call="g")]
+    run = [operation("Generation", float(n), call="g") for n in range(20)]
+    after = [operation("Saving", 30), operation("Generation", 31, call="g")]
 
     assert [(shown.name, shown.count) for shown in timeline([*run, *after], 1)] == [
         ("Generation", 20),
@@ -72,7 +77,10 @@ def test_outermost_calls_in_a_row() -> None:
 def test_unknown_stays_unknown() -> None:
     """A sum of figures one of which is unknown is unknown; an error of one is told."""
     run = [
-        phase("g", float(n), read_bytes=None if n == 3 else 1, error="KeyError" if n == 5 else None) for n in range(20)
+        operation(
+            "g", float(n), figures=figures(read_bytes=None if n == 3 else 1), error="KeyError" if n == 5 else None
+        )
+        for n in range(20)
     ]
     (shown,) = timeline(run, 1)
 

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 
-from sampling import looks, touched, until_first_sample, until_sampled
+from sampling import fills, touched, until_first_sample, until_sampled
 
 path, told, *stays = sys.argv[1:]
 until_first_sample()
@@ -17,7 +17,7 @@ for size in (4096, 1):
         while True:
             os.write(file, b"x" * size)
 held = touched(50)
-for _ in looks():
+for _ in fills():
     with open(told) as text:  # noqa: PTH123 — as small as possible
         if "cannot be written" in text.read():
             break

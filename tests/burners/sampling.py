@@ -24,7 +24,7 @@ def until_sampled(samples: int = 2, known: str = "") -> None:
         place = _place(journal.readline(), known) if known else 0
         journal.seek(0, os.SEEK_END)
         rest = ""
-        for _ in looks():
+        for _ in fills():
             *lines, rest = (rest + journal.read()).split("\n")
             samples -= sum(line.startswith("[") and line[1:-1].split(",")[place] != "null" for line in lines)
             if samples <= 0:
@@ -34,7 +34,7 @@ def until_sampled(samples: int = 2, known: str = "") -> None:
 def until_first_sample() -> None:
     """Return when the recording has taken a sample, which may have been long ago."""
     with _journal() as journal:
-        for _ in looks():
+        for _ in fills():
             journal.seek(0)
             if "\n[" in journal.read():
                 return
@@ -42,7 +42,7 @@ def until_first_sample() -> None:
 
 def until_file(*paths: str) -> None:
     """Return when all these files exist."""
-    for _ in looks():
+    for _ in fills():
         if all(map(os.path.exists, paths)):
             return
 
@@ -75,7 +75,7 @@ def _journal() -> TextIO:
     return open(marks[: -len(_MARKS)] + _JOURNAL)  # noqa: PTH123 — as small as possible; closed by the callers
 
 
-def looks() -> Iterator[None]:
+def fills() -> Iterator[None]:
     """Yield again and again, and end the program when what it waits for never comes."""
     deadline = time.monotonic() + MOST_S
     while time.monotonic() < deadline:

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from sampling import looks, until_sampled
+from sampling import fills, until_sampled
 
 file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -17,7 +17,7 @@ def note(number: int, _frame: object) -> None:
 for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(each, note)
 os.write(file, b"ready\n")
-for _ in looks():
+for _ in fills():
     if os.fstat(file).st_size > len("ready\n"):
         break
 until_sampled(3)

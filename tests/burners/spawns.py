@@ -6,14 +6,14 @@ spawns.py FILE PIPE: writes the own RSS to FILE.
 import os
 import sys
 
-from sampling import looks, own, touched, until_sampled, write
+from sampling import fills, own, touched, until_sampled, write
 
 file, pipe = sys.argv[1:]
 os.mkfifo(pipe)
 parent = os.getpid()
 opener = os.fork()
 if opener == 0:
-    for _ in looks():
+    for _ in fills():
         with open(f"/proc/{parent}/task/{parent}/children") as children:  # noqa: PTH123 — as small as possible
             if len(children.read().split()) > 1:
                 break

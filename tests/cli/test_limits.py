@@ -12,7 +12,7 @@ import pytest
 from nncftools.cli import planning
 from nncftools.cli.limits import limit
 from nncftools.errors import UsageError
-from nncftools.session.model import Session
+from nncftools.session.session import Session
 from tests import waiting
 from tests.conftest import HANGING_S, Run, burner, command_line
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from nncftools.session.model import Session
+from nncftools.session.session import Session
 from tests.conftest import HANGING_S, Run, burner, command_line
 
 MIB = 2**20

@@ -6,7 +6,8 @@ import pytest
 
 from nncftools.errors import SessionFileError
 from nncftools.importers.opening import opened
-from nncftools.session.model import Exit, Session
+from nncftools.session.model import Exit
+from nncftools.session.session import Session
 from tests.importers.logs import INFO, USAGE, imported, json_lines, report
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from nncftools.errors import SessionFileError
 from nncftools.importers import mprof
-from nncftools.session.model import Session
+from nncftools.session.session import Session
 from tests.importers.logs import MPROF, imported
 from tests.made_up import mib
 

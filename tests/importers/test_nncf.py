@@ -7,7 +7,7 @@ import pytest
 from nncftools.errors import SessionFileError
 from nncftools.render.exports.memory_log import stem, write
 from nncftools.render.view import View
-from nncftools.session.model import Session
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.importers.logs import LLM_BENCH, NNCF, imported
 from tests.made_up import mib, session

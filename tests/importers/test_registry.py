@@ -14,7 +14,7 @@ from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.importers.opening import opened
 from nncftools.importers.source import Source
-from nncftools.session.model import Session
+from nncftools.session.session import Session
 from tests.conftest import HANGING_S
 from tests.importers.logs import LOGS, MPROF, NNCF, imported
 from tests.made_up import journal, session

@@ -8,7 +8,8 @@ import pytest
 from nncftools.errors import NncfToolsError
 from nncftools.marks.collecting import of_sidecar, put_around, take_log, take_own, write_sidecar
 from nncftools.marks.sidecars import beside
-from nncftools.session.model import Mark, Session
+from nncftools.session.model import Mark
+from nncftools.session.session import Session
 from tests.made_up import session
 
 RT_INFO = (

@@ -6,7 +6,8 @@ import pytest
 
 from nncftools.marks.entries import Entry
 from nncftools.marks.resolving import resolve
-from nncftools.session.model import Mark, Session
+from nncftools.session.model import Mark
+from nncftools.session.session import Session
 from tests.made_up import process, session
 
 PID = 100

@@ -10,7 +10,8 @@ import pathlib
 from nncftools.cli import screen
 from nncftools.render.formats import format_named
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Host, Mark, SamplerFacts, Session
+from nncftools.session.model import Exit, Host, Mark, SamplerFacts
+from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"

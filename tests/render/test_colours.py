@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nncftools.render.colours import LOOKS, REST, looks
+from nncftools.render.colours import FILLS, REST, fills
 from nncftools.session.kinds import KINDS
-from nncftools.session.phases import Phase
+from nncftools.session.operations import Operation
 
-EVERY_COLOUR = sorted({look.colour for look in LOOKS})
+EVERY_COLOUR = sorted({look.colour for look in FILLS})
 SIGHT = {
     "of three colours": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
     "without red": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
@@ -22,9 +22,9 @@ SIGHT = {
 OKABE_ITO = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#000000")
 
 
-def phase(name: str, **fields: Any) -> Phase:  # noqa: ANN401 — any field of a phase
+def operation(name: str, **fields: Any) -> Operation:  # noqa: ANN401 — any field of an operation
     """Return an operation of one second."""
-    return Phase(name=name, start_s=0, end_s=1, **fields)
+    return Operation(name=name, start_s=0, end_s=1, **fields)
 
 
 def linear(colour: str) -> NDArray[np.float64]:
@@ -58,64 +58,64 @@ def test_any_two_colours_are_told_apart(sight: str) -> None:
     assert nearest(EVERY_COLOUR, sight) >= nearest(OKABE_ITO, sight)
 
 
-@pytest.mark.parametrize("look", [*LOOKS[: len(EVERY_COLOUR)], REST], ids=lambda look: look.colour)
+@pytest.mark.parametrize("look", [*FILLS[: len(EVERY_COLOUR)], REST], ids=lambda look: look.colour)
 def test_text_on_a_colour_is_readable(look: Any) -> None:  # noqa: ANN401 — a look
     """Black or white text on a colour has the contrast that WCAG asks for."""
     assert contrast(look.colour, look.ink) >= 4.5
 
 
 def test_a_kind_has_its_colour_in_every_picture() -> None:
-    """Whatever else was done, and in whichever order, a kind looks the same."""
-    alone = looks([phase("Compilation", kind="Compilation")])
-    among = looks([phase("mine"), phase("Saving", kind="Saving"), phase("Compilation", kind="Compilation")])
+    """Whatever else was done, and in whichever order, a kind fills the same."""
+    alone = fills([operation("Compilation", kind="Compilation")])
+    among = fills([operation("mine"), operation("Saving", kind="Saving"), operation("Compilation", kind="Compilation")])
 
     assert alone["Compilation"] == among["Compilation"]
 
 
 def test_every_kind_has_a_colour_of_its_own() -> None:
     """Kinds differ by colour alone."""
-    of = looks([phase(kind) for kind in KINDS])
+    of = fills([operation(kind) for kind in KINDS])
 
     assert len({look.colour for look in of.values()}) == len(KINDS)
     assert {look.hatch for look in of.values()} == {""}
 
 
-@pytest.mark.parametrize("one", [phase("compilation"), phase("my model", kind="Compilation")])
-def test_a_kind_is_known_by_its_name_or_field(one: Phase) -> None:
+@pytest.mark.parametrize("one", [operation("compilation"), operation("my model", kind="Compilation")])
+def test_a_kind_is_known_by_its_name_or_field(one: Operation) -> None:
     """An operation is of a kind when its name says so in any case, or its mark."""
-    assert looks([one])[one.name] == looks([phase("Compilation")])["Compilation"]
+    assert fills([one])[one.name] == fills([operation("Compilation")])["Compilation"]
 
 
 def test_an_unknown_kind_is_none() -> None:
     """A kind of another version is no kind: the operation is coloured by its name."""
-    assert looks([phase("x", kind="Teleport")]) == looks([phase("x")])
+    assert fills([operation("x", kind="Teleport")]) == fills([operation("x")])
 
 
 def test_one_name_has_one_look() -> None:
     """Two operations of one name look the same, also when only one of them tells its kind."""
-    of = looks([phase("x"), phase("x", kind="Saving"), phase("y")])
+    of = fills([operation("x"), operation("x", kind="Saving"), operation("y")])
 
-    assert of["x"] == looks([phase("Saving")])["Saving"]
+    assert of["x"] == fills([operation("Saving")])["Saving"]
     assert len(of) == 2
 
 
 def test_other_names_take_what_is_left() -> None:
-    """Names that are of no kind take other looks than the kinds that are there, in the order of appearance."""
-    of = looks([phase("b"), phase("Export"), phase("a"), phase("b")])
+    """Names that are of no kind take other fills than the kinds that are there, in the order of appearance."""
+    of = fills([operation("b"), operation("Export"), operation("a"), operation("b")])
 
-    assert of["b"], of["a"] == [look for look in LOOKS if look != of["Export"]][:2]
+    assert of["b"], of["a"] == [look for look in FILLS if look != of["Export"]][:2]
 
 
-def test_as_many_names_as_there_are_looks() -> None:
+def test_as_many_names_as_there_are_fills() -> None:
     """Names differ in colour or hatch as long as there are any."""
-    of = looks([phase(f"{number}") for number in range(len(LOOKS))])
+    of = fills([operation(f"{number}") for number in range(len(FILLS))])
 
-    assert len(set(of.values())) == len(LOOKS) >= 36
+    assert len(set(of.values())) == len(FILLS) >= 36
 
 
-def test_more_names_than_looks() -> None:
-    """More names than looks have them in turn; a kind keeps its own to itself."""
-    of = looks([phase("Export"), *(phase(f"{number}") for number in range(2_000))])
+def test_more_names_than_fills() -> None:
+    """More names than fills have them in turn; a kind keeps its own to itself."""
+    of = fills([operation("Export"), *(operation(f"{number}") for number in range(2_000))])
 
     assert len(of) == 2_001
     assert list(of.values()).count(of["Export"]) == 1
@@ -123,4 +123,4 @@ def test_more_names_than_looks() -> None:
 
 def test_nothing() -> None:
     """No operation has no colour."""
-    assert looks([]) == {}
+    assert fills([]) == {}

@@ -11,7 +11,8 @@ import pytest
 from nncftools.errors import UsageError
 from nncftools.render import formats
 from nncftools.render.view import View
-from nncftools.session.model import Mark, Session
+from nncftools.session.model import Mark
+from nncftools.session.session import Session
 from tests.made_up import mib, session
 from tests.render import golden
 

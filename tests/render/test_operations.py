@@ -4,13 +4,16 @@ from typing import Any
 
 import pytest
 
-from nncftools.render.operations import operations, rows
-from nncftools.session.phases import Phase
+from nncftools.render.operations import listed, rows
+from nncftools.session.operations import Operation
+from tests.made_up import figures
+
+COUNTERS = ("read_bytes", "write_bytes")
 
 
-def phase(name: str = "step", start_s: float = 0, duration_s: float = 1, **fields: Any) -> Phase:  # noqa: ANN401 — any field of a phase
+def operation(name: str = "step", start_s: float = 0, duration_s: float = 1, **fields: Any) -> Operation:  # noqa: ANN401 — any field of an operation
     """Return an operation."""
-    return Phase(name=name, start_s=start_s, end_s=start_s + duration_s, **fields)
+    return Operation(name=name, start_s=start_s, end_s=start_s + duration_s, **fields)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +30,7 @@ def phase(name: str = "step", start_s: float = 0, duration_s: float = 1, **field
 )
 def test_title(fields: dict[str, Any], expected: str) -> None:
     """A title names the operation, how often it was called and whether it failed, whatever the name is."""
-    assert operations([phase(**fields)])[0].title == expected
+    assert listed([operation(**fields)])[0].title == expected
 
 
 @pytest.mark.parametrize(
@@ -42,39 +45,41 @@ def test_title(fields: dict[str, Any], expected: str) -> None:
 )
 def test_details(fields: dict[str, Any], expected: str) -> None:
     """Details are how it ended, the time in repeated calls, and the function."""
-    assert operations([phase(**fields)])[0].details == expected
+    assert listed([operation(**fields)])[0].details == expected
 
 
 def test_numbers_are_places_in_the_list() -> None:
     """Operations are numbered from one, and so are their rows."""
-    every = operations([phase("a"), phase("b")])
+    every = listed([operation("a"), operation("b")])
 
-    assert [row.number for row in rows(every, 2)] == [1, 2]
+    assert [row.number for row in rows(every, COUNTERS, 2)] == [1, 2]
 
 
 def test_few_rows_of_many() -> None:
     """The longest operations keep their rows and numbers, in the order of the list; the others are summed."""
-    every = operations([phase(duration_s=duration_s, read_bytes=7) for duration_s in (1, 5, 2, 4)])
-    listed = rows(every, 3)
+    every = listed([operation(duration_s=duration_s, figures=figures(read_bytes=7)) for duration_s in (1, 5, 2, 4)])
+    shown = rows(every, COUNTERS, 3)
 
-    assert [row.number for row in listed] == [2, 4, None]
-    assert listed[-1].title == "and 2 more"
-    assert listed[-1].duration_s == 3
-    assert listed[-1].figures == (14, None, None, None)
+    assert [row.number for row in shown] == [2, 4, None]
+    assert shown[-1].title == "and 2 more"
+    assert shown[-1].duration_s == 3
+    assert shown[-1].spent == {"read_bytes": 14, "write_bytes": None}
 
 
 def test_a_short_operation_that_wrote_much_is_listed() -> None:
     """What has a large share of the I/O is listed, however short it was."""
-    every = operations([phase(duration_s=duration_s, write_bytes=1 / duration_s) for duration_s in (9, 8, 0.1)])
+    every = listed(
+        [operation(duration_s=duration_s, figures=figures(write_bytes=1 / duration_s)) for duration_s in (9, 8, 0.1)]
+    )
 
-    assert [row.number for row in rows(every, 2)] == [3, None]
+    assert [row.number for row in rows(every, COUNTERS, 2)] == [3, None]
 
 
 def test_no_operations() -> None:
     """Nothing marked has no rows."""
-    assert rows(operations([]), 3) == []
+    assert rows([], COUNTERS, 3) == []
 
 
 def test_operations_of_no_length() -> None:
     """Marks that all end at once are listed, too."""
-    assert len(rows(operations([phase(duration_s=0)] * 5), 3)) == 3
+    assert len(rows(listed([operation(duration_s=0)] * 5), COUNTERS, 3)) == 3

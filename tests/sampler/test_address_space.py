@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from nncftools.sampler.address_space import shared
-from nncftools.session.model import Session
+from nncftools.session.session import Session
 from tests.conftest import Run, burner
 
 MIB = 2**20

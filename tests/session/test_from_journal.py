@@ -9,8 +9,9 @@ import pytest
 
 from nncftools.errors import SessionFileError
 from nncftools.session.from_journal import session_from
-from nncftools.session.model import Exit, Session
+from nncftools.session.model import Exit
 from nncftools.session.samples import known
+from nncftools.session.session import Session
 from tests.made_up import END, START, header, journal
 
 SAMPLES: tuple[object, ...] = ([0, 10], [0.5, 30], [1, 20])

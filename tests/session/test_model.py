@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from nncftools.session.model import Exit, Host, Mark, SamplerFacts, Session, Start, schema
+from nncftools.session.model import Exit, Host, Mark, SamplerFacts, Start
+from nncftools.session.session import Session, schema
 from tests.made_up import process, session
 
 if TYPE_CHECKING:

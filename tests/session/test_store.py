@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from nncftools.errors import SessionFileError
-from nncftools.session.model import Mark, Session
+from nncftools.session.model import Mark
+from nncftools.session.session import Session
 from tests.made_up import END, full_disk, header, journal, process, session
 
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from nncftools.marks.line import VARIABLE
-from nncftools.session.model import Session
+from nncftools.session.session import Session
 from tests.conftest import HANGING_S, Run
 from tests.made_up import MIB
 

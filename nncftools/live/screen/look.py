@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nncftools.metrics import MEMORY_METRICS
+from nncftools.metrics import is_memory
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Look:
 
     def charts(self, columns: Sequence[str]) -> list[list[str]]:
         """Return what can be charted: the metrics of the run on one axis, then every metric for itself."""
-        here = [name for name in columns if name in MEMORY_METRICS]
+        here = [name for name in columns if is_memory(name)]
         asked = [name for name in self.metrics if name in here] or here
         together = [name for name in asked if name in _OWN][:_MOST_TOGETHER]
         alone = [[name] for name in (*asked, *(name for name in here if name not in asked))]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from nncftools.marks.entries import BEGIN, END
 from nncftools.render.terminal.chart import Span
-from nncftools.session.phases import ends, in_order
+from nncftools.session.operations import ends, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.marks.entries import Entry
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _AUTO = "auto"
 _MOST = 400

@@ -12,7 +12,8 @@ from nncftools.live.state.run import Facts, Lived, Run
 from nncftools.render.view import command_text
 
 if TYPE_CHECKING:
-    from nncftools.session.model import Process, Session
+    from nncftools.session.model import Process
+    from nncftools.session.session import Session
 
 
 class Replay:

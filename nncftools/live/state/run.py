@@ -11,7 +11,7 @@ import numpy as np
 
 from nncftools.live.state.history import History
 from nncftools.live.state.operations import Noted, Operations
-from nncftools.metrics import MEMORY_METRICS, cpu_counters
+from nncftools.metrics import cpu_counters, is_memory
 from nncftools.text import printable
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Run:
         """Begin without samples."""
         self.command = self.command or self.facts.command
         self.history = History(self.facts.columns, self.facts.interval_s)
-        self._levels = [(place, name) for place, name in enumerate(self.facts.columns) if name in MEMORY_METRICS]
+        self._levels = [(place, name) for place, name in enumerate(self.facts.columns) if is_memory(name)]
 
     def take_rows(self, time_s: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
         """Take samples in the order of their times, a column for each metric; NaN is unknown."""

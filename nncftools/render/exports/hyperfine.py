@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from nncftools.render.view import View
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _KILLED = 128
 """Added to a signal's number, as hyperfine and shells do."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nncftools.render.view import View
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
 _TOTAL = "Total time:"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis.summary import largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
-from nncftools.metrics import MEMORY_METRICS
+from nncftools.metrics import is_memory, memory_of
 from nncftools.render.view import command_text
 from nncftools.text import printable, shortened
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from nncftools.render.view import View
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
     Labels = Mapping[str, str]
     Sample = tuple[Labels, float | None]
@@ -109,14 +109,14 @@ def _unix_s(utc: str | None) -> float | None:
 
 
 def _memory(session: Session) -> Iterator[_Family]:
-    peaks = [(name, peak) for name, peak in session.peaks.items() if name in MEMORY_METRICS]
+    peaks = [(name, peak) for name, peak in session.peaks.items() if is_memory(name)]
     brackets: list[Sample] = [
         ({"metric": name, "bound": bound}, getattr(peak, bound)) for name, peak in peaks for bound in _PEAK_BOUNDS
     ]
     yield _Family("peak_bytes", "The largest sample; the real peak lies between low and high.", brackets)
     moments: list[Sample] = [({"metric": name}, peak.at_s) for name, peak in peaks]
     yield _Family("peak_offset_seconds", "When the largest sample was, since the start.", moments)
-    names = [name for name in session.samples.metrics if name in MEMORY_METRICS]
+    names = memory_of(session.samples.metrics)
     levels = {name: level(session.samples, name, session.peaks) for name in names}
     for key, meaning in (
         ("first", "The first known sample."),
@@ -171,29 +171,41 @@ def _ranks(session: Session) -> Iterator[_Family]:
 
 def _operations(session: Session, view: View) -> Iterator[_Family]:
     """Yield the figures of operations, each told by its name and which of that name it is, from 1."""
-    phases = timeline(session.phases, view.depth)
+    operations = timeline(session.operations, view.depth)
     numbers: dict[str, int] = {}
     labels: list[Labels] = []
-    for phase in phases:
-        name = _text(phase.name)
+    for operation in operations:
+        name = _text(operation.name)
         numbers[name] = numbers.get(name, 0) + 1
-        kind = {} if phase.kind is None else {"kind": phase.kind}
-        labels.append({"operation": name, "index": str(numbers[name]), "depth": str(phase.depth), **kind})
+        kind = {} if operation.kind is None else {"kind": operation.kind}
+        labels.append({"operation": name, "index": str(numbers[name]), "depth": str(operation.depth), **kind})
 
     def family(name: str, meaning: str, values: list[float | None], kind: str = "gauge") -> _Family:
         return _Family(f"operation_{name}", meaning, list(zip(labels, values, strict=True)), kind)
 
-    yield family("start_offset_seconds", "When it began, since the start.", [phase.start_s for phase in phases])
-    yield family("duration_seconds", "How long it took.", [phase.duration_s for phase in phases])
-    yield family("calls", "How many calls are told together.", [phase.count for phase in phases])
     yield family(
-        "failed", "1 when an exception ended it, or its process did.", [phase.error is not None for phase in phases]
+        "start_offset_seconds", "When it began, since the start.", [operation.start_s for operation in operations]
     )
-    yield family("peak_rss_bytes", "The largest RSS that was sampled meanwhile.", [phase.rss_peak for phase in phases])
-    yield family("rss_change_bytes", "RSS at its end minus RSS at its start.", [phase.delta for phase in phases])
-    yield family("cpu_seconds", "CPU time of all processes meanwhile.", [phase.cpu_s for phase in phases], "counter")
+    yield family("duration_seconds", "How long it took.", [operation.duration_s for operation in operations])
+    yield family("calls", "How many calls are told together.", [operation.count for operation in operations])
+    yield family(
+        "failed",
+        "1 when an exception ended it, or its process did.",
+        [operation.error is not None for operation in operations],
+    )
+    yield family(
+        "peak_rss_bytes",
+        "The largest RSS that was sampled meanwhile.",
+        [operation.rss_peak for operation in operations],
+    )
+    yield family(
+        "rss_change_bytes", "RSS at its end minus RSS at its start.", [operation.delta for operation in operations]
+    )
+    yield family(
+        "cpu_seconds", "CPU time of all processes meanwhile.", [operation.cpu_s for operation in operations], "counter"
+    )
     for column, (name, meaning) in _COUNTED.items():
-        yield family(name, meaning, [getattr(phase, column) for phase in phases], "counter")
+        yield family(name, meaning, [getattr(operation, column) for operation in operations], "counter")
 
 
 def _number(value: float) -> str:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from nncftools import metrics
 from nncftools.analysis.hints import hints
 from nncftools.analysis.rates import rates
 from nncftools.analysis.series import decimated
-from nncftools.metrics import COUNTER, MEMORY_METRICS, METRICS, cpu_counters
+from nncftools.metrics import COUNTER, cpu_counters, is_memory
 from nncftools.render.view import command_text, label
-from nncftools.session.phases import CPU_WINDOW_S
+from nncftools.session.operations import RATE_WINDOW_S
 from nncftools.text import shortened
 from nncftools.units import MemoryUnit
 
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from nncftools.render.view import View
-    from nncftools.session.model import Exit, Process, RankRun, Session
-    from nncftools.session.phases import Phase
+    from nncftools.session.model import Exit, Process, RankRun
+    from nncftools.session.operations import Operation
+    from nncftools.session.session import Session
 
     Event = dict[str, Any]
 
@@ -91,12 +93,12 @@ def _events(session: Session, title: str) -> Iterator[Event]:
     """
     numbers = _Numbers(session.processes)
     run = numbers.spare()
-    phases = _by_process(session)
+    operations = _by_process(session)
     yield from _named(run, f"run: {title}", 0)
     if session.command:
         yield _metadata("process_labels", run, run, {"labels": command_text(session)})
     whole = _slice(title, (0.0, _run_s(session)), _known({**_ending(session.exit), "start_utc": session.start.utc}))
-    yield from _slices([whole, *map(_operation, phases.get(None, []))], run, numbers)
+    yield from _slices([whole, *map(_operation, operations.get(None, []))], run, numbers)
     yield from _peaks(session, run)
     yield from _counters(session, run)
     for place, rank in enumerate(session.ranks, start=1):
@@ -106,7 +108,7 @@ def _events(session: Session, title: str) -> Iterator[Event]:
         pid = numbers.of(process)
         yield from _named(pid, process.name or "unknown", len(session.ranks) + place)
         life = _life(process, session)
-        yield from _slices([life, *map(_operation, phases.get(process.id, []))], pid, numbers)
+        yield from _slices([life, *map(_operation, operations.get(process.id, []))], pid, numbers)
         yield from _rss(process, pid, points)
 
 
@@ -130,16 +132,16 @@ class _Numbers:
         return next(self._spare)
 
 
-def _by_process(session: Session) -> dict[int | None, list[Phase]]:
+def _by_process(session: Session) -> dict[int | None, list[Operation]]:
     """Return operations by the ``id`` of their process; None where no process had their PID, or several at once."""
     candidates: dict[int | None, list[Process]] = {}
     for process in session.processes:
         candidates.setdefault(process.pid, []).append(process)
-    found: dict[int | None, list[Phase]] = {}
-    for phase in session.phases:
-        of_pid = candidates.get(phase.pid, []) if phase.pid is not None else []
-        alive = [process for process in of_pid if _lived_at(process, phase.start_s)] or of_pid
-        found.setdefault(alive[0].id if len(alive) == 1 else None, []).append(phase)
+    found: dict[int | None, list[Operation]] = {}
+    for operation in session.operations:
+        of_pid = candidates.get(operation.pid, []) if operation.pid is not None else []
+        alive = [process for process in of_pid if _lived_at(process, operation.start_s)] or of_pid
+        found.setdefault(alive[0].id if len(alive) == 1 else None, []).append(operation)
     return found
 
 
@@ -156,16 +158,16 @@ def _metadata(name: str, pid: int, tid: int, args: Event) -> Event:
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args}
 
 
-def _operation(phase: Phase) -> Event:
-    figures = {name: getattr(phase, name) for name in _OF_PHASE}
-    sizes = {name: getattr(phase, name) for name in _BYTES_OF_PHASE}
+def _operation(operation: Operation) -> Event:
+    figures = {name: getattr(operation, name) for name in _OF_PHASE}
+    sizes = {name: getattr(operation, name) for name in _BYTES_OF_PHASE}
     args = {
         **_known(figures),
         **{name: round(size) for name, size in _known(sizes).items()},
-        **({"calls": phase.count} if phase.count > 1 else {}),
-        **({"holds_peak": True} if phase.has_peak else {}),
+        **({"calls": operation.count} if operation.count > 1 else {}),
+        **({"holds_peak": True} if operation.has_peak else {}),
     }
-    return {**_slice(phase.name, (phase.start_s, phase.end_s), args), "cat": phase.kind or "operation"}
+    return {**_slice(operation.name, (operation.start_s, operation.end_s), args), "cat": operation.kind or "operation"}
 
 
 def _rank(rank: RankRun, pid: int, place: int) -> Iterator[Event]:
@@ -233,7 +235,7 @@ def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Ev
 def _peaks(session: Session, run: int) -> Iterator[Event]:
     """Yield when each memory metric was sampled at its largest."""
     for name, peak in session.peaks.items():
-        if name in MEMORY_METRICS and peak.sampled is not None and peak.at_s is not None:
+        if is_memory(name) and peak.sampled is not None and peak.at_s is not None:
             text = f"{label(name)} peak {MemoryUnit.MiB.label(peak.sampled)}"
             args = _known({key: value for key, value in msgspec.to_builtins(peak).items() if key != "at_s"})
             moment = {"ph": "i", "name": text, "cat": "peak", "s": "p", "ts": _us(peak.at_s)}
@@ -249,7 +251,7 @@ def _counters(session: Session, run: int) -> Iterator[Event]:
         total = np.sum([np.asarray(samples[name]) for name in together], axis=0)
         yield from _rates(session, "CPU", total, "cores", run)
     for name in samples.metrics:
-        metric = METRICS.get(name)
+        metric = metrics.of(name)
         values = np.asarray(samples[name])
         if metric is not None and metric.kind == COUNTER:
             yield from _rates(session, metric.label, values, _RATE_UNITS[metric.unit], run)
@@ -286,7 +288,7 @@ def _counter(pid: int, name: str, unit: str, time_s: ArrayLike, values: ArrayLik
 
 
 def _window_s(session: Session) -> float:
-    return max(CPU_WINDOW_S, _run_s(session) / _WINDOWS)
+    return max(RATE_WINDOW_S, _run_s(session) / _WINDOWS)
 
 
 def _run_s(session: Session) -> float:

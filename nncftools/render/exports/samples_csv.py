@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nncftools.metrics import METRICS
+from nncftools.metrics import unit_of
 from nncftools.session.samples import TIME
 
 if TYPE_CHECKING:
     from array import array
 
     from nncftools.render.view import View
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _ROWS = 10_000
 """Made into text at a time, so that few cells are objects at once."""
@@ -37,7 +37,7 @@ def report(session: Session, _view: View) -> str:
 def _cells(name: str, values: array[float]) -> list[str]:
     """Return values as a reader expects them: whole numbers of bytes and of things."""
     numbers: list[float | None] | array[float] = values
-    if name in METRICS and METRICS[name].unit != "s":
+    if unit_of(name) in {"B", ""}:
         numbers = [None if isnan(value) else round(value) for value in values]
     text = msgspec.json.encode(list(numbers)).decode()  # NaN is null; repr() is slower
     return text[1:-1].replace("null", "").split(",")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nncftools.errors import NncfToolsError
-from nncftools.metrics import METRICS
+from nncftools.metrics import unit_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from nncftools.render.view import View
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _TOO_LARGE = 2.0**63
 
@@ -31,7 +31,7 @@ def report(session: Session, _view: View) -> bytes:
         raise NncfToolsError(message) from error
     frame = session.to_pandas()
     for name in session.samples.metrics:
-        if name in METRICS and METRICS[name].unit != "s" and session.samples.figures(name).highest < _TOO_LARGE:
+        if unit_of(name) in {"B", ""} and session.samples.figures(name).highest < _TOO_LARGE:
             frame[name] = frame[name].round().astype("Int64")
     frame.attrs = _facts(session)
     return _written(frame)

@@ -8,7 +8,7 @@ from nncftools.session.store import encoded
 
 if TYPE_CHECKING:
     from nncftools.render.view import View
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 
 def report(session: Session, _view: View) -> bytes:

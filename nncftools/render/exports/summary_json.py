@@ -9,14 +9,15 @@ import msgspec
 from nncftools.analysis.hints import hints
 from nncftools.analysis.summary import cpu_s, largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
-from nncftools.metrics import MEMORY_METRICS
+from nncftools.metrics import is_memory
 from nncftools.render.tables.processes import mattering
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from nncftools.render.view import View
-    from nncftools.session.model import Process, RankRun, Session
-    from nncftools.session.phases import Phase
+    from nncftools.session.model import Process, RankRun
+    from nncftools.session.operations import Operation
+    from nncftools.session.session import Session
 
 FORMAT = "nncf-tools-summary"
 VERSION = 1
@@ -84,10 +85,10 @@ def report(session: Session, view: View) -> str:
         "host": session.host,
         "from_zero": session.from_zero,
         "peaks": session.peaks,
-        "memory": {name: _level(session, name) for name in session.samples.metrics if name in MEMORY_METRICS},
+        "memory": {name: _level(session, name) for name in session.samples.metrics if is_memory(name)},
         "cpu": {"total_s": cpu_s(session), "cores_average": _cores(session)},
         "totals": session.totals,
-        "phases": [_phase(phase) for phase in timeline(session.phases, view.depth)],
+        "phases": [_phase(operation) for operation in timeline(session.operations, view.depth)],
         "processes": _processes(session),
         "models": session.models,
         "samples": {"kept": len(session.samples), "taken": taken(session), "metrics": session.samples.metrics},
@@ -113,10 +114,10 @@ def _cores(session: Session) -> float | None:
     return None if total_s is None or session.duration_s <= 0 else total_s / session.duration_s
 
 
-def _phase(phase: Phase) -> dict[str, Any]:
-    figures = {key: getattr(phase, key) for key in _OF_PHASE}
+def _phase(operation: Operation) -> dict[str, Any]:
+    figures = {key: getattr(operation, key) for key in _OF_PHASE}
     sizes = {key: _whole(figures[key]) for key in _BYTES}
-    return {**figures, **sizes, "rss_delta": _whole(phase.delta)}
+    return {**figures, **sizes, "rss_delta": _whole(operation.delta)}
 
 
 def _whole(size: float | None) -> float | None:

@@ -9,10 +9,10 @@ import numpy as np
 from nncftools.analysis.rates import rates
 from nncftools.analysis.series import drawn
 from nncftools.analysis.timeline import timeline
-from nncftools.metrics import MEMORY_METRICS, cpu_counters
-from nncftools.render.operations import lanes, operations
+from nncftools.metrics import cpu_counters, is_memory
+from nncftools.render.operations import lanes, listed
 from nncftools.render.view import View, label
-from nncftools.session.phases import CPU_WINDOW_S
+from nncftools.session.operations import RATE_WINDOW_S
 from nncftools.text import shortened
 from nncftools.units import MemoryUnit, seconds_text
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from nncftools.render.operations import Operation
-    from nncftools.session.model import Session
+    from nncftools.render.operations import Listed
+    from nncftools.session.session import Session
 
     Points = NDArray[np.float64]
     Line = dict[str, Any]
@@ -61,7 +61,7 @@ def charts(session: Session, view: View) -> dict[str, Any]:
     io_unit = _io_unit(session, run_s)
     cpus = session.host.cpus
     above = " above the first sample" if view.from_zero else ""
-    every = operations(timeline(session.phases, view.depth))
+    every = listed(timeline(session.operations, view.depth))
     placed = [(one, lane) for one, lane in zip(every, lanes(every, _LANES), strict=True) if lane is not None]
     lines = {
         "memory": list(_memory(session, view, factor)),
@@ -94,7 +94,7 @@ def _time_unit(run_s: float) -> tuple[float, str]:
 
 def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
     """Yield all memory metrics, those that were not asked for hidden."""
-    others = [name for name in session.samples.metrics if name in MEMORY_METRICS and name not in view.metrics]
+    others = [name for name in session.samples.metrics if is_memory(name) and name not in view.metrics]
     names = [name for name in (*view.metrics, *others) if session.samples.figures(name).known]
     points = min(_MOST_POINTS, _POINTS // max(1, len(names)))
     for name in names:
@@ -140,7 +140,7 @@ def _rates(session: Session, columns: Sequence[str], run_s: float) -> tuple[Poin
     if not columns or not all(column in samples for column in columns):
         return np.empty(0), np.empty(0)
     totals = np.sum([np.asarray(samples[column]) for column in columns], axis=0)
-    window_s = max(CPU_WINDOW_S, run_s / _WINDOWS)
+    window_s = max(RATE_WINDOW_S, run_s / _WINDOWS)
     moments, speed = rates(samples.time_s, totals, window_s, session.sampler.spacing_s)
     return moments, np.append(speed, speed[-1:])
 
@@ -172,28 +172,28 @@ def _peak(session: Session, view: View, run_s: float, factor: float) -> dict[str
     }
 
 
-def _bars(placed: Sequence[tuple[Operation, int]], run_s: float, factor: float) -> list[dict[str, Any]]:
-    """Return the longest operations by their look."""
-    longest = sorted(placed, key=lambda place: place[0].phase.duration_s, reverse=True)[:_BARS]
+def _bars(placed: Sequence[tuple[Listed, int]], run_s: float, factor: float) -> list[dict[str, Any]]:
+    """Return the longest operations by their fill."""
+    longest = sorted(placed, key=lambda place: place[0].operation.duration_s, reverse=True)[:_BARS]
     bars: dict[tuple[str, str], dict[str, Any]] = {}
-    for operation, lane in sorted(longest, key=lambda place: place[0].number):
-        look, phase = operation.look, operation.phase
+    for one, lane in sorted(longest, key=lambda place: place[0].number):
+        fill, operation = one.fill, one.operation
         bar = bars.setdefault(
-            (look.colour, look.hatch),
-            {"colour": look.colour, "pattern": _PATTERNS[look.hatch], "ink": look.ink}
+            (fill.colour, fill.hatch),
+            {"colour": fill.colour, "pattern": _PATTERNS[fill.hatch], "ink": fill.ink}
             | {key: [] for key in ("base", "width", "lane", "names", "hover")},
         )
-        bar["base"].append(phase.start_s / factor)
-        bar["width"].append(max(phase.duration_s, run_s * _NARROWEST) / factor)
+        bar["base"].append(operation.start_s / factor)
+        bar["width"].append(max(operation.duration_s, run_s * _NARROWEST) / factor)
         bar["lane"].append(lane)
-        room = phase.duration_s / run_s * _CHARACTERS
-        bar["names"].append(shortened(operation.title, int(room)) if room >= _FEWEST_CHARACTERS else "")
-        bar["hover"].append(f"{operation.number} {shortened(operation.title, _NAME)}: {seconds_text(phase.duration_s)}")
+        room = operation.duration_s / run_s * _CHARACTERS
+        bar["names"].append(shortened(one.title, int(room)) if room >= _FEWEST_CHARACTERS else "")
+        bar["hover"].append(f"{one.number} {shortened(one.title, _NAME)}: {seconds_text(operation.duration_s)}")
     return list(bars.values())
 
 
-def _shades(placed: Sequence[tuple[Operation, int]], factor: float) -> list[tuple[float, float, str]]:
+def _shades(placed: Sequence[tuple[Listed, int]], factor: float) -> list[tuple[float, float, str]]:
     """Return the longest operations of the first lane as start, end and colour."""
     first = [operation for operation, lane in placed if lane == 0]
-    longest = sorted(first, key=lambda operation: operation.phase.duration_s, reverse=True)[:_SHADES]
-    return [(one.phase.start_s / factor, one.phase.end_s / factor, one.look.colour) for one in longest]
+    longest = sorted(first, key=lambda operation: operation.operation.duration_s, reverse=True)[:_SHADES]
+    return [(one.operation.start_s / factor, one.operation.end_s / factor, one.fill.colour) for one in longest]

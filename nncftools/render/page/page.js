@@ -8,25 +8,30 @@ function put(selector, text) {
 function cell(text, name, kind = "td") {
   return Object.assign(document.createElement(kind), {textContent: text, className: name});
 }
-/* Fill a table; the first `texts` columns stand on the left. */
-function fill(selector, headings, rows, texts, draw) {
-  const table = document.querySelector(selector);
-  if (headings.length) {
-    const head = table.createTHead().insertRow();
-    head.append(...headings.map((text, place) => cell(text, place < texts ? "text" : "", "th")));
+/* Fill the table of this name; one without rows hides its section. */
+function fill(part, draw) {
+  const {headings, texts, rows, more} = data.tables[part];
+  const table = document.getElementById(part);
+  const style = place => texts[place] ? "text" : "";
+  if (!table.classList.contains("headless")) {
+    table.createTHead().insertRow().append(...headings.map((text, place) => cell(text, style(place), "th")));
   }
   const body = table.createTBody();
   for (const row of rows) {
     const line = body.insertRow();
-    line.append(...row.cells.map((text, place) => cell(text, place < texts ? "text" : "")));
+    line.append(...row.cells.map((text, place) => cell(text, style(place))));
+    line.classList.toggle("peak", row.strong);
     draw?.(line, row);
   }
+  const section = table.closest("section");
+  section.hidden = !rows.length;
+  section.querySelector(".more")?.append(more);
 }
 function name(line, row, place) {
   const at = line.cells[place];
   at.className = "name text";
   at.style.paddingLeft = `${0.6 + 1.1 * Math.min(row.depth, 12)}rem`;
-  if (row.details) at.append(Object.assign(document.createElement("small"), {textContent: row.details}));
+  return at;
 }
 
 document.title = data.title;
@@ -35,36 +40,28 @@ put("#run", data.run);
 put("#peak", data.peak);
 document.getElementById("warnings").append(
   ...data.warnings.map(text => Object.assign(document.createElement("li"), {textContent: text})));
-fill("#memory", data.memory.headings, data.memory.rows, 1);
-fill("#ranks", data.ranks.headings, data.ranks.rows, data.ranks.texts, (line, row) => {
-  line.classList.toggle("peak", row.worst);
-});
-fill("#facts", [], data.facts, 2);
-fill("#phases", data.phases.headings, data.phases.rows, 2, (line, row) => {
-  name(line, row, 1);
+fill("memory");
+fill("ranks");
+fill("facts");
+fill("operations", (line, row) => {
+  const at = name(line, row, 1);
   const swatch = Object.assign(document.createElement("span"), {className: "swatch"});
   swatch.style.background = row.colour;
-  line.cells[1].prepend(swatch);
-  line.classList.toggle("peak", row.peak);
+  at.prepend(swatch);
+  if (row.details) at.append(Object.assign(document.createElement("small"), {textContent: row.details}));
   line.tabIndex = 0;
   line.title = "show this time";
   const zoom = () => {
-    Plotly.relayout(chart, {"xaxis.range": [row.from_s / data.chart.factor, row.to_s / data.chart.factor]});
+    Plotly.relayout(chart, {"xaxis.range": row.span.map(moment => moment / data.chart.factor)});
     chart.scrollIntoView({block: "nearest"});
   };
   line.addEventListener("click", zoom);
   line.addEventListener("keydown", event => event.key === "Enter" && zoom());
 });
-fill("#processes", data.processes.headings, data.processes.rows, 1, (line, row) => {
+fill("processes", (line, row) => {
   name(line, row, 0);
-  line.title = row.command;
+  line.title = row.details;
 });
-for (const part of ["phases", "processes"]) {
-  document.getElementById(`${part}-section`).hidden = !data[part].rows.length;
-  put(`#${part}-section .more`, data[part].more);
-}
-document.getElementById("memory-section").hidden = !data.memory.rows.length;
-document.getElementById("ranks-section").hidden = !data.ranks.rows.length;
 
 /* Names are no markup: Plotly reads a little HTML in every text. */
 function plain(text) {

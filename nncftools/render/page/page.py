@@ -10,23 +10,24 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from nncftools.analysis.hints import hints
-from nncftools.analysis.summary import level
 from nncftools.errors import NncfToolsError
-from nncftools.render.page import charts as page_charts
-from nncftools.render.page import tables as page_tables
+from nncftools.render.page import charts
 from nncftools.render.tables import facts
-from nncftools.render.tables.cells import signed
+from nncftools.render.tables.memory import memory
+from nncftools.render.tables.operations import operations
+from nncftools.render.tables.processes import processes
 from nncftools.render.tables.ranks import ranks
-from nncftools.render.view import View, command_text, label
+from nncftools.render.tables.table import Output
+from nncftools.render.view import command_text
 from nncftools.text import printable, shortened
-from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
-    from nncftools.session.model import Session
-    from nncftools.units import MemoryUnit
-
+    from nncftools.render.tables.table import Table
+    from nncftools.render.view import View
+    from nncftools.session.session import Session
 _TITLE = 400
 _WARNING = 1000
+_MOST_OPERATIONS = 1000
 _HERE = pathlib.Path(__file__)
 
 
@@ -72,29 +73,33 @@ def _data(session: Session, view: View) -> dict[str, Any]:
         "run": shortened(facts.run(session), _TITLE),
         "peak": "" if peak is None else " ".join(("Peak memory:", *filter(None, peak))),
         "warnings": [shortened(printable(hint), _WARNING) for hint in hints(session, view.unit)],
-        "memory": _memory(session, view),
-        "ranks": _ranks(session, view.unit),
-        "facts": [{"cells": pair} for pair in facts.facts(session, view.unit)],
-        "phases": page_tables.phases(session, view),
-        "processes": page_tables.processes(session, view.unit),
-        "chart": page_charts.charts(session, view),
+        "tables": {
+            "memory": _table(memory(session, view)),
+            "ranks": _table(ranks(session, view.unit)),
+            "operations": _table(operations(session, view, _MOST_OPERATIONS)),
+            "facts": _table(facts.facts(session, view.unit)),
+            "processes": _table(processes(session, view.unit)),
+        },
+        "chart": charts.charts(session, view),
     }
 
 
-def _ranks(session: Session, unit: MemoryUnit) -> dict[str, Any]:
-    found = ranks(session, unit)
-    if found is None:
-        return {"headings": [], "rows": [], "texts": 0}
-    rows = [{"cells": cells, "worst": place == found.worst} for place, cells in enumerate(found.rows)]
-    return {"headings": found.headings, "rows": rows, "texts": found.texts}
-
-
-def _memory(session: Session, view: View) -> dict[str, Any]:
-    rows = []
-    for name in view.metrics:
-        of, unit = level(session.samples, name, session.peaks), view.unit
-        of = of.from_zero() if view.from_zero else of
-        heading = f"{label(name)} from zero" if view.from_zero else label(name)
-        figures = (unit.text(of.final), signed(of.delta, unit), unit.text(of.average), unit.text(of.lowest))
-        rows.append({"cells": [heading, unit.text(of.peak), seconds_text(of.at_s), *figures]})
-    return {"headings": [f"{view.unit}", "Peak", "at", "Final", "Delta", "Average", "Min"], "rows": rows}
+def _table(table: Table) -> dict[str, Any]:
+    """Return a table as the page's program draws it."""
+    of = table.of(Output.PAGE)
+    return {
+        "headings": of.headings("\n"),
+        "texts": [column.is_text for column in of.columns],
+        "rows": [
+            {
+                "cells": [cell.shown() for cell in row.cells],
+                "strong": row.is_strong,
+                "depth": row.depth,
+                "details": row.details,
+                "colour": row.colour,
+                "span": row.span_s,
+            }
+            for row in of.rows
+        ],
+        "more": of.more,
+    }

@@ -11,7 +11,7 @@ import numpy as np
 from nncftools.analysis.series import drawn
 from nncftools.drawing import LINES, PALETTE, figure, time_axis
 from nncftools.files import replacing
-from nncftools.metrics import MEMORY_METRICS
+from nncftools.metrics import MEMORY, is_memory
 from nncftools.render.view import label
 from nncftools.session.samples import known
 from nncftools.text import printable, shortened
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
     Line = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -51,7 +51,7 @@ def curve(session: Session, title: str) -> Curve:
     lines = {
         name: drawn(samples.time_s, samples[name], session.sampler.spacing_s)
         for name in samples.metrics
-        if name in MEMORY_METRICS and known(samples[name])
+        if is_memory(name) and known(samples[name])
     }
     return Curve(title, max(session.duration_s, samples.time_s[-1]), lines)
 
@@ -59,7 +59,7 @@ def curve(session: Session, title: str) -> Curve:
 def common_metric(groups: Sequence[Sequence[Curve]]) -> str | None:
     """Return the first memory metric that every run holds, RSS before all others; None when there is none."""
     held = [set(of.lines) for group in groups for of in group]
-    return next((name for name in MEMORY_METRICS if all(name in lines for lines in held)), None)
+    return next((name for name in MEMORY if all(name in lines for lines in held)), None)
 
 
 def draw(groups: Sequence[tuple[str, Sequence[Curve]]], metric: str, unit: MemoryUnit, path: pathlib.Path) -> None:

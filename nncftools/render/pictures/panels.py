@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from nncftools.analysis.timeline import timeline
 from nncftools.drawing import DPI, FAINT, INK, Ruler, plain, time_axis
 from nncftools.files import replacing
-from nncftools.render.operations import operations, rows
+from nncftools.render.operations import counters_of, listed, rows
 from nncftools.render.pictures.band import Band
 from nncftools.render.pictures.operation_bars import MOST_ROWS, WIDTH, draw_rows, height
 from nncftools.render.pictures.timelines import IO_PLACES, draw_cpu, draw_io, draw_memory, run_s
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _LEFT, _RIGHT = 1.0, 1.05
 """Beside the panels over time, in inches, as all lengths here."""
@@ -50,14 +50,15 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
 
 def page(session: Session, view: View) -> Figure:
     """Return the picture."""
-    every = operations(timeline(session.phases, view.depth))
-    band, listed, ruler = Band(every, run_s(session)), rows(every, MOST_ROWS), Ruler()
+    every = listed(timeline(session.operations, view.depth))
+    shown = rows(every, counters_of(session.samples.metrics), MOST_ROWS)
+    band, ruler = Band(every, run_s(session)), Ruler()
     said = shortened(printable(view.title) or command_text(session), _TITLE)
     title = ruler.lines(said, WIDTH - 4 * _MARGIN, _TITLE_SIZE, _TITLE_LINES)
     memory_top = 2 * _MARGIN + len(title) * _TITLE_LINE + band.height
     cpu_top = memory_top + _MEMORY + _BETWEEN
     lower_top = cpu_top + _CPU + _TIME_LABELS
-    lower = height(listed) if listed else _IO_HEAD + _IO + _TIME_LABELS
+    lower = height(shown) if shown else _IO_HEAD + _IO + _TIME_LABELS
     drawing = Figure(figsize=(WIDTH, lower_top + lower + _MARGIN), dpi=DPI)
     _write(drawing, (2 * _MARGIN, _MARGIN), "\n".join(title), INK)
     left = _LEFT if view.unit.factor >= MemoryUnit.MB.factor else _LEFT_OF_LONG_FIGURES
@@ -72,8 +73,8 @@ def page(session: Session, view: View) -> Figure:
         time_axis(axes, run_s(session))
     memory.set_xlabel("")
     memory.tick_params(labelbottom=False)
-    if listed:
-        draw_rows(_axes(drawing, (0, lower_top, WIDTH, lower)), listed, session.duration_s, ruler)
+    if shown:
+        draw_rows(_axes(drawing, (0, lower_top, WIDTH, lower)), shown, session.duration_s, ruler)
     else:
         _draw_io(drawing, session, lower_top)
     return drawing

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from nncftools.session.model import RankRun, Session
+    from nncftools.session.model import RankRun
+    from nncftools.session.session import Session
 
 _TITLE = 180
 _TITLE_LINE = 95
@@ -70,16 +71,16 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
 
 def _shade_operations(axes: Axes, session: Session) -> None:
     """Shade the outermost operations in turn, and write their names at the top, upright where there is no room."""
-    outer = [phase for phase in session.phases if phase.depth == 0]
+    outer = [operation for operation in session.operations if operation.depth == 0]
     if len(outer) > _MOST_OPERATIONS:
-        shortest_s = sorted(phase.duration_s for phase in outer)[-_MOST_OPERATIONS]
-        outer = [phase for phase in outer if phase.duration_s > shortest_s]
-    for place, phase in enumerate(outer):
-        axes.axvspan(phase.start_s, phase.end_s, color=SHADES[place % len(SHADES)], zorder=0, linewidth=0)
-        wide = phase.duration_s > session.duration_s * _ROOM_PER_CHARACTER * len(phase.name)
+        shortest_s = sorted(operation.duration_s for operation in outer)[-_MOST_OPERATIONS]
+        outer = [operation for operation in outer if operation.duration_s > shortest_s]
+    for place, operation in enumerate(outer):
+        axes.axvspan(operation.start_s, operation.end_s, color=SHADES[place % len(SHADES)], zorder=0, linewidth=0)
+        wide = operation.duration_s > session.duration_s * _ROOM_PER_CHARACTER * len(operation.name)
         axes.annotate(
-            shortened(printable(phase.name), _OPERATION),
-            (phase.start_s, 1),
+            shortened(printable(operation.name), _OPERATION),
+            (operation.start_s, 1),
             xytext=(3, -3),
             xycoords=axes.get_xaxis_transform(),
             textcoords="offset points",

@@ -13,7 +13,7 @@ from nncftools.analysis.summary import cpu_s, level
 from nncftools.drawing import DPI, FAINT, INK
 from nncftools.metrics import cpu_counters
 from nncftools.render.view import label
-from nncftools.session.phases import CPU_WINDOW_S
+from nncftools.session.operations import RATE_WINDOW_S
 from nncftools.session.samples import known
 from nncftools.units import MemoryUnit, seconds_text, size_text
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from nncftools.drawing import Ruler
     from nncftools.render.view import View
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
     Points = NDArray[np.float64]
 
@@ -189,7 +189,7 @@ def _busy(session: Session) -> tuple[Points, Points]:
     if not counters:
         return np.empty(0), np.empty(0)
     spent = np.sum([np.asarray(samples[name]) for name in counters], axis=0)
-    window_s = max(CPU_WINDOW_S, run_s(session) / _CPU_WINDOWS)
+    window_s = max(RATE_WINDOW_S, run_s(session) / _CPU_WINDOWS)
     return rates(samples.time_s, spent, window_s, session.sampler.spacing_s)
 
 

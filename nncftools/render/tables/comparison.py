@@ -1,19 +1,23 @@
-"""What the tables of a comparison say in their cells."""
+"""The tables of a comparison."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.comparison import SIGNIFICANT, unit_for
+from nncftools.analysis.comparison import CPU_TIME, DURATION, SIGNIFICANT, unit_for
 from nncftools.analysis.mann_whitney import smallest_p
+from nncftools.render.tables.table import Column, Row, Table, Words
+from nncftools.text import printable, shortened
 from nncftools.units import UNKNOWN, MemoryUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from nncftools.analysis.comparison import Comparison, Difference, Operation, Run, Side
+    from nncftools.analysis.comparison import ComparedOperation, Comparison, Difference, Run, Side
+    from nncftools.analysis.gates import Verdict
 
+_COMMAND = 200
+_NAME = 60
 _MANY = 30
 """Operations; of more those are shown whose figures changed most."""
 _NAMED = 3
@@ -25,45 +29,39 @@ _SMALLEST_SHOWN_P = 0.001
 _NO_DECIMALS_FROM = 10
 
 
-@dataclass(frozen=True)
-class Cells:
-    """One figure on both sides, as text in one unit."""
-
-    name: str
-    """With its unit."""
-    base: str
-    new: str
-    base_range: str
-    """From the smallest to the largest of the runs; empty when these are equal."""
-    new_range: str
-    change: str
-    mark: str
-    """Whether the difference is within the brackets."""
-    percent: str
-    p: str
-    """With a mark when the difference exceeds the spread; empty for one run each."""
+def figures(comparison: Comparison, differences: Mapping[str, Difference], unit: MemoryUnit) -> Table:
+    """Return the figures of the run or of one operation; peaks in ``unit``, what was counted in one that fits."""
+    columns = [Column("", is_text=True), *map(Column, ("Base", "New", "Change ", ""))]
+    if comparison.is_of_groups:
+        columns.append(Column("p  "))
+    shown = _notable(differences)
+    return Table(columns=columns, rows=[Row(cells=_cells(one, unit)[: len(columns)]) for one in shown])
 
 
-def cells(difference: Difference, unit: MemoryUnit) -> Cells:
-    """Return the cells of a figure; peaks in ``unit``, what was read and written in one that fits."""
+def _cells(difference: Difference, unit: MemoryUnit) -> list[Words]:
     figure, base, new = difference.figure, difference.base, difference.new
-    write: _InBytes | _InSeconds
     highest = max(*base.values, *new.values)
-    if figure.unit == "s":
-        write = _InSeconds(highest)
+    write: _InBytes | _InSeconds | _InNumber
+    if figure.unit == "B":
+        write = _InBytes(unit if figure.is_peak else unit_for(highest))
     else:
-        write = _InBytes(unit if figure.name.startswith("peak_") else unit_for(highest))
-    return Cells(
-        name=f"{figure.label}, {write.unit}",
-        base=write.text(base.median),
-        new=write.text(new.median),
-        base_range=_range(write, base.values),
-        new_range=_range(write, new.values),
-        change=_signed(write.text(difference.change)),
-        mark=_UNCERTAIN if difference.is_within_brackets else "",
-        percent=_percent(difference.percent),
-        p=_p(difference),
-    )
+        write = _InSeconds(highest) if figure.unit == "s" else _InNumber()
+    change = _signed(write.text(difference.change))
+    return [
+        Words(f"{figure.label}, {write.unit}" if write.unit else figure.label),
+        Words(write.text(base.median), below=_range(write, base.values)),
+        Words(write.text(new.median), below=_range(write, new.values)),
+        Words(f"{change}{_UNCERTAIN if difference.is_within_brackets else ' '}", is_strong=difference.change != 0),
+        Words(_percent(difference.percent)),
+        Words(_p(difference)),
+    ]
+
+
+class _InNumber:
+    unit = ""
+
+    def text(self, number: float) -> str:
+        return f"{number:z,.0f}"
 
 
 class _InBytes:
@@ -87,7 +85,7 @@ class _InSeconds:
         return f"{seconds / self._factor:z,.{self._decimals}f}"
 
 
-def _range(write: _InBytes | _InSeconds, values: Sequence[float]) -> str:
+def _range(write: _InBytes | _InSeconds | _InNumber, values: Sequence[float]) -> str:
     lowest, highest = write.text(min(values)), write.text(max(values))
     return f"{lowest}–{highest}" if lowest != highest else ""
 
@@ -110,6 +108,36 @@ def _p(difference: Difference) -> str:
     return f"{text} {_EXCEEDS if difference.exceeds_spread else ' '}"
 
 
+def sides(comparison: Comparison) -> Table:
+    """Return what is compared: sessions and commands."""
+    columns = [Column(heading, is_text=True) for heading in ("", "Session", "Command")]
+    rows = [
+        Row(cells=(Words(side), Words(printable(runs_text(runs))), Words(_command(runs))))
+        for side, runs in (("Base", comparison.base), ("New", comparison.new))
+    ]
+    return Table(columns=columns, rows=rows)
+
+
+def _command(runs: Sequence[Run]) -> str:
+    return shortened(printable(runs[0].command), _COMMAND)
+
+
+def gates(verdicts: Sequence[Verdict]) -> Table:
+    """Return what came of gates."""
+    columns = [Column(heading, is_text=True) for heading in ("Gate", "", "Measured")]
+    rows = [
+        Row(
+            cells=(
+                Words(printable(verdict.gate.text)),
+                Words("passed" if verdict.passed else "failed", is_strong=not verdict.passed),
+                Words(printable(verdict.measured)),
+            )
+        )
+        for verdict in verdicts
+    ]
+    return Table(columns=columns, rows=rows)
+
+
 def runs_text(runs: Sequence[Run]) -> str:
     """Return the names of runs, those of a large group shortened to the first and last."""
     titles = [run.title for run in runs]
@@ -119,7 +147,7 @@ def runs_text(runs: Sequence[Run]) -> str:
     return f"{len(titles)} runs: {', '.join(listed)}"
 
 
-def shown(operations: Iterable[Operation]) -> tuple[list[Operation], int]:
+def shown(operations: Iterable[ComparedOperation]) -> tuple[list[ComparedOperation], int]:
     """Return the operations of both sides to show, in their order, and how many others there are."""
     both = [operation for operation in operations if operation.base_runs and operation.new_runs]
     largest = sorted(both, key=_largest_change, reverse=True)[:_MANY]
@@ -127,27 +155,30 @@ def shown(operations: Iterable[Operation]) -> tuple[list[Operation], int]:
     return [operation for operation in both if operation.name in kept], len(both) - len(largest)
 
 
-def _largest_change(operation: Operation) -> tuple[float, float]:
+def _largest_change(operation: ComparedOperation) -> tuple[float, float]:
     """Return by how much an operation's memory and time changed, in bytes and seconds."""
-    changes = {name: abs(difference.change) for name, difference in operation.differences.items()}
-    return max((value for name, value in changes.items() if name.startswith("peak_")), default=0), changes["duration"]
+    peaks = [abs(difference.change) for difference in operation.differences.values() if difference.figure.is_peak]
+    return max(peaks, default=0), abs(operation.differences[DURATION].change)
 
 
-def notable(differences: Mapping[str, Difference]) -> list[Difference]:
+def _notable(differences: Mapping[str, Difference]) -> list[Difference]:
     """Return differences without those of what was neither read nor written on either side."""
     return [
         difference
         for name, difference in differences.items()
-        if name.startswith("peak_") or name in {"duration", "cpu"} or max(difference.base.median, difference.new.median)
+        if difference.figure.is_peak
+        or name in {DURATION, CPU_TIME}
+        or max(difference.base.median, difference.new.median)
     ]
 
 
-def title(operation: Operation, comparison: Comparison) -> str:
+def title_of(operation: ComparedOperation, comparison: Comparison) -> str:
     """Return an operation's name, and in how many runs it is when it is not in all."""
     base, new = (operation.base_runs, len(comparison.base)), (operation.new_runs, len(comparison.new))
+    name = shortened(printable(operation.name), _NAME)
     if base[0] == base[1] and new[0] == new[1]:
-        return operation.name
-    return f"{operation.name} (in {base[0]} of {base[1]} and {new[0]} of {new[1]} runs)"
+        return name
+    return f"{name} (in {base[0]} of {base[1]} and {new[0]} of {new[1]} runs)"
 
 
 def notes(comparison: Comparison) -> Iterator[str]:

@@ -7,16 +7,19 @@ import datetime as dt
 import signal
 from typing import TYPE_CHECKING
 
+from nncftools import metrics
 from nncftools.analysis.summary import cpu_s, is_between_samples, largest_process, short_lived, taken
-from nncftools.render.tables.operations_text import models
+from nncftools.render.tables.models import models
+from nncftools.render.tables.table import Column, Output, Row, Table, Words
 from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN, seconds_text, size_text
+from nncftools.units import UNKNOWN, seconds_text, size_text, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nncftools.render.view import View
-    from nncftools.session.model import Exit, Session
+    from nncftools.session.model import Exit
+    from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
 _NAME = 24
@@ -62,7 +65,8 @@ def peak(session: Session, view: View) -> tuple[str, str, str] | None:
     most = f"RSS {view.unit.label(found.low)}"
     if is_between_samples(found):
         return f"{most} between two samples (kernel's high-water mark)", "", ""
-    during = max((phase for phase in session.phases if phase.has_peak), key=lambda phase: phase.depth, default=None)
+    with_peak = [operation for operation in session.operations if operation.has_peak]
+    during = max(with_peak, key=lambda operation: operation.depth, default=None)
     name = "" if during is None else f"during {shortened(printable(during.name), _OPERATION)}"
     return most, f"at {_moment(session, found.at_s)}", name
 
@@ -76,12 +80,17 @@ def _moment(session: Session, at_s: float) -> str:
     return seconds
 
 
-def facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    """Yield what else is known of the run: a heading and a text."""
+def facts(session: Session, unit: MemoryUnit) -> Table:
+    """Return what else is known of the run: headings and texts; Markdown begins with when it was."""
+    when = Row(cells=(Words("When"), Words(run(session))), output=Output.MARKDOWN)
+    rows = [Row(cells=(Words(name), Words(text))) for name, text in _facts(session, unit)]
+    return Table(columns=[Column("Run", is_text=True), Column("", is_text=True)], rows=[when, *rows])
+
+
+def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     yield from _bracket(session, unit)
     yield "CPU", _cpu(session)
-    yield "Storage", _bytes(session, "read_bytes", "write_bytes")
-    yield "System calls", _bytes(session, "read_chars", "write_chars")
+    yield from _counters(session)
     yield "Processes", _processes(session, unit)
     yield from models(session)
     yield "Sampler", _sampler(session)
@@ -105,11 +114,19 @@ def _cpu(session: Session) -> str:
     return f"{seconds_text(total)}{parts}{share}"
 
 
-def _bytes(session: Session, read: str, written: str) -> str:
-    read_bytes, written_bytes = session.totals.get(read), session.totals.get(written)
-    if read_bytes is None and written_bytes is None:
-        return "unknown"
-    return f"{size_text(read_bytes)} read, {size_text(written_bytes)} written"
+def _counters(session: Session) -> Iterator[tuple[str, str]]:
+    """Say what was read and written, and what else was counted of operations."""
+    families: dict[str, list[tuple[str, float | None, str]]] = {}
+    for column in metrics.of_operations(session.totals):
+        metric = metrics.of(column)
+        if metric is not None and metric.is_counter:
+            name = metric.label if metric.family is None else metric.family[0]
+            families.setdefault(name, []).append((metric.action, session.totals.get(column), metric.unit))
+    for name, parts in families.items():
+        if all(total is None for _, total, _ in parts):
+            yield name, "unknown"
+        else:
+            yield name, ", ".join(f"{text_of(total, unit)} {action}".rstrip() for action, total, unit in parts)
 
 
 def _processes(session: Session, unit: MemoryUnit) -> str:

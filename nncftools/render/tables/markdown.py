@@ -6,25 +6,22 @@ import re
 from typing import TYPE_CHECKING
 
 from nncftools.analysis.hints import hints
-from nncftools.analysis.summary import level
-from nncftools.analysis.timeline import timeline
-from nncftools.render.operations import operations
 from nncftools.render.tables import facts
-from nncftools.render.tables.cells import signed
+from nncftools.render.tables.memory import memory
+from nncftools.render.tables.operations import operations
 from nncftools.render.tables.ranks import ranks
-from nncftools.render.view import View, command_text, label
+from nncftools.render.tables.table import Output, Words
+from nncftools.render.view import command_text
 from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN, seconds_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
-    from nncftools.render.operations import Operation
-    from nncftools.session.model import Session
-    from nncftools.units import MemoryUnit
+    from nncftools.render.tables.table import Cell, Row, Table
+    from nncftools.render.view import View
+    from nncftools.session.session import Session
 
 _TITLE = 200
-_NAME = 60
 _MANY = 60
 """Rows; of more operations the longest are shown: a comment on GitHub holds 65,536 characters."""
 _MEANT = re.compile(r"([\\`*_\[\]<|~$&])")
@@ -36,13 +33,16 @@ _PINGS = re.compile(r"[@#]|\bGH-|://|www\.")
 def report(session: Session, view: View) -> str:
     """Return the report; it ends with a line break."""
     title = text(shortened(printable(view.title), _TITLE)) or code(shortened(command_text(session), _TITLE))
+    tables = (
+        memory(session, view),
+        ranks(session, view.unit),
+        operations(session, view, _MANY),
+        facts.facts(session, view.unit),
+    )
     blocks = [
         [f"### {title}"],
         _peak(session, view),
-        _memory(session, view),
-        _ranks(session, view.unit),
-        *_operations(session, view),
-        _table(["Run", ""], ((text(name), text(said)) for name, said in _facts(session, view.unit)), 2),
+        *(block for table in tables for block in painted(table)),
         *([f"> **Note:** {text(printable(hint))}"] for hint in hints(session, view.unit)),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
@@ -71,70 +71,31 @@ def _peak(session: Session, view: View) -> list[str]:
     return [" ".join([f"**Peak memory: {text(most)}**", *(text(part) for part in rest if part)])]
 
 
-def _memory(session: Session, view: View) -> list[str]:
-    headings = [f"Memory, {view.unit}", "Peak", "at", "Final", "Delta", "Average", "Min"]
-    return _table(headings, (_level(session, name, view) for name in view.metrics), 1)
+def painted(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
+    """Yield the lines of a table, and what it does not show; nothing for one without rows.
 
-
-def _level(session: Session, name: str, view: View) -> list[str]:
-    of, unit = level(session.samples, name, session.peaks), view.unit
-    of = of.from_zero() if view.from_zero else of
-    figures = (seconds_text(of.at_s), unit.text(of.final), signed(of.delta, unit), unit.text(of.average))
-    heading = f"{label(name)} from zero" if view.from_zero else label(name)
-    return [text(heading), f"**{unit.text(of.peak)}**", *figures, unit.text(of.lowest)]
-
-
-def _ranks(session: Session, unit: MemoryUnit) -> list[str]:
-    found = ranks(session, unit)
-    if found is None:
-        return []
-    rows = [
-        [f"**{cell}**" if place == found.worst else cell for cell in map(text, cells)]
-        for place, cells in enumerate(found.rows)
-    ]
-    return _table(found.headings, rows, found.texts)
-
-
-def _operations(session: Session, view: View) -> Iterator[list[str]]:
-    every = operations(timeline(session.phases, view.depth))
-    if not every:
+    The column at the place ``code_in`` is set as code.
+    """
+    of = table.of(Output.MARKDOWN)
+    if not of.rows:
         return
-    longest = sorted(every, key=lambda operation: operation.phase.duration_s, reverse=True)[:_MANY]
-    shown = sorted(longest, key=lambda operation: operation.number)
-    unit = view.unit
-    headings = ["#", "Operation", "Start", "Duration", f"RSS start, {unit}", "end", "delta", "peak"]
-    headings += ["Cores", "Storage read", "written", "Calls read", "written"]
-    yield _table(headings, (_operation(operation, unit) for operation in shown), 2)
-    if len(shown) < len(every):
-        yield [f"… and {len(every) - len(shown):,} shorter ones"]
+    rules = ["---" if column.is_text else "---:" for column in of.columns]
+    rows = [_cells(of, row, code_in) for row in of.rows]
+    yield [f"| {' | '.join(cells)} |" for cells in (of.headings(" "), rules, *rows)]
+    if of.more:
+        yield [f"… {of.more}"]
 
 
-def _operation(operation: Operation, unit: MemoryUnit) -> list[str]:
-    phase = operation.phase
-    indent = "&nbsp;&nbsp;" * phase.depth
-    title = text(shortened(operation.title, _NAME))
-    peak = unit.text(phase.rss_peak)
-    cores = UNKNOWN if phase.cpu_average is None else f"{phase.cpu_average:.2f}"
-    return [
-        f"{operation.number}",
-        f"{indent}{title}",
-        seconds_text(phase.start_s),
-        seconds_text(phase.duration_s),
-        unit.text(phase.rss_start),
-        unit.text(phase.rss_end),
-        signed(phase.delta, unit),
-        f"**{peak}**" if phase.has_peak else peak,
-        cores,
-        *(size_text(size) for size in operation.figures),
-    ]
+def _cells(table: Table, row: Row, code_in: int | None) -> list[str]:
+    """Return cells with their emphasis; the last text of the first ones, a name, is indented."""
+    shown = [_cell(cell, is_strong=cell.is_strong or row.note != "") for cell in row.cells]
+    if code_in is not None:
+        shown[code_in] = code(row.cells[code_in].shown())
+    name = max((place for place, column in enumerate(table.columns) if column.is_text), default=0)
+    shown[name] = "&nbsp;&nbsp;" * row.depth + shown[name]
+    return shown
 
 
-def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    yield "When", facts.run(session)
-    yield from facts.facts(session, unit)
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers_from: int) -> list[str]:
-    """Return a table whose columns from the place ``numbers_from`` on stand on the right."""
-    rules = ["---" if place < numbers_from else "---:" for place in range(len(headings))]
-    return [f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows)]
+def _cell(cell: Cell, *, is_strong: bool) -> str:
+    shown = f"**{text(cell.shown())}**" if is_strong else text(cell.shown())
+    return f"{shown} ({text(cell.below)})" if isinstance(cell, Words) and cell.below else shown

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from nncftools.analysis.hints import hints
-from nncftools.analysis.summary import Level, level
 from nncftools.render.tables import facts
-from nncftools.render.tables.cells import FIRST_COLUMN, signed, table
-from nncftools.render.tables.operations_text import operations
-from nncftools.render.tables.processes import processes
+from nncftools.render.tables.memory import memory
+from nncftools.render.tables.operations import operations
+from nncftools.render.tables.paint import FIRST_COLUMN, Fitting, fits, grid, painted
+from nncftools.render.tables.processes import few_processes
 from nncftools.render.tables.ranks import ranks
-from nncftools.render.view import View, command_text, label
+from nncftools.render.tables.table import Column, Output, Words
+from nncftools.render.tables.timeline_text import timeline
+from nncftools.render.view import View, command_text
 from nncftools.text import printable, shortened
-from nncftools.units import MemoryUnit, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.table import Table as Grid
 
-    from nncftools.session.model import Session
+    from nncftools.render.tables.table import Table
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
 
 _TITLE = 200
-_UNBOUNDED = 10_000
-_HEADINGS = ("Peak", "at", "Final", "Delta", "Average", "Min")
+_MANY = 60
+"""Operations; of more the longest are shown."""
+_FIGURE = 7
+_SEVERAL = 2
 
 
 def report(session: Session, view: View) -> RenderableType:
@@ -40,12 +46,12 @@ def report(session: Session, view: View) -> RenderableType:
         Text(facts.run(session), style="dim"),
         Text(),
         *_peak(session, view),
-        _Memory(session, view),
+        _Memory(memory(session, view)),
         Text(),
         *_ranks(session, view.unit),
-        *operations(session, view),
+        *_operations(session, view),
         _facts(session, view.unit),
-        *processes(session, view.unit),
+        *_processes(session, view.unit),
         *_warnings(session, view.unit),
     )
 
@@ -65,83 +71,74 @@ def _peak(session: Session, view: View) -> Iterator[RenderableType]:
 class _Memory:
     """The table of memory: a row for each metric where that fits, else a block for each."""
 
-    def __init__(self, session: Session, view: View) -> None:
-        self._view = view
-        self._levels = [(label(name), level(session.samples, name, session.peaks)) for name in view.metrics]
+    def __init__(self, table: Table) -> None:
+        self._table = table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows = self._rows()
-        unbounded = options.update(max_width=_UNBOUNDED)
-        yield rows if console.measure(rows, options=unbounded).maximum <= options.max_width else self._blocks()
+        rows = painted(self._table, widths=[FIRST_COLUMN] + [_FIGURE] * (len(self._table.columns) - 1))
+        yield rows if fits(rows, console, options) else self._blocks()
 
-    def _rows(self) -> Table:
-        view = self._view
-        rows = _table(view)
-        for heading in _HEADINGS:
-            rows.add_column(heading, justify="right", min_width=7, no_wrap=True)
-        for name, absolute in self._levels:
-            if not view.from_zero:
-                rows.add_row(name, *_cells(absolute, view.unit))
-            rows.add_row(
-                f"{name} from zero" if view.from_zero else "  from zero",
-                *_cells(absolute.from_zero(), view.unit),
-                style="" if view.from_zero else "dim",
-            )
-        return rows
-
-    def _blocks(self) -> Table:
-        view = self._view
-        blocks = _table(view)
-        if not view.from_zero:
-            blocks.add_column("absolute", justify="right", no_wrap=True)
-        blocks.add_column("from zero", justify="right", no_wrap=True)
-        for name, absolute in self._levels:
-            shown = [absolute.from_zero()] if view.from_zero else [absolute, absolute.from_zero()]
-            blocks.add_row(name)
-            for heading, *cells in zip(_HEADINGS, *(_cells(of, view.unit) for of in shown), strict=True):
-                blocks.add_row(f"  {heading}", *cells)
+    def _blocks(self) -> Grid:
+        name, *headings = self._table.headings("")
+        blocks = grid()
+        blocks.add_column(name, min_width=FIRST_COLUMN, no_wrap=True)
+        rows = self._table.rows
+        absolute = [place for place, row in enumerate(rows) if not row.is_faint]
+        has_both = len(absolute) < len(rows)
+        for heading in ("absolute", "from zero") if has_both else ("from zero",):
+            blocks.add_column(heading, justify="right", no_wrap=True)
+        for place in absolute:
+            shown = rows[place : place + 2] if has_both else [rows[place]]
+            blocks.add_row(shown[0].cells[0].shown())
+            for number, heading in enumerate(headings, start=1):
+                cells = [row.cells[number] for row in shown]
+                texts = [Text(cell.shown(), style="bold" if cell.is_strong else "") for cell in cells]
+                blocks.add_row(f"  {heading}", *texts)
         return blocks
 
 
-def _table(view: View) -> Table:
-    rows = table()
-    rows.add_column(f"Memory, {view.unit}", min_width=FIRST_COLUMN, no_wrap=True)
-    return rows
-
-
 def _ranks(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
-    """Yield what each part of a job did, when several were put together."""
-    found = ranks(session, unit)
-    if found is None:
+    table = ranks(session, unit)
+    if table.rows:
+        yield painted(table, folds=True)
+        yield Text()
+
+
+def _operations(session: Session, view: View) -> Iterator[RenderableType]:
+    """Yield what was marked, as a timeline and as figures; nothing when nothing was."""
+    table = operations(session, view, _MANY)
+    if not table.rows:
         return
-    rows = table()
-    for place, heading in enumerate(found.headings):
-        is_text = place < found.texts
-        rows.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
-    rows.add_column(no_wrap=True)
-    for place, cells in enumerate(found.rows):
-        is_worst = place == found.worst
-        rows.add_row(*cells, "<- largest" if is_worst else "", style="bold" if is_worst else "")
-    yield rows
+    yield Text("Operations", style="bold")
+    yield from timeline(session, view, _MANY)
+    yield Text()
+    yield Fitting(_numbered(table.of(Output.TEXT), view.unit), view.unit)
     yield Text()
 
 
-def _cells(of: Level, unit: MemoryUnit) -> Iterator[Text]:
-    yield Text(unit.text(of.peak), style="bold")
-    yield Text(seconds_text(of.at_s))
-    yield Text(unit.text(of.final))
-    yield Text(signed(of.delta, unit))
-    yield Text(unit.text(of.average))
-    yield Text(unit.text(of.lowest))
+def _numbered(table: Table, unit: MemoryUnit) -> Table:
+    """Return a table whose first column has the numbers of the timeline, and the unit above them."""
+    rows = [replace(row, cells=[Words(f"{row.cells[0].shown()}."), *row.cells[1:]]) for row in table.rows]
+    return replace(table, columns=[Column(f"{unit}"), *table.columns[1:]], rows=rows)
 
 
-def _facts(session: Session, unit: MemoryUnit) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(min_width=FIRST_COLUMN, no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, text in facts.facts(session, unit):
-        table.add_row(name, Text(text))
-    return table
+def _facts(session: Session, unit: MemoryUnit) -> Grid:
+    drawn = grid()
+    drawn.show_header = False
+    drawn.padding = (0, 2, 0, 0)
+    drawn.add_column(min_width=FIRST_COLUMN, no_wrap=True)
+    drawn.add_column(overflow="fold")
+    for row in facts.facts(session, unit).of(Output.TEXT).rows:
+        drawn.add_row(*(Text(cell.shown()) for cell in row.cells))
+    return drawn
+
+
+def _processes(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
+    """Yield the processes that held or worked most; the summary has told of a single one."""
+    table = few_processes(session, unit)
+    if len(table.rows) >= _SEVERAL:
+        yield Text()
+        yield painted(table, widths=[FIRST_COLUMN])
 
 
 def _warnings(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:

@@ -13,20 +13,20 @@ from nncftools.analysis import series
 from nncftools.analysis.rates import rates
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import cpu_counters
-from nncftools.render.colours import looks
+from nncftools.render.colours import fills
 from nncftools.render.terminal import scales
 from nncftools.render.view import label
-from nncftools.session.phases import CPU_WINDOW_S, Phase
+from nncftools.session.operations import RATE_WINDOW_S, Operation
 from nncftools.text import printable, shortened
 from nncftools.units import MemoryUnit, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from nncftools.render.view import View
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 
 LEFT = 11
@@ -194,7 +194,7 @@ def operations_line(spans: Sequence[Span], shown: Window, style: Style) -> Text:
     """Return one line that names the operations below the times that they took."""
     line = Text(f"{'Phases':>{LEFT - 1}} ").append(" ")
     drawn = [span for span in spans if (span.end_s is None or span.end_s >= shown.begin_s)]
-    colours = looks([Phase(name=span.name, start_s=0, end_s=0, kind=span.kind) for span in drawn])
+    colours = fills([Operation(name=span.name, start_s=0, end_s=0, kind=span.kind) for span in drawn])
     column = 0
     for place, span in enumerate(drawn):
         begin = max(column, shown.column(max(span.start_s, shown.begin_s)))
@@ -262,7 +262,7 @@ def _fitted(text: str, room: int) -> str:
     return f"{float(number.replace(',', '')):.0f}{unit[:1]}"[:room]
 
 
-def told_as_rates(metrics: Container[str]) -> Sequence[tuple[str, tuple[str, ...], str]]:
+def told_as_rates(metrics: Collection[str]) -> Sequence[tuple[str, tuple[str, ...], str]]:
     """Return what is told as rates of the metrics that there are: name, the counters that are added up, colour."""
     every = (
         (CPU, cpu_counters(metrics), "green"),
@@ -282,7 +282,9 @@ def chart(  # noqa: PLR0913 — the size, and what the screen can show
     lines = [_line_of(session, name, shown.columns, from_zero=view.from_zero) for name in metrics]
     peak = session.peaks.get(metrics[0]) if metrics and not view.from_zero else None
     marked = None if peak is None or peak.sampled is None or peak.at_s is None else (peak.sampled, peak.at_s)
-    spans = [Span(row.name, row.start_s, row.end_s, row.kind) for row in timeline(session.phases, 1) if row.depth == 0]
+    spans = [
+        Span(row.name, row.start_s, row.end_s, row.kind) for row in timeline(session.operations, 1) if row.depth == 0
+    ]
     rates = [rate_line(name, found, hue, style) for name, found, hue in _rates_of(session, shown)]
     below = [operations_line(spans, shown, style)] if spans else []
     texts = [*drawn(lines, marked, shown, height - len(below) - len(rates), style), *below, *rates]
@@ -306,7 +308,7 @@ def _rates_of(session: Session, shown: Window) -> Iterator[tuple[str, NDArray[np
     middles = shown.begin_s + width_s * (np.arange(shown.columns) + 0.5)
     for name, counters, colour in told_as_rates(session.samples):
         totals = np.sum([np.asarray(session.samples[counter]) for counter in counters], axis=0)
-        window_s = max(CPU_WINDOW_S, width_s)
+        window_s = max(RATE_WINDOW_S, width_s)
         moments, speed = rates(session.samples.time_s, totals, window_s, session.sampler.spacing_s)
         if len(speed):
             places = np.searchsorted(moments, middles, side="right") - 1

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from nncftools.render.view import View
-    from nncftools.session.model import Session
+    from nncftools.session.session import Session
 
 _LOWEST, _HIGHEST = 12, 40
 _ELSEWHERE = 24

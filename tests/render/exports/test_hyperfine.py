@@ -9,7 +9,8 @@ import pytest
 
 from nncftools.render.exports.hyperfine import Timing, report, result, timing
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Session
+from nncftools.session.model import Exit
+from nncftools.session.session import Session
 from tests.conftest import Run, burner
 from tests.made_up import MIB, session
 

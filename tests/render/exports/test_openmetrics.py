@@ -11,7 +11,8 @@ from prometheus_client.openmetrics import parser as openmetrics
 
 from nncftools.render.exports.openmetrics import report
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Host, Mark, Rank, RankRun, SamplerFacts, Session, Start
+from nncftools.session.model import Exit, Host, Mark, Rank, RankRun, SamplerFacts, Start
+from nncftools.session.session import Session
 from tests.conftest import Run
 from tests.made_up import MIB, mib, process, session
 from tests.render import golden

@@ -5,7 +5,7 @@ import io
 
 from nncftools.render.exports import samples_csv
 from nncftools.render.view import View
-from nncftools.session.model import Session
+from nncftools.session.session import Session
 from tests.made_up import MIB, mib, session
 
 VIEW = View(metrics=["rss"])

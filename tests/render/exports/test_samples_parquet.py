@@ -13,8 +13,9 @@ from pyarrow import parquet
 from nncftools.errors import NncfToolsError
 from nncftools.render.exports.samples_parquet import report
 from nncftools.render.view import View
-from nncftools.session.model import Mark, Series, Session
+from nncftools.session.model import Mark, Series
 from nncftools.session.samples import Samples
+from nncftools.session.session import Session
 from tests.conftest import Run, burner
 from tests.made_up import MIB, mib, process, session
 

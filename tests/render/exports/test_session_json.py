@@ -4,7 +4,7 @@ import pathlib
 
 from nncftools.render.exports.session_json import report
 from nncftools.render.view import View
-from nncftools.session.model import Session
+from nncftools.session.session import Session
 from tests.conftest import Run
 from tests.made_up import END, journal, session
 from tests.render import golden

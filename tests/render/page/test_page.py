@@ -19,8 +19,9 @@ import pytest
 from nncftools.errors import NncfToolsError
 from nncftools.render.page.page import report
 from nncftools.render.view import View
-from nncftools.session.model import Host, Mark, Process, Session
+from nncftools.session.model import Host, Mark, Process
 from nncftools.session.samples import TIME, Samples
+from nncftools.session.session import Session
 from tests.conftest import BURNERS, Run
 from tests.made_up import mib, process, session
 
@@ -38,7 +39,7 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
   const found = {title: document.title, drawn: text("#chart .scatterlayer .trace").length, labels: text("#chart text")};
   found.images = document.querySelectorAll("img").length;
   found.links = document.querySelectorAll("a[href]").length;
-  found.operations = text("#phases tbody td:nth-child(2)");
+  found.operations = text("#operations tbody td:nth-child(2)");
   found.processes = [...document.querySelectorAll("#processes tbody td:first-child")].map(
     e => [e.textContent, parseFloat(e.style.paddingLeft)]);
   found.facts = text("#facts td");
@@ -60,7 +61,7 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
     at(toggle, "mouseup", 0, 0);
     await pause(1000);
     found.visible.push(chart.data.find(other => other.name === trace.name && other.yaxis === trace.yaxis).visible);
-    document.querySelector("#phases tbody tr:last-child")?.click();
+    document.querySelector("#operations tbody tr:last-child")?.click();
     await pause(300);
     found.range = [...chart.layout.xaxis.range];
   }
@@ -186,7 +187,7 @@ class TestPage:
         """An operation has one colour in the band, behind the line and in the table: that of every other picture."""
         data = data_of(page(run()))
 
-        assert data["phases"]["rows"][0]["colour"] == "#E69F00"
+        assert data["tables"]["operations"]["rows"][0]["colour"] == "#E69F00"
         assert data["chart"]["bars"][0]["colour"] == "#E69F00"
         assert data["chart"]["shades"] == [[3, 9, "#E69F00"]]
         assert data["chart"]["lanes"] == 2
@@ -195,7 +196,7 @@ class TestPage:
         """Children stand below their parents; a process whose parent was not seen stands by itself."""
         processes = [process(2, parent=1, name="c"), process(1, parent=0, name="b"), process(0)]
         processes.append(process(3, parent=77, name="d"))
-        rows = data_of(page(run(processes=processes)))["processes"]["rows"]
+        rows = data_of(page(run(processes=processes)))["tables"]["processes"]["rows"]
 
         assert [(row["cells"][0], row["depth"]) for row in rows] == [("work", 0), ("b", 1), ("c", 2), ("d", 0)]
 
@@ -203,10 +204,17 @@ class TestPage:
         """Of 3,000 operations and processes those that matter are listed, and the others counted."""
         marks = [Mark(name=f"{place % 50}", start_s=place / 1000, end_s=(place + 1) / 1000) for place in range(3_000)]
         processes = [Process(id=place, name="p", peak_rss=place) for place in range(3_000)]
-        data = data_of(page(run(marks=marks, processes=processes)))
+        tables = data_of(page(run(marks=marks, processes=processes)))["tables"]
+        listed = [(len(tables[name]["rows"]), tables[name]["more"]) for name in ("operations", "processes")]
 
-        assert (len(data["phases"]["rows"]), data["phases"]["more"]) == (1000, "and 2,000 shorter ones")
-        assert (len(data["processes"]["rows"]), data["processes"]["more"]) == (300, "and 2,700 smaller ones")
+        assert (len(data["tables"]["operations"]["rows"]), data["tables"]["operations"]["more"]) == (
+            1000,
+            "and 2,000 shorter ones",
+        )
+        assert (len(data["tables"]["processes"]["rows"]), data["tables"]["processes"]["more"]) == (
+            300,
+            "and 2,700 smaller ones",
+        )
 
     @pytest.mark.parametrize(
         "of",

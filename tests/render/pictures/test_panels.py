@@ -19,12 +19,13 @@ from matplotlib.patches import Rectangle, StepPatch  # noqa: TID253 — the same
 from matplotlib.text import Text  # noqa: TID253 — the same
 from matplotlib.transforms import Bbox  # noqa: TID253 — the same
 
-from nncftools.render.colours import looks
+from nncftools.render.colours import fills
 from nncftools.render.pictures import panels
 from nncftools.render.pictures.panels import draw, page
 from nncftools.render.view import View
 from nncftools.session.kinds import KINDS
-from nncftools.session.model import Host, Mark, SamplerFacts, Session
+from nncftools.session.model import Host, Mark, SamplerFacts
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, process, session
 
@@ -275,7 +276,7 @@ def test_peak() -> None:
     assert "RSS peak 1,700.0 MiB at 31.38 s (kernel: 3,000.0 MiB)" in words("a peak between samples")
 
 
-def fills(axes: Axes) -> set[str]:
+def filled(axes: Axes) -> set[str]:
     """Return the colours of what is filled in a panel, without alpha."""
     patches = [patch.get_facecolor() for patch in axes.patches if isinstance(patch, Rectangle)]
     bands = [part.get_facecolor() for part in axes.collections if isinstance(part, PolyCollection)]
@@ -285,13 +286,13 @@ def fills(axes: Axes) -> set[str]:
 def test_an_operation_has_one_colour_in_every_panel() -> None:
     """Each operation's colour is above memory, above CPU and in its row, and only its own is in the row."""
     of = CASES["workflow"]
-    colours = {look.colour.lower() for look in looks(of.phases).values()}
+    colours = {look.colour.lower() for look in fills(of.operations).values()}
     memory, cpu, listed = page(of, VIEW).axes
 
     assert len(colours) == 4
-    assert colours <= fills(memory)
-    assert colours <= fills(cpu)
-    assert fills(listed) - {"#f5f5f5"} == colours
+    assert colours <= filled(memory)
+    assert colours <= filled(cpu)
+    assert filled(listed) - {"#f5f5f5"} == colours
 
 
 def test_gaps_are_gaps() -> None:

@@ -9,10 +9,11 @@ import pytest
 from matplotlib import rc_context  # noqa: TID253 — drawing is what is tested
 
 from nncftools.drawing import figure
-from nncftools.metrics import MEMORY_METRICS, METRICS
+from nncftools.metrics import MEMORY, METRICS
 from nncftools.render.pictures.plot import _draw_metric, draw
 from nncftools.render.view import View
-from nncftools.session.model import SamplerFacts, Session
+from nncftools.session.model import SamplerFacts
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 
@@ -201,12 +202,12 @@ def test_merged_samples_have_no_gaps() -> None:
 
 def test_every_metric_in_one_picture(tmp_path: pathlib.Path) -> None:
     """All memory metrics are told apart by colour and line, and named with their peaks."""
-    of = session({name: mib(1, 3, 2) for name in MEMORY_METRICS})
+    of = session({name: mib(1, 3, 2) for name in MEMORY})
     axes = figure()[1]
-    for place in range(len(MEMORY_METRICS)):
-        _draw_metric(axes, of, View(MEMORY_METRICS), place)
+    for place in range(len(MEMORY)):
+        _draw_metric(axes, of, View(MEMORY), place)
     looks = {(line.get_color(), line.get_linestyle()) for line in axes.lines if line.get_linestyle() != "None"}
-    texts = words(of, tmp_path, metrics=MEMORY_METRICS)
+    texts = words(of, tmp_path, metrics=MEMORY)
 
-    assert len(looks) >= len(MEMORY_METRICS)
-    assert [name for name in MEMORY_METRICS if f"{METRICS[name].label} peak 3.0 MiB at 0.500 s" not in texts] == []
+    assert len(looks) >= len(MEMORY)
+    assert [name for name in MEMORY if f"{METRICS[name].label} peak 3.0 MiB at 0.500 s" not in texts] == []

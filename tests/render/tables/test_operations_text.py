@@ -7,7 +7,8 @@ from rich.console import Console
 
 from nncftools.render.tables.text import report
 from nncftools.render.view import View
-from nncftools.session.model import Mark, SavedModel, Session
+from nncftools.session.model import Mark, SavedModel
+from nncftools.session.session import Session
 from tests.made_up import mib, process, session
 
 

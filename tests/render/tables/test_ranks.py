@@ -14,7 +14,8 @@ from nncftools.render.pictures import plot
 from nncftools.render.tables import markdown
 from nncftools.render.tables.ranks import ranks
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Host, Rank, Session
+from nncftools.session.model import Exit, Host, Rank
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import mib, session
 from tests.render.tables.test_text import printed
@@ -42,18 +43,17 @@ def test_cells(job: Session) -> None:
     """A row says where a rank ran, what it held and when, how long it lasted, its CPU time and its end."""
     found = ranks(job, MemoryUnit.MiB)
 
-    assert found is not None
-    assert list(found.headings) == ["Rank", "Machine", "Peak, MiB", "at", "Lasted", "CPU", "Exit"]
-    assert found.rows == [
+    assert found.headings("") == ["Rank", "Machine", "Peak, MiB", "at", "Lasted", "CPU", "Exit"]
+    assert [[cell.shown() for cell in row.cells] for row in found.rows] == [
         ["0", "node-01", "300.0", "0.500 s", "1.00 s", "0.750 s", "0"],
         ["1", "node-01", "900.0", "0.500 s", "1.00 s", "–", "SIGKILL"],
     ]
-    assert found.worst == 1
+    assert [row.note for row in found.rows] == ["", "<- largest"]
 
 
 def test_none_of_a_single_recording() -> None:
     """A session that was not put together has no such table."""
-    assert ranks(session(), MemoryUnit.MiB) is None
+    assert not ranks(session(), MemoryUnit.MiB).rows
     assert "Rank" not in printed(session(), metrics=("rss",))
 
 

@@ -8,11 +8,12 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from nncftools.metrics import MEMORY_METRICS, METRICS
+from nncftools.metrics import MEMORY, METRICS
 from nncftools.render.tables.facts import exit_text
 from nncftools.render.tables.text import report
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Host, Process, SamplerFacts, Session, Start
+from nncftools.session.model import Exit, Host, Process, SamplerFacts, Start
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 
@@ -305,11 +306,11 @@ def test_not_short_lived(processes: list[Process]) -> None:
 
 def test_all_metrics_fit_into_80_columns() -> None:
     """A report of every memory metric, of figures that were seldom known too, is no wider than the terminal."""
-    columns = {name: mib(100, None, 300_000) for name in MEMORY_METRICS}
-    text = printed(session(columns), metrics=MEMORY_METRICS)
+    columns = {name: mib(100, None, 300_000) for name in MEMORY}
+    text = printed(session(columns), metrics=MEMORY)
 
     assert max(cell_len(line) for line in text.splitlines()) <= WIDTH
-    assert [METRICS[name].label for name in MEMORY_METRICS if METRICS[name].label not in text] == []
+    assert [METRICS[name].label for name in MEMORY if METRICS[name].label not in text] == []
 
 
 def test_merged() -> None:

@@ -5,7 +5,8 @@ from rich.console import Console
 
 from nncftools.render.terminal.chart import chart
 from nncftools.render.view import View
-from nncftools.session.model import Mark, Session
+from nncftools.session.model import Mark
+from nncftools.session.session import Session
 from tests.made_up import mib, session
 
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from nncftools.session.model import Mark, Session
-from nncftools.session.phases import unmarked
+from nncftools.session.model import Mark
+from nncftools.session.operations import unmarked
+from nncftools.session.session import Session
 from tests.made_up import mib, process, session
 
 

@@ -1,0 +1,100 @@
+"""The session: one recorded run as an object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from nncftools.session import store
+from nncftools.session.model import FORMAT, VERSION, SessionData
+from nncftools.session.operations import Operation, operations
+from nncftools.session.samples import Samples
+
+if TYPE_CHECKING:
+    import os
+    import pathlib
+
+    import pandas as pd
+
+_OPERATIONS = "operations"
+
+
+class Session(SessionData):
+    """One recorded run. Inside, everything is bytes and seconds; null is unknown, never 0.
+
+    Load with ``Session.load(path)``, write with ``session.save(path)``.
+    """
+
+    @classmethod
+    def of(cls, data: SessionData) -> Self:
+        """Return the session with this content."""
+        session = cls(**{name: getattr(data, name) for name in data.__struct_fields__})
+        session.__dict__.update(data.__dict__)
+        return session
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a session or a journal, either also gzipped.
+
+        Raises SessionFileError, which names the file, the place and what was expected.
+        """
+        return cls.of(store.load(path))
+
+    @property
+    def operations(self) -> list[Operation]:
+        """What each marked operation cost, in the order of their starts."""
+        state = id(self.marks), len(self.marks), id(self.samples), id(self.processes)
+        known: tuple[tuple[int, ...], list[Operation]] | None = self.__dict__.get(_OPERATIONS)
+        if known is None or known[0] != state:
+            known = self.__dict__[_OPERATIONS] = state, operations(self)
+        return list(known[1])
+
+    @property
+    def phases(self) -> list[Operation]:
+        """The same as ``operations``, by its former name."""
+        return self.operations
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the samples as a table: a column per metric, indexed by the seconds since the start (``time_s``).
+
+        Bytes and seconds; NaN is unknown.
+        """
+        import pandas as pd
+
+        index = pd.Index(self.samples.time_s, name="time_s", dtype=float)
+        return pd.DataFrame({name: self.samples[name] for name in self.samples.metrics}, index=index, dtype=float)
+
+    def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
+        """Write the session, gzipped when the name ends in ``.gz``, and return the path.
+
+        The file appears whole or not at all. What was in the loaded file and is unknown to this version is kept.
+        Raises OSError.
+        """
+        return store.save(self, path)
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a session file."""
+
+    def of_samples(kind: type) -> dict[str, Any]:
+        assert kind is Samples
+        values = {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "null"}]}}
+        return {
+            "type": "object",
+            "description": "Columns of equal length: time_s (seconds since the start, rising) and one per metric.",
+            "properties": {"time_s": {"type": "array", "items": {"type": "number", "minimum": 0}}},
+            "required": ["time_s"],
+            "additionalProperties": values,
+        }
+
+    described = msgspec.json.schema(Session, schema_hook=of_samples)
+    session = described["$defs"]["Session"]
+    session["properties"]["format"]["const"] = FORMAT
+    session["properties"]["version"]["const"] = VERSION
+    session["required"] = ["format", "version", *session["required"]]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A recorded run of nncf-tools",
+        **described,
+    }
