@@ -57,7 +57,7 @@ class StarterLink:
     def send_message(self, key: str, value: object = True) -> bool:  # noqa: FBT002 — JSON's true
         """Say something; return whether there is a sampler to say it to.
 
-        The end of a long order may still fill the pipe. A sampler that is stopped is waited for no longer than a second.
+        The end of a long order may still fill the pipe. A sampler that is stopped is not waited for beyond a second.
         """
         try:
             select.select([], [self._outgoing], [], _ROOM_WITHIN_S)

@@ -207,14 +207,7 @@ class TestPage:
         tables = data_of(page(run(marks=marks, processes=processes)))["tables"]
         listed = [(len(tables[name]["rows"]), tables[name]["more"]) for name in ("operations", "processes")]
 
-        assert (len(data["tables"]["operations"]["rows"]), data["tables"]["operations"]["more"]) == (
-            1000,
-            "and 2,000 shorter ones",
-        )
-        assert (len(data["tables"]["processes"]["rows"]), data["tables"]["processes"]["more"]) == (
-            300,
-            "and 2,700 smaller ones",
-        )
+        assert listed == [(1000, "and 2,000 shorter ones"), (300, "and 2,700 smaller ones")]
 
     @pytest.mark.parametrize(
         "of",
