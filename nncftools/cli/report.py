@@ -107,11 +107,10 @@ def report(  # noqa: PLR0913 — one parameter per option
     force: options.Force = False,
 ) -> int:
     """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
-    from nncftools.cli import destination, lean, opening, screen
+    from nncftools.cli import destination, opening, screen
     from nncftools.render.view import View
     from nncftools.text import printable
 
-    lean.numpy_without_threads()
     render = formats.format_named(format_)
     if output is not None and not output.is_dir():
         output = destination.replaceable("--output", output, force=force)
@@ -166,10 +165,9 @@ def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
 
 
 def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> None:
-    from nncftools.cli import destination, lean, screen
+    from nncftools.cli import destination, screen
     from nncftools.text import printable
 
-    lean.matplotlib_without_manual()
     try:
         if option == "--plot":
             from nncftools.render.pictures import plot
