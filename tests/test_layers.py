@@ -41,7 +41,7 @@ MAY_IMPORT = {
         "session",
     },
 }
-SAMPLER_MAY_NAME = {"errors", "metrics", "journal.lines", "journal.plan", "journal.writer", "files"}
+SAMPLER_MAY_NAME = {"errors", "metrics", "journal.bucket", "journal.lines", "journal.plan", "journal.writer", "files"}
 NOT_ONLY_STANDARD = {"client.py", "psutil_source.py", "starter.py", "starter_link.py"}
 
 
