@@ -103,7 +103,8 @@ def compare(  # noqa: PLR0913 — one parameter per option
 
     if format_ not in FORMATS:
         raise UsageError(f"option --format: {format_!r} is not one of {', '.join(FORMATS)}")
-    limits = [gates.parsed(text) for text in fail_if or []]
+    with options.named("--fail-if"):
+        limits = [gates.parsed(text) for text in fail_if or []]
     groups = _groups(sessions or [], base, new)
     output = None if output is None else destination.replaceable("--output", output, force=force)
     plot = None if plot is None else destination.picture("--plot", plot, force=force)
@@ -113,7 +114,8 @@ def compare(  # noqa: PLR0913 — one parameter per option
         )
     runs, curves, timings = _loaded(groups, depth, with_curves=plot is not None)
     compared = [comparison.compared(runs[0], group) for group in runs[1:]]
-    judged = [(one, [gates.judged(limit, one) for limit in limits]) for one in compared]
+    with options.named("--fail-if"), options.mended(depth=": give --depth"):
+        judged = [(one, [gates.judged(limit, one) for limit in limits]) for one in compared]
     _put(_hyperfine(runs, timings) if format_ == HYPERFINE else _rendered(judged, format_, unit), output)
     if plot is not None:
         _draw(runs, curves, unit, plot)

@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
-from nncftools.cli import destination, progress
+from nncftools.cli import destination, options, progress
 from nncftools.errors import UsageError
 from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, beside
 
@@ -61,7 +61,7 @@ def opened(
 
     source = log_dir if path is None else _STANDARD_INPUT if str(path) == "-" else path
     file = destination.newest_session(source) if path is None or source.is_dir() else source
-    with progress.reading(file.name) as told:
+    with options.named("--from"), progress.reading(file.name) as told:
         session = opened_file(file, forced, told)
     found = beside(file)
     if found is not None:

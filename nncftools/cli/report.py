@@ -111,7 +111,8 @@ def report(  # noqa: PLR0913 — one parameter per option
     from nncftools.render.view import View
     from nncftools.text import printable
 
-    render = formats.format_named(format_)
+    with options.named("--format"):
+        render = formats.format_named(format_)
     if output is not None and not output.is_dir():
         output = destination.replaceable("--output", output, force=force)
     pictures = {
@@ -119,11 +120,13 @@ def report(  # noqa: PLR0913 — one parameter per option
         for option, picture in (("--plot", plot), ("--panels", panels))
         if picture is not None
     }
-    session = opening.opened_together(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
+    with options.mended(importer=f"; --from NAME says what it is: {', '.join(IMPORTERS)}"):
+        session = opening.opened_together(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
     available = [name for name in session.samples.metrics if name in MEMORY_METRICS]
     from_zero = from_zero or session.from_zero
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
-    content = render(session, view)
+    with options.named("--format"):
+        content = render(session, view)
     if output is None:
         screen.put(_for_screen(format_, content))
     else:
