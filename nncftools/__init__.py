@@ -3,7 +3,7 @@
 Public names are resolved on first use (PEP 562), so that importing the package costs nothing.
 """
 
-__version__ = "0.1.0"
+from nncftools.version import __version__ as __version__
 
 _HOME_OF = {
     "MemoryMonitor": "nncftools.api.memory_monitor",

@@ -11,9 +11,14 @@ class NncfToolsError(Exception):
 
     exit_code = 1
 
+    def __init__(self, message: str, *, mended_by: str = "") -> None:
+        """Fail with ``message``; ``mended_by`` names what would help. By which option it is said, ``cli`` knows."""
+        super().__init__(message)
+        self.mended_by = mended_by
+
 
 class UsageError(NncfToolsError):
-    """The command line asks for something that cannot be; the message names the option."""
+    """What is asked for cannot be; the command line names the option before the message."""
 
     exit_code = 2
 

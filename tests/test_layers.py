@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ import nncftools
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 HERE = {path.stem for path in ROOT.iterdir()}
-EVERYBODY = {"errors", "units", "metrics", "files", "redaction", "text"}
+EVERYBODY = {"errors", "units", "metrics", "files", "redaction", "text", "version"}
 MAY_IMPORT = {
     "journal": set[str](),
     "session": {"journal"},
@@ -41,7 +42,18 @@ MAY_IMPORT = {
         "session",
     },
 }
-SAMPLER_MAY_NAME = {"errors", "metrics", "journal.lines", "journal.plan", "journal.writer", "files"}
+SAMPLER_MAY_NAME = {"errors", "files", "metrics", "version", "journal.bucket", "journal.lines", "journal.plan"} | {
+    "journal.writer"
+}
+    "errors",
+    "version",
+    "metrics",
+    "journal.bucket",
+    "journal.lines",
+    "journal.plan",
+    "journal.writer",
+    "files",
+}
 NOT_ONLY_STANDARD = {"client.py", "psutil_source.py", "starter.py", "starter_link.py"}
 
 
@@ -116,6 +128,39 @@ def test_the_sampler_needs_only_the_standard_library(path: pathlib.Path) -> None
     known = sys.stdlib_module_names | {"nncftools"}
 
     assert [name for name in imported(path) if name.partition(".")[0] not in known] == []
+
+
+MAY_NAME_OPTIONS = {
+    "analysis.hints": "advice on a recording, which reports repeat wherever they are shown",
+    "compression.checking": "in the midst of a list of all that is wrong",
+    "marks.autoload": "a warning that the command's Python writes for the session",
+    "sampler.limit": "a warning that the sampler writes for the session",
+    "session.from_journal": "a warning that stays in the session",
+}
+
+
+def texts(path: pathlib.Path) -> list[str]:
+    """Return the literals of a module but its docstrings."""
+    tree = ast.parse(path.read_bytes())
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs)
+    return [node.value for node in found if isinstance(node.value, str)]
+
+
+def test_options_are_named_in_cli_alone() -> None:
+    """No message elsewhere names an option of the command line: what fails says what is wrong, ``cli`` by which option.
+
+    The pytest plugin names its own.
+    """
+    option = re.compile(r"--[a-z][a-z0-9_-]+")
+    ours = {name for path in modules("cli") for text in texts(path) for name in option.findall(text)}
+    elsewhere = [
+        path for path in sorted(ROOT.rglob("*.py")) if path.relative_to(ROOT).parts[0] not in {"cli", "testing"}
+    ]
+    naming = {name_of(path) for path in elsewhere for text in texts(path) if ours & set(option.findall(text))}
+
+    assert "--fail-if" in ours
+    assert naming == set(MAY_NAME_OPTIONS)
 
 
 @pytest.mark.parametrize("module", ["nncftools", "nncftools.metrics", "nncftools.sampler.service"])

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 from nncftools.analysis.comparison import Comparison, Difference, Values
 
-_OPTION = "option --fail-if"
 _PERCENT = "%"
 _GATE = re.compile(
     r"(?P<metric>\w+)(?:@(?P<operation>.+))?\s*(?P<relation>[<>])\s*"
@@ -81,20 +80,20 @@ def parsed(text: str) -> Gate:
     if found is None:
         expected = "METRIC or METRIC@OPERATION, > or <, a number and its unit expected"
         examples = "'peak_rss>+5%', 'peak_rss@Export>8GiB' or 'duration>+10s'"
-        raise UsageError(f"{_OPTION}: {text[:_LONGEST]!r} cannot be read: {expected}, as in {examples}")
+        raise UsageError(f"{text[:_LONGEST]!r} cannot be read: {expected}, as in {examples}")
     name, operation = _name_and_operation(found["metric"], found["operation"])
     figure = figure_of(name)
     if figure is None:
-        raise UsageError(f"{_OPTION}: {text!r}: {name!r} is not one of {', '.join(FIGURES)}")
+        raise UsageError(f"{text!r}: {name!r} is not one of {', '.join(FIGURES)}")
     unit = found["unit"]
     percent = unit == _PERCENT
     if percent and not found["sign"]:
         either = f"+{found['number']}% or -{found['number']}%"
-        raise UsageError(f"{_OPTION}: {text!r}: a percentage is a change against BASE: {either} expected")
+        raise UsageError(f"{text!r}: a percentage is a change against BASE: {either} expected")
     factors = _UNITS[figure.unit]
     if unit and not percent and unit.casefold() not in factors:
         names = ", ".join([_PERCENT, *(MemoryUnit if figure.unit == "B" else factors)])
-        raise UsageError(f"{_OPTION}: {text!r}: the unit {unit!r} is not one of {names}")
+        raise UsageError(f"{text!r}: the unit {unit!r} is not one of {names}")
     factor = Fraction(1) if percent or not unit else factors[unit.casefold()]
     return Gate(
         text=text.strip(),
@@ -158,7 +157,7 @@ def _differences(gate: Gate, comparison: Comparison) -> Mapping[str, Difference]
     found = next((one for one in comparison.operations if one.name == gate.operation), None)
     if found is None or not (found.base_runs and found.new_runs):
         there = [one.name for one in comparison.operations if one.base_runs and one.new_runs]
-        raise UsageError(_no_operation(gate, comparison, there, "in both BASE and NEW"))
+        raise _no_operation(gate, comparison, there, "in both BASE and NEW")
     return found.differences
 
 
@@ -168,21 +167,21 @@ def _of_new(gate: Gate, comparison: Comparison) -> Values:
     having = [run.operations[gate.operation] for run in comparison.new if gate.operation in run.operations]
     if not having:
         there = list(dict.fromkeys(name for run in comparison.new for name in run.operations))
-        raise UsageError(_no_operation(gate, comparison, there, "in NEW"))
+        raise _no_operation(gate, comparison, there, "in NEW")
     return {name: value for values in having for name, value in values.items()}
 
 
-def _no_operation(gate: Gate, comparison: Comparison, there: list[str], where: str) -> str:
-    start = f"{_OPTION}: {gate.text!r}: no operation {gate.operation!r} {where}"
+def _no_operation(gate: Gate, comparison: Comparison, there: list[str], where: str) -> UsageError:
+    start = f"{gate.text!r}: no operation {gate.operation!r} {where}"
     if any(gate.operation in run.deeper for run in (*comparison.base, *comparison.new)):
-        return f"{start} on the levels that are compared; it is inside of another one: give --depth"
+        return UsageError(f"{start} on the levels that are compared; it is inside of another one", mended_by="depth")
     more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
-    return f"{start}; there is {', '.join(map(repr, there[:_LISTED])) or 'none'}{more}"
+    return UsageError(f"{start}; there is {', '.join(map(repr, there[:_LISTED])) or 'none'}{more}")
 
 
 def _not_there(gate: Gate, where: str, known: Mapping[str, object]) -> str:
     there = ", ".join(known) or "none"
-    return f"{_OPTION}: {gate.text!r}: {gate.figure.name!r} is not known {where}; what is known there: {there}"
+    return f"{gate.text!r}: {gate.figure.name!r} is not known {where}; what is known there: {there}"
 
 
 def _writer(gate: Gate, smallest: float) -> Callable[[float], str]:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import pathlib
+from array import array
 from math import isnan
 from typing import TYPE_CHECKING, Self
 
@@ -102,13 +103,14 @@ class MemoryMonitor:
         The text has a row ``time value`` per sample, then ``Total time`` in seconds and ``Max memory`` in the monitor's
         unit. Without data it says so, and there is no picture. Raises OSError, ValueError for lists of unequal length.
         """
-        log = pathlib.Path(save_dir) / f"{self._file_stem(filename_suffix)}.txt"
-        log.parent.mkdir(parents=True, exist_ok=True)
         from nncftools.render.exports import memory_log
 
-        memory_log.write_rows(time_values, memory_values, self.memory_unit, log)
+        folder, stem = pathlib.Path(save_dir), self._file_stem(filename_suffix)
+        folder.mkdir(parents=True, exist_ok=True)
+        memory_log.write_rows(time_values, memory_values, self.memory_unit, folder / f"{stem}.txt")
         if len(time_values):
-            self.save_memory_plot(log, plot_title, filename_suffix)
+            session = _session_of(self.memory_type, self.memory_unit, time_values, memory_values)
+            self._draw(session, folder / f"{stem}.png", plot_title)
 
     def _file_stem(self, suffix: str) -> str:
         return f"{self.memory_type}_memory_usage{launcher.suffix(os.environ)}{suffix}"
@@ -120,15 +122,17 @@ class MemoryMonitor:
         """
         from nncftools.importers import nncf
         from nncftools.importers.source import Source
+
+        log = pathlib.Path(log_filepath)
+        with Source(log) as source:
+            session = nncf.read(source, self.memory_type, self.memory_unit)
+        self._draw(session, log.with_name(f"{self._file_stem(filename_suffix)}.png"), plot_title)
+
+    def _draw(self, session: Session, picture: pathlib.Path, title: str) -> None:
         from nncftools.render.pictures import plot
         from nncftools.render.view import View, label
 
-        log = pathlib.Path(log_filepath)
-        picture = log.with_name(f"{self._file_stem(filename_suffix)}.png")
-        with Source(log) as source:
-            session = nncf.read(source, self.memory_type, self.memory_unit)
-        view = View([self.memory_type], self.memory_unit, title=plot_title or label(self.memory_type))
-        plot.draw(session, view, picture)
+        plot.draw(session, View([self.memory_type], self.memory_unit, title=title or label(self.memory_type)), picture)
 
 
 _started: dict[MemoryMonitor, tuple[int, Callable[[], object] | None]] = {}
@@ -188,6 +192,23 @@ def values_of(
     known = [(time, value) for time, value in pairs if not isnan(value)]
     zero = known[0][1] if known and from_zero else 0.0
     return [time for time, _ in known], [unit.of(value - zero) for _, value in known]
+
+
+def _session_of(metric: MemoryType, unit: MemoryUnit, time_s: Sequence[float], values: Sequence[float]) -> Session:
+    """Return a session of nothing but these samples, which may be above a baseline."""
+    from nncftools.session.model import Host, SamplerFacts, Start
+    from nncftools.session.samples import TIME, Samples
+    from nncftools.session.session import Session
+
+    columns = {TIME: array("d", time_s), metric: array("d", (value * unit.factor for value in values))}
+    spacing_s = (time_s[-1] - time_s[0]) / max(1, len(time_s) - 1)
+    return Session(
+        start=Start(),
+        duration_s=time_s[-1],
+        host=Host(),
+        sampler=SamplerFacts(achieved_interval_s=spacing_s),
+        samples=Samples(columns, may_fall_below_zero=True),
+    )
 
 
 def _save(session: Session, memory_type: MemoryType, unit: MemoryUnit, save_dir: Path) -> None:

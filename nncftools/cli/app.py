@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from nncftools import __version__
 from nncftools.cli import (
     compare,
     from_lm_eval,
@@ -23,6 +22,7 @@ from nncftools.cli import (
 )
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.text import printable
+from nncftools.version import __version__
 
 PROGRAM = "nncf-tools"
 

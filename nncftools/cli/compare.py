@@ -99,11 +99,12 @@ def compare(  # noqa: PLR0913 — one parameter per option
 ) -> int:
     """Compare what runs cost: peaks, time, CPU, I/O, each operation."""
     from nncftools.analysis import comparison, gates
-    from nncftools.cli import destination, lean, screen
+    from nncftools.cli import destination, screen
 
     if format_ not in FORMATS:
         raise UsageError(f"option --format: {format_!r} is not one of {', '.join(FORMATS)}")
-    limits = [gates.parsed(text) for text in fail_if or []]
+    with options.named("--fail-if"):
+        limits = [gates.parsed(text) for text in fail_if or []]
     groups = _groups(sessions or [], base, new)
     output = None if output is None else destination.replaceable("--output", output, force=force)
     plot = None if plot is None else destination.picture("--plot", plot, force=force)
@@ -111,12 +112,10 @@ def compare(  # noqa: PLR0913 — one parameter per option
         raise UsageError(
             f"option --plot: {len(groups)} sessions; at most {_MOST_CURVES} can be told apart in a picture"
         )
-    lean.numpy_without_threads()
-    if plot is not None:
-        lean.matplotlib_without_manual()
     runs, curves, timings = _loaded(groups, depth, with_curves=plot is not None)
     compared = [comparison.compared(runs[0], group) for group in runs[1:]]
-    judged = [(one, [gates.judged(limit, one) for limit in limits]) for one in compared]
+    with options.named("--fail-if"), options.mended(depth=": give --depth"):
+        judged = [(one, [gates.judged(limit, one) for limit in limits]) for one in compared]
     _put(_hyperfine(runs, timings) if format_ == HYPERFINE else _rendered(judged, format_, unit), output)
     if plot is not None:
         _draw(runs, curves, unit, plot)

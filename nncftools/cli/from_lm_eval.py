@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from nncftools.cli import options
 from nncftools.errors import UsageError
 
 EXAMPLES = """\b
@@ -17,6 +18,12 @@ Examples:
   nncf-tools from-lm-eval gptq.json -o data.csv --mode 'int4 + gptq' \\
       --int4 1 --plot-name gptq --wwb wwb/metrics.csv --model-dir models/gptq
   nncf-tools viz-compression -i data.csv"""
+
+_MENDED = {
+    "row": "; say more of --int4, --lora-rank, --plot-name",
+    "model": "; say which with --model",
+    "force": "; give --force to replace",
+}
 
 Results = Annotated[
     list[pathlib.Path] | None,
@@ -72,7 +79,7 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     The row is the one with this model and mode, and with the --int4, --int8,
     --lora-rank and --plot-name that are given; a new one if there is none.
     """
-    from nncftools.cli import screen
+    from nncftools.cli import destination, screen
     from nncftools.compression import evaluations
     from nncftools.compression.columns import SIMILARITY, SIZE
     from nncftools.compression.filling import Key, fill
@@ -83,16 +90,22 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
             raise UsageError(f"option {option}: a share from 0 to 1 expected, found {share:g}")
     if not mode.strip() or not setup.strip():
         raise UsageError("options --mode and --setup: a text expected")
-    wanted = evaluations.tasks_of(tasks or ())
+    with options.named("--task"):
+        wanted = evaluations.tasks_of(tasks or ())
     figures: dict[str, float] = {}
-    for path in results or ():
-        figures |= evaluations.from_lm_eval(path, wanted)
+    with options.mended(task="; name one with --task"):
+        for path in results or ():
+            figures |= evaluations.from_lm_eval(path, wanted)
     if wwb is not None:
         figures[SIMILARITY.column] = evaluations.similarity(wwb)
     if model_dir is not None:
         figures[SIZE] = float(f"{evaluations.size_gib(model_dir):.6g}")
     key = Key(mode.strip(), model.strip() or None, int4, int8, lora_rank, plot_name.strip() or None)
-    filled = fill(output, setup.strip(), key, figures, force=force)
+    try:
+        with options.mended(**_MENDED):
+            filled = fill(output, setup.strip(), key, figures, force=force)
+    except OSError as error:
+        raise destination.cannot_write("--output", output, error) from error
     what = "added" if filled.is_new else "completed"
     gaps = f"; still empty: {'; '.join(filled.gaps)}" if filled.gaps else ""
     screen.tell(f"Row {filled.number} {what} in {printable(str(output))}{gaps}\n")

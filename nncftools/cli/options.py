@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import pathlib
 import re
@@ -11,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nncftools.cli import candidates
-from nncftools.errors import UsageError
+from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.metrics import MEMORY
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 SOURCES = ("proc", "psutil")
 DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
@@ -101,6 +102,28 @@ Source = Annotated[
         help="Where figures come from: /proc (Linux), or psutil (macOS).",
     ),
 ]
+
+
+@contextlib.contextmanager
+def named(option: str) -> Iterator[None]:
+    """Put the option before the message of what fails; an error in a file names that file instead."""
+    try:
+        yield
+    except SessionFileError:
+        raise
+    except NncfToolsError as error:
+        error.args = (f"option {option}: {error}",)
+        raise
+
+
+@contextlib.contextmanager
+def mended(**by: str) -> Iterator[None]:
+    """End the message of what fails with how options mend it: ``by`` the name that ``NncfToolsError.mended_by`` has."""
+    try:
+        yield
+    except NncfToolsError as error:
+        error.args = (f"{error}{by.get(error.mended_by, '')}",)
+        raise
 
 
 def memory_types(

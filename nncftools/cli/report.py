@@ -107,12 +107,12 @@ def report(  # noqa: PLR0913 — one parameter per option
     force: options.Force = False,
 ) -> int:
     """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
-    from nncftools.cli import destination, lean, opening, screen
+    from nncftools.cli import destination, opening, screen
     from nncftools.render.view import View
     from nncftools.text import printable
 
-    lean.numpy_without_threads()
-    render = formats.format_named(format_)
+    with options.named("--format"):
+        render = formats.format_named(format_)
     if output is not None and not output.is_dir():
         output = destination.replaceable("--output", output, force=force)
     pictures = {
@@ -120,11 +120,13 @@ def report(  # noqa: PLR0913 — one parameter per option
         for option, picture in (("--plot", plot), ("--panels", panels))
         if picture is not None
     }
-    session = opening.opened_together(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
+    with options.mended(importer=f"; --from NAME says what it is: {', '.join(IMPORTERS)}"):
+        session = opening.opened_together(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
-    content = render(session, view)
+    with options.named("--format"):
+        content = render(session, view)
     if output is None:
         screen.put(_for_screen(format_, content))
     else:
@@ -166,10 +168,9 @@ def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
 
 
 def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> None:
-    from nncftools.cli import destination, lean, screen
+    from nncftools.cli import destination, screen
     from nncftools.text import printable
 
-    lean.matplotlib_without_manual()
     try:
         if option == "--plot":
             from nncftools.render.pictures import plot

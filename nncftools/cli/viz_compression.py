@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nncftools.cli import options
 from nncftools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,19 +104,22 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
 
     if len({path.resolve() for path in inputs}) < len(inputs):
         raise UsageError("option --input-file: a file is given twice")
-    bound = bound_of(recommend) if recommend else None
-    outcome = make(
-        Request(
-            inputs=inputs,
-            folder=folder,
-            formats=tuple(dict.fromkeys(formats)),
-            metrics=chosen_metrics(tuple(metrics or ())),
-            lenient=lenient,
-            extra=extra,
-            bound=bound,
-            max_error=_percent(max_error) if max_error else None,
-        )
+    with options.named("--recommend"):
+        bound = bound_of(recommend) if recommend else None
+    with options.named("--metric"):
+        chosen = chosen_metrics(tuple(metrics or ()))
+    request = Request(
+        inputs=inputs,
+        folder=folder,
+        formats=tuple(dict.fromkeys(formats)),
+        metrics=chosen,
+        lenient=lenient,
+        extra=extra,
+        bound=bound,
+        max_error=_percent(max_error) if max_error else None,
     )
+    with options.mended(folder="; choose another --output-dir"):
+        outcome = make(request)
     if as_json:
         import json
 
@@ -130,8 +134,10 @@ def _closing(outcome: Outcome) -> str:
     """Return what a reader should know of the table and the picture, and where they are."""
     from nncftools.text import printable
 
-    notes = "".join(f"note: {printable(note)}\n" for note in outcome.notes)
-    return f"{notes}Written to {', '.join(printable(str(path)) for path in outcome.files)}\n"
+    beyond = f"beyond --max-error, not in the picture: {outcome.left_out} of the rows"
+    notes = [*outcome.notes, *([beyond] if outcome.left_out else [])]
+    told = "".join(f"note: {printable(note)}\n" for note in notes)
+    return f"{told}Written to {', '.join(printable(str(path)) for path in outcome.files)}\n"
 
 
 def _percent(text: str) -> float:

@@ -72,14 +72,14 @@ def chosen_metrics(texts: tuple[str, ...]) -> tuple[Metric, ...]:
     for text in texts or ("standard",):
         for metric in STANDARD if text.strip() == "standard" else (_metric(text),):
             if found.setdefault(metric.column, metric) != metric:
-                raise UsageError(f"option --metric: {metric.column!r} is asked for in both directions")
+                raise UsageError(f"{metric.column!r} is asked for in both directions")
     return tuple(found.values())
 
 
 def _metric(text: str) -> Metric:
     column, colon, word = (part.strip() for part in text.rpartition(":"))
     if not colon or not column or word.lower() not in {Direction.HIGHER, Direction.LOWER}:
-        raise UsageError(f"option --metric: 'COLUMN:higher', 'COLUMN:lower' or 'standard' expected, found {text!r}")
+        raise UsageError(f"'COLUMN:higher', 'COLUMN:lower' or 'standard' expected, found {text!r}")
     if column in (*DESCRIBING, *COMPUTED):
-        raise UsageError(f"option --metric: {column!r} describes the compression; name a column of quality")
+        raise UsageError(f"{column!r} describes the compression; name a column of quality")
     return next((metric for metric in STANDARD if metric.column == column), Metric(column, Direction(word.lower())))

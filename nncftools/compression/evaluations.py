@@ -33,7 +33,7 @@ def tasks_of(texts: Sequence[str]) -> dict[tuple[str, str], str]:
     for text in texts:
         task, _, metric = text.strip().rpartition(":")
         if not task or not metric:
-            raise UsageError(f"option --task: 'TASK:METRIC' expected, found {text!r}")
+            raise UsageError(f"'TASK:METRIC' expected, found {text!r}")
         wanted.setdefault((task, metric), f"{task}, {metric}")
     return wanted
 
@@ -57,7 +57,7 @@ def from_lm_eval(path: pathlib.Path, wanted: Mapping[tuple[str, str], str]) -> d
                 found[column + STDERR] = stderr
     if not found:
         tasks = ", ".join(map(shown, results)) or "none"
-        raise NncfToolsError(f"{str(path)!r}: no figure that is looked for; tasks there: {tasks}; name one with --task")
+        raise NncfToolsError(f"{str(path)!r}: no figure that is looked for; tasks there: {tasks}", mended_by="task")
     return found
 
 

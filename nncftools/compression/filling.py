@@ -53,7 +53,7 @@ def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float],
     """Write figures into the row that ``key`` means, or into a new one; make the file if there is none.
 
     ``setup`` names the first column of a new file. A cell that holds another figure is only replaced with ``force``.
-    Raises NncfToolsError; the file is unchanged then.
+    Raises NncfToolsError, OSError; the file is unchanged then.
     """
     header, rows = _opened(path, setup)
     model = key.model or _only_model(path, rows, header[0])
@@ -61,7 +61,7 @@ def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float],
     found = [place for place, row in enumerate(rows) if all(_fits(row, *one) for one in said.items())]
     if len(found) > 1:
         numbers = ", ".join(str(place + 2) for place in found)
-        raise NncfToolsError(f"{str(path)!r}: rows {numbers} all fit; say more of --int4, --lora-rank, --plot-name")
+        raise NncfToolsError(f"{str(path)!r}: rows {numbers} all fit", mended_by="row")
     if not found:
         rows.append({**dict.fromkeys(header, ""), **_shares(key)})
     place = found[0] if found else len(rows) - 1
@@ -96,7 +96,7 @@ def _padded(record: Record, header: Sequence[str]) -> dict[str, str]:
 def _only_model(path: pathlib.Path, rows: Sequence[Mapping[str, str]], first: str) -> str:
     models = {row[first] for row in rows}
     if len(models) != 1:
-        raise NncfToolsError(f"{str(path)!r}: it names {len(models)} models; say which with --model")
+        raise NncfToolsError(f"{str(path)!r}: it names {len(models)} models", mended_by="model")
     return models.pop()
 
 
@@ -126,7 +126,7 @@ def _check(path: pathlib.Path, place: int, row: Mapping[str, str], texts: Mappin
         if row.get(column) and not _same(row[column], text)
     ]
     if differ and not force:
-        raise NncfToolsError(f"{str(path)!r}: {'; '.join(differ)}; give --force to replace")
+        raise NncfToolsError(f"{str(path)!r}: {'; '.join(differ)}", mended_by="force")
 
 
 def _save(path: pathlib.Path, header: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
@@ -135,9 +135,6 @@ def _save(path: pathlib.Path, header: Sequence[str], rows: Sequence[Mapping[str,
     writer.writerow(header)
     writer.writerows([row.get(column, "") for column in header] for row in rows)
     target = path.resolve() if path.is_symlink() else path
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(target) as beside:
-            beside.write_text(text.getvalue(), encoding="utf-8")
-    except OSError as error:
-        raise NncfToolsError(f"option --output: cannot write {str(path)!r}: {error.strerror or error}") from error
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as beside:
+        beside.write_text(text.getvalue(), encoding="utf-8")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.compression.columns import Metric
+    from nncftools.compression.plot import Drawing
     from nncftools.compression.recommend import Bound
     from nncftools.compression.results import Comparison
 
@@ -50,6 +51,8 @@ class Outcome:
     files: Sequence[pathlib.Path]
     notes: Sequence[str]
     """What a reader of the table and the picture should know."""
+    left_out: int
+    """How many results are beyond the largest error that is drawn."""
 
 
 def visualize(
@@ -66,12 +69,15 @@ def visualize(
 
 def make(request: Request) -> Outcome:
     """Do what is asked for. Raises NncfToolsError; nothing is written then."""
+    from nncftools.compression.plot import draw
+
     models = load(request.inputs, request.metrics, lenient=request.lenient)
     found = comparisons(models, request.metrics)
     targets = _targets(request)
-    contents, notes = _contents(request, found, targets)
+    drawing = draw(found, request.bound, request.max_error)
+    contents = _contents(request, found, targets, drawing)
     _write(contents)
-    return Outcome(found, list(contents), [*_notes(found), *notes])
+    return Outcome(found, list(contents), _notes(found, drawing.unnamed), drawing.left_out)
 
 
 def _targets(request: Request) -> dict[str, pathlib.Path]:
@@ -85,18 +91,17 @@ def _targets(request: Request) -> dict[str, pathlib.Path]:
         if target.exists() and not target.is_file():
             raise NncfToolsError(f"cannot write {str(path)!r}: it is not a file")
         if any(target.exists() and target.samefile(source) for source in request.inputs):
-            raise NncfToolsError(f"cannot write {str(path)!r}: it is the input; choose another --output-dir")
+            raise NncfToolsError(f"cannot write {str(path)!r}: it is the input", mended_by="folder")
         targets[ending] = target
     return targets
 
 
 def _contents(
-    request: Request, found: Sequence[Comparison], targets: dict[str, pathlib.Path]
-) -> tuple[dict[pathlib.Path, bytes], list[str]]:
-    """Return what to write, and what the picture leaves out."""
-    from nncftools.compression.plot import draw, rendered
+    request: Request, found: Sequence[Comparison], targets: dict[str, pathlib.Path], drawing: Drawing
+) -> dict[pathlib.Path, bytes]:
+    """Return what to write."""
+    from nncftools.compression.plot import rendered
 
-    drawing = draw(found, request.bound, request.max_error)
     contents = {targets["md"]: markdown(*cells(found, extra=request.extra)).encode()}
     for kind in request.formats:
         picture = rendered(drawing, "svg" if kind == "html" else kind)
@@ -105,12 +110,7 @@ def _contents(
 
             picture = page(found, picture, request.bound, extra=request.extra).encode()
         contents[targets[kind]] = picture
-    notes = []
-    if drawing.left_out:
-        notes.append(f"beyond --max-error, not in the picture: {drawing.left_out} of the rows")
-    if drawing.unnamed:
-        notes.append(f"no room in the picture for the names of {drawing.unnamed} points; the table has them")
-    return contents, notes
+    return contents
 
 
 def _write(contents: dict[pathlib.Path, bytes]) -> None:
@@ -128,7 +128,7 @@ def _write(contents: dict[pathlib.Path, bytes]) -> None:
         raise NncfToolsError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 
 
-def _notes(found: Sequence[Comparison]) -> list[str]:
+def _notes(found: Sequence[Comparison], unnamed: int) -> list[str]:
     notes = []
     for comparison in found:
         missing = [word for word in comparison.model.missing if word != BASELINE]
@@ -138,4 +138,6 @@ def _notes(found: Sequence[Comparison]) -> list[str]:
             f"{comparison.name}: column {column!r} of the file is not what its figures give; the computed one is shown"
             for column in differing(comparison)
         ]
+    if unnamed:
+        notes.append(f"no room in the picture for the names of {unnamed} points; the table has them")
     return notes

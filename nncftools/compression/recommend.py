@@ -38,10 +38,10 @@ def bound_of(text: str) -> Bound:
     """Return the bound that ``error<=5%`` or ``error<0.05`` means. Raises UsageError."""
     match = _BOUND.fullmatch(text)
     if match is None:
-        raise UsageError(f"option --recommend: 'error<=5%' or 'error<0.05' expected, found {text!r}")
+        raise UsageError(f"'error<=5%' or 'error<0.05' expected, found {text!r}")
     limit = float(match[2]) / (100 if match[3] else 1)
     if limit > 1 and not match[3]:
-        raise UsageError(f"option --recommend: {text!r} means {limit * 100:g}%; write 'error<={limit:g}%'")
+        raise UsageError(f"{text!r} means {limit * 100:g}%; write 'error<={limit:g}%'")
     return Bound(limit, is_inside=match[1] != "<")
 
 

@@ -24,8 +24,7 @@ Columns = dict[str, "array[float]"]
 class Merged:
     """Columns of which all rows are kept at first, and half as many each time they are halved.
 
-    All rows count alike, however early they came. What is kept of neighbours, a bucket of as many rows everywhere, are
-    the smallest and the largest value of each memory metric, and the last row.
+    All rows count alike, however early they came: buckets of neighbours are of as many rows everywhere.
     """
 
     def __init__(self, names: Iterable[str]) -> None:

@@ -40,7 +40,7 @@ def opened(path: str | os.PathLike[str], forced: str | None = None, progress: Pr
     the line and what was expected, and UsageError for an importer that does not exist.
     """
     if forced is not None and forced not in IMPORTERS:
-        raise UsageError(f"option --from: {forced!r} is not one of {', '.join(IMPORTERS)}")
+        raise UsageError(f"{forced!r} is not one of {', '.join(IMPORTERS)}")
     with Source(pathlib.Path(path), progress) as source:
         begins_an_object = source.head.text.lstrip().startswith(b"{")
         if forced is None and begins_an_object and _OURS.search(source.head.text):
@@ -52,8 +52,8 @@ def opened(path: str | os.PathLike[str], forced: str | None = None, progress: Pr
         if begins_an_object or not source.head.text.strip():
             return source.as_session()  # its messages tell what is missing
         raise SessionFileError(
-            f"{path}: neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))}); "
-            f"--from NAME says what it is: {', '.join(IMPORTERS)}"
+            f"{path}: neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))})",
+            mended_by="importer",
         )
 
 

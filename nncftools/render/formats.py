@@ -51,7 +51,7 @@ FORMATS = {
 def format_named(name: str) -> Format:
     """Return what makes a report of this format. Raises UsageError when there is no such format."""
     if name not in FORMATS:
-        raise UsageError(f"option --format: {name!r} is not one of {', '.join(FORMATS)}")
+        raise UsageError(f"{name!r} is not one of {', '.join(FORMATS)}")
     module, _, function = FORMATS[name].partition(":")
     found: Format = getattr(importlib.import_module(module), function)
     return found

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from nncftools import __version__
 from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard, descriptors_in_use, write_all
 from nncftools.journal.lines import FORMAT, VERSION
@@ -22,6 +21,7 @@ from nncftools.sampler.signals import readable
 from nncftools.sampler.starter import held_back
 from nncftools.sampler.starter_link import StarterLink
 from nncftools.sampler.tree import BESIDE
+from nncftools.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

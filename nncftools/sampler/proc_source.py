@@ -6,9 +6,8 @@ import sys
 
 from nncftools.sampler import address_space
 from nncftools.sampler.counters import Counters
-from nncftools.sampler.kernel_file import NONE_LEFT
+from nncftools.sampler.kernel_file import NONE_LEFT, PAGE
 from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved
-from nncftools.sampler.probes.stat import PAGE
 from nncftools.sampler.roster import Roster
 from nncftools.sampler.tree import RESERVE, Tree
 

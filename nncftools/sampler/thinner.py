@@ -1,16 +1,16 @@
-"""Bounds a long recording: beyond a number of rows, neighbours merge into buckets.
-
-A bucket keeps the rows that hold the smallest and the largest value of each gauge, and its last row: every row is a
-true sample with its time, and no peak is lost.
-"""
+"""Bounds a long recording: beyond a number of rows, neighbours merge into buckets (``nncftools.journal.bucket``)."""
 
 from __future__ import annotations
+
+from nncftools.journal.bucket import kept_of_bucket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nncftools.journal.writer import Row
+
+_UNKNOWN = float("nan")
 
 
 class Thinner:
@@ -41,7 +41,13 @@ class Thinner:
     def flush(self) -> None:
         """Pass on what is kept of the bucket that is being filled."""
         bucket, self._bucket = self._bucket, []
-        for place in _extremes(bucket, self._gauges):
+        if not bucket:
+            return
+        gauges = [
+            [_UNKNOWN if (value := values[gauge]) is None else value for _, values, _ in bucket]
+            for gauge in self._gauges
+        ]
+        for place in kept_of_bucket(gauges, 0, len(bucket)):
             self._pass_on(bucket[place])
 
     def _pass_on(self, row: Row) -> None:
@@ -50,19 +56,3 @@ class Thinner:
         if self._left <= 0:
             self._size = 2 * self._kept_most if self._size == 1 else 2 * self._size
             self._left = max(1, self._limit // 2)
-
-
-def _extremes(bucket: Sequence[Row], gauges: Sequence[int]) -> list[int]:
-    """Return the places of the rows to keep, in time order."""
-    if not bucket:
-        return []
-    kept = {len(bucket) - 1}
-    for gauge in gauges:
-        known = [place for place, (_, values, _) in enumerate(bucket) if values[gauge] is not None]
-        if known:  # min and max return the first of equal ones
-
-            def level(place: int, gauge: int = gauge) -> float:
-                return bucket[place][1][gauge] or 0
-
-            kept |= {min(known, key=level), max(known, key=level)}
-    return sorted(kept)

@@ -11,7 +11,6 @@ import os
 import sys
 
 from nncftools.sampler.kernel_file import GONE, NONE_LEFT, read_all
-from nncftools.sampler.probes.stat import STARTED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ RESERVE = 64
 BESIDE = "nncf-tools-beside"
 """The last word of a sampler's command when it records its own starter: it is left out of every tree."""
 NAME_BESIDE = "nncf-sampler"
+_STARTED = 19
+"""Position of the start in stat, after the closing parenthesis of the name (proc(5))."""
 _RESCANS = 2
 """The kernel may leave children out of ``children`` when others exit meanwhile (proc(5)): look once more."""
 
@@ -243,7 +244,7 @@ class Process:
 
 
 def _started(stat: bytes) -> int:
-    return int(stat.rpartition(b")")[2].split(None, STARTED + 1)[STARTED])
+    return int(stat.rpartition(b")")[2].split(None, _STARTED + 1)[_STARTED])
 
 
 def _close(descriptor: int) -> None:

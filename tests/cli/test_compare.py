@@ -143,7 +143,13 @@ class TestGates:
         """--depth lets a gate name an operation inside of another one."""
         words = ("compare", "a.json", "b.json", "--fail-if", "duration@inner>1s")
 
-        assert in_process(*words).returncode == 2
+        refused = in_process(*words)
+
+        assert refused.returncode == 2
+        assert refused.stderr == (
+            "nncf-tools: error: option --fail-if: 'duration@inner>1s': no operation 'inner' in NEW on the levels that "
+            "are compared; it is inside of another one: give --depth\n"
+        )
         assert in_process(*words, "--depth", "2").returncode == 0
 
     def test_in_documents(self, in_process: Run) -> None:

@@ -137,6 +137,16 @@ class TestBadInput:
         )
         assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
 
+    def test_input_is_not_replaced(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """A table that would take the input's place is refused with the option that helps."""
+        written(tmp_path / "data.md", four())
+        result = in_process("viz-compression", "-i", "data.md")
+
+        assert result.returncode == 1
+        assert result.stderr == (
+            "nncf-tools: error: cannot write 'data.md': it is the input; choose another --output-dir\n"
+        )
+
     def test_many_rows(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """A table of 100,000 rows is refused with the limit."""
         text = written(tmp_path / "data.csv", many(9)).read_text()

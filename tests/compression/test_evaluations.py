@@ -58,7 +58,7 @@ class TestLmEval:
             (b"\xff", "not JSON"),
             (b"[]", "no 'results' by task"),
             (b'{"results": []}', "no 'results' by task"),
-            (b'{"results": {"mmlu": {"acc,none": 1}}}', "tasks there: 'mmlu'; name one with --task"),
+            (b'{"results": {"mmlu": {"acc,none": 1}}}', "tasks there: 'mmlu'"),
             (b'{"results": {"wikitext": {"word_perplexity,none": "low"}}}', "a finite number expected, found 'low'"),
             (b'{"results": {"wikitext": {"word_perplexity,none": NaN}}}', "a finite number expected, found nan"),
             (b'{"results": {"wikitext": {"word_perplexity,none": true}}}', "a finite number expected, found True"),

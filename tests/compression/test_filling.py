@@ -59,9 +59,10 @@ class TestNew:
 
     def test_model_must_be_known(self, tmp_path: pathlib.Path) -> None:
         """A new file needs the model's name, and is not made without."""
-        with pytest.raises(NncfToolsError, match="say which with --model"):
+        with pytest.raises(NncfToolsError, match="it names 0 models") as refused:
             fill(tmp_path / "a.csv", "model", Key("fp32"), {})
 
+        assert refused.value.mended_by == "model"
         assert not (tmp_path / "a.csv").exists()
 
 
@@ -96,11 +97,12 @@ class TestExisting:
 
     def test_other_figure_is_kept(self, copy: pathlib.Path) -> None:
         """A cell that holds another figure is only replaced by force."""
-        with pytest.raises(NncfToolsError, match=r"row 3, column 'wikitext.*holds '10\.1', new is 10\.2; give --force"):
+        with pytest.raises(NncfToolsError, match=r"row 3, column 'wikitext.*holds '10\.1', new is 10\.2$") as refused:
             fill(copy, "model", Key("int8"), {PERPLEXITY: 10.2})
         unchanged = copy.read_bytes() == MADE_UP.read_bytes()
         fill(copy, "model", Key("int8"), {PERPLEXITY: 10.2}, force=True)
 
+        assert refused.value.mended_by == "force"
         assert unchanged
         assert rows(copy)[1][PERPLEXITY] == "10.2"
 

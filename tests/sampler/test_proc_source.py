@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from nncftools.sampler.exits import Exit
-from nncftools.sampler.probes.stat import PAGE, TICKS_PER_S
+from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S
 from nncftools.sampler.proc_source import ProcSource
 from tests.sampler.fake_proc import KIB, FakeProc, facts, locking, vanish
 

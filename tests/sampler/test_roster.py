@@ -8,7 +8,8 @@ import pytest
 
 from nncftools.sampler import roster as roster_
 from nncftools.sampler.exits import Exit
-from nncftools.sampler.probes.stat import PAGE, TICKS_PER_S, Stat
+from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S
+from nncftools.sampler.probes.stat import Stat
 from nncftools.sampler.roster import Roster
 from nncftools.sampler.tree import Process, Tree
 from tests.sampler.fake_proc import FakeProc, Told, facts, look, vanish

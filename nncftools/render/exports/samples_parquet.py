@@ -27,7 +27,7 @@ def report(session: Session, _view: View) -> bytes:
     try:
         import pyarrow  # noqa: F401, ICN001 — pandas uses it
     except ImportError as error:
-        message = "option --format: parquet needs pyarrow; install it with: pip install 'nncf-tools[parquet]'"
+        message = "parquet needs pyarrow; install it with: pip install 'nncf-tools[parquet]'"
         raise NncfToolsError(message) from error
     frame = session.to_pandas()
     for name in session.samples.metrics:

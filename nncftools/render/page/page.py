@@ -50,7 +50,7 @@ def _plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        message = "option --format: html needs plotly; install it with: pip install 'nncf-tools[html]'"
+        message = "html needs plotly; install it with: pip install 'nncf-tools[html]'"
         raise NncfToolsError(message) from error
     text: str = get_plotlyjs()
     return text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from nncftools.sampler.probes.stat import SMALL
+from nncftools.sampler.kernel_file import SMALL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

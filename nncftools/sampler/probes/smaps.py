@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 
-from nncftools.sampler.probes.stat import PAGE
+from nncftools.sampler.kernel_file import PAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

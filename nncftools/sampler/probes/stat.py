@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from nncftools.sampler.kernel_file import PAGE, SMALL, TICKS_PER_S
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,13 +18,8 @@ if TYPE_CHECKING:
 
     Figures = tuple[float | None, float | None, float, float, int, int, int, int]
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-SMALL = 448
-"""Enough for what is read of stat and io, and small enough for Python's own allocator: 1 µs less than 1,024."""
-STARTED = 19
 _RSS = 21
-"""Positions after the closing parenthesis of the name, which may itself hold spaces and parentheses."""
+"""Position after the closing parenthesis of the name, which may itself hold spaces and parentheses."""
 
 
 class Stat:

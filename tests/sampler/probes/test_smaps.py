@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.probes import smaps
 from nncftools.sampler.probes.smaps import Smaps, why_not
-from nncftools.sampler.probes.stat import PAGE, Stat
+from nncftools.sampler.probes.stat import Stat
 from nncftools.sampler.tree import Process, Tree
 from tests.sampler.fake_proc import FILES, KIB, FakeProc, vanish
 from tests.waiting import until

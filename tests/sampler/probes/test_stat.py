@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from nncftools.sampler.probes.stat import PAGE, SMALL, TICKS_PER_S, Stat
+from nncftools.sampler.kernel_file import PAGE, SMALL, TICKS_PER_S
+from nncftools.sampler.probes.stat import Stat
 from nncftools.sampler.probes.status import Status
 from nncftools.sampler.tree import Allowance, Process
 from tests.sampler.fake_proc import FILES, FakeProc, none_kept, none_left, vanish
