@@ -42,18 +42,8 @@ MAY_IMPORT = {
         "session",
     },
 }
-SAMPLER_MAY_NAME = {"errors", "files", "metrics", "version", "journal.bucket", "journal.lines", "journal.plan"} | {
-    "journal.writer"
-}
-    "errors",
-    "version",
-    "metrics",
-    "journal.bucket",
-    "journal.lines",
-    "journal.plan",
-    "journal.writer",
-    "files",
-}
+SAMPLER_MAY_NAME = {"errors", "files", "metrics", "version"}
+SAMPLER_MAY_NAME |= {"journal.bucket", "journal.lines", "journal.plan", "journal.writer"}
 NOT_ONLY_STANDARD = {"client.py", "psutil_source.py", "starter.py", "starter_link.py"}
 
 
