@@ -149,6 +149,11 @@ METRICS = {
 _PLACES = {name: place for place, name in enumerate(METRICS)}
 
 
+def name_of(column: str) -> str:
+    """Return the name of a column's metric: the column without its device."""
+    return column.partition("@")[0]
+
+
 def of(column: str) -> Metric | None:
     """Return the metric of a column; None for one that this version does not know."""
     name, _, device = column.partition("@")
@@ -158,25 +163,25 @@ def of(column: str) -> Metric | None:
 
 def is_memory(column: str) -> bool:
     """Return whether a column is a level of memory in bytes."""
-    metric = METRICS.get(column.partition("@")[0])
+    metric = METRICS.get(name_of(column))
     return metric is not None and metric.is_memory
 
 
 def is_counter(column: str) -> bool:
     """Return whether a column is a counter."""
-    metric = METRICS.get(column.partition("@")[0])
+    metric = METRICS.get(name_of(column))
     return metric is not None and metric.is_counter
 
 
 def unit_of(column: str) -> str | None:
     """Return the unit of a column; None for one that this version does not know."""
-    metric = METRICS.get(column.partition("@")[0])
+    metric = METRICS.get(name_of(column))
     return None if metric is None else metric.unit
 
 
 def in_order(columns: Iterable[str]) -> list[str]:
     """Return columns in the order of the declarations, unknown ones last."""
-    return sorted(columns, key=lambda column: _PLACES.get(column.partition("@")[0], len(_PLACES)))
+    return sorted(columns, key=lambda column: _PLACES.get(name_of(column), len(_PLACES)))
 
 
 def memory_of(columns: Iterable[str]) -> list[str]:

@@ -136,6 +136,8 @@ class Line(TypedDict, total=False):
     """A line that is not a sample; it has one of these keys."""
 
     start: Start
+    columns: list[str]
+    """The columns of all samples, where they are not those of the plan: a metric of devices has one for each."""
     process: ProcessFields
     each: dict[int, int]
     """RSS in bytes by process ``id``, at the sample of the line before (``--per-process``)."""

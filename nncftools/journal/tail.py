@@ -81,7 +81,6 @@ class Tail:
         self._sample_before = b""
         first = self._lines.next(one=True)
         self.header, self.plan = _header(first, origin) if header is None else (header, _plan(header))
-        self._width = 1 + len(self.plan.columns)
 
     def read(self) -> Iterator[Chunk]:
         """Yield what was appended since the last call, piece by piece. Raises OSError."""
@@ -109,7 +108,8 @@ class Tail:
         try:
             joined = b"[" + b",".join([text for _, text in rows]) + b"]"
             samples = msgspec.json.decode(joined, type=list[list[float | None]])
-            if any(len(sample) != self._width or sample[0] is None for sample in samples) or len(samples) != len(rows):
+            width = 1 + len(self.plan.columns)
+            if any(len(sample) != width or sample[0] is None for sample in samples) or len(samples) != len(rows):
                 raise ValueError("a figure too many or too few, or a sample without its time")
         except _WRONG:
             if len(rows) == 1:
@@ -121,12 +121,22 @@ class Tail:
             return
         chunk.samples.extend(samples)
 
+    def _take_columns(self, columns: list[str]) -> None:
+        """Take what samples hold. Raises ValueError, also after the first sample."""
+        if self._sample_before:
+            raise ValueError("columns after a sample")
+        _check_columns(columns)
+        self.plan.columns = columns
+
     def _take_line(self, number: int, text: bytes, chunk: Chunk) -> None:
         try:
             line = msgspec.json.decode(text, type=Line)
             if "each" in line:
                 time_s = float(self._sample_before[1 : self._sample_before.index(b",")])
                 chunk.each.append(Each(time_s, line["each"]))
+            elif "columns" in line:
+                self._take_columns(line["columns"])
+                chunk.lines.append(line)
             else:
                 chunk.lines.append(line)
         except _WRONG:
@@ -153,6 +163,10 @@ def _plan(header: Header) -> Plan:
     fields: dict[str, Any] = dict(header["plan"])
     if not (isfinite(fields["interval_s"]) and fields["interval_s"] > 0):
         raise ValueError("at `$.plan.interval_s`: seconds expected")
-    if len(set(fields["columns"])) != len(fields["columns"]):
-        raise ValueError("at `$.plan.columns`: a metric comes twice")
+    _check_columns(fields["columns"])
     return Plan(**fields)
+
+
+def _check_columns(columns: list[str]) -> None:
+    if len(set(columns)) != len(columns):
+        raise ValueError("at `$.plan.columns`: a metric comes twice")

@@ -16,7 +16,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard, descriptors_in_use, write_all
 from nncftools.journal.lines import FORMAT, VERSION
 from nncftools.sampler import link, target
-from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved, why_not
+from nncftools.sampler.probes import references, resolved, why_not
 from nncftools.sampler.signals import readable
 from nncftools.sampler.starter import held_back
 from nncftools.sampler.starter_link import StarterLink
@@ -77,8 +77,8 @@ def offers(source: str) -> dict[str, Offer]:
         return dict.fromkeys(GIVEN, Offer("psutil", "80 µs a process"))
     missing = "" if sys.platform == "linux" else "only on Linux"
     found = {}
-    for reference in (*PROCESS_PROBES, *SLOW_PROBES, *SYSTEM_PROBES):
-        (probe,) = resolved([reference])
+    for reference in references():
+        probe = resolved(reference)
         offer = Offer(probe.source, probe.cost, missing or why_not(reference, PROC))
         found.update(dict.fromkeys(probe.metrics, offer))
     return found

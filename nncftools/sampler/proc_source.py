@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 
+from nncftools.metrics import name_of as metric_name
 from nncftools.sampler import address_space
 from nncftools.sampler.counters import Counters
 from nncftools.sampler.kernel_file import NONE_LEFT, PAGE
-from nncftools.sampler.probes import PROCESS_PROBES, SLOW_PROBES, SYSTEM_PROBES, resolved
+from nncftools.sampler.probes import PROCESS, SLOW, SYSTEM, columns_of, references, resolved
 from nncftools.sampler.roster import Roster
 from nncftools.sampler.tree import RESERVE, Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
     from nncftools.journal.lines import ExitStatus
     from nncftools.journal.plan import Plan
@@ -46,16 +46,17 @@ class ProcSource:
         ``tell`` takes a line for the journal, its key and its value; orphans become children of ``reaper``; ``exits``
         tells of processes that have ended.
         """
-        columns = plan.columns
-        process_probes = _wanted(PROCESS_PROBES, columns)
+        self.columns = plan.columns
+        """In the order of the values of a sample; a metric of devices becomes a column of each at the start."""
+        wanted = list(map(resolved, references(plan.columns)))
+        process_probes = [probe for probe in wanted if probe.kind == PROCESS]
         self._probes = [probe(slot) for slot, probe in enumerate(process_probes)]
-        self._slow = [probe() for probe in _wanted(SLOW_PROBES, columns)]
-        self._system_probes = _wanted(SYSTEM_PROBES, columns)
+        self._slow = [probe() for probe in wanted if probe.kind == SLOW]
+        self._system_probes = [probe for probe in wanted if probe.kind == SYSTEM]
         self._system: list[SystemProbe] = []
-        probes = [*process_probes, *self._slow, *self._system_probes]
-        given = [name for probe in probes for name in probe.metrics]
-        self._order = [given.index(name) for name in columns]
-        self._counters = Counters(columns, from_now=plan.pid is not None)
+        self._order: list[int] = []
+        self._from_now = plan.pid is not None
+        self._counters = Counters([], from_now=False)
         self._tree = Tree(root, [probe.file for probe in process_probes], reaper=reaper, children=plan.children)
         self._roster = Roster(self._tree, tell, reaper=reaper, accounting=exits is not None)
         self._exits = exits
@@ -69,6 +70,10 @@ class ProcSource:
         """Make ``pid`` the root of the tree; return whether it is there."""
         self._tree.allowance.below = _most_kept()
         self._system = [probe(self._root, pid) for probe in self._system_probes]
+        given = [column for probe in [*self._probes, *self._slow, *self._system] for column in columns_of(probe)]
+        self.columns = [column for name in self.columns for column in given if name in {column, metric_name(column)}]
+        self._order = list(map(given.index, self.columns))
+        self._counters = Counters(self.columns, from_now=self._from_now)
         root = self._tree.add(pid)
         if root is not None:
             self._roster.introduce(root, 0.0)
@@ -224,10 +229,6 @@ def _most_kept() -> int:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else max(0, soft - RESERVE)
-
-
-def _wanted(references: Sequence[str], columns: Sequence[str]) -> list[Any]:
-    return [probe for probe in resolved(references) if set(probe.metrics) & set(columns)]
 
 
 def _runs(process: Process) -> bool:

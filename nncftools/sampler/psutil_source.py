@@ -45,7 +45,7 @@ class PsutilSource:
 
     def __init__(self, plan: Plan, tell: Callable[[str, object], None]) -> None:
         """Read what ``plan`` asks for; ``tell`` takes a line for the journal, its key and its value."""
-        self._columns = plan.columns
+        self.columns = plan.columns
         self._counters = Counters(plan.columns, from_now=plan.pid is not None)
         self._tell = tell
         self._children = plan.children
@@ -187,7 +187,7 @@ class PsutilSource:
         self._tell("process", {**_figures(seen), **end})
 
     def _row(self, gauges: dict[str, int]) -> list[float | None]:
-        row = [self._value(name, gauges) for name in self._columns]
+        row = [self._value(name, gauges) for name in self.columns]
         self._counters.settle(row)
         return row
 

@@ -12,7 +12,7 @@ import time
 
 from nncftools.journal.plan import Plan
 from nncftools.journal.writer import Writer
-from nncftools.metrics import METRICS, is_counter
+from nncftools.metrics import is_counter, is_memory
 from nncftools.sampler import clock, link, own_process, target
 from nncftools.sampler.link import Link
 from nncftools.sampler.loop import Loop
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
     class Source(Protocol):
         """Where the figures of a process tree come from; see ``ProcSource``."""
+
+        columns: list[str]
+        """In the order of the values of a sample; known once it is started."""
 
         def start(self, pid: int) -> bool:
             """Make ``pid`` the root of the tree; return whether it is there."""
@@ -130,8 +133,7 @@ class Recording:
         self._exits = _exit_accounting(plan)
         self._source = _source(plan, writer.line, reaper, self._exits)
         self._limit = _limit(plan, self._source, self._say)
-        gauges = [place for place, name in enumerate(plan.columns) if METRICS[name].is_memory]
-        self._thinner = Thinner(plan.max_samples, gauges, writer.sample)
+        self._thinner = Thinner(plan.max_samples, [], writer.sample)
         self._loop = Loop(plan.interval_s, plan.duration_s)
 
     def run(self) -> int:
@@ -155,12 +157,21 @@ class Recording:
         self._protect(self._writer.line, "start", start)
         if not self._order["beside"]:  # a program that records itself waits for the first sample alone
             self._link.tell(link.START, start)
-        self._protect(self._source.start, self._pid)
-        self._protect(self._writer.flush)
+        self._protect(self._begin)
         gc.disable()  # nothing here makes cycles, and a collection delays a tick
         self._loop.run(self._tick, self._sleep, self._step)
         self._finish()
         return 0 if self._status is None else target.exit_code(self._status)
+
+    def _begin(self) -> None:
+        """Begin to read figures; what there is to read is known from here on."""
+        self._source.start(self._pid)
+        columns = self._source.columns
+        if columns != self._plan.columns:
+            self._writer.line("columns", columns)
+        gauges = [place for place, column in enumerate(columns) if is_memory(column)]
+        self._thinner = Thinner(self._plan.max_samples, gauges, self._writer.sample)
+        self._writer.flush()
 
     def _spawn(self) -> None:
         """Start the command, and tell its PID before anything else can go wrong. Raises OSError."""
@@ -190,7 +201,7 @@ class Recording:
         values = self._source.sample(now_s)
         self._thinner.add((now_s, values, self._source.each() if self._plan.per_process else {}))
         if self._limit is not None:
-            self._limit.check(values[self._plan.columns.index("rss")], now_s)
+            self._limit.check(values[self._source.columns.index("rss")], now_s)
         self._writer.flush()
 
     def _sample(self, now_s: float) -> None:
@@ -309,7 +320,7 @@ class Recording:
         """Take the figures that belong to the whole of the recording, at its end."""
         self._loop.close()
         duration_s = self._loop.elapsed_s()
-        totals = dict(zip(self._plan.columns, self._source.totals(), strict=True))
+        totals = dict(zip(self._source.columns, self._source.totals(), strict=True))
         self._source.close(duration_s)
         self._figures = {
             "duration_s": round(duration_s, 6),

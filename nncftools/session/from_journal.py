@@ -55,7 +55,7 @@ class _Reader:
         except msgspec.MsgspecError as error:
             raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
         self._redaction = Redaction(self._plan.redact)
-        self._columns = {name: array("d") for name in (TIME, *self._plan.columns)}
+        self._columns: dict[str, array[float]] = {}
         self._start: StartFields | None = None
         self._end: End | None = None
         self._processes: dict[int, ProcessFields] = {}
@@ -67,8 +67,9 @@ class _Reader:
         self._read(self._tail)
         unwritten = "" if self._end is not None or end is None else end.get("unwritten", "")
         if unwritten:
-            rest = io.BytesIO(b"\n" + unwritten.encode())
-            self._read(Tail(rest, self._origin, self._tail.header))
+            rest = Tail(io.BytesIO(b"\n" + unwritten.encode()), self._origin, self._tail.header)
+            rest.plan.columns = self._plan.columns
+            self._read(rest)
         end = self._end or end
         error = None if end is None else end.get("error")
         if error is not None:
@@ -88,9 +89,14 @@ class _Reader:
             for line in chunk.lines:
                 self._take(line)
 
+    def _begin_columns(self) -> None:
+        self._columns = {name: array("d") for name in (TIME, *self._plan.columns)}
+
     def _made(self, start: StartFields, end: End | None) -> SessionData:
         told: End = end or {}
         header = self._tail.header
+        if not self._columns:
+            self._begin_columns()
         facts = self._facts(told)
         samples = Samples(self._columns, self._origin)
         processes = self._listed()
@@ -164,6 +170,8 @@ class _Reader:
             self._series[number] = Series(time_s=[time for time, _ in kept], rss=[rss for _, rss in kept])
 
     def _take_samples(self, samples: Sequence[Sequence[float | None]]) -> None:
+        if samples and not self._columns:
+            self._begin_columns()
         for column, values in zip(self._columns.values(), zip(*samples, strict=True), strict=False):
             column.extend(values if None not in values else [nan if value is None else value for value in values])
 

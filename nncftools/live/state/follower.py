@@ -71,6 +71,8 @@ class Follower:
     def read(self) -> None:
         """Read what was appended since the last time."""
         for chunk in self._tail.read():
+            if self.run.facts.columns != self._tail.plan.columns:
+                self.run.take_columns(self._tail.plan.columns)
             if chunk.samples:
                 values = np.array(chunk.samples, dtype=np.float64)
                 self.run.take_rows(values[:, 0], values[:, 1:])
@@ -121,7 +123,7 @@ def _facts(tail: Tail, redaction: Redaction) -> Facts:
     text = printable(shlex.join(command)) or printable(header.get("name", ""))
     return Facts(
         command=text or f"process {plan.pid}",
-        columns=plan.columns,
+        columns=list(plan.columns),
         interval_s=plan.interval_s,
         host=msgspec.convert(header["host"], Host),
         attached_to=plan.pid,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,8 +78,13 @@ class Run:
     def __post_init__(self) -> None:
         """Begin without samples."""
         self.command = self.command or self.facts.command
-        self.history = History(self.facts.columns, self.facts.interval_s)
-        self._levels = [(place, name) for place, name in enumerate(self.facts.columns) if is_memory(name)]
+        self.take_columns(self.facts.columns)
+
+    def take_columns(self, columns: Sequence[str]) -> None:
+        """Take what samples hold, before the first one."""
+        self.facts = replace(self.facts, columns=columns)
+        self.history = History(columns, self.facts.interval_s)
+        self._levels = [(place, name) for place, name in enumerate(columns) if is_memory(name)]
 
     def take_rows(self, time_s: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
         """Take samples in the order of their times, a column for each metric; NaN is unknown."""

@@ -1,16 +1,18 @@
-"""Where figures come from: one file per source.
+"""Where figures come from: one file per source; ``nncftools.metrics`` says which metric comes from which.
 
 A *process probe* keeps one file of every process open (``file``) and sums its figures over the tree; a *system probe*
 reads one file of the machine, or of the command's surroundings; a *slow probe* reads every process now and then in a
-thread of its own. All name the ``metrics`` they give, in the order of the values of ``read``. A figure that cannot be
-known is None.
+thread of its own. All name the ``metrics`` they give, in the order of the values of ``read``. A probe of devices names
+its ``columns`` when it starts, one for each device: ``npu_memory@npu0``. A figure that cannot be known is None.
 """
 
 from __future__ import annotations
 
+from nncftools.metrics import METRICS, in_order, of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any, Protocol
 
     from nncftools.sampler.tree import Process
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     class Probe(Protocol):
         """What all sources have in common."""
 
+        kind: str
         metrics: tuple[str, ...]
         source: str
         """The kernel file, as a reader knows it."""
@@ -59,14 +62,26 @@ if TYPE_CHECKING:
             """Return one sum per metric when one is ready, None for each otherwise."""
 
 
-PROCESS_PROBES = ("stat:Stat", "io:Io", "status:Status")
-SYSTEM_PROBES = ("meminfo:Meminfo", "cgroup:Cgroup")
-SLOW_PROBES = ("smaps:Smaps",)
+PROCESS = "process"
+SYSTEM = "system"
+SLOW = "slow"
 
 
-def resolved(references: Sequence[str]) -> list[Any]:
-    """Return the classes that a registry names."""
-    return [getattr(_module(reference), reference.partition(":")[2]) for reference in references]
+def references(columns: Iterable[str] = METRICS) -> list[str]:
+    """Return the probes that columns come from, each once, in the order of the metrics' declarations."""
+    metrics = [metric for column in in_order(columns) if (metric := of(column)) is not None]
+    return list(dict.fromkeys(metric.probe for metric in metrics if metric.probe))
+
+
+def resolved(reference: str) -> Any:  # noqa: ANN401 — a class of any probe
+    """Return the class that ``module:Class`` names."""
+    return getattr(_module(reference), reference.partition(":")[2])
+
+
+def columns_of(probe: Probe) -> tuple[str, ...]:
+    """Return the columns that a started probe gives: its metrics, or one for each device."""
+    columns: tuple[str, ...] = getattr(probe, "columns", probe.metrics)
+    return columns
 
 
 def why_not(reference: str, root: str) -> str:

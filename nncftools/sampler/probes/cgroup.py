@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from nncftools.sampler.probes import SYSTEM
+
 _V1 = "memory.usage_in_bytes"
 _V2 = "memory.current"
 
@@ -15,6 +17,7 @@ _V2 = "memory.current"
 class Cgroup:
     """Memory of the control group that the command was started in, with whatever else is in it."""
 
+    kind = SYSTEM
     metrics = ("cgroup",)
     source = "memory.current or memory.usage_in_bytes"
     cost = "3 µs"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from nncftools.sampler.kernel_file import SMALL
+from nncftools.sampler.probes import PROCESS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _UNKNOWN = (None, None, None, None)
 class Io:
     """Bytes read and written, by storage and by system calls."""
 
+    kind = PROCESS
     metrics = ("read_bytes", "write_bytes", "read_chars", "write_chars")
     file = "io"
     source = "/proc/PID/io"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 
+from nncftools.sampler.probes import SYSTEM
+
 
 class Meminfo:
     """SYSTEM: MemTotal − MemAvailable, with every other process in it."""
 
+    kind = SYSTEM
     metrics = ("system",)
     source = "/proc/meminfo"
     cost = "15 µs"

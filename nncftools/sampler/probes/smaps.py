@@ -12,6 +12,7 @@ import os
 import time
 
 from nncftools.sampler.kernel_file import PAGE
+from nncftools.sampler.probes import SLOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _UNREADABLE = (-1, -1)
 class Smaps:
     """Proportional and unique set size; unknown in the samples between two passes."""
 
+    kind = SLOW
     metrics = ("pss", "uss")
     source = "/proc/PID/smaps_rollup"
     cost = "11 ms a GiB, in a thread, at most 1 % of the time"

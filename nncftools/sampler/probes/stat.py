@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from nncftools.sampler.kernel_file import PAGE, SMALL, TICKS_PER_S
+from nncftools.sampler.probes import PROCESS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _RSS = 21
 class Stat:
     """Resident and virtual size, CPU time in clock ticks (10 ms), page faults, threads, processes."""
 
+    kind = PROCESS
     metrics = ("rss", "vms", "cpu_user", "cpu_system", "minor_faults", "major_faults", "threads", "processes")
     file = "stat"
     source = "/proc/PID/stat"

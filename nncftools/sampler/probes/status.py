@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nncftools.sampler.kernel_file import read_all
+from nncftools.sampler.probes import PROCESS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ _KEYS = (b"\nRssAnon:", b"\nRssFile:", b"\nRssShmem:", b"\nVmSwap:")
 class Status:
     """The anonymous, file-backed and shared parts of RSS, and what was swapped out."""
 
+    kind = PROCESS
     metrics = ("anon", "file", "shmem", "swap")
     file = "status"
     source = "/proc/PID/status"
