@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from math import isnan
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,35 +11,27 @@ import numpy as np
 from nncftools import metrics
 from nncftools.analysis.clocks import starts
 from nncftools.analysis.hints import of_recording
-from nncftools.analysis.series import GAP, SELDOM, drawn
+from nncftools.analysis.rank_columns import is_once_per_machine, machines_of, summed
+from nncftools.analysis.series import drawn
 from nncftools.analysis.summary import cpu_s, largest_rank
 from nncftools.errors import NncfToolsError
-from nncftools.metrics import is_counter, is_memory
-from nncftools.session.merging import kept_rows
+from nncftools.metrics import is_memory
 from nncftools.session.model import Exit, Host, Mark, Peak, Process, RankRun, SamplerFacts, Start
 from nncftools.session.operations import ends, in_order
 from nncftools.session.peaks import HIGH_WATER_MARK, SAMPLED, largest_sum
-from nncftools.session.samples import TIME, Samples
 from nncftools.session.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from nncftools.analysis.rank_columns import Parts
+    from nncftools.session.samples import Samples
 
-    Column = NDArray[np.float64]
     Named = Mapping[str, Session]
-    Parts = Sequence[tuple[float, Session]]
-    """Recordings, and when they began."""
 
 _Number = TypeVar("_Number", int, float, int | float)
-_MOST_ROWS = 1_000_000
 _POINTS = 2000
 _NAMED = 10
-_OF_MACHINES = {"system"}
-"""One figure of a machine, whichever rank recorded it."""
-_SHARED = {"cgroup"}
-"""Ranks on one machine may be in one control group or not: their sum means nothing."""
 
 
 def merged(sessions: Named) -> Session:
@@ -57,7 +48,7 @@ def merged(sessions: Named) -> Session:
     found = starts(of)
     at_s = found.at_s
     parts = [(at_s[name], session) for name, session in of.items()]
-    samples = _samples(parts)
+    samples = summed(parts)
     runs = [_run(name, session, at_s[name]) for name, session in of.items()]
     first = min(of, key=lambda name: at_s[name])
     worst = largest_rank(runs)
@@ -75,7 +66,7 @@ def merged(sessions: Named) -> Session:
         sampler=_sampler([session.sampler for session in of.values()]),
         samples=samples,
         from_zero=any(session.from_zero for session in of.values()),
-        totals=_totals(of.values()),
+        totals=_totals(parts),
         peaks={name: _peak(name, samples, runs) for name in samples.metrics if is_memory(name)},
         processes=list(_processes(parts)),
         marks=[] if worst is None else list(_marks(of[worst.name], at_s[worst.name])),
@@ -136,108 +127,14 @@ def _later(peak: Peak, by_s: float) -> Peak:
     return msgspec.structs.replace(peak, at_s=None if peak.at_s is None else peak.at_s + by_s)
 
 
-def _samples(parts: Parts) -> Samples:
-    """Return the sums at every moment at which a rank took a sample; of very many, the extremes of buckets."""
-    moments = np.unique(np.concatenate([np.asarray(session.samples.time_s) + at_s for at_s, session in parts]))
-    common = [name for name in parts[0][1].samples.metrics if all(name in session.samples for _, session in parts)]
-    machines = _machines(parts)
-    metrics = [name for name in common if name not in _SHARED or len(machines) == len(parts)]
-    metrics += [
-        name
-        for name in _OF_MACHINES - set(common)
-        if all(any(name in session.samples for _, session in machine) for machine in machines)
-    ]
-    sums = {name: _sum(parts, name, moments) for name in metrics if is_memory(name)}
-    if len(moments) > _MOST_ROWS:
-        kept = kept_rows([_column(values) for values in sums.values()], len(moments), _MOST_ROWS)
-        moments, sums = moments[kept], {name: values[kept] for name, values in sums.items()}
-    sums |= {name: _sum(parts, name, moments) for name in metrics if name not in sums}
-    return Samples({TIME: _column(moments), **{name: _column(values) for name, values in sums.items()}})
-
-
-def _column(values: Column) -> array[float]:
-    return array("d", values.tobytes())
-
-
-def _sum(parts: Parts, name: str, moments: Column) -> Column:
-    """Return a metric of all at moments of the job; NaN where it is unknown of one of them."""
-    if name in _OF_MACHINES:
-        total: Column = np.sum([_of_machine(machine, name, moments) for machine in _machines(parts)], axis=0)
-        return total
-    return _added(parts, name, moments)
-
-
-def _of_machine(parts: Parts, name: str, moments: Column) -> Column:
-    """Return a figure of a machine from whichever of its ranks knows it."""
-    found = np.full(len(moments), np.nan)
-    for part in parts:
-        if name in part[1].samples:
-            found = np.where(np.isnan(found), _added([part], name, moments), found)
-    return found
-
-
-def _added(parts: Parts, name: str, moments: Column) -> Column:
-    every = [_changes(session, name, at_s) for at_s, session in parts]
-    times, by, unknown = (np.concatenate(of) for of in zip(*every, strict=True))
-    order = np.argsort(times, kind="stable")
-    places = np.searchsorted(times[order], moments, side="right")
-    total = np.append(0.0, np.cumsum(by[order]))[places]
-    return np.where(np.append(0.0, np.cumsum(unknown[order]))[places] > 0, np.nan, total)
-
-
-def _machines(parts: Parts) -> list[Parts]:
-    """Return recordings by machine."""
-    found: dict[str, list[tuple[float, Session]]] = {}
-    for part in parts:
-        found.setdefault(_machine(part[1], parts), []).append(part)
-    return list(found.values())
-
-
-def _machine(session: Session, parts: Parts) -> str:
-    """Return what tells machines apart: their boot, or their name where another tool's log knows no more."""
-    every_boots = all(other.host.boot_id for _, other in parts)
-    return session.host.boot_id if every_boots else session.host.name
-
-
-def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, Column]:
-    """Return when a metric of a rank changed, by how much, and where it becomes unknown (1) and known again (-1).
-
-    A rank holds its last sample until the next one, and nothing when it does not run; a counter stays as it was. What
-    becomes of a rank whose recording broke off is unknown.
-    """
-    time_s, values = np.asarray(session.samples.time_s) + at_s, np.asarray(session.samples[name])
-    end_s = np.nextafter(max(at_s + session.duration_s, time_s.max(initial=0.0)), np.inf)
-    known = ~np.isnan(values)
-    is_over = session.finished is not False
-    longest_s = _longest_s(session, known)
-    time_s, values = time_s[known], values[known]
-    before, after = np.append(at_s, time_s), np.append(time_s, end_s)
-    is_gap = after - before > longest_s if len(time_s) else np.array([True])
-    gap_begin = np.where(np.arange(len(before)) > 0, before + longest_s, at_s)[is_gap]
-    runs = [time_s[0] if len(time_s) else at_s, end_s]
-    outside = ([-np.inf, *runs], [1.0, -1.0, 1.0]) if name in _OF_MACHINES else ([end_s], [float(not is_over)])
-    left = 0.0 if is_counter(name) or not len(values) else -values[-1]
-    times = np.concatenate([time_s, [end_s], gap_begin, after[is_gap], outside[0]])
-    by = np.concatenate([np.diff(values, prepend=0.0), [left]])
-    gaps = np.concatenate([np.ones(is_gap.sum()), -np.ones(is_gap.sum()), outside[1]])
-    return times, np.append(by, np.zeros(len(gaps))), np.append(np.zeros(len(by)), gaps)
-
-
-def _longest_s(session: Session, known: NDArray[np.bool_]) -> float:
-    """Return for how long a sample says what is held."""
-    if known.sum() < len(known) * SELDOM:  # a figure with an interval of its own, as PSS
-        return np.inf
-    return GAP * (session.sampler.spacing_s or np.inf)
-
-
 def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
     figures = samples.figures(name)
     if not figures.known:
         return Peak(sampled=None, at_s=None, low=None)
     sampled = int(figures.highest)
     of_ranks = [run.peaks[name] for run in runs if name in run.peaks]
-    lows = [] if name in _OF_MACHINES else [peak.low for peak in of_ranks if peak.low is not None]
-    high = None if name in _OF_MACHINES else _together(name, runs)
+    lows = [] if is_once_per_machine(name) else [peak.low for peak in of_ranks if peak.low is not None]
+    high = None if is_once_per_machine(name) else _together(name, runs)
     low = max([sampled, *lows])
     return Peak(
         sampled=sampled,
@@ -273,7 +170,7 @@ def _exit(sessions: Iterable[Session]) -> Exit | None:
 
 def _host(parts: Parts) -> Host:
     """Return the machine, or what several amount to."""
-    hosts = [machine[0][1].host for machine in _machines(parts)]
+    hosts = [machine[0][1].host for machine in machines_of(parts)]
     if len(hosts) == 1:
         return hosts[0]
     return Host(
@@ -310,10 +207,15 @@ def _longest(values: Sequence[float | None]) -> float | None:
     return max(known) if len(known) == len(values) else None
 
 
-def _totals(sessions: Iterable[Session]) -> dict[str, int | float | None]:
-    every = [session.totals for session in sessions]
-    common = [name for name in every[0] if all(name in totals for totals in every)]
-    return {name: _total([totals[name] for totals in every]) for name in common}
+def _totals(parts: Parts) -> dict[str, int | float | None]:
+    """Return the counters of all; what is one figure of a machine counts once for each machine."""
+    every = [session.totals for _, session in parts]
+    found = {name: _total([totals[name] for totals in every]) for name in every[0] if all(name in of for of in every)}
+    for name in {name for totals in every for name in totals if is_once_per_machine(name)}:
+        machines = [[session.totals.get(name) for _, session in machine] for machine in machines_of(parts)]
+        known = [[value for value in machine if value is not None] for machine in machines]
+        found[name] = _total([max(machine) for machine in known if machine])
+    return found
 
 
 def _processes(parts: Parts) -> Iterator[Process]:

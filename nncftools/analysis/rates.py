@@ -7,11 +7,41 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncftools.analysis.series import GAP
+from nncftools.session.operations import RATE_WINDOW_S
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
+    from nncftools.session.session import Session
+
     Rates = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+_SHORTEST_S = 1e-3
+
+
+def run_s(session: Session) -> float:
+    """Return how long the time axis of a session is, in seconds: never 0."""
+    return max([session.duration_s, *session.samples.time_s[-1:], _SHORTEST_S])
+
+
+def window_s(session: Session, most: int) -> float:
+    """Return the seconds over which a rate of a session is averaged, for at most ``most`` rates."""
+    return max(RATE_WINDOW_S, run_s(session) / most)
+
+
+def rates_of(session: Session, counters: Sequence[str], most: int) -> Rates:
+    """Return moments, and how fast counters rose together from each to the next; empty when one was not recorded.
+
+    There are about ``most`` rates at most.
+    """
+    samples = session.samples
+    if not counters or not all(column in samples for column in counters):
+        return np.empty(0), np.empty(0)
+    totals = np.sum([np.asarray(samples[column]) for column in counters], axis=0)
+    return rates(samples.time_s, totals, window_s(session, most), session.sampler.spacing_s)
 
 
 def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: float | None = None) -> Rates:

@@ -1,24 +1,21 @@
-"""The kinds of memory that can be recorded, by the names of their metrics."""
+"""The kinds of memory that can be recorded: every memory metric."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
+from nncftools.metrics import MEMORY
+
 
 class MemoryType(StrEnum):
-    """A kind of memory; its value is the metric's name, its meaning stands in ``nncf-tools metrics``."""
+    """A kind of memory; its value is the metric's name, whose meaning ``nncf-tools metrics`` lists.
+
+    Besides the two of NNCF's monitor there is a member for every other memory metric: ``MemoryType.PSS``.
+    """
 
     RSS = "rss"
-    """Resident memory, summed over the processes: a page that several of them share counts once for each."""
     SYSTEM = "system"
-    """Memory in use on the whole machine, MemTotal - MemAvailable; look at it from zero."""
-    VMS = "vms"
-    ANON = "anon"
-    """The part of RSS that no file backs: without mapped weights."""
-    FILE = "file"
-    SHMEM = "shmem"
-    SWAP = "swap"
-    PSS = "pss"
-    """Resident memory, each shared page divided among those that share it; known only in some samples."""
-    USS = "uss"
-    CGROUP = "cgroup"
+    _ignore_ = ["name"]  # noqa: RUF012 — how an enumeration leaves a name out
+    for name in MEMORY:
+        if name.upper() not in vars():
+            vars()[name.upper()] = name

@@ -71,6 +71,23 @@ def counters_of(columns: Iterable[str]) -> list[str]:
     return [column for column in metrics.of_operations(columns) if metrics.is_counter(column)]
 
 
+def by_key(operation: Operation) -> dict[str, float | None]:
+    """Return the figures of an operation by the keys of documents.
+
+    A gauge has ``NAME_start``, ``NAME_end``, ``NAME_delta`` and ``NAME_peak``; a counter its name.
+    """
+    found: dict[str, float | None] = {}
+    for column in metrics.of_operations(operation.figures):
+        figures = operation.of(column)
+        if metrics.is_counter(column):
+            found[column] = figures.spent
+        else:
+            peak = None if figures.peak is None else figures.peak.low
+            levels = {"start": figures.start, "end": figures.end, "delta": figures.delta, "peak": peak}
+            found.update({f"{column}_{key}": value for key, value in levels.items()})
+    return found
+
+
 def listed(operations: Sequence[Operation]) -> list[Listed]:
     """Return the operations numbered and coloured."""
     of = fills(operations)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from nncftools import metrics
 from nncftools.metrics import is_memory
 from nncftools.units import MemoryUnit
 
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KEYS = "q quit   space pause   m metric   + - zoom   l processes"
-_OWN = ("rss", "pss", "uss", "anon", "file", "shmem", "swap")
-"""Metrics of the run, which fit one axis; those of the machine and address space have another scale."""
 _MOST_TOGETHER = 4
 _DEEPEST = 6
 
@@ -43,7 +42,7 @@ class Look:
         """Return what can be charted: the metrics of the run on one axis, then every metric for itself."""
         here = [name for name in columns if is_memory(name)]
         asked = [name for name in self.metrics if name in here] or here
-        together = [name for name in asked if name in _OWN][:_MOST_TOGETHER]
+        together = [name for name in asked if _fits_the_run(name)][:_MOST_TOGETHER]
         alone = [[name] for name in (*asked, *(name for name in here if name not in asked))]
         return [together, *alone] if len(together) > 1 else alone
 
@@ -51,6 +50,12 @@ class Look:
         """Return the metrics that are charted."""
         charts = self.charts(columns)
         return charts[self.choice % len(charts)] if charts else []
+
+
+def _fits_the_run(column: str) -> bool:
+    """Return whether a metric is one of the run's memory: that of machines and address space have another scale."""
+    metric = metrics.of(column)
+    return metric is not None and metric.scope == metrics.TREE and not metric.is_virtual
 
 
 def after(look: Look, key: str) -> Look:

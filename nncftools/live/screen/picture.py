@@ -51,7 +51,7 @@ def _chart(run: Run, metrics: Sequence[str], shown: chart.Window, height: int, s
 
 def _rates(run: Run, shown: chart.Window, style: chart.Style) -> Iterator[Text]:
     """Yield CPU and I/O as lines of bars."""
-    for name, counters, colour in chart.told_as_rates(run.facts.columns):
-        found = [run.history.rates(counter, shown.begin_s, shown.end_s, shown.columns) for counter in counters]
+    for rate in chart.rates_shown(run.facts.columns):
+        found = [run.history.rates(counter, shown.begin_s, shown.end_s, shown.columns) for counter in rate.counters]
         if all(len(rates) for rates in found):
-            yield chart.rate_line(name, np.sum(found, axis=0), colour, style)
+            yield chart.rate_line(rate, np.sum(found, axis=0), style)

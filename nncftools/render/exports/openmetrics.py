@@ -8,15 +8,17 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools import metrics
 from nncftools.analysis.summary import largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import is_memory, memory_of
-from nncftools.render.view import command_text
+from nncftools.render.view import command_text, label
 from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from nncftools.metrics import Metric
     from nncftools.render.view import View
     from nncftools.session.session import Session
 
@@ -26,16 +28,7 @@ if TYPE_CHECKING:
 _PREFIX = "nncf_tools_"
 _RUN, _TEXT = 120, 400
 _PEAK_BOUNDS = ("sampled", "low", "high")
-_COUNTED = {
-    "read_bytes": ("storage_read_bytes", "Bytes that storage delivered."),
-    "write_bytes": ("storage_written_bytes", "Bytes that were sent to storage."),
-    "read_chars": ("calls_read_bytes", "Bytes read by system calls, page cache and pipes included."),
-    "write_chars": ("calls_written_bytes", "Bytes written by system calls, the same."),
-}
-_FAULTS = {
-    "minor_faults": ("minor_faults", "Pages that were mapped without reading storage."),
-    "major_faults": ("major_faults", "Pages that had to be read from storage."),
-}
+_UNITS = {"B": "bytes", "s": "seconds", "": ""}
 _CPU_MODES: dict[str, Labels] = {"cpu_user": {"mode": "user"}, "cpu_system": {"mode": "system"}, "cpu": {}}
 
 
@@ -131,8 +124,9 @@ def _totals(session: Session) -> Iterator[_Family]:
     totals = session.totals
     spent: list[Sample] = [(labels, totals.get(name)) for name, labels in _CPU_MODES.items()]
     yield _Family("cpu_seconds", "CPU time of all processes.", spent, "counter")
-    for column, (name, meaning) in {**_COUNTED, **_FAULTS}.items():
-        yield _Family(name, meaning, [({}, totals.get(column))], "counter")
+    for name, columns in _counters([*totals, *metrics.of_operations(())]).items():
+        found: list[Sample] = [(_device(metric), totals.get(column)) for column, metric in columns.items()]
+        yield _Family(name, _meaning(columns), found, "counter")
     seen = session.processes
     largest = largest_process(session)
     yield _Family("processes", "Processes that were seen.", [({}, len(seen) or None)])
@@ -140,6 +134,27 @@ def _totals(session: Session) -> Iterator[_Family]:
     yield _Family("short_lived_processes", "Those of them that fewer than two samples saw.", [({}, short)])
     size = None if largest is None else largest.size
     yield _Family("largest_process_bytes", "The most that one process held by itself.", [({}, size)])
+
+
+def _counters(columns: Iterable[str]) -> dict[str, dict[str, Metric]]:
+    """Return counters but those of CPU time, by the names of their families; devices are of one family."""
+    families: dict[str, dict[str, Metric]] = {}
+    for column in metrics.in_order(dict.fromkeys(columns)):
+        metric = metrics.of(column)
+        if metric is not None and metric.is_counter and metric.family != metrics.CPU_TIME:
+            name = metric.name if metric.family is None else f"{metric.family[1].lower()}_{metric.action}"
+            unit = _UNITS[metric.unit]
+            families.setdefault(f"{name}_{unit}" if unit and not name.endswith(unit) else name, {})[column] = metric
+    return families
+
+
+def _device(metric: Metric) -> Labels:
+    return {"device": metric.device} if metric.device else {}
+
+
+def _meaning(columns: Mapping[str, Metric]) -> str:
+    text = next(iter(columns.values())).meaning
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _sampler(session: Session) -> Iterator[_Family]:
@@ -193,19 +208,23 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
         "1 when an exception ended it, or its process did.",
         [operation.error is not None for operation in operations],
     )
-    yield family(
-        "peak_rss_bytes",
-        "The largest RSS that was sampled meanwhile.",
-        [operation.rss_peak for operation in operations],
-    )
-    yield family(
-        "rss_change_bytes", "RSS at its end minus RSS at its start.", [operation.delta for operation in operations]
-    )
-    yield family(
-        "cpu_seconds", "CPU time of all processes meanwhile.", [operation.cpu_s for operation in operations], "counter"
-    )
-    for column, (name, meaning) in _COUNTED.items():
-        yield family(name, meaning, [getattr(operation, column) for operation in operations], "counter")
+    columns = metrics.of_operations(session.samples.metrics)
+    for column in filter(metrics.is_memory, columns):
+        figures = [operation.of(column) for operation in operations]
+        peaks = [None if of.peak is None else of.peak.low for of in figures]
+        name = column.replace("@", "_")
+        yield family(f"peak_{name}_bytes", f"The largest {label(column)} that was sampled meanwhile.", peaks)
+        change = f"{label(column)} at its end minus {label(column)} at its start."
+        yield family(f"{name}_change_bytes", change, [of.delta for of in figures])
+    spent = [operation.cpu_s for operation in operations]
+    yield family("cpu_seconds", "CPU time of all processes meanwhile.", spent, "counter")
+    for name, counters in _counters(columns).items():
+        found: list[Sample] = [
+            ({**own, **_device(metric)}, operation.of(column).spent)
+            for column, metric in counters.items()
+            for own, operation in zip(labels, operations, strict=True)
+        ]
+        yield _Family(f"operation_{name}", _meaning(counters), found, "counter")
 
 
 def _number(value: float) -> str:

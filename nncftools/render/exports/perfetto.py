@@ -13,11 +13,11 @@ import numpy as np
 
 from nncftools import metrics
 from nncftools.analysis.hints import hints
-from nncftools.analysis.rates import rates
+from nncftools.analysis.rates import rates_of, run_s, window_s
 from nncftools.analysis.series import decimated
-from nncftools.metrics import COUNTER, cpu_counters, is_memory
+from nncftools.metrics import cpu_counters, is_memory
+from nncftools.render.operations import by_key
 from nncftools.render.view import command_text, label
-from nncftools.session.operations import RATE_WINDOW_S
 from nncftools.text import shortened
 from nncftools.units import MemoryUnit
 
@@ -44,17 +44,7 @@ _NAME = 200
 _OPERATIONS = "operations"
 _RATE_UNITS = {"B": "bytes/s", "s": "cores", "": "per second"}
 _LEVEL_UNITS = {"B": "bytes", "s": "seconds", "": "count"}
-_OF_PHASE = ("call", "source", "error", "cpu_s", "cpu_average", "longest_s", "total_s")
-_BYTES_OF_PHASE = (
-    "rss_start",
-    "rss_end",
-    "delta",
-    "rss_peak",
-    "read_bytes",
-    "write_bytes",
-    "read_chars",
-    "write_chars",
-)
+_OF_OPERATION = ("call", "source", "error", "cpu_s", "cpu_average", "longest_s", "total_s")
 
 
 def report(session: Session, view: View) -> bytes:
@@ -80,7 +70,7 @@ def _facts(session: Session, title: str) -> dict[str, Any]:
             "tool": f"nncf-tools {session.tool_version}".rstrip(),
             "samples": len(session.samples),
             "points": f"of each metric at most {_POINTS:,}: the smallest and the largest value of every stretch",
-            "rates": f"means of at least {_window_s(session):.3g} s",
+            "rates": f"means of at least {window_s(session, _WINDOWS):.3g} s",
             "warnings": hints(session, MemoryUnit.MiB) or None,
         }
     )
@@ -97,7 +87,7 @@ def _events(session: Session, title: str) -> Iterator[Event]:
     yield from _named(run, f"run: {title}", 0)
     if session.command:
         yield _metadata("process_labels", run, run, {"labels": command_text(session)})
-    whole = _slice(title, (0.0, _run_s(session)), _known({**_ending(session.exit), "start_utc": session.start.utc}))
+    whole = _slice(title, (0.0, run_s(session)), _known({**_ending(session.exit), "start_utc": session.start.utc}))
     yield from _slices([whole, *map(_operation, operations.get(None, []))], run, numbers)
     yield from _peaks(session, run)
     yield from _counters(session, run)
@@ -159,11 +149,11 @@ def _metadata(name: str, pid: int, tid: int, args: Event) -> Event:
 
 
 def _operation(operation: Operation) -> Event:
-    figures = {name: getattr(operation, name) for name in _OF_PHASE}
-    sizes = {name: getattr(operation, name) for name in _BYTES_OF_PHASE}
+    facts = {name: getattr(operation, name) for name in _OF_OPERATION}
+    figures = {key if key != "rss_delta" else "delta": value for key, value in by_key(operation).items()}
     args = {
-        **_known(figures),
-        **{name: round(size) for name, size in _known(sizes).items()},
+        **_known(facts),
+        **{key: round(value) for key, value in _known(figures).items()},
         **({"calls": operation.count} if operation.count > 1 else {}),
         **({"holds_peak": True} if operation.has_peak else {}),
     }
@@ -183,7 +173,7 @@ def _rank(rank: RankRun, pid: int, place: int) -> Iterator[Event]:
 
 
 def _life(process: Process, session: Session) -> Event:
-    end_s = _run_s(session) if process.end_s is None else process.end_s
+    end_s = run_s(session) if process.end_s is None else process.end_s
     facts = {
         "id": process.id,
         "pid": process.pid,
@@ -248,23 +238,22 @@ def _counters(session: Session, run: int) -> Iterator[Event]:
     time = np.asarray(samples.time_s)
     together = cpu_counters(samples)
     if len(together) > 1:
-        total = np.sum([np.asarray(samples[name]) for name in together], axis=0)
-        yield from _rates(session, "CPU", total, "cores", run)
+        yield from _rates(session, "CPU", together, "cores", run)
     for name in samples.metrics:
         metric = metrics.of(name)
-        values = np.asarray(samples[name])
-        if metric is not None and metric.kind == COUNTER:
-            yield from _rates(session, metric.label, values, _RATE_UNITS[metric.unit], run)
+        if metric is not None and metric.is_counter:
+            yield from _rates(session, metric.label, [name], _RATE_UNITS[metric.unit], run)
             continue
+        values = np.asarray(samples[name])
         known = ~np.isnan(values)
         points = decimated(time[known], values[known], _POINTS)
         unit = _LEVEL_UNITS[metric.unit] if metric is not None else "value"
         yield from _counter(run, name if metric is None else metric.label, unit, *points)
 
 
-def _rates(session: Session, name: str, totals: ArrayLike, unit: str, run: int) -> Iterator[Event]:
+def _rates(session: Session, name: str, counters: Sequence[str], unit: str, run: int) -> Iterator[Event]:
     """Yield rates from where they begin to hold; the last one stands twice, where it begins and where it ends."""
-    moments, speed = rates(session.samples.time_s, totals, _window_s(session), session.sampler.spacing_s)
+    moments, speed = rates_of(session, counters, _WINDOWS)
     lasting = np.append(speed, speed[-1:])
     known = ~np.isnan(lasting)
     yield from _counter(run, name, unit, moments[known], lasting[known])
@@ -285,14 +274,6 @@ def _counter(pid: int, name: str, unit: str, time_s: ArrayLike, values: ArrayLik
     for moment, value in pairs:
         shown = int(value) if value == int(value) else round(value, 4)
         yield {"ph": "C", "name": name, "pid": pid, "ts": _us(moment), "args": {unit: shown}}
-
-
-def _window_s(session: Session) -> float:
-    return max(RATE_WINDOW_S, _run_s(session) / _WINDOWS)
-
-
-def _run_s(session: Session) -> float:
-    return max([session.duration_s, *session.samples.time_s[-1:]])
 
 
 def _us(moment_s: float) -> int:

@@ -10,6 +10,7 @@ from nncftools.analysis.hints import hints
 from nncftools.analysis.summary import cpu_s, largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import is_memory
+from nncftools.render.operations import by_key
 from nncftools.render.tables.processes import mattering
 from nncftools.units import MemoryUnit
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 FORMAT = "nncf-tools-summary"
 VERSION = 1
 """1: first version (2026-11)."""
-_OF_PHASE = (
+_OF_OPERATION = (
     "name",
     "kind",
     "call",
@@ -36,19 +37,11 @@ _OF_PHASE = (
     "total_s",
     "longest_s",
     "error",
-    "rss_start",
-    "rss_end",
-    "rss_peak",
     "has_peak",
     "cpu_s",
     "cpu_average",
     "cpu_peak",
-    "read_bytes",
-    "write_bytes",
-    "read_chars",
-    "write_chars",
 )
-_BYTES = {"rss_start", "rss_end", "rss_peak", "read_bytes", "write_bytes", "read_chars", "write_chars"}
 _OF_PROCESS = (
     "id",
     "pid",
@@ -88,7 +81,7 @@ def report(session: Session, view: View) -> str:
         "memory": {name: _level(session, name) for name in session.samples.metrics if is_memory(name)},
         "cpu": {"total_s": cpu_s(session), "cores_average": _cores(session)},
         "totals": session.totals,
-        "phases": [_phase(operation) for operation in timeline(session.operations, view.depth)],
+        "phases": [_operation(operation) for operation in timeline(session.operations, view.depth)],
         "processes": _processes(session),
         "models": session.models,
         "samples": {"kept": len(session.samples), "taken": taken(session), "metrics": session.samples.metrics},
@@ -114,10 +107,9 @@ def _cores(session: Session) -> float | None:
     return None if total_s is None or session.duration_s <= 0 else total_s / session.duration_s
 
 
-def _phase(operation: Operation) -> dict[str, Any]:
-    figures = {key: getattr(operation, key) for key in _OF_PHASE}
-    sizes = {key: _whole(figures[key]) for key in _BYTES}
-    return {**figures, **sizes, "rss_delta": _whole(operation.delta)}
+def _operation(operation: Operation) -> dict[str, Any]:
+    facts = {key: getattr(operation, key) for key in _OF_OPERATION}
+    return {**facts, **{key: _whole(value) for key, value in by_key(operation).items()}}
 
 
 def _whole(size: float | None) -> float | None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nncftools.analysis.rates import rates
+from nncftools import metrics
+from nncftools.analysis.rates import rates_of, run_s
 from nncftools.analysis.series import drawn
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import cpu_counters, is_memory
-from nncftools.render.operations import lanes, listed
+from nncftools.render.operations import counters_of, lanes, listed
 from nncftools.render.view import View, label
-from nncftools.session.operations import RATE_WINDOW_S
 from nncftools.text import shortened
 from nncftools.units import MemoryUnit, seconds_text
 
@@ -39,34 +39,27 @@ _CHARACTERS, _FEWEST_CHARACTERS = 130, 3
 """That fit across the page; a name of which fewer would be left is not written."""
 _NARROWEST = 0.0008
 """Of the run: narrower cannot be pointed at."""
-_SHORTEST_S = 1e-3
 _MINUTE, _HOUR = 60, 3600
 _LONG = 3
 """Minutes, hours: from so many on, they are the unit of time."""
 _PATTERNS = {"": "", "///": "/", "...": ".", "xxx": "x"}
 """Matplotlib's hatches as plotly writes them."""
-_IO = {
-    "storage read": ("read_bytes", False),
-    "storage written": ("write_bytes", False),
-    "calls read": ("read_chars", True),
-    "calls written": ("write_chars", True),
-}
-"""Counters, and whether they are hidden at first."""
 
 
 def charts(session: Session, view: View) -> dict[str, Any]:
     """Return the lines of all panels, and the operations as bars."""
-    run_s = max([session.duration_s, *session.samples.time_s[-1:], _SHORTEST_S])
-    factor, time_unit = _time_unit(run_s)
-    io_unit = _io_unit(session, run_s)
+    length_s = run_s(session)
+    factor, time_unit = _time_unit(length_s)
+    counters = _counters(session)
+    io_unit = _io_unit(session, counters)
     cpus = session.host.cpus
     above = " above the first sample" if view.from_zero else ""
     every = listed(timeline(session.operations, view.depth))
     placed = [(one, lane) for one, lane in zip(every, lanes(every, _LANES), strict=True) if lane is not None]
     lines = {
         "memory": list(_memory(session, view, factor)),
-        "cpu": list(_cpu(session, run_s, factor)),
-        "io": list(_io(session, run_s, factor, io_unit)),
+        "cpu": list(_cpu(session, factor)),
+        "io": list(_io(session, counters, factor, io_unit)),
     }
     return {
         **lines,
@@ -78,18 +71,18 @@ def charts(session: Session, view: View) -> dict[str, Any]:
         },
         "factor": factor,
         "time_unit": time_unit,
-        "range": [0, run_s / factor],
+        "range": [0, length_s / factor],
         "from_zero": view.from_zero,
         "lanes": 1 + max((lane for _, lane in placed), default=-1),
-        "bars": _bars(placed, run_s, factor),
+        "bars": _bars(placed, length_s, factor),
         "shades": _shades(placed, factor),
-        "peak": _peak(session, view, run_s, factor),
+        "peak": _peak(session, view, length_s, factor),
     }
 
 
-def _time_unit(run_s: float) -> tuple[float, str]:
+def _time_unit(length_s: float) -> tuple[float, str]:
     units: tuple[tuple[float, str], ...] = ((_HOUR, "h"), (_MINUTE, "min"))
-    return next(((factor, unit) for factor, unit in units if run_s >= _LONG * factor), (1, "s"))
+    return next(((factor, unit) for factor, unit in units if length_s >= _LONG * factor), (1, "s"))
 
 
 def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
@@ -110,38 +103,41 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
         yield {**of_rank, "unit": view.unit, "hidden": True}
 
 
-def _cpu(session: Session, run_s: float, factor: float) -> Iterator[Line]:
+def _cpu(session: Session, factor: float) -> Iterator[Line]:
     part = 100 / (session.host.cpus or 1)
     for name, columns in (("CPU", cpu_counters(session.samples)), ("of it system", ("cpu_system",))):
-        moments, cores = _rates(session, columns, run_s)
+        moments, cores = _rates(session, columns)
         if len(moments):
             yield {**_line(name, moments / factor, cores * part, 1), "unit": "%", "steps": True}
 
 
-def _io(session: Session, run_s: float, factor: float, unit: MemoryUnit) -> Iterator[Line]:
-    for name, (column, hidden) in _IO.items():
-        moments, speed = _rates(session, (column,), run_s)
-        if len(moments):
-            line = _line(name, moments / factor, speed / unit.factor, 2)
+def _counters(session: Session) -> list[str]:
+    """Return the counters of bytes."""
+    return [name for name in counters_of(session.samples.metrics) if metrics.unit_of(name) == "B"]
+
+
+def _io(session: Session, counters: Sequence[str], factor: float, unit: MemoryUnit) -> Iterator[Line]:
+    """Yield how fast bytes were counted; those of system calls are hidden at first."""
+    for column in counters:
+        metric = metrics.of(column)
+        moments, speed = _rates(session, (column,))
+        if metric is not None and len(moments):
+            line = _line(metric.short_label.lower(), moments / factor, speed / unit.factor, 2)
+            hidden = metric.family == metrics.SYSTEM_CALLS
             yield {**line, "unit": f"{unit}/s", "steps": True, "hidden": hidden}
 
 
-def _io_unit(session: Session, run_s: float) -> MemoryUnit:
+def _io_unit(session: Session, counters: Sequence[str]) -> MemoryUnit:
     """Return the binary unit that fits the fastest I/O."""
-    every = [_rates(session, (column,), run_s)[1] for column, _ in _IO.values()]
+    every = [_rates(session, (column,))[1] for column in counters]
     fastest = max((float(np.nanmax(speed)) for speed in every if not np.isnan(speed).all()), default=0.0)
     units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
     return next((unit for unit in units if fastest >= unit.factor), MemoryUnit.KiB)
 
 
-def _rates(session: Session, columns: Sequence[str], run_s: float) -> tuple[Points, Points]:
+def _rates(session: Session, columns: Sequence[str]) -> tuple[Points, Points]:
     """Return moments, and how fast counters rose together from each to the next; the last rate stands twice."""
-    samples = session.samples
-    if not columns or not all(column in samples for column in columns):
-        return np.empty(0), np.empty(0)
-    totals = np.sum([np.asarray(samples[column]) for column in columns], axis=0)
-    window_s = max(RATE_WINDOW_S, run_s / _WINDOWS)
-    moments, speed = rates(samples.time_s, totals, window_s, session.sampler.spacing_s)
+    moments, speed = rates_of(session, columns, _WINDOWS)
     return moments, np.append(speed, speed[-1:])
 
 
@@ -156,7 +152,7 @@ def _line(name: str, x: Points, y: Points, digits: int) -> Line:
     return {"name": name, "x": [round(moment, 6) for moment in x.tolist()], "y": values, "digits": digits}
 
 
-def _peak(session: Session, view: View, run_s: float, factor: float) -> dict[str, Any] | None:
+def _peak(session: Session, view: View, length_s: float, factor: float) -> dict[str, Any] | None:
     """Return where to write what the first metric's largest sample was."""
     name = view.metrics[0] if view.metrics else ""
     if name not in session.samples or not session.samples.figures(name).known:
@@ -168,11 +164,11 @@ def _peak(session: Session, view: View, run_s: float, factor: float) -> dict[str
         "x": at_s / factor,
         "y": (sampled - zero) / view.unit.factor,
         "text": f"{label(name)} peak {view.unit.label(sampled - zero)} at {seconds_text(at_s)}",
-        "left": at_s < run_s / 2,
+        "left": at_s < length_s / 2,
     }
 
 
-def _bars(placed: Sequence[tuple[Listed, int]], run_s: float, factor: float) -> list[dict[str, Any]]:
+def _bars(placed: Sequence[tuple[Listed, int]], length_s: float, factor: float) -> list[dict[str, Any]]:
     """Return the longest operations by their fill."""
     longest = sorted(placed, key=lambda place: place[0].operation.duration_s, reverse=True)[:_BARS]
     bars: dict[tuple[str, str], dict[str, Any]] = {}
@@ -184,9 +180,9 @@ def _bars(placed: Sequence[tuple[Listed, int]], run_s: float, factor: float) -> 
             | {key: [] for key in ("base", "width", "lane", "names", "hover")},
         )
         bar["base"].append(operation.start_s / factor)
-        bar["width"].append(max(operation.duration_s, run_s * _NARROWEST) / factor)
+        bar["width"].append(max(operation.duration_s, length_s * _NARROWEST) / factor)
         bar["lane"].append(lane)
-        room = operation.duration_s / run_s * _CHARACTERS
+        room = operation.duration_s / length_s * _CHARACTERS
         bar["names"].append(shortened(one.title, int(room)) if room >= _FEWEST_CHARACTERS else "")
         bar["hover"].append(f"{one.number} {shortened(one.title, _NAME)}: {seconds_text(operation.duration_s)}")
     return list(bars.values())

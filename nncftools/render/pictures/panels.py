@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
+from nncftools.analysis.rates import run_s
 from nncftools.analysis.timeline import timeline
 from nncftools.drawing import DPI, FAINT, INK, Ruler, plain, time_axis
 from nncftools.files import replacing
 from nncftools.render.operations import counters_of, listed, rows
 from nncftools.render.pictures.band import Band
 from nncftools.render.pictures.operation_bars import MOST_ROWS, WIDTH, draw_rows, height
-from nncftools.render.pictures.timelines import IO_PLACES, draw_cpu, draw_io, draw_memory, run_s
+from nncftools.render.pictures.timelines import IO_PLACES, draw_cpu, draw_io, draw_memory
 from nncftools.render.view import View, command_text
 from nncftools.text import printable, shortened
 from nncftools.units import MemoryUnit

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import FuncFormatter
 
-from nncftools.analysis.rates import rates
+from nncftools.analysis.rates import rates_of, run_s
 from nncftools.analysis.series import drawn
 from nncftools.analysis.summary import cpu_s, level
 from nncftools.drawing import DPI, FAINT, INK
 from nncftools.metrics import cpu_counters
 from nncftools.render.view import label
-from nncftools.session.operations import RATE_WINDOW_S
 from nncftools.session.samples import known
 from nncftools.units import MemoryUnit, seconds_text, size_text
 
@@ -36,19 +35,12 @@ _CPU_WINDOWS = 1500
 """More cannot be seen apart."""
 _FEW = 40
 _SIZE = 8.0
-_SHORTEST_S = 1e-3
 _MARGIN = 0.04
 """In inches, as what follows."""
 _PEAK_NAME = 0.34
 """How much room above the data the peak's name takes."""
 _FEW_PER_CENT = 10
 IO_PLACES = {"Storage": ("read_bytes", "write_bytes"), "System calls": ("read_chars", "write_chars")}
-
-
-def run_s(session: Session) -> float:
-    """Return how long the time axis is, in seconds: never nothing."""
-    times = session.samples.time_s
-    return max(session.duration_s, times[-1] if times else 0.0, _SHORTEST_S)
 
 
 def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
@@ -91,7 +83,7 @@ def draw_cpu(axes: Axes, session: Session) -> None:
     cpus = session.host.cpus
     part = 100 / (cpus or 1)
     axes.set_ylabel(f"CPU (% of all {cpus} cores)" if cpus else "CPU (% of one core)", fontsize=_SIZE + 1)
-    moments, cores = _busy(session)
+    moments, cores = rates_of(session, cpu_counters(session.samples), _CPU_WINDOWS)
     spent = cpu_s(session)
     if not len(cores):
         recorded = spent is not None and bool(cpu_counters(session.samples)) and len(session.samples) > 0
@@ -180,17 +172,6 @@ def _legend_beside(axes: Axes) -> None:
     handles, names = axes.get_legend_handles_labels()
     where: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1), "frameon": False, "borderaxespad": 0.3}
     axes.legend(handles[::-1], names[::-1], fontsize=_SIZE, handlelength=1.4, **where)
-
-
-def _busy(session: Session) -> tuple[Points, Points]:
-    """Return moments, and how many cores were busy on average from each to the next; both empty when unknown."""
-    samples = session.samples
-    counters = cpu_counters(samples)
-    if not counters:
-        return np.empty(0), np.empty(0)
-    spent = np.sum([np.asarray(samples[name]) for name in counters], axis=0)
-    window_s = max(RATE_WINDOW_S, run_s(session) / _CPU_WINDOWS)
-    return rates(samples.time_s, spent, window_s, session.sampler.spacing_s)
 
 
 def _unit(size: float) -> MemoryUnit:

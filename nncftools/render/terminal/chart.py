@@ -9,16 +9,17 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
+from nncftools import metrics
 from nncftools.analysis import series
-from nncftools.analysis.rates import rates
+from nncftools.analysis.rates import rates_of
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import cpu_counters
 from nncftools.render.colours import fills
 from nncftools.render.terminal import scales
 from nncftools.render.view import label
-from nncftools.session.operations import RATE_WINDOW_S, Operation
+from nncftools.session.operations import Operation
 from nncftools.text import printable, shortened
-from nncftools.units import MemoryUnit, size_text
+from nncftools.units import MemoryUnit, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -41,6 +42,8 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_BLOCKS = ".:-=+*#@"
 _ROOM_FOR_NAME = 3
 CPU = "CPU"
+_RATE_NAME = 5
+_OF_STORAGE = {"read_bytes": ("Read", "blue"), "write_bytes": ("Write", "yellow")}
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,17 @@ class Line:
     values: Sequence[float]
     last: float | None = None
     """The newest value, to be named."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What is shown as a rate: the counters that are added up, and the unit of what they count."""
+
+    name: str
+    counters: tuple[str, ...]
+    unit: str
+    """``cores``, ``B``, ``s`` or empty."""
+    colour: str
 
 
 @dataclass(frozen=True)
@@ -240,18 +254,18 @@ def sparkline(rates: NDArray[np.float64], full: float, *, unicode: bool) -> str:
     return "".join(" " if level <= 0 else blocks[level - 1] for level in levels)
 
 
-def rate_line(name: str, rates: NDArray[np.float64], colour: str, style: Style) -> Text:
-    """Return rates (cores of ``CPU``, else bytes per second) as one line of bars, with the highest as a figure."""
+def rate_line(rate: Rate, rates: NDArray[np.float64], style: Style) -> Text:
+    """Return rates as one line of bars, with the highest as a figure."""
     full = float(np.nanmax(rates, initial=0.0))
-    if name == CPU:
+    if rate.unit == "cores":
         most = f"{full:.0%}".replace("%", " %")
         full = max(full, 1.0)
     else:
-        most = f"{size_text(full)}/s" if full else "0"
+        most = f"{text_of(full, rate.unit)}/s" if full else "0"
     room = LEFT - 6
-    line = Text(f"{name:<5}")
+    line = Text(f"{rate.name:<{_RATE_NAME}}")
     line.append(f"{_fitted(most, room):>{room}} ", style="dim").append(" ")
-    return line.append(sparkline(rates, full, unicode=style.unicode), style=colour if style.colour else "")
+    return line.append(sparkline(rates, full, unicode=style.unicode), style=rate.colour if style.colour else "")
 
 
 def _fitted(text: str, room: int) -> str:
@@ -262,14 +276,15 @@ def _fitted(text: str, room: int) -> str:
     return f"{float(number.replace(',', '')):.0f}{unit[:1]}"[:room]
 
 
-def told_as_rates(metrics: Collection[str]) -> Sequence[tuple[str, tuple[str, ...], str]]:
-    """Return what is told as rates of the metrics that there are: name, the counters that are added up, colour."""
-    every = (
-        (CPU, cpu_counters(metrics), "green"),
-        ("Read", ("read_bytes",), "blue"),
-        ("Write", ("write_bytes",), "yellow"),
-    )
-    return [rate for rate in every if rate[1] and all(name in metrics for name in rate[1])]
+def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
+    """Return which rates are shown of a run with these columns: CPU, storage, and counters of no family."""
+    found = [Rate(CPU, cpu_counters(columns), "cores", "green")]
+    for column in metrics.of_operations(columns):
+        metric = metrics.of(column)
+        if metric is not None and metric.is_counter and metric.family != metrics.SYSTEM_CALLS:
+            name, colour = _OF_STORAGE.get(column, (metric.label, "magenta"))
+            found.append(Rate(name[:_RATE_NAME], (column,), metric.unit, colour))
+    return [rate for rate in found if rate.counters and all(name in columns for name in rate.counters)]
 
 
 def chart(  # noqa: PLR0913 — the size, and what the screen can show
@@ -278,14 +293,14 @@ def chart(  # noqa: PLR0913 — the size, and what the screen can show
     """Return the static chart of a session, ``width`` columns and ``height`` lines, for a Rich console."""
     style = Style(view.unit, unicode, colour)
     shown = Window(0.0, max(session.duration_s, 1e-3), max(10, width - LEFT - 1))
-    metrics = [name for name in view.metrics if name in session.samples][: len(_LINES)]
-    lines = [_line_of(session, name, shown.columns, from_zero=view.from_zero) for name in metrics]
-    peak = session.peaks.get(metrics[0]) if metrics and not view.from_zero else None
+    names = [name for name in view.metrics if name in session.samples][: len(_LINES)]
+    lines = [_line_of(session, name, shown.columns, from_zero=view.from_zero) for name in names]
+    peak = session.peaks.get(names[0]) if names and not view.from_zero else None
     marked = None if peak is None or peak.sampled is None or peak.at_s is None else (peak.sampled, peak.at_s)
     spans = [
         Span(row.name, row.start_s, row.end_s, row.kind) for row in timeline(session.operations, 1) if row.depth == 0
     ]
-    rates = [rate_line(name, found, hue, style) for name, found, hue in _rates_of(session, shown)]
+    rates = [rate_line(rate, found, style) for rate, found in _rates(session, shown)]
     below = [operations_line(spans, shown, style)] if spans else []
     texts = [*drawn(lines, marked, shown, height - len(below) - len(rates), style), *below, *rates]
     for text in texts:
@@ -302,15 +317,13 @@ def _line_of(session: Session, name: str, columns: int, *, from_zero: bool) -> L
     return Line(label(name), time_s.tolist(), values.tolist(), values[-1] if len(values) else None)
 
 
-def _rates_of(session: Session, shown: Window) -> Iterator[tuple[str, NDArray[np.float64], str]]:
+def _rates(session: Session, shown: Window) -> Iterator[tuple[Rate, NDArray[np.float64]]]:
     """Yield rates by columns of the chart."""
     width_s = (shown.end_s - shown.begin_s) / shown.columns
     middles = shown.begin_s + width_s * (np.arange(shown.columns) + 0.5)
-    for name, counters, colour in told_as_rates(session.samples):
-        totals = np.sum([np.asarray(session.samples[counter]) for counter in counters], axis=0)
-        window_s = max(RATE_WINDOW_S, width_s)
-        moments, speed = rates(session.samples.time_s, totals, window_s, session.sampler.spacing_s)
+    for rate in rates_shown(session.samples):
+        moments, speed = rates_of(session, rate.counters, shown.columns)
         if len(speed):
             places = np.searchsorted(moments, middles, side="right") - 1
             within = (places >= 0) & (places < len(speed))
-            yield name, np.where(within, speed[np.clip(places, 0, len(speed) - 1)], np.nan), colour
+            yield rate, np.where(within, speed[np.clip(places, 0, len(speed) - 1)], np.nan)
