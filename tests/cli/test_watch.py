@@ -20,7 +20,7 @@ from tests.conftest import HANGING_S, Run, burner
 from tests.made_up import session
 
 JOURNAL = "run.journal.jsonl"
-LINES_OFTEN = {"live.viewer.STATUS_S": 0.1, "live.viewer._LOOK_S": 0.1}
+LINES_OFTEN = {"live.screen.viewer.STATUS_S": 0.1, "live.screen.viewer._LOOK_S": 0.1}
 FIRST_MOMENT = re.compile(r"^ +└.*\n +(\S+)", re.MULTILINE)
 """What the time axis begins with."""
 
