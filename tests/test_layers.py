@@ -118,6 +118,7 @@ def test_the_sampler_needs_only_the_standard_library(path: pathlib.Path) -> None
     assert [name for name in imported(path) if name.partition(".")[0] not in known] == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["nncftools", "nncftools.metrics", "nncftools.sampler.service"])
 def test_importing_loads_no_third_party_module(module: str) -> None:
     """Importing the package, or the sampler, loads the standard library and itself, and nothing else."""

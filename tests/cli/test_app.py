@@ -13,6 +13,8 @@ from nncftools import __version__
 from nncftools.sampler.client import host
 from tests.conftest import Run
 
+pytestmark = pytest.mark.process
+
 HEAVY = {"matplotlib", "pandas", "plotext", "numpy"}
 
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 DRAW = """
 import sys
 from nncftools.cli import lean

@@ -17,6 +17,8 @@ from tests.cli.pseudo_terminal import CHART, MACHINE, RECORDING, PseudoTerminal
 from tests.cli.test_monitor import in_background
 from tests.conftest import HANGING_S, Run, burner
 
+pytestmark = pytest.mark.process
+
 SIZES = [(80, 24), (120, 40), (200, 60)]
 COMMAND_READS = "the command reads the terminal: the live view steps aside"
 

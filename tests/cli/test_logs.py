@@ -14,6 +14,8 @@ from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.conftest import Run
 from tests.made_up import MIB
 
+pytestmark = pytest.mark.process
+
 LOG = """CMDLINE python x.py
 MEM 12.500000 1424768150.0000
 MEM 120.500000 1424768150.5000

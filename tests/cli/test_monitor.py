@@ -267,6 +267,7 @@ class TestCommand:
         assert result.returncode == 0
         assert told["arguments"] == [os.fsencode(word).decode("latin-1") for word in words]
 
+    @pytest.mark.process
     def test_folder_input_and_environment_are_the_commands(self, tmp_path: pathlib.Path) -> None:
         """Folder, input and environment (plus where marks go) are those that nncf-tools was given, in any locale."""
         environment = {"PATH": os.environ["PATH"], "A": "b"}
@@ -321,6 +322,7 @@ class TestCommand:
 
         assert nncf_tools("monitor", "-q", "--no-plot", "./script", "a b").stdout == "./script a b\n"
 
+    @pytest.mark.process
     def test_folder_that_was_removed(self, tmp_path: pathlib.Path) -> None:
         """A working folder that is gone keeps nobody from recording."""
         words = " ".join(command_line("monitor", "-q", "-o", tmp_path / "run.json", "true"))
@@ -370,6 +372,7 @@ class TestExitStatus:
         assert session.exit is not None
         assert (session.exit.code, session.exit.signal) == (3, None)
 
+    @pytest.mark.process
     @pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", ">&-"])
     def test_survives_a_lost_terminal(self, tmp_path: pathlib.Path, stream: str) -> None:
         """Where our words cannot be printed, the recording and the command's status are what matters."""
@@ -390,6 +393,7 @@ class TestExitStatus:
 
 
 class TestSignals:
+    @pytest.mark.process
     def test_terminate_reaches_the_command_once(self, tmp_path: pathlib.Path) -> None:
         """SIGTERM to the command line is passed on, once, and the session is still written."""
         signals = tmp_path / "signals"
@@ -402,6 +406,7 @@ class TestSignals:
         assert signals.read_text() == "ready\nSIGTERM\n"
         assert (tmp_path / "run.json").exists()
 
+    @pytest.mark.process
     def test_interrupt_of_the_group_reaches_the_command_once(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C, which the terminal sends to the process group, arrives once, and the session is still written."""
         signals = tmp_path / "signals"
@@ -414,6 +419,7 @@ class TestSignals:
         assert signals.read_text() == "ready\nSIGINT\n"
         assert (tmp_path / "run.json").exists()
 
+    @pytest.mark.process
     def test_interrupt_from_a_terminal(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C in a terminal ends the command; the summary is shown and the session written."""
         terminal = pexpect.spawn(
@@ -433,6 +439,7 @@ class TestSignals:
         assert "killed by SIGINT" in terminal.before
         assert "Written to run.json" in terminal.before
 
+    @pytest.mark.process
     def test_hang_up_of_a_session_leader_reaches_the_command(self, tmp_path: pathlib.Path) -> None:
         """When the terminal goes away, the kernel tells the session's leader, and we the command."""
         signals = tmp_path / "signals"
@@ -445,6 +452,7 @@ class TestSignals:
 
         assert signals.read_text() == "ready\nSIGHUP\n"
 
+    @pytest.mark.process
     def test_ignored_hang_up_stays_ignored(self, tmp_path: pathlib.Path) -> None:
         """Under nohup, the command ignores hang-ups as it would alone."""
         words = command_line("monitor", "-q", "-o", "run.json", "grep", "SigIgn", "/proc/self/status")
@@ -463,6 +471,7 @@ class TestSignals:
 
 
 class TestKills:
+    @pytest.mark.process
     def test_killed_sampler(self, tmp_path: pathlib.Path) -> None:
         """Without its sampler, the command goes on, its status is returned and the session made of the journal."""
         process = in_background(
@@ -481,6 +490,7 @@ class TestKills:
         assert session.exit is not None
         assert session.exit.code == 6
 
+    @pytest.mark.process
     def test_terminate_after_a_killed_sampler(self, tmp_path: pathlib.Path) -> None:
         """A command that goes on without its sampler can still be ended."""
         process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
@@ -491,6 +501,7 @@ class TestKills:
 
         assert process.wait(HANGING_S) == 128 + signal.SIGTERM
 
+    @pytest.mark.process
     def test_killed_command_line(self, tmp_path: pathlib.Path) -> None:
         """Without the command line, sampler and command go on to the end, and the journal is complete."""
         journal = tmp_path / "run.journal.jsonl"
@@ -528,6 +539,7 @@ class TestKills:
 
 
 class TestAttach:
+    @pytest.mark.process
     def test_process_is_recorded_until_it_ends(self, tmp_path: pathlib.Path) -> None:
         """--pid records a running process, names its command and ends with it."""
         command = burner("touch", 50, tmp_path / "go")
@@ -565,6 +577,7 @@ class TestAttach:
         assert peak.low == peak.sampled == pytest.approx(rss, rel=0.05)
         assert rss < 100 * MIB < (peak.high or 0)
 
+    @pytest.mark.process
     def test_our_own_processes_are_left_out(self, tmp_path: pathlib.Path) -> None:
         """Attached to the shell that started it, the recording holds neither command line nor sampler."""
         words = " ".join(command_line("monitor", "-q", "-o", "run.json", "--duration", 0.1))
@@ -574,6 +587,7 @@ class TestAttach:
 
             assert [process.name for process in Session.load(tmp_path / "run.json").processes] == ["sh"]
 
+    @pytest.mark.process
     def test_terminate_ends_the_recording_only(self, tmp_path: pathlib.Path) -> None:
         """SIGTERM ends the recording of a process that is not ours and leaves it alone."""
         sleeper = subprocess.Popen(["sleep", "60"])

@@ -87,6 +87,7 @@ def test_one_job(launcher: str, request: pytest.FixtureRequest, nncf_tools: Run)
     assert [warning for warning in report["warnings"] if "samples were missed" not in warning] == []  # a busy machine
 
 
+@pytest.mark.process
 def test_summaries(of_torchrun: Job) -> None:
     """The first rank tells its summary, the others a line each: they share a terminal."""
     told = [err for _, err in of_torchrun.written]
@@ -189,6 +190,7 @@ def test_ranks_are_no_repeated_runs(nncf_tools: Run) -> None:
     assert run.stderr.count("\n") == 1
 
 
+@pytest.mark.process
 def test_logs_of_the_memory_monitor(tmp_path: pathlib.Path) -> None:
     """Text logs of the ranks of a program that records itself do not write over each other either."""
     program = (
@@ -203,6 +205,7 @@ def test_logs_of_the_memory_monitor(tmp_path: pathlib.Path) -> None:
     assert {f"rss_memory_usage-rank{number}_from-zero.txt" for number in range(2)} <= names
 
 
+@pytest.mark.process
 def test_the_rank_of_a_program_that_records_itself(tmp_path: pathlib.Path) -> None:
     """A session of the Python API knows its rank, too."""
     program = "from nncftools import Profiler\nwith Profiler() as p: pass\np.session.save('own.json')"

@@ -10,6 +10,8 @@ from tests.cli.pseudo_terminal import CHART, PAUSED, PseudoTerminal
 from tests.conftest import Run
 from tests.made_up import mib, session
 
+pytestmark = pytest.mark.process
+
 ENDED = re.compile(r"  ended, exit status 0  0:59$", re.MULTILINE)
 
 

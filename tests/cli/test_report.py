@@ -12,6 +12,8 @@ import pytest
 from tests.conftest import HANGING_S, Run, command_line
 from tests.made_up import full_disk
 
+pytestmark = pytest.mark.process
+
 
 def split(words: list[str]) -> tuple[str, list[str]]:
     """Return a command line as pexpect takes it."""

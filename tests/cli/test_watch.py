@@ -19,6 +19,8 @@ from tests.cli.test_monitor import in_background, start_of
 from tests.conftest import HANGING_S, Run, burner
 from tests.made_up import session
 
+pytestmark = pytest.mark.process
+
 JOURNAL = "run.journal.jsonl"
 LINES_OFTEN = {"live.screen.viewer.STATUS_S": 0.1, "live.screen.viewer._LOOK_S": 0.1}
 FIRST_MOMENT = re.compile(r"^ +└.*\n +(\S+)", re.MULTILINE)

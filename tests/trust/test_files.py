@@ -16,6 +16,8 @@ from nncftools import Session
 from tests.conftest import HANGING_S, Run, command_line
 from tests.waiting import until
 
+pytestmark = pytest.mark.process
+
 OTHER = 65534
 """A user who may read what all may, no more."""
 as_another = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")

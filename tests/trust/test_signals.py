@@ -14,6 +14,8 @@ from tests.conftest import HANGING_S, Run, command_line
 from tests.trust.recorder import SESSION, Recorder, signalled_at, state_of
 from tests.waiting import until
 
+pytestmark = pytest.mark.process
+
 STOPPING = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 TO_GROUP = sorted(signal.valid_signals() - STOPPING - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
 LAST = signal.SIGRTMAX
