@@ -70,12 +70,13 @@ def of_mpirun(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return recorded(tmp_path_factory.mktemp("mpirun"), mpirun, "--output", "run.json")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
-def test_one_job(launcher: str, request: pytest.FixtureRequest, nncf_tools: Run) -> None:
+def test_one_job(launcher: str, request: pytest.FixtureRequest, in_process: Run) -> None:
     """Each rank writes a file of its own; `report` puts them together, with the rank that held most."""
     job: Job = request.getfixturevalue(f"of_{launcher}")
     files = sorted(job.folder.iterdir())
-    report = json.loads(nncf_tools("report", *files, "--format", "json").stdout)
+    report = json.loads(in_process("report", *files, "--format", "json").stdout)
     of_ranks = [run["peaks"]["rss"]["low"] for run in report["ranks"]]
 
     assert [path.name for path in files] == ["run-rank0.json", "run-rank1.json", "run-rank2.json"]
@@ -153,38 +154,38 @@ def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run
     assert "Mine" in run.stdout
 
 
-def test_two_recordings_of_one_rank(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+@pytest.mark.process
+def test_two_recordings_of_one_rank(tmp_path: pathlib.Path, of_torchrun: Job, in_process: Run) -> None:
     """Files that cannot be of one job are refused in a line that names them."""
-    session = tmp_path / "a.json"
-    nncf_tools("monitor", "--quiet", "-o", "a.json", "true", env=torchrun(1))
-    session.write_bytes((tmp_path / "a-rank1.json").read_bytes())
-    run = nncf_tools("report", "a.json", "a-rank1.json")
+    for name in ("a.json", "a-rank1.json"):
+        (tmp_path / name).write_bytes((of_torchrun.folder / "run-rank1.json").read_bytes())
+    run = in_process("report", "a.json", "a-rank1.json")
 
     assert run.returncode == 1
     assert run.stderr.endswith("a.json and a-rank1.json are both of rank 1: name the recordings of one job\n")
 
 
-def test_the_same_file_twice(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+@pytest.mark.process
+def test_the_same_file_twice(of_torchrun: Job, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording counts once, however its path is written."""
-    nncf_tools("monitor", "--quiet", "-o", "a.json", "true", env=torchrun(1))
-    run = nncf_tools("report", "a-rank1.json", tmp_path / "a-rank1.json")
+    monkeypatch.chdir(of_torchrun.folder)
+    run = in_process("report", "run-rank1.json", of_torchrun.folder / "run-rank1.json")
 
     assert run.returncode == 2
     assert "is given twice" in run.stderr
 
 
-def test_a_rank_alone(nncf_tools: Run) -> None:
+@pytest.mark.process
+def test_a_rank_alone(of_torchrun: Job, in_process: Run) -> None:
     """The report of a single rank says that it is one, and of how many."""
-    nncf_tools("monitor", "--quiet", "-o", "a.json", "true", env=torchrun(1))
-
-    assert ", rank 1 of 3, " in nncf_tools("report", "a-rank1.json").stdout
+    assert ", rank 1 of 3, " in in_process("report", of_torchrun.folder / "run-rank1.json").stdout
 
 
-def test_ranks_are_no_repeated_runs(nncf_tools: Run) -> None:
+@pytest.mark.process
+def test_ranks_are_no_repeated_runs(of_torchrun: Job, in_process: Run) -> None:
     """Ranks are not compared as if they were runs of one command."""
-    for number in range(2):
-        nncf_tools("monitor", "--quiet", "-o", "a.json", "true", env=torchrun(number, 2))
-    run = nncf_tools("compare", "--base", "a-rank*.json", "--new", "a-rank1.json")
+    base, new = of_torchrun.folder / "run-rank*.json", of_torchrun.folder / "run-rank1.json"
+    run = in_process("compare", "--base", base, "--new", new)
 
     assert run.returncode == 2
     assert run.stderr.count("\n") == 1
