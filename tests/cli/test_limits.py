@@ -158,9 +158,9 @@ def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:
         (("--max-memory", "8GiB", "--on-limit", "x"), "option --on-limit: 'x' is not one of warn, kill"),
     ],
 )
-def test_wrong(nncf_tools: Run, tmp_path: pathlib.Path, words: tuple[str, ...], message: str) -> None:
+def test_wrong(in_process: Run, tmp_path: pathlib.Path, words: tuple[str, ...], message: str) -> None:
     """A wrong limit is one line, and nothing is run or left."""
-    result = nncf_tools("monitor", *words, "touch", "ran")
+    result = in_process("monitor", *words, "touch", "ran")
 
     assert result.returncode == 2
     assert message in result.stderr

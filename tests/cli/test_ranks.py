@@ -100,12 +100,13 @@ def test_summaries(of_torchrun: Job) -> None:
     assert float(found[1]) * MIB == pytest.approx(of_torchrun.rss[2], rel=0.02)
 
 
-def test_folders(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+@pytest.mark.process
+def test_folders(tmp_path: pathlib.Path, in_process: Run) -> None:
     """In the log folder each rank has a folder of its own, and folders can be put together, too."""
     job = recorded(tmp_path, torchrun, "--no-plot")
     logs = job.folder / "memory_logs"
     folders = [path for path in logs.iterdir() if not path.is_symlink()]
-    text = nncf_tools("report", *folders).stdout
+    text = in_process("report", *folders).stdout
 
     # The beginning is the second in which each rank started.
     assert sorted(path.name[19:].partition("-rank")[2] for path in folders) == ["0", "1", "2"]
@@ -139,7 +140,7 @@ def test_not_written_over(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
     assert (tmp_path / "run-rank1.json").read_text() == "mine"
 
 
-def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run, in_process: Run) -> None:
     """Sidecars of a profile among the files are no recordings, but hold their marks."""
     for number in range(2):
         words = ("profile", "--quiet", "--no-plot", "-i", 0.02, "-o", "run.json", *burner("levels", "truth", 1, 1, 2))
@@ -147,7 +148,7 @@ def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run
     files = sorted(tmp_path.glob("run-rank*.json"))
     (tmp_path / "run-rank1.marks.json").write_text('[{"name": "Mine", "start_s": 0}]')
     (tmp_path / "run-rank0.marks.json").write_text('[{"name": "Mine", "start_s": 0}]')
-    run = nncf_tools("report", *files)
+    run = in_process("report", *files)
 
     assert len(files) == 4
     assert run.returncode == 0

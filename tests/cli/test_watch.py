@@ -221,9 +221,9 @@ class TestEnded:
         assert result.returncode == 0
         assert "Memory, MiB" in result.stdout
 
-    def test_nothing_runs(self, nncf_tools: Run) -> None:
+    def test_nothing_runs(self, in_process: Run) -> None:
         """Without any recording that runs, one line says so."""
-        result = nncf_tools("watch")
+        result = in_process("watch")
 
         assert result.returncode == 1
         assert "no recording runs under 'memory_logs'" in result.stderr
@@ -272,9 +272,9 @@ class TestProcess:
         assert alive
         assert "Memory, MiB" in text
 
-    def test_no_such_process(self, nncf_tools: Run) -> None:
+    def test_no_such_process(self, in_process: Run) -> None:
         """A process that is not there is named."""
-        result = nncf_tools("watch", "--pid", 4194303)
+        result = in_process("watch", "--pid", 4194303)
 
         assert result.returncode == 1
         assert "there is no process 4194303" in result.stderr
