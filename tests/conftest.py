@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -17,6 +17,12 @@ from tests.surroundings import HANGING_S
 
 surroundings.settle()
 pytest.register_assert_rewrite("tests.waiting")
+
+_STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
+_OF_LIBRARIES = {("fc-list",), ("system_profiler",)}
+"""Matplotlib lists the fonts with them when it finds no list of before."""
+_forbidden: list[str] = []
+"""The test that runs, when it is to start no process."""
 
 BURNERS = pathlib.Path(__file__).parent / "burners"
 
@@ -31,6 +37,31 @@ def command_line(*words: object) -> list[str]:
 def burner(name: str, *words: object) -> list[str]:
     """Return the argument list that runs a burner without the site packages, so that it stays small."""
     return [sys.executable, "-S", "-E", str(BURNERS / f"{name}.py"), *map(str, words)]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what runs the command line in a process of its own."""
+    if "nncf_tools" in getattr(item, "fixturenames", ()):
+        item.add_marker("process")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let only a test start processes that is marked for it, so that the inner loop stays quick."""
+    _forbidden[:] = [] if {"process", "real"} & {mark.name for mark in item.iter_markers()} else [item.nodeid]
+    try:
+        return (yield)
+    finally:
+        _forbidden.clear()
+
+
+def _start_none_unmarked(event: str, arguments: tuple[object, ...]) -> None:
+    """Fail the test that starts a process and is not marked; an audit hook."""
+    if event in _STARTS and _forbidden and arguments[:1] not in _OF_LIBRARIES:
+        pytest.fail(f"{_forbidden[0]} starts a process ({event}): mark it with @pytest.mark.process")
+
+
+sys.addaudithook(_start_none_unmarked)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

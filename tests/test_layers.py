@@ -153,6 +153,7 @@ def test_options_are_named_in_cli_alone() -> None:
     assert naming == set(MAY_NAME_OPTIONS)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["nncftools", "nncftools.metrics", "nncftools.sampler.service"])
 def test_importing_loads_no_third_party_module(module: str) -> None:
     """Importing the package, or the sampler, loads the standard library and itself, and nothing else."""

@@ -69,6 +69,7 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
     return made
 
 
+@pytest.mark.process
 class TestData:
     def test_allocation_from_zero(self, tmp_path: pathlib.Path) -> None:
         """100 MiB that are touched show as 100 MiB above the baseline, within 1 %."""
@@ -200,6 +201,7 @@ with MemoryMonitor(interval=0.02) as inner:
 
 
 class TestLife:
+    @pytest.mark.process
     def test_started_twice(self) -> None:
         """A monitor that runs cannot be started, and can be once it was stopped."""
         with MemoryMonitor(interval=0.05) as monitor, pytest.raises(RuntimeError, match="already"):
@@ -216,6 +218,7 @@ class TestLife:
         with pytest.raises(ValueError, match="interval"):
             MemoryMonitor(interval=interval)
 
+    @pytest.mark.process
     def test_at_exit(self, tmp_path: pathlib.Path) -> None:
         """At the interpreter's exit all recordings end before the first function is called, in the order of starts."""
         text = """
@@ -231,6 +234,7 @@ wait_for_sample(*monitors)
 """
         assert program(text, tmp_path).stdout == "a True True\nb True True\n"
 
+    @pytest.mark.process
     @pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), 9)", "os.abort()"])
     def test_no_sampler_outlives_a_crash(self, tmp_path: pathlib.Path, end: str) -> None:
         """However the program ends, its sampler notices and ends."""
@@ -251,6 +255,7 @@ input()
 
         until(lambda: has_ended(sampler), "the sampler's end")
 
+    @pytest.mark.process
     def test_killed_sampler(self) -> None:
         """When the sampler is killed, what it recorded stays, the session says so, and the program goes on."""
         monitor = MemoryMonitor(interval=0.02).start()
@@ -267,6 +272,7 @@ input()
         assert not session.finished
         assert "the recorder was killed" in session.warnings[0]
 
+    @pytest.mark.process
     def test_fork(self) -> None:
         """A forked child ends without touching its parent's recording."""
         monitor = MemoryMonitor(interval=0.02).start()
@@ -281,6 +287,7 @@ input()
 
         assert len(monitor.get_data()[0]) > before
 
+    @pytest.mark.process
     def test_exit_of_a_forked_child(self, tmp_path: pathlib.Path) -> None:
         """A forked child that exits calls nothing: that is for the process that started the monitor."""
         text = """
@@ -294,6 +301,7 @@ sys.exit()
 """
         assert program(text, tmp_path).stdout == "at exit\n"
 
+    @pytest.mark.process
     @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
     def test_multiprocessing(self, tmp_path: pathlib.Path, method: str) -> None:
         """Workers of every start method are counted, and can record themselves."""
@@ -335,6 +343,7 @@ if __name__ == "__main__":
         assert inner == pytest.approx(50, abs=1)
         assert outer > 50
 
+    @pytest.mark.process
     def test_asyncio(self, recorders: list[Recorder]) -> None:
         """A coroutine can be recorded."""
 
@@ -349,6 +358,7 @@ if __name__ == "__main__":
         assert isinstance(found, tuple)
         assert len(found[0]) > 2
 
+    @pytest.mark.process
     def test_no_temporary_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where no folder can be written, the journal is kept in memory."""
 
@@ -361,6 +371,7 @@ if __name__ == "__main__":
 
         assert len(monitor.get_data()[0]) > 1
 
+    @pytest.mark.process
     def test_import_is_light(self, tmp_path: pathlib.Path) -> None:
         """Importing the package loads nothing from elsewhere."""
         text = "import sys, nncftools, json; print(json.dumps(sorted(sys.modules)))"
@@ -402,6 +413,7 @@ class TestLogs:
             monitor.save_memory_plot(tmp_path / "bad.txt")
 
 
+@pytest.mark.process
 class TestContext:
     def test_maximum(self, recorders: list[Recorder], tmp_path: pathlib.Path) -> None:
         """After the block, the largest values of RSS and SYSTEM above the baseline are there, and eight files."""

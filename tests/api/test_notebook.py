@@ -7,6 +7,8 @@ import pytest
 
 from tests.conftest import HANGING_S
 
+pytestmark = pytest.mark.process
+
 SCRIPT = """
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()

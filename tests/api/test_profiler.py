@@ -18,6 +18,7 @@ def touch(size_mib: int) -> bytearray:
     return held
 
 
+@pytest.mark.process
 def test_operations_keep_name_depth_and_order() -> None:
     """Blocks, marks and decorated functions are phases; a repeated name is two, an inner one is deeper."""
     profiler = Profiler(0.01)
@@ -47,6 +48,7 @@ def test_operations_keep_name_depth_and_order() -> None:
     assert phases[2].end_s <= phases[0].end_s
 
 
+@pytest.mark.process
 def test_memory_of_an_operation() -> None:
     """What an operation allocates is its delta, also when it comes twice."""
     begin_to_read()
@@ -64,6 +66,7 @@ def test_memory_of_an_operation() -> None:
     assert grown == [pytest.approx(40 * MIB, rel=0.05)] * 2
 
 
+@pytest.mark.process
 def test_exception_ends_an_operation() -> None:
     """An exception passes through and ends its operation."""
     with Profiler(0.01) as profiler:
@@ -75,6 +78,7 @@ def test_exception_ends_an_operation() -> None:
     assert phase.end_s < profiler.session.duration_s
 
 
+@pytest.mark.process
 def test_threads_nest_their_own() -> None:
     """An operation of another thread is not inside of the main thread's."""
     with Profiler(0.01) as profiler, profiler.operation("main"):
@@ -95,6 +99,7 @@ def test_without_a_recording() -> None:
         _ = profiler.session
 
 
+@pytest.mark.process
 def test_report_picture_and_page(tmp_path: pathlib.Path) -> None:
     """The report names the operations, the picture is drawn, and a notebook gets both."""
     with Profiler(0.01) as profiler, profiler.operation("<export>"):
@@ -106,6 +111,7 @@ def test_report_picture_and_page(tmp_path: pathlib.Path) -> None:
     assert "&lt;export&gt;" in profiler._repr_html_()
 
 
+@pytest.mark.process
 def test_started_twice() -> None:
     """A profiler that runs cannot be started, and records anew once it was stopped."""
     with Profiler(0.01) as profiler:
@@ -118,6 +124,7 @@ def test_started_twice() -> None:
     assert [mark.name for mark in profiler.session.marks] == ["second"]
 
 
+@pytest.mark.process
 def test_session_as_a_table() -> None:
     """A session becomes a pandas table with a column per metric, indexed by seconds."""
     with Profiler(0.01) as profiler:

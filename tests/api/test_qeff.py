@@ -15,6 +15,8 @@ from tests.api.sampled import wait_for_sample, wait_for_samples
 from tests.api.test_profiler import touch
 from tests.conftest import HANGING_S
 
+pytestmark = pytest.mark.process
+
 WRITES = """
 import os, sys
 input()

@@ -21,6 +21,7 @@ def scaled_down(example: str) -> str:
     return example.replace("1 << 25", "1 << 18").replace("time.sleep(1)", "time.sleep(0.02)")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_example_runs_as_it_stands(tmp_path: pathlib.Path, number: int) -> None:
     """Every Python example of README runs, prints nothing to standard error but logs, and leaves its files."""

@@ -18,14 +18,15 @@ HEAVY = {"matplotlib", "pandas", "plotext", "numpy"}
 
 class TestStart:
     @pytest.mark.parametrize("words", [["--help"], ["monitor", "--help"], ["report", "--help"]])
-    def test_help_fits_and_shows_examples(self, nncf_tools: Run, words: list[str]) -> None:
+    def test_help_fits_and_shows_examples(self, in_process: Run, words: list[str]) -> None:
         """Help texts fit in 80 columns, and those of subcommands show examples."""
-        result = nncf_tools(*words)
+        result = in_process(*words)
 
         assert result.returncode == 0
         assert max(map(len, result.stdout.splitlines())) <= 80
         assert len(words) == 1 or "Examples:\n    nncf-tools " in result.stdout
 
+    @pytest.mark.process
     @pytest.mark.parametrize("words", ["'--help'", "'monitor', '-q', '--no-plot', 'true'"])
     def test_nothing_heavy_is_loaded(self, tmp_path: pathlib.Path, words: str) -> None:
         """Neither help nor a quiet recording loads matplotlib, pandas, plotext or numpy."""
@@ -44,16 +45,16 @@ class TestStart:
         """--version prints name and version."""
         assert nncf_tools("--version").stdout == f"nncf-tools {__version__}\n"
 
-    def test_no_command(self, nncf_tools: Run) -> None:
+    def test_no_command(self, in_process: Run) -> None:
         """Without a subcommand, the help goes to standard error with status 2."""
-        result = nncf_tools()
+        result = in_process()
 
         assert (result.returncode, result.stdout) == (2, "")
         assert "Commands:" in result.stderr
 
-    def test_unknown_command(self, nncf_tools: Run) -> None:
+    def test_unknown_command(self, in_process: Run) -> None:
         """An unknown subcommand is one line with status 2."""
-        result = nncf_tools("record\x1b[31m")
+        result = in_process("record\x1b[31m")
 
         assert result.returncode == 2
         assert result.stderr.startswith("nncf-tools: error: No such command")
@@ -71,6 +72,7 @@ def test_schema_describes_a_recorded_session(nncf_tools: Run, tmp_path: pathlib.
     assert session["host"]["memory"] == host()["memory"]
 
 
+@pytest.mark.process
 def test_full_disk_is_one_line(tmp_path: pathlib.Path) -> None:
     """Standard output that cannot be written is one line and status 1."""
     script = f"{sys.executable} -m nncftools schema > /dev/full"
@@ -88,6 +90,7 @@ def test_ascii_output(nncf_tools: Run) -> None:
     assert (result.returncode, "\\u2013" in result.stdout) == (0, True)
 
 
+@pytest.mark.process
 def test_broken_pipe_is_quiet(tmp_path: pathlib.Path) -> None:
     """A reader that closes the pipe early causes no traceback."""
     script = f"{sys.executable} -m nncftools schema | head -n 1"

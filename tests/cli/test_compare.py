@@ -215,6 +215,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks are the kernel's high-water marks")
+@pytest.mark.process
 class TestRealGroups:
     def test_ten_per_cent(self, in_process: Run, runs: pathlib.Path) -> None:
         """Five real runs that hold 10 % more memory differ by more than the spread, and fail a gate of 5 %."""

@@ -68,6 +68,7 @@ def test_scripts_are_current(name: str) -> None:
     assert (FOLDER / of.SHELLS[name]).read_text() == of.script(name)
 
 
+@pytest.mark.process
 def test_page_of_commands_is_current() -> None:
     """docs/commands.md holds the help of every command as it is printed."""
     of = generator()
@@ -108,6 +109,7 @@ def pressed(folder: pathlib.Path, argv: list[str], prepare: str, typed: str) -> 
     return line.strip()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("typed", "expected"), CASES)
 def test_bash(folder: pathlib.Path, typed: str, expected: str) -> None:
     """Tab in a real bash completes commands, options, metrics, sessions and programs."""

@@ -73,6 +73,7 @@ def test_below(nncf_tools: Run) -> None:
     assert (result.returncode, result.stderr) == (3, "")
 
 
+@pytest.mark.process
 def test_warn(tmp_path: pathlib.Path) -> None:
     """A command that is above goes on; the warning is on standard error and in the session."""
     words = command_line("monitor", "-q", "-o", "run.json", "--max-memory", "50MiB", *burner("touch", 100, "go", 3))
@@ -130,6 +131,7 @@ def test_kill_what_was_attached_to(nncf_tools: Run, tmp_path: pathlib.Path) -> N
     assert ENDED in Session.load(tmp_path / "run.json").warnings[0]
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the sampler ends with the command line")
 def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:
     """The limit holds when the command line was killed: the sampler keeps it."""
@@ -156,9 +158,9 @@ def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:
         (("--max-memory", "8GiB", "--on-limit", "x"), "option --on-limit: 'x' is not one of warn, kill"),
     ],
 )
-def test_wrong(nncf_tools: Run, tmp_path: pathlib.Path, words: tuple[str, ...], message: str) -> None:
+def test_wrong(in_process: Run, tmp_path: pathlib.Path, words: tuple[str, ...], message: str) -> None:
     """A wrong limit is one line, and nothing is run or left."""
-    result = nncf_tools("monitor", *words, "touch", "ran")
+    result = in_process("monitor", *words, "touch", "ran")
 
     assert result.returncode == 2
     assert message in result.stderr

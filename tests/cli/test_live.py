@@ -17,6 +17,8 @@ from tests.cli.pseudo_terminal import CHART, MACHINE, RECORDING, PseudoTerminal
 from tests.cli.test_monitor import in_background
 from tests.conftest import HANGING_S, Run, burner
 
+pytestmark = pytest.mark.process
+
 SIZES = [(80, 24), (120, 40), (200, 60)]
 COMMAND_READS = "the command reads the terminal: the live view steps aside"
 
@@ -195,9 +197,9 @@ class TestOutput:
         assert b"line 0 of" not in terminal.written
         assert (tmp_path / "out.txt").read_text().splitlines() == [f"line {n} of the command" for n in range(3)]
 
-    def test_capture_needs_a_view(self, nncf_tools: Run) -> None:
+    def test_capture_needs_a_view(self, in_process: Run) -> None:
         """Without --live, --capture is refused before anything is started."""
-        result = nncf_tools("monitor", "--capture", "out.txt", "true")
+        result = in_process("monitor", "--capture", "out.txt", "true")
 
         assert result.returncode == 2
         assert "--capture" in result.stderr

@@ -30,9 +30,9 @@ def log(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.usefixtures("log")
-def test_report(nncf_tools: Run) -> None:
+def test_report(in_process: Run) -> None:
     """A log is reported as a session is; what it does not know is said to be unknown."""
-    lines = nncf_tools("report", "mprofile.dat").stdout.splitlines()
+    lines = in_process("report", "mprofile.dat").stdout.splitlines()
 
     assert lines[1:3] == ["python x.py", "2015-02-24 08:55:50 UTC on unknown host, 1.00 s, exit status unknown"]
     assert "Peak memory  RSS 120.5 MiB at 08:55:50 (0.500 s)" in lines
@@ -42,9 +42,9 @@ def test_report(nncf_tools: Run) -> None:
 
 
 @pytest.mark.usefixtures("log")
-def test_every_format(nncf_tools: Run) -> None:
+def test_every_format(in_process: Run) -> None:
     """Nothing that the log does not know becomes 0 in the summary for scripts."""
-    document = json.loads(nncf_tools("report", "mprofile.dat", "--format", "json").stdout)
+    document = json.loads(in_process("report", "mprofile.dat", "--format", "json").stdout)
 
     assert document["peaks"]["rss"]["high"] is None
     assert document["cpu"] == {"total_s": None, "cores_average": None}
@@ -61,9 +61,9 @@ def test_every_format(nncf_tools: Run) -> None:
 
 @pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
 @pytest.mark.usefixtures("log")
-def test_made_a_session(nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
+def test_made_a_session(in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
     """A log can be kept as a session, gzipped by its name."""
-    result = nncf_tools("report", "mprofile.dat", "--format", "session", "--output", name)
+    result = in_process("report", "mprofile.dat", "--format", "session", "--output", name)
     kept = Session.load(tmp_path / name)
 
     assert result.returncode == 0
@@ -72,20 +72,20 @@ def test_made_a_session(nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> N
 
 
 @pytest.mark.usefixtures("log")
-def test_compared(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_compared(in_process: Run, tmp_path: pathlib.Path) -> None:
     """Logs can be compared as sessions are."""
     (tmp_path / "later.dat").write_text(LOG.replace("120.5", "241.0"))
-    result = nncf_tools("compare", "mprofile.dat", "later.dat", "--fail-if", "peak_rss>+5%")
+    result = in_process("compare", "mprofile.dat", "later.dat", "--fail-if", "peak_rss>+5%")
 
     assert result.returncode == 3
     assert "+100" in result.stdout
 
 
-def test_forced(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     """A log that is not recognised by its first line is read when its tool is named, as far as it can be."""
     (tmp_path / "log").write_text("# of last week\n" + LOG)
-    refused = nncf_tools("report", "log")
-    result = nncf_tools("report", "log", "--from", "mprof")
+    refused = in_process("report", "log")
+    result = in_process("report", "log", "--from", "mprof")
 
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1
@@ -106,26 +106,27 @@ def test_forced(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("log")
-def test_wrong_tool(nncf_tools: Run, words: list[str], message: str) -> None:
+def test_wrong_tool(in_process: Run, words: list[str], message: str) -> None:
     """A tool that does not exist, or did not write the log, is one line."""
-    result = nncf_tools("report", *words)
+    result = in_process("report", *words)
 
     assert result.returncode in {1, 2}
     assert result.stderr.count("\n") == 1
     assert message in result.stderr
 
 
-def test_only_differences(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+def test_only_differences(in_process: Run, tmp_path: pathlib.Path) -> None:
     """Of a log that counts from zero only differences are shown, without being asked for."""
     rows = "0.0 0.000\n0.5 -1.000\n1.0 300.000\nTotal time: 1.0\nMax memory: 300.000 (MiB)\n"
     (tmp_path / "rss_memory_usage_from-zero.txt").write_text(rows)
-    result = nncf_tools("report", "rss_memory_usage_from-zero.txt")
+    result = in_process("report", "rss_memory_usage_from-zero.txt")
 
     assert "Peak memory" not in result.stdout
     assert "RSS from zero" in result.stdout
     assert "-1.0" in result.stdout
 
 
+@pytest.mark.process
 def test_long_reading(tmp_path: pathlib.Path) -> None:
     """On a terminal, what takes long shows that it goes on, until it is read."""
     os.mkfifo(tmp_path / "slow.dat")

@@ -25,6 +25,7 @@ def listed(run: Run, *words: str) -> dict[str, dict[str, str]]:
 
 
 class TestTable:
+    @pytest.mark.process
     def test_fits_into_80_columns(self, tmp_path: pathlib.Path) -> None:
         """On a terminal of 80 columns no line is longer, no word is lost, and every metric begins a line."""
         terminal = pexpect.spawn(

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pexpect
@@ -22,24 +23,26 @@ UNTIL_NAMED = 'name=; until [ "$name" = sleep ]; do read -r name < /proc/$!/comm
 """In a shell, wait until the process in the background runs sleep, and is no copy of the shell any more."""
 UNTIL_SAMPLED = (
     "count() { grep -c '^\\[' run.journal.jsonl; }; "
-    "before=$(count); until [ $(count) -gt $((before + 1)) ]; do :; done;"
+    "before=$(count); until [ $(count) -gt $((before + 1)) ]; do sleep 0.01; done;"
 )
 """In a shell, wait for two samples."""
 INTERNAL = 0b11 << 31
 """Signals 32 and 33 belong to glibc, whose posix_spawn leaves them ignored; no program can use them."""
 
 
-def recorded(run: Run, *words: object, **options: Any) -> Session:  # noqa: ANN401 — passed on to subprocess
+Recorded = Callable[..., Session]
+
+
+@pytest.fixture
+def recorded(nncf_tools: Run, tmp_path: pathlib.Path) -> Recorded:
     """Record quietly to a file and load it."""
-    result = run("monitor", "-q", "-o", "run.json", *words, **options)
-    assert result.returncode == 0, result.stderr
-    return Session.load(run_folder(run) / "run.json")
 
+    def record(*words: object, **options: Any) -> Session:  # noqa: ANN401 — passed on to subprocess
+        result = nncf_tools("monitor", "-q", "-o", "run.json", *words, **options)
+        assert result.returncode == 0, result.stderr
+        return Session.load(tmp_path / "run.json")
 
-def run_folder(run: Run) -> pathlib.Path:
-    """Return the folder in which ``run`` works."""
-    closure = run.__closure__  # type: ignore[attr-defined]
-    return next(cell.cell_contents for cell in closure if isinstance(cell.cell_contents, pathlib.Path))
+    return record
 
 
 def in_background(folder: pathlib.Path, *words: object, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 — passed on to subprocess
@@ -88,43 +91,43 @@ def sums(truth: pathlib.Path) -> list[float]:
 
 
 class TestFigures:
-    def test_peak_of_touched_memory(self, nncf_tools: Run, truth: pathlib.Path) -> None:
+    def test_peak_of_touched_memory(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """200 MiB that were touched are seen within 2 % of what the process itself knows to be resident."""
-        session = recorded(nncf_tools, "-i", 0.02, "--", *burner("levels", truth, 1, 200, 2))
+        session = recorded("-i", 0.02, "--", *burner("levels", truth, 1, 200, 2))
         (rss,) = sums(truth)
 
         assert rss > 200 * MIB
         assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
 
-    def test_only_the_process_itself_without_children(self, nncf_tools: Run, truth: pathlib.Path) -> None:
+    def test_only_the_process_itself_without_children(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """With --no-children, descendants are left out."""
-        session = recorded(nncf_tools, "-i", 0.02, "--no-children", "--", *burner("levels", truth, 3, 30, 2))
+        session = recorded("-i", 0.02, "--no-children", "--", *burner("levels", truth, 3, 30, 2))
         own, *_ = map(int, truth.read_text().split())
 
         assert len(session.processes) == 1
         assert session.peaks["rss"].sampled == pytest.approx(own, rel=0.02)
 
-    def test_orphan_stays_in_the_tree(self, nncf_tools: Run, truth: pathlib.Path) -> None:
+    def test_orphan_stays_in_the_tree(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """A daemon that forked twice and has a session of its own is counted."""
-        session = recorded(nncf_tools, "-i", 0.02, "--", *burner("daemon", truth, 100))
+        session = recorded("-i", 0.02, "--", *burner("daemon", truth, 100))
         (rss,) = sums(truth)
 
         assert rss > 100 * MIB
         assert (session.peaks["rss"].sampled or 0) > rss * 0.98
 
-    def test_cpu_of_a_burning_child(self, nncf_tools: Run, truth: pathlib.Path) -> None:
+    def test_cpu_of_a_burning_child(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """CPU time agrees with what the kernel says of a shell and its child, within two ticks."""
         burn = f"{sys.executable} -S -E -c 'import time\nwhile time.process_time() < 0.3: pass'"
-        session = recorded(nncf_tools, "--", "sh", "-c", f"{burn}; read -r line < /proc/$$/stat; echo $line > {truth}")
+        session = recorded("--", "sh", "-c", f"{burn}; read -r line < /proc/$$/stat; echo $line > {truth}")
         ticks = sum(map(int, truth.read_text().rpartition(")")[2].split()[11:15]))
         cpu_s = (session.totals["cpu_user"] or 0) + (session.totals["cpu_system"] or 0)
 
         assert ticks >= 0.28 / TICK_S
         assert cpu_s == pytest.approx(ticks * TICK_S, abs=2.01 * TICK_S)
 
-    def test_bytes_read_by_a_child(self, nncf_tools: Run, truth: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    def test_bytes_read_by_a_child(self, recorded: Recorded, truth: pathlib.Path, tmp_path: pathlib.Path) -> None:
         """What a child read through system calls is in the total, and the counters never fall."""
-        session = recorded(nncf_tools, "-i", 0.01, "--", *burner("read", truth, tmp_path / "data", 100))
+        session = recorded("-i", 0.01, "--", *burner("read", truth, tmp_path / "data", 100))
         column = session.samples["read_chars"]
         (read,) = sums(truth)
 
@@ -164,11 +167,11 @@ class TestFigures:
         assert found is not None
         assert rss / 5 / MIB < float(found[1]) * 1.02 < 1.1 * pss / MIB
 
-    def test_pss_beside_rss(self, nncf_tools: Run, truth: pathlib.Path) -> None:
+    def test_pss_beside_rss(self, nncf_tools: Run, tmp_path: pathlib.Path, truth: pathlib.Path) -> None:
         """Memory shared by five processes is five times in RSS and once in PSS, and the report says which to take."""
         words = ("-i", 0.02, "-o", "run.json", "-t", "rss", "-t", "pss", "--", *burner("copies", truth, 100, 4, "pss"))
         result = nncf_tools("monitor", *words)
-        peaks = Session.load(run_folder(nncf_tools) / "run.json").peaks
+        peaks = Session.load(tmp_path / "run.json").peaks
         rss, pss = sums(truth)
 
         assert rss > 4 * pss
@@ -176,9 +179,9 @@ class TestFigures:
         assert peaks["pss"].sampled == pytest.approx(pss, rel=0.02)
         assert "to size a machine, take PSS" in " ".join(result.stderr.split())
 
-    def test_parts_of_rss_add_up(self, nncf_tools: Run, truth: pathlib.Path) -> None:
+    def test_parts_of_rss_add_up(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """Anonymous, file-backed and shared memory together are RSS, and touched memory is anonymous."""
-        session = recorded(nncf_tools, "-i", 0.02, "-t", "all", "--", *burner("copies", truth, 100, 0, "uss"))
+        session = recorded("-i", 0.02, "-t", "all", "--", *burner("copies", truth, 100, 0, "uss"))
         peaks = {name: peak.sampled or 0 for name, peak in session.peaks.items()}
 
         assert peaks["anon"] + peaks["file"] + peaks["shmem"] == pytest.approx(peaks["rss"], rel=0.03)
@@ -186,12 +189,14 @@ class TestFigures:
         assert peaks["uss"] > 100 * MIB
 
     @pytest.mark.parametrize(("interval", "samples"), [(0.05, 2), (0.5, 1), (10, 0)])
-    def test_bracket_holds_a_spike(self, nncf_tools: Run, truth: pathlib.Path, interval: float, samples: int) -> None:
+    def test_bracket_holds_a_spike(
+        self, recorded: Recorded, truth: pathlib.Path, interval: float, samples: int
+    ) -> None:
         """Whatever the interval, the process's own high-water mark lies in the bracket, which is narrow.
 
         A peak that no sample saw is known from the kernel's high-water mark.
         """
-        session = recorded(nncf_tools, "-i", interval, "--", *burner("spike", truth, 60, 0.04, samples))
+        session = recorded("-i", interval, "--", *burner("spike", truth, 60, 0.04, samples))
         (mark,) = sums(truth)
         peak = session.peaks["rss"]
 
@@ -200,22 +205,22 @@ class TestFigures:
         assert mark * 0.98 <= (peak.high or 0) <= mark * 1.1
         assert peak.low_from == "high_water_mark" or interval < 10
 
-    def test_every_exit_is_accounted_for(self, nncf_tools: Run) -> None:
+    def test_every_exit_is_accounted_for(self, recorded: Recorded) -> None:
         """With the privilege, every one of 300 short-lived children is in the session; without, the session says so."""
         script = "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done; exit 3"
-        session = recorded(nncf_tools, "--wait-all", "--", "sh", "-c", f"sh -c '{script}'; true")
+        session = recorded("--wait-all", "--", "sh", "-c", f"sh -c '{script}'; true")
         accounting = session.sampler.exit_accounting
 
         assert accounting == ("complete" if os.getuid() == 0 else None)
         assert accounting is None or len(session.processes) == 302
         assert accounting is None or [p.exit.code for p in session.processes if p.exit and p.exit.code] == [3]
 
-    def test_totals_are_those_of_wait4(self, nncf_tools: Run, truth: pathlib.Path) -> None:
+    def test_totals_are_those_of_wait4(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """CPU time and faults at the end are what the kernel tells of the command and all that it waited for.
 
         CPU time of the process and of its children, in user mode and in the kernel, is told in whole ticks each.
         """
-        session = recorded(nncf_tools, "-i", 0.01, "--", *burner("rusage", truth, 4))
+        session = recorded("-i", 0.01, "--", *burner("rusage", truth, 4))
         cpu_s, minor = sums(truth)
         totals = {name: value or 0 for name, value in session.totals.items()}
 
@@ -224,9 +229,9 @@ class TestFigures:
         for name in ("cpu_user", "cpu_system", "minor_faults", "read_chars"):
             assert list(session.samples[name]) == sorted(session.samples[name])
 
-    def test_tree_of_two_levels(self, nncf_tools: Run, truth: pathlib.Path) -> None:
+    def test_tree_of_two_levels(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """Parent and child count together; with --per-process, every process has its RSS over time."""
-        session = recorded(nncf_tools, "--per-process", "-i", 0.02, "--", *burner("levels", truth, 2, 60, 2))
+        session = recorded("--per-process", "-i", 0.02, "--", *burner("levels", truth, 2, 60, 2))
         largest = [max(process.series.rss) for process in session.processes if process.series]
         (rss,) = sums(truth)
 
@@ -235,10 +240,10 @@ class TestFigures:
         assert len(largest) == 2
         assert largest == [process.peak_rss for process in session.processes]
 
-    def test_long_recording_stays_small(self, nncf_tools: Run, truth: pathlib.Path) -> None:
+    def test_long_recording_stays_small(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """Beyond --max-samples neighbours are merged, the peak stays exact, and the session says so."""
         words = ("-i", 0.002, "--max-samples", 100, "--", *burner("levels", truth, 1, 100, 110))
-        session = recorded(nncf_tools, *words)
+        session = recorded(*words)
         (rss,) = sums(truth)
 
         assert len(session.samples) <= 100
@@ -246,9 +251,9 @@ class TestFigures:
         assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
         assert any("neighbours merged" in warning for warning in session.warnings)
 
-    def test_psutil_gives_the_same(self, nncf_tools: Run, truth: pathlib.Path) -> None:
+    def test_psutil_gives_the_same(self, recorded: Recorded, truth: pathlib.Path) -> None:
         """The source for macOS and Windows finds the same memory, processes and exit status."""
-        session = recorded(nncf_tools, "-i", 0.02, "--source", "psutil", "--", *burner("levels", truth, 2, 60, 2))
+        session = recorded("-i", 0.02, "--source", "psutil", "--", *burner("levels", truth, 2, 60, 2))
         (rss,) = sums(truth)
 
         assert session.peaks["rss"].sampled == pytest.approx(rss, rel=0.02)
@@ -267,6 +272,7 @@ class TestCommand:
         assert result.returncode == 0
         assert told["arguments"] == [os.fsencode(word).decode("latin-1") for word in words]
 
+    @pytest.mark.process
     def test_folder_input_and_environment_are_the_commands(self, tmp_path: pathlib.Path) -> None:
         """Folder, input and environment (plus where marks go) are those that nncf-tools was given, in any locale."""
         environment = {"PATH": os.environ["PATH"], "A": "b"}
@@ -321,6 +327,7 @@ class TestCommand:
 
         assert nncf_tools("monitor", "-q", "--no-plot", "./script", "a b").stdout == "./script a b\n"
 
+    @pytest.mark.process
     def test_folder_that_was_removed(self, tmp_path: pathlib.Path) -> None:
         """A working folder that is gone keeps nobody from recording."""
         words = " ".join(command_line("monitor", "-q", "-o", tmp_path / "run.json", "true"))
@@ -370,6 +377,7 @@ class TestExitStatus:
         assert session.exit is not None
         assert (session.exit.code, session.exit.signal) == (3, None)
 
+    @pytest.mark.process
     @pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", ">&-"])
     def test_survives_a_lost_terminal(self, tmp_path: pathlib.Path, stream: str) -> None:
         """Where our words cannot be printed, the recording and the command's status are what matters."""
@@ -390,6 +398,7 @@ class TestExitStatus:
 
 
 class TestSignals:
+    @pytest.mark.process
     def test_terminate_reaches_the_command_once(self, tmp_path: pathlib.Path) -> None:
         """SIGTERM to the command line is passed on, once, and the session is still written."""
         signals = tmp_path / "signals"
@@ -402,6 +411,7 @@ class TestSignals:
         assert signals.read_text() == "ready\nSIGTERM\n"
         assert (tmp_path / "run.json").exists()
 
+    @pytest.mark.process
     def test_interrupt_of_the_group_reaches_the_command_once(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C, which the terminal sends to the process group, arrives once, and the session is still written."""
         signals = tmp_path / "signals"
@@ -414,6 +424,7 @@ class TestSignals:
         assert signals.read_text() == "ready\nSIGINT\n"
         assert (tmp_path / "run.json").exists()
 
+    @pytest.mark.process
     def test_interrupt_from_a_terminal(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C in a terminal ends the command; the summary is shown and the session written."""
         terminal = pexpect.spawn(
@@ -433,6 +444,7 @@ class TestSignals:
         assert "killed by SIGINT" in terminal.before
         assert "Written to run.json" in terminal.before
 
+    @pytest.mark.process
     def test_hang_up_of_a_session_leader_reaches_the_command(self, tmp_path: pathlib.Path) -> None:
         """When the terminal goes away, the kernel tells the session's leader, and we the command."""
         signals = tmp_path / "signals"
@@ -445,6 +457,7 @@ class TestSignals:
 
         assert signals.read_text() == "ready\nSIGHUP\n"
 
+    @pytest.mark.process
     def test_ignored_hang_up_stays_ignored(self, tmp_path: pathlib.Path) -> None:
         """Under nohup, the command ignores hang-ups as it would alone."""
         words = command_line("monitor", "-q", "-o", "run.json", "grep", "SigIgn", "/proc/self/status")
@@ -463,6 +476,7 @@ class TestSignals:
 
 
 class TestKills:
+    @pytest.mark.process
     def test_killed_sampler(self, tmp_path: pathlib.Path) -> None:
         """Without its sampler, the command goes on, its status is returned and the session made of the journal."""
         process = in_background(
@@ -481,6 +495,7 @@ class TestKills:
         assert session.exit is not None
         assert session.exit.code == 6
 
+    @pytest.mark.process
     def test_terminate_after_a_killed_sampler(self, tmp_path: pathlib.Path) -> None:
         """A command that goes on without its sampler can still be ended."""
         process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
@@ -491,6 +506,7 @@ class TestKills:
 
         assert process.wait(HANGING_S) == 128 + signal.SIGTERM
 
+    @pytest.mark.process
     def test_killed_command_line(self, tmp_path: pathlib.Path) -> None:
         """Without the command line, sampler and command go on to the end, and the journal is complete."""
         journal = tmp_path / "run.journal.jsonl"
@@ -519,15 +535,16 @@ class TestKills:
 
         assert "unfinished: the recording goes on" in result.stdout
 
-    def test_no_process_stays(self, nncf_tools: Run) -> None:
+    def test_no_process_stays(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """When the command has ended, so has the sampler."""
         nncf_tools("monitor", "-q", "--no-plot", "true")
         listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
 
-        assert str(run_folder(nncf_tools)) not in listing
+        assert str(tmp_path) not in listing
 
 
 class TestAttach:
+    @pytest.mark.process
     def test_process_is_recorded_until_it_ends(self, tmp_path: pathlib.Path) -> None:
         """--pid records a running process, names its command and ends with it."""
         command = burner("touch", 50, tmp_path / "go")
@@ -545,7 +562,7 @@ class TestAttach:
         assert session.command == command
         assert (session.peaks["rss"].sampled or 0) > 50 * MIB
 
-    def test_what_was_before_is_not_counted(self, nncf_tools: Run) -> None:
+    def test_what_was_before_is_not_counted(self, recorded: Recorded) -> None:
         """CPU and I/O of before the recording are not in its totals; memory held before is only in the upper bound."""
         script = (
             "import time\nwhile time.process_time() < 0.3: pass\n"
@@ -556,7 +573,7 @@ class TestAttach:
             assert process.stdout is not None
             process.stdout.readline()
             rss = resident(process.pid)
-            session = recorded(nncf_tools, "-i", 0.02, "--pid", process.pid, "--duration", 0.1)
+            session = recorded("-i", 0.02, "--pid", process.pid, "--duration", 0.1)
             process.kill()
         peak = session.peaks["rss"]
 
@@ -565,6 +582,7 @@ class TestAttach:
         assert peak.low == peak.sampled == pytest.approx(rss, rel=0.05)
         assert rss < 100 * MIB < (peak.high or 0)
 
+    @pytest.mark.process
     def test_our_own_processes_are_left_out(self, tmp_path: pathlib.Path) -> None:
         """Attached to the shell that started it, the recording holds neither command line nor sampler."""
         words = " ".join(command_line("monitor", "-q", "-o", "run.json", "--duration", 0.1))
@@ -574,6 +592,7 @@ class TestAttach:
 
             assert [process.name for process in Session.load(tmp_path / "run.json").processes] == ["sh"]
 
+    @pytest.mark.process
     def test_terminate_ends_the_recording_only(self, tmp_path: pathlib.Path) -> None:
         """SIGTERM ends the recording of a process that is not ours and leaves it alone."""
         sleeper = subprocess.Popen(["sleep", "60"])
@@ -623,10 +642,10 @@ class TestFiles:
         assert [path.name for path in (tmp_path / "new folder").iterdir()] == ["run.json.gz"]
         assert (tmp_path / "new folder/run.json.gz").read_bytes().startswith(b"\x1f\x8b")
 
-    def test_existing_output_is_kept(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_existing_output_is_kept(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """What exists is not overwritten without --force, and the command is not started."""
         (tmp_path / "run.json").write_text("precious")
-        result = nncf_tools("monitor", "-o", "run.json", "touch", "started")
+        result = in_process("monitor", "-o", "run.json", "touch", "started")
 
         assert result.returncode == 2
         assert result.stderr.splitlines() == [
@@ -634,21 +653,21 @@ class TestFiles:
         ]
         assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
-    def test_only_a_file_is_replaced(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    def test_only_a_file_is_replaced(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """A pipe or device is not written over, even with --force."""
         os.mkfifo(tmp_path / "pipe")
-        result = nncf_tools("monitor", "--force", "-o", "pipe", "touch", "started")
+        result = in_process("monitor", "--force", "-o", "pipe", "touch", "started")
 
         assert result.returncode == 2
         assert "option --output: 'pipe' is a device or pipe; a file name expected" in result.stderr
         assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
     @pytest.mark.parametrize("name", ["run.json", "run.journal.jsonl", "run.marks.json"])
-    def test_a_link_is_refused(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
+    def test_a_link_is_refused(self, in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
         """A symbolic link in the place of a file to be written is refused by name, before the command starts."""
         (tmp_path / "there").mkdir()
         (tmp_path / name).symlink_to("there/real.json")
-        result = nncf_tools("monitor", "--force", "-o", "run.json", "touch", "started")
+        result = in_process("monitor", "--force", "-o", "run.json", "touch", "started")
 
         assert result.returncode == 2
         assert f"option --output: '{name}' is a symbolic link; name the file that it leads to" in result.stderr
@@ -666,9 +685,9 @@ class TestFiles:
         assert "option --output: another recording that still runs writes to 'run.journal.jsonl'" in second.stderr
 
     @pytest.mark.parametrize("option", ["--output=/proc/locked/run.json", "--log-dir=/proc/locked"])
-    def test_unwritable_place(self, nncf_tools: Run, tmp_path: pathlib.Path, option: str) -> None:
+    def test_unwritable_place(self, in_process: Run, tmp_path: pathlib.Path, option: str) -> None:
         """Where nothing can be written, not even by root, the command is not started."""
-        result = nncf_tools("monitor", option, "touch", "started")
+        result = in_process("monitor", option, "touch", "started")
 
         assert result.returncode == 2
         assert f"option {option.partition('=')[0]}: cannot write" in result.stderr

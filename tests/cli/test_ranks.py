@@ -70,12 +70,13 @@ def of_mpirun(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return recorded(tmp_path_factory.mktemp("mpirun"), mpirun, "--output", "run.json")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
-def test_one_job(launcher: str, request: pytest.FixtureRequest, nncf_tools: Run) -> None:
+def test_one_job(launcher: str, request: pytest.FixtureRequest, in_process: Run) -> None:
     """Each rank writes a file of its own; `report` puts them together, with the rank that held most."""
     job: Job = request.getfixturevalue(f"of_{launcher}")
     files = sorted(job.folder.iterdir())
-    report = json.loads(nncf_tools("report", *files, "--format", "json").stdout)
+    report = json.loads(in_process("report", *files, "--format", "json").stdout)
     of_ranks = [run["peaks"]["rss"]["low"] for run in report["ranks"]]
 
     assert [path.name for path in files] == ["run-rank0.json", "run-rank1.json", "run-rank2.json"]
@@ -87,6 +88,7 @@ def test_one_job(launcher: str, request: pytest.FixtureRequest, nncf_tools: Run)
     assert [warning for warning in report["warnings"] if "samples were missed" not in warning] == []  # a busy machine
 
 
+@pytest.mark.process
 def test_summaries(of_torchrun: Job) -> None:
     """The first rank tells its summary, the others a line each: they share a terminal."""
     told = [err for _, err in of_torchrun.written]
@@ -98,12 +100,13 @@ def test_summaries(of_torchrun: Job) -> None:
     assert float(found[1]) * MIB == pytest.approx(of_torchrun.rss[2], rel=0.02)
 
 
-def test_folders(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+@pytest.mark.process
+def test_folders(tmp_path: pathlib.Path, in_process: Run) -> None:
     """In the log folder each rank has a folder of its own, and folders can be put together, too."""
     job = recorded(tmp_path, torchrun, "--no-plot")
     logs = job.folder / "memory_logs"
     folders = [path for path in logs.iterdir() if not path.is_symlink()]
-    text = nncf_tools("report", *folders).stdout
+    text = in_process("report", *folders).stdout
 
     # The beginning is the second in which each rank started.
     assert sorted(path.name[19:].partition("-rank")[2] for path in folders) == ["0", "1", "2"]
@@ -137,7 +140,7 @@ def test_not_written_over(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
     assert (tmp_path / "run-rank1.json").read_text() == "mine"
 
 
-def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run, in_process: Run) -> None:
     """Sidecars of a profile among the files are no recordings, but hold their marks."""
     for number in range(2):
         words = ("profile", "--quiet", "--no-plot", "-i", 0.02, "-o", "run.json", *burner("levels", "truth", 1, 1, 2))
@@ -145,50 +148,51 @@ def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run
     files = sorted(tmp_path.glob("run-rank*.json"))
     (tmp_path / "run-rank1.marks.json").write_text('[{"name": "Mine", "start_s": 0}]')
     (tmp_path / "run-rank0.marks.json").write_text('[{"name": "Mine", "start_s": 0}]')
-    run = nncf_tools("report", *files)
+    run = in_process("report", *files)
 
     assert len(files) == 4
     assert run.returncode == 0
     assert "Mine" in run.stdout
 
 
-def test_two_recordings_of_one_rank(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+@pytest.mark.process
+def test_two_recordings_of_one_rank(tmp_path: pathlib.Path, of_torchrun: Job, in_process: Run) -> None:
     """Files that cannot be of one job are refused in a line that names them."""
-    session = tmp_path / "a.json"
-    nncf_tools("monitor", "--quiet", "-o", "a.json", "true", env=torchrun(1))
-    session.write_bytes((tmp_path / "a-rank1.json").read_bytes())
-    run = nncf_tools("report", "a.json", "a-rank1.json")
+    for name in ("a.json", "a-rank1.json"):
+        (tmp_path / name).write_bytes((of_torchrun.folder / "run-rank1.json").read_bytes())
+    run = in_process("report", "a.json", "a-rank1.json")
 
     assert run.returncode == 1
     assert run.stderr.endswith("a.json and a-rank1.json are both of rank 1: name the recordings of one job\n")
 
 
-def test_the_same_file_twice(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
+@pytest.mark.process
+def test_the_same_file_twice(of_torchrun: Job, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording counts once, however its path is written."""
-    nncf_tools("monitor", "--quiet", "-o", "a.json", "true", env=torchrun(1))
-    run = nncf_tools("report", "a-rank1.json", tmp_path / "a-rank1.json")
+    monkeypatch.chdir(of_torchrun.folder)
+    run = in_process("report", "run-rank1.json", of_torchrun.folder / "run-rank1.json")
 
     assert run.returncode == 2
     assert "is given twice" in run.stderr
 
 
-def test_a_rank_alone(nncf_tools: Run) -> None:
+@pytest.mark.process
+def test_a_rank_alone(of_torchrun: Job, in_process: Run) -> None:
     """The report of a single rank says that it is one, and of how many."""
-    nncf_tools("monitor", "--quiet", "-o", "a.json", "true", env=torchrun(1))
-
-    assert ", rank 1 of 3, " in nncf_tools("report", "a-rank1.json").stdout
+    assert ", rank 1 of 3, " in in_process("report", of_torchrun.folder / "run-rank1.json").stdout
 
 
-def test_ranks_are_no_repeated_runs(nncf_tools: Run) -> None:
+@pytest.mark.process
+def test_ranks_are_no_repeated_runs(of_torchrun: Job, in_process: Run) -> None:
     """Ranks are not compared as if they were runs of one command."""
-    for number in range(2):
-        nncf_tools("monitor", "--quiet", "-o", "a.json", "true", env=torchrun(number, 2))
-    run = nncf_tools("compare", "--base", "a-rank*.json", "--new", "a-rank1.json")
+    base, new = of_torchrun.folder / "run-rank*.json", of_torchrun.folder / "run-rank1.json"
+    run = in_process("compare", "--base", base, "--new", new)
 
     assert run.returncode == 2
     assert run.stderr.count("\n") == 1
 
 
+@pytest.mark.process
 def test_logs_of_the_memory_monitor(tmp_path: pathlib.Path) -> None:
     """Text logs of the ranks of a program that records itself do not write over each other either."""
     program = (
@@ -203,6 +207,7 @@ def test_logs_of_the_memory_monitor(tmp_path: pathlib.Path) -> None:
     assert {f"rss_memory_usage-rank{number}_from-zero.txt" for number in range(2)} <= names
 
 
+@pytest.mark.process
 def test_the_rank_of_a_program_that_records_itself(tmp_path: pathlib.Path) -> None:
     """A session of the Python API knows its rank, too."""
     program = "from nncftools import Profiler\nwith Profiler() as p: pass\np.session.save('own.json')"

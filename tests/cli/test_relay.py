@@ -11,7 +11,7 @@ import pytest
 from nncftools import Session
 from tests.conftest import HANGING_S, Run, command_line
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no terminals to make")
+pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform == "win32", reason="no terminals to make")]
 
 
 def in_terminal(folder: pathlib.Path, *words: object) -> tuple[str, int | None]:

@@ -10,6 +10,8 @@ from tests.cli.pseudo_terminal import CHART, PAUSED, PseudoTerminal
 from tests.conftest import Run
 from tests.made_up import mib, session
 
+pytestmark = pytest.mark.process
+
 ENDED = re.compile(r"  ended, exit status 0  0:59$", re.MULTILINE)
 
 
@@ -65,9 +67,9 @@ def test_without_a_terminal(nncf_tools: Run, run: pathlib.Path) -> None:
     assert "ended, exit status 0" in result.stdout
 
 
-def test_wrong_speed(nncf_tools: Run, run: pathlib.Path) -> None:
+def test_wrong_speed(in_process: Run, run: pathlib.Path) -> None:
     """A speed that makes no sense is refused."""
-    result = nncf_tools("replay", run.name, "--speed", 0)
+    result = in_process("replay", run.name, "--speed", 0)
 
     assert result.returncode == 2
     assert "--speed" in result.stderr

@@ -12,6 +12,8 @@ import pytest
 from tests.conftest import HANGING_S, Run, command_line
 from tests.made_up import full_disk
 
+pytestmark = pytest.mark.process
+
 
 def split(words: list[str]) -> tuple[str, list[str]]:
     """Return a command line as pexpect takes it."""
@@ -36,9 +38,9 @@ def session(recording: bytes, tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.usefixtures("session")
 class TestReport:
-    def test_names_what_matters(self, nncf_tools: Run) -> None:
+    def test_names_what_matters(self, in_process: Run) -> None:
         """The report names command, time, exit status, both metrics, CPU, I/O, processes and the sampler's own cost."""
-        result = nncf_tools("report", "run.json")
+        result = in_process("report", "run.json")
 
         assert result.returncode == 0
         for words in ("sleep 0.3", "exit status 0", "RSS", "System", "from zero", "CPU", "Storage", "Processes", "own"):

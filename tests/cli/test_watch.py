@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -19,23 +21,47 @@ from tests.cli.test_monitor import in_background, start_of
 from tests.conftest import HANGING_S, Run, burner
 from tests.made_up import session
 
+pytestmark = pytest.mark.process
+
 JOURNAL = "run.journal.jsonl"
 LINES_OFTEN = {"live.screen.viewer.STATUS_S": 0.1, "live.screen.viewer._LOOK_S": 0.1}
 FIRST_MOMENT = re.compile(r"^ +└.*\n +(\S+)", re.MULTILINE)
 """What the time axis begins with."""
 
 
-@pytest.fixture
-def recording(tmp_path: pathlib.Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a recording in the background that runs until the file ``go`` exists."""
-    process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 30, "go"))
-    journal = tmp_path / JOURNAL
+@contextmanager
+def recorded(folder: pathlib.Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Record in the background until the file ``go`` exists, or the end."""
+    process = in_background(folder, "monitor", "-q", "-o", "run.json", *burner("touch", 30, "go"))
+    journal = folder / JOURNAL
     start_of(journal)
     yield process
     process.kill()
     process.wait(HANGING_S)
-    (tmp_path / "go").touch()
+    (folder / "go").touch()
     waiting.until(lambda: not journal.exists() or b'\n{"end":' in journal.read_bytes(), "the end of the recording")
+
+
+@pytest.fixture
+def recording(tmp_path: pathlib.Path) -> Iterator[None]:
+    """Record in the background, for one test."""
+    with recorded(tmp_path):
+        yield
+
+
+class Watched(NamedTuple):
+    """A recording that goes on, and its folder."""
+
+    folder: pathlib.Path
+    process: subprocess.Popen[bytes]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """Record in the background, once for all tests that only look."""
+    folder = tmp_path_factory.mktemp("watched")
+    with recorded(folder) as process:
+        yield Watched(folder, process)
 
 
 def last_sample_s(journal: pathlib.Path) -> float:
@@ -56,8 +82,8 @@ def is_whole(text: str, columns: int, rows: int) -> bool:
     return len(lines[0]) == columns and lines[rows - 1].startswith(KEYS)
 
 
-@pytest.mark.usefixtures("recording")
 class TestRunning:
+    @pytest.mark.usefixtures("recording")
     @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
     def test_fills_the_screen_and_ends_with_the_summary(self, tmp_path: pathlib.Path, size: tuple[int, int]) -> None:
         """The view has the whole screen; when the recording has ended, its summary is shown and the status is 0."""
@@ -70,9 +96,9 @@ class TestRunning:
         assert terminal.is_restored()
         assert terminal.status == 0
 
-    def test_newest_running_recording(self, tmp_path: pathlib.Path) -> None:
+    def test_newest_running_recording(self, watched: Watched) -> None:
         """Of a folder, the recording that runs is followed."""
-        terminal = PseudoTerminal(tmp_path, "watch", ".")
+        terminal = PseudoTerminal(watched.folder, "watch", ".")
         terminal.until("touch.py 30 go  ", RECORDING)
         terminal.send("q")
         text = terminal.until_end()
@@ -80,6 +106,7 @@ class TestRunning:
         assert "The recording goes on" in text
         assert terminal.is_restored()
 
+    @pytest.mark.usefixtures("recording")
     def test_keys(self, tmp_path: pathlib.Path) -> None:
         """Keys change the metric, list processes, zoom and pause."""
         terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
@@ -104,9 +131,9 @@ class TestRunning:
         assert paused.split()[-2:] == later.split()[-2:]
         assert terminal.status == 0
 
-    def test_zoom(self, tmp_path: pathlib.Path) -> None:
+    def test_zoom(self, watched: Watched) -> None:
         """Zoomed in, the time axis no longer begins at the start; zoomed out, it does again."""
-        terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
+        terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
         terminal.until(lambda text: begins_at(text) == "0:00")
         terminal.send("+")
         terminal.until(lambda text: begins_at(text) not in {"", "0:00"})
@@ -117,9 +144,9 @@ class TestRunning:
 
         assert terminal.status == 0
 
-    def test_resizing(self, tmp_path: pathlib.Path) -> None:
+    def test_resizing(self, watched: Watched) -> None:
         """The view follows the size of the terminal."""
-        terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
+        terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
         terminal.until(CHART)
         terminal.resize(120, 40)
         terminal.until(lambda text: is_whole(text, 120, 40))
@@ -131,20 +158,20 @@ class TestRunning:
         assert terminal.is_restored()
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-    def test_signals(self, tmp_path: pathlib.Path, recording: subprocess.Popen[bytes], number: int) -> None:
+    def test_signals(self, watched: Watched, number: int) -> None:
         """A signal ends the view and gives the terminal back; the recording is not touched."""
-        terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
+        terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
         terminal.until(CHART)
         terminal.process.kill(number)
         terminal.until_end()
 
         assert terminal.is_restored()
         assert terminal.status == 128 + number
-        assert recording.poll() is None
+        assert watched.process.poll() is None
 
-    def test_interrupt_from_the_keyboard(self, tmp_path: pathlib.Path) -> None:
+    def test_interrupt_from_the_keyboard(self, watched: Watched) -> None:
         """Ctrl-C ends the view as q does, with the status that says so."""
-        terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
+        terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
         terminal.until(CHART)
         terminal.process.sendintr()
         terminal.until_end()
@@ -152,14 +179,15 @@ class TestRunning:
         assert terminal.is_restored()
         assert terminal.status == 128 + signal.SIGINT
 
-    def test_kill(self, tmp_path: pathlib.Path) -> None:
+    def test_kill(self, watched: Watched) -> None:
         """Even SIGKILL leaves no raw mode, no alternate screen and no hidden cursor."""
-        terminal = PseudoTerminal(tmp_path, "watch", "run.journal.jsonl", in_shell=True)
+        terminal = PseudoTerminal(watched.folder, "watch", "run.journal.jsonl", in_shell=True)
         terminal.until(CHART)
         os.kill(terminal.child, signal.SIGKILL)
         terminal.until(lambda _: terminal.is_restored())
         terminal.process.close(force=True)
 
+    @pytest.mark.usefixtures("recording")
     def test_lines_without_a_terminal(self, tmp_path: pathlib.Path) -> None:
         """Elsewhere, plain lines tell how it goes, then comes the summary."""
         words = hastened(LINES_OFTEN, "watch", JOURNAL)
@@ -193,9 +221,9 @@ class TestEnded:
         assert result.returncode == 0
         assert "Memory, MiB" in result.stdout
 
-    def test_nothing_runs(self, nncf_tools: Run) -> None:
+    def test_nothing_runs(self, in_process: Run) -> None:
         """Without any recording that runs, one line says so."""
-        result = nncf_tools("watch")
+        result = in_process("watch")
 
         assert result.returncode == 1
         assert "no recording runs under 'memory_logs'" in result.stderr
@@ -244,9 +272,9 @@ class TestProcess:
         assert alive
         assert "Memory, MiB" in text
 
-    def test_no_such_process(self, nncf_tools: Run) -> None:
+    def test_no_such_process(self, in_process: Run) -> None:
         """A process that is not there is named."""
-        result = nncf_tools("watch", "--pid", 4194303)
+        result = in_process("watch", "--pid", 4194303)
 
         assert result.returncode == 1
         assert "there is no process 4194303" in result.stderr

@@ -41,6 +41,7 @@ def test_our_own_files(tmp_path: pathlib.Path, saved: str) -> None:
     assert opened(tmp_path / saved).command[0] == "work"
 
 
+@pytest.mark.process
 def test_our_own_files_load_no_importer(tmp_path: pathlib.Path) -> None:
     """A session of our own costs the import of the registry only."""
     session().save(tmp_path / "session.json")

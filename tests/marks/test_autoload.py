@@ -15,6 +15,8 @@ import pytest
 from nncftools.marks import calls
 from tests.conftest import HANGING_S
 
+pytestmark = pytest.mark.process
+
 SOURCE = '''
 import functools, warnings
 

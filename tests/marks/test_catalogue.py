@@ -69,6 +69,7 @@ def test_files_are_plain_data(path: pathlib.Path) -> None:
     assert not nodes & {ast.Import, ast.ImportFrom, ast.Call, ast.FunctionDef, ast.ClassDef, ast.BinOp}
 
 
+@pytest.mark.process
 def test_qefficient_is_marked(tmp_path: pathlib.Path) -> None:
     """Loading, export, compilation and generation of QEfficient are marked; a stand-in has its modules and names."""
     log = tmp_path / "marks.jsonl"

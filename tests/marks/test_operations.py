@@ -121,6 +121,7 @@ def test_log_of_the_recording_around(log: pathlib.Path) -> None:
     assert os.environ[VARIABLE] == str(log)
 
 
+@pytest.mark.process
 def test_log_without_a_temporary_folder() -> None:
     """Where no file can be written, the log is in memory."""
     script = (

@@ -41,6 +41,7 @@ def test_unknown_format() -> None:
         formats.format_named("pdf")
 
 
+@pytest.mark.process
 def test_naming_formats_loads_none() -> None:
     """The registry is imported with the command line: it loads no renderer and no library."""
     program = "import sys; import nncftools.render.formats; print(*sys.modules)"

@@ -7,6 +7,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 from nncftools.sampler.address_space import shared
 from nncftools.session.session import Session
 from tests.conftest import Run, burner
@@ -19,6 +21,7 @@ def test_itself() -> None:
     assert shared(os.getpid(), os.getpid())
 
 
+@pytest.mark.process
 def test_fork() -> None:
     """A forked copy has an address space of its own, though the same program."""
     ready, told = os.pipe()
@@ -36,6 +39,7 @@ def test_fork() -> None:
         os.close(told)
 
 
+@pytest.mark.process
 def test_exec() -> None:
     """After exec a child has an address space of its own."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:

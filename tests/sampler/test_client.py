@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from nncftools.journal import file as journal_file
 from nncftools.journal.plan import Plan
 from nncftools.sampler import client
 from nncftools.sampler.signals import CAUGHT, OF_FAULTS
 from nncftools.sampler.starter import Starter
+
+pytestmark = pytest.mark.process
 
 OWN = {*sys.stdlib_module_names, "__main__", "nncftools"}
 

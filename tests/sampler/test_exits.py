@@ -302,6 +302,7 @@ def ended(of: Exits, words: Sequence[str]) -> tuple[int, str, Exit]:
     return child.returncode, output, once
 
 
+@pytest.mark.process
 class TestReal:
     """This machine's kernel: with the privilege its figures are tested, without it that it refuses."""
 

@@ -58,6 +58,7 @@ def test_warns_once(said: list[str]) -> None:
     assert not of.is_ending
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("target", [False], indirect=True)
 def test_ends_with_sigterm(said: list[str], target: subprocess.Popen[bytes]) -> None:
     """With ``kill``, a process that takes SIGTERM is ended by it, and no more is said."""
@@ -72,6 +73,7 @@ def test_ends_with_sigterm(said: list[str], target: subprocess.Popen[bytes]) -> 
     assert len(said) == 1
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("target", [True], indirect=True)
 def test_ends_with_sigkill(said: list[str], target: subprocess.Popen[bytes]) -> None:
     """A process that ignores SIGTERM gets SIGKILL, not before its time has passed, and that is said."""

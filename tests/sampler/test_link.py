@@ -26,6 +26,7 @@ def both() -> Iterator[Both]:
 ORDER = {"argv": ["é" * 70_000]}
 
 
+@pytest.mark.process
 def test_order_longer_than_a_pipe_holds(both: Both) -> None:
     """An order of any length arrives whole, and messages that follow it at once are none of it."""
     ours, sampler = both

@@ -144,6 +144,7 @@ class TestRow:
 
 
 class TestEnds:
+    @pytest.mark.process
     def test_vanished_between_scan_and_read(self, proc: FakeProc) -> None:
         """A process that is gone when it is read leaves the tree and is told to have ended; the others are read."""
         proc.add(1, threads={1: [5]})
@@ -159,6 +160,7 @@ class TestEnds:
         assert (facts(told)[1]["end_s"], "end_s" in facts(told)[0]) == (1.0, False)
         assert source.each() == {0: 10 * PAGE}
 
+    @pytest.mark.process
     def test_counters_do_not_fall(self, proc: FakeProc) -> None:
         """Until the kernel has folded an ended child into its parent, totals stay, and then go on from the parent's."""
         proc.add(1, threads={1: [5]}, ticks=(10, 0, 0, 0))
@@ -184,6 +186,7 @@ class TestEnds:
         assert facts(told)[0]["exit"] == {"code": 3, "signal": None}
         assert (facts(told)[0]["end_s"], facts(told)[0]["high_water_limit"]) == (1.0, 12 * KIB)
 
+    @pytest.mark.process
     def test_accounted_end_of_a_descendant(self, proc: FakeProc) -> None:
         """What the kernel told of a process by the time that it is found gone is told with its end."""
         proc.add(1, threads={1: [5]})

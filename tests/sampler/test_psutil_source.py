@@ -75,6 +75,7 @@ def resident(pid: int) -> int:
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.process
 def test_two_processes(family: Callable[..., psutil.Process]) -> None:
     """Memory, threads and processes are the sums over parent and child."""
     parent = family(30, 3, 20, 1)
@@ -88,6 +89,7 @@ def test_two_processes(family: Callable[..., psutil.Process]) -> None:
     assert [(of["pid"], of["parent"]) for of in facts(told).values()] == [(parent.pid, None), (child.pid, 0)]
 
 
+@pytest.mark.process
 def test_of_each_process(family: Callable[..., psutil.Process]) -> None:
     """The RSS of every process is known by its number."""
     parent = family(30, 0, 20, 0)
@@ -100,6 +102,7 @@ def test_of_each_process(family: Callable[..., psutil.Process]) -> None:
     assert each[1] == pytest.approx(resident(child.pid), rel=0.01)
 
 
+@pytest.mark.process
 def test_without_children(family: Callable[..., psutil.Process]) -> None:
     """When descendants are left out, the process is alone."""
     parent = family(30, 2, 20, 0)
@@ -111,6 +114,7 @@ def test_without_children(family: Callable[..., psutil.Process]) -> None:
     assert len(facts(told)) == 1
 
 
+@pytest.mark.process
 def test_counters_begin_with_the_recording(family: Callable[..., psutil.Process]) -> None:
     """Attached to processes that then sleep, nothing is counted."""
     parent = family(30, 0, 20, 0)
@@ -123,6 +127,7 @@ def test_counters_begin_with_the_recording(family: Callable[..., psutil.Process]
     assert [found[name] for name in ("cpu_user", "cpu_system", "read_chars", "write_bytes")] == [0, 0, 0, 0]
 
 
+@pytest.mark.process
 def test_child_that_ended(tmp_path: pathlib.Path) -> None:
     """A child that is gone leaves the sums, is told to have ended, and what it did stays in the totals."""
     burn = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
@@ -147,6 +152,7 @@ def test_child_that_ended(tmp_path: pathlib.Path) -> None:
     assert sum(after[name] or 0 for name in CPU) > 0.18
 
 
+@pytest.mark.process
 def test_zombie(family: Callable[..., psutil.Process]) -> None:
     """A child that has ended and that nobody has reaped is no process any more, and holds nothing."""
     parent = family(10, 0, 20, 0)
@@ -161,6 +167,7 @@ def test_zombie(family: Callable[..., psutil.Process]) -> None:
     assert found["rss"] == pytest.approx(resident(parent.pid), rel=0.01)
 
 
+@pytest.mark.process
 def test_nothing_is_left(family: Callable[..., psutil.Process]) -> None:
     """When the last process has ended, memory is unknown, not 0."""
     parent = family(1, 0)

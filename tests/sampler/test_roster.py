@@ -390,6 +390,7 @@ class TestSeen:
 
         assert (recording.facts(5)["high_water_mark"], recording.facts(5)["high_water_limit"]) == (told, 100 * PAGE)
 
+    @pytest.mark.process
     def test_mark_of_the_dead(self, recording: Recording) -> None:
         """A process that is gone is not weighed."""
         (process,) = recording.tree.processes

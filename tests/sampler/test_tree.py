@@ -148,6 +148,7 @@ class TestVanishing:
 
         assert tree.add(5) is None
 
+    @pytest.mark.process
     def test_process_that_ended_has_no_children(self, proc: FakeProc) -> None:
         """Looking for the children of a process that was reaped meanwhile finds the others' and fails nowhere."""
         proc.add(1, threads={1: [5, 6]})
@@ -161,6 +162,7 @@ class TestVanishing:
 
         assert pids(look(tree)) == [7]
 
+    @pytest.mark.process
     def test_thread_that_ended(self, proc: FakeProc) -> None:
         """When a thread has ended, the children of the other threads are found, and the threads are listed anew."""
         proc.add(1, threads={1: [], 2: []})
@@ -180,6 +182,7 @@ class TestVanishing:
         assert pids(tree.processes) == [1, 8]
         assert set(process.threads) == {"1", "3"}
 
+    @pytest.mark.process
     def test_name_that_can_be_read_no_more(self, proc: FakeProc) -> None:
         """A process that has ended keeps the name that it had."""
         process = proc.process()

@@ -234,6 +234,7 @@ class TestJournal:
             "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
         ]
 
+    @pytest.mark.process
     def test_of_a_living_recorder(self, tmp_path: pathlib.Path) -> None:
         """A journal that another process holds is still being written."""
         pytest.importorskip("fcntl", reason="no file locks on this system")

@@ -40,6 +40,7 @@ def output_of(program: str) -> list[str]:
     return subprocess.run(words, check=True, capture_output=True, text=True, timeout=HANGING_S).stdout.split()
 
 
+@pytest.mark.process
 def test_mark_begins_anew() -> None:
     """After a reset the kernel's mark is what is held now."""
     told = output_of(RESET)
@@ -56,6 +57,7 @@ def test_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not kernel.reset_mark()
 
 
+@pytest.mark.process
 def test_children() -> None:
     """A child that lives is one, unless it does not count; one that was waited for is none."""
     assert output_of(CHILDREN) == ["False", "True", "False", "False"]

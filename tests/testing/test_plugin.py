@@ -134,6 +134,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
     return Suite(pytester)
 
 
+@pytest.mark.process
 def test_peaks(suite: Suite) -> None:
     """Each test has its own peak, largest first; a spike between samples and memory given back count where they are."""
     result = suite(
@@ -166,6 +167,7 @@ def test_beside(): pass
     assert {figures.known for figures in table.values()} == {"kernel"}
 
 
+@pytest.mark.process
 def test_children(suite: Suite) -> None:
     """A child that a fixture keeps counts with each test, one that is too short for a sample by the kernel's mark."""
     result = suite(
@@ -194,6 +196,7 @@ def test_server_again(server): touch(20)
     assert table["test_server_again"].above_start_mib < 25
 
 
+@pytest.mark.process
 def test_late_answer(suite: Suite) -> None:
     """A sampler that is slow to answer is waited for: what a child holds is in the figure."""
     result = suite(
@@ -221,6 +224,7 @@ def test_last(server): pass
     assert result.table["test_server"].known == "sampled"
 
 
+@pytest.mark.process
 def test_children_between_two_ends(suite: Suite) -> None:
     """What processes hold together is sampled while the test runs, forked copies too."""
     result = suite("""
@@ -249,6 +253,7 @@ def test_fork(sampled):
     assert {figures.known for figures in table.values()} == {"sampled"}
 
 
+@pytest.mark.process
 def test_limits(suite: Suite) -> None:
     """A test fails beyond its closest limit with one line; one that fails keeps its failure, an xfail is expected."""
     result = suite("""
@@ -310,6 +315,7 @@ def test_wrong_limit(pytester: pytest.Pytester, arguments: str, said: str) -> No
     assert not [line for line in result.outlines if "ran" in line and "==" not in line]
 
 
+@pytest.mark.process
 def test_workers(suite: Suite) -> None:
     """With pytest-xdist each worker measures, and writes, its own; the table and JUnit XML have all."""
     words = ("--memory", "-n", "2", "--junitxml=it.xml", "--memory-output=run.json")
@@ -363,6 +369,7 @@ def test_recording_around(suite: Suite, nncf_tools: Run) -> None:
     assert largest / MIB >= suite.said()["mark"] - 1
 
 
+@pytest.mark.process
 def test_lost_sampler(suite: Suite) -> None:
     """When the sampler is killed, tests go on, with the kernel's figures and one warning that no filter fails."""
     result = suite(
@@ -386,6 +393,7 @@ def test_limit(): pass
     assert not Session.load(suite.path / "run.json").finished
 
 
+@pytest.mark.process
 def test_no_sampler(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no recording can be started, the kernel's figures are there, and a warning says why there is no more."""
     suite.path.joinpath("conftest.py").write_text(
@@ -399,6 +407,7 @@ def test_no_sampler(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line for line in result.lines if "could not be started: no more processes" in line]
 
 
+@pytest.mark.process
 def test_interrupted(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is interrupted shows what was measured before, and leaves no file behind."""
     temporary = suite.path / "temporary"
@@ -411,6 +420,7 @@ def test_interrupted(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not list(temporary.glob("nncf-tools-*"))
 
 
+@pytest.mark.process
 def test_copies_of_the_process(suite: Suite) -> None:
     """A copy that a test forks, and that runs through pytest's code, does not end the recording."""
     result = suite("""
@@ -429,6 +439,7 @@ def test_child(sampled):
     assert result.table["test_child"].known == "sampled"
 
 
+@pytest.mark.process
 def test_off(suite: Suite) -> None:
     """Without --memory, the marker is known and does nothing, and nothing of ours is loaded but the options."""
     result = suite(
@@ -446,6 +457,7 @@ def test_it():
     assert not result.table
 
 
+@pytest.mark.process
 def test_the_plugin_loads_nothing_else() -> None:
     """What is loaded at each start of pytest needs pytest and the standard library only."""
     program = (
@@ -476,6 +488,7 @@ def test_wrong_option(pytester: pytest.Pytester, words: tuple[str, ...], said: s
     assert [line for line in result.errlines if said in line]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("top", "heading"), [("1", "memory: 1 largest peak of 3 tests"), ("0", "memory: 3 tests")])
 def test_top(suite: Suite, top: str, heading: str) -> None:
     """So many tests are shown as were asked for, all with 0; the heading says of how many."""
@@ -488,6 +501,7 @@ def test_top(suite: Suite, top: str, heading: str) -> None:
     assert max(map(len, result.section)) == 80
 
 
+@pytest.mark.process
 def test_ranks_of_a_job(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank of a job writes a recording of its own."""
     monkeypatch.setenv("RANK", "1")

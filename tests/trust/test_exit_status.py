@@ -13,6 +13,8 @@ from nncftools import Session
 from tests.conftest import HANGING_S, command_line
 from tests.trust.recorder import SESSION, changed_package, state_of
 
+pytestmark = pytest.mark.process
+
 COUNTING = """
 left = int(open(os.path.join(os.path.dirname(here), "moment")).read())
 def count(frame, event, argument):

@@ -16,6 +16,8 @@ from nncftools import Session
 from tests.conftest import HANGING_S, Run, command_line
 from tests.waiting import until
 
+pytestmark = pytest.mark.process
+
 OTHER = 65534
 """A user who may read what all may, no more."""
 as_another = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
@@ -40,7 +42,7 @@ sys.exit(run())
 """Become the second user after a first call has imported all: Python itself may lie where only root may read."""
 KEPT = re.compile(r"it is (\S+)|the journal is (\S+)")
 """Where the error says that a session or journal lies."""
-UNTIL_SAMPLED = "until grep -qs '^\\[' {}; do :; done; "
+UNTIL_SAMPLED = "until grep -qs '^\\[' {}; do sleep 0.01; done; "
 
 
 @pytest.fixture
@@ -147,7 +149,7 @@ class TestSameName:
     def test_second(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """While a recording goes on, another to the same files is refused, its command is not run, nothing is mixed."""
         words = command_line("monitor", "-q", "--force", "-o", "run.json", "--", "sh", "-c")
-        first = subprocess.Popen([*words, "until [ -e go ]; do :; done; exit 3"], cwd=tmp_path)
+        first = subprocess.Popen([*words, "until [ -e go ]; do sleep 0.02; done; exit 3"], cwd=tmp_path)
         journal = tmp_path / "run.journal.jsonl"
         until(lambda: journal.exists() and b"\n[" in journal.read_bytes(), "a sample")
         second = nncf_tools("monitor", "-q", "--force", "-o", "run.json", "--", "sh", "-c", "touch ran; exit 4")

@@ -21,6 +21,8 @@ from tests.conftest import HANGING_S, burner, command_line
 from tests.trust.recorder import JOURNAL, SESSION, Recorder, changed_package, state_of
 from tests.waiting import until
 
+pytestmark = pytest.mark.process
+
 MIB = 2**20
 CANNOT = "nncf-tools: the journal cannot be written: {}; trying again\n"
 NO_SPACE = CANNOT.format("No space left on device")

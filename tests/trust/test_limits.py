@@ -13,6 +13,8 @@ import pytest
 from nncftools import Session
 from tests.conftest import HANGING_S, burner, command_line
 
+pytestmark = pytest.mark.process
+
 ROOT = pathlib.Path(__file__).parents[2]
 INHERITING = """
 import os, resource, sys

@@ -86,6 +86,7 @@ def text_of(content: formats.Content, folder: pathlib.Path) -> bytes:
     return out.getvalue().encode()
 
 
+@pytest.mark.process
 class TestRecording:
     def test_modes(self, recorded: Recorded) -> None:
         """Journal and marks, which keep what was typed, are their owner's alone; a session has the user's umask."""
@@ -202,6 +203,7 @@ class TestForeignLogs:
         assert [process.command for process in session.processes] == [["work", "--token", "***"]]
 
 
+@pytest.mark.process
 def test_pytest_plugin(tmp_path: pathlib.Path) -> None:
     """Neither the summary of the pytest plugin nor its recording tells the secrets of a test's child."""
     (tmp_path / "holds.py").write_text("held = bytearray(64 << 20)\nprint(flush=True)\ninput()\n")

@@ -14,6 +14,8 @@ from tests.conftest import HANGING_S, Run, command_line
 from tests.trust.recorder import SESSION, Recorder, signalled_at, state_of
 from tests.waiting import until
 
+pytestmark = pytest.mark.process
+
 STOPPING = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 TO_GROUP = sorted(signal.valid_signals() - STOPPING - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
 LAST = signal.SIGRTMAX
@@ -204,7 +206,8 @@ class TestAfterTheEnd:
     def test_status_is_the_commands(self, tmp_path: pathlib.Path, place: str) -> None:
         """Signals that come while results are made and shown, or at the exit, do not change the exit status."""
         numbers = [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGSEGV]
-        words = signalled_at(place, numbers, "monitor", "-o", SESSION, "--plot", "--", "sh", "-c", "exit 7")
+        drawn = "--plot" if "pictures" in place else "--no-plot"
+        words = signalled_at(place, numbers, "monitor", "-o", SESSION, drawn, "--", "sh", "-c", "exit 7")
         result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S)
 
         assert result.returncode == 7

@@ -22,6 +22,8 @@ from tests.conftest import HANGING_S, command_line
 from tests.trust.recorder import GO, JOURNAL, SESSION, state_of
 from tests.waiting import until
 
+pytestmark = pytest.mark.process
+
 WRITES_ON = f"echo before; until [ -e {GO} ]; do sleep 0.02; done; echo after && echo after >&2 && echo > wrote; exit 6"
 """Writes before and after the test has done something; leaves a file when that went well."""
 QUIET = ("-q", "--no-plot", "-i", "0.05", "-o", SESSION)

@@ -190,10 +190,16 @@ def drawn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @cache
+def page_of(case: str, depth: int = 1) -> Figure:
+    """Return the page of a case, made once for all tests that only look at it."""
+    return page(CASES[case], View(metrics=("rss",), depth=depth))
+
+
+@cache
 def words(case: str, depth: int = 1) -> list[str]:
     """Return the texts that are on the page of a case, without those of the axes' ticks."""
-    figure = page(CASES[case], View(metrics=("rss",), depth=depth))
-    return [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text) and text.get_visible()]
+    every = page_of(case, depth).findobj(Text)
+    return [text.get_text() for text in every if isinstance(text, Text) and text.get_visible()]
 
 
 def test_no_text_covers_another_or_leaves_the_page(drawn: Drawn) -> None:
@@ -237,7 +243,7 @@ def test_a_failing_write_leaves_no_file(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("case", ["workflow", "gap", "no operation"])
 def test_a_legend_covers_no_data(case: str) -> None:
     """Legends stand outside of all axes."""
-    figure = page(CASES[case], VIEW)
+    figure = page_of(case)
     figure.draw_without_rendering()
     canvas = FigureCanvasAgg(figure)
     legends = [axes.get_legend() for axes in figure.axes if axes.get_legend() is not None]
@@ -286,8 +292,8 @@ def filled(axes: Axes) -> set[str]:
 def test_an_operation_has_one_colour_in_every_panel() -> None:
     """Each operation's colour is above memory, above CPU and in its row, and only its own is in the row."""
     of = CASES["workflow"]
-    colours = {look.colour.lower() for look in fills(of.operations).values()}
-    memory, cpu, listed = page(of, VIEW).axes
+    colours = {fill.colour.lower() for fill in fills(of.operations).values()}
+    memory, cpu, listed = page_of("workflow").axes
 
     assert len(colours) == 4
     assert colours <= filled(memory)
@@ -297,7 +303,7 @@ def test_an_operation_has_one_colour_in_every_panel() -> None:
 
 def test_gaps_are_gaps() -> None:
     """Where no samples were taken, memory has no line, its parts have no area, and CPU no step."""
-    memory, cpu, _ = page(CASES["gap"], VIEW).axes
+    memory, cpu, _ = page_of("gap").axes
     line = memory.lines[0]
     steps = next(patch for patch in cpu.patches if isinstance(patch, StepPatch)).get_data()
     inside = (steps.edges[:-1] < 25) & (steps.edges[1:] > 25)
@@ -311,7 +317,7 @@ def test_gaps_are_gaps() -> None:
 
 def test_parts_fill_the_rss() -> None:
     """Anonymous, file-backed and shared memory lie upon each other up to RSS."""
-    memory = page(CASES["workflow"], VIEW).axes[0]
+    memory = page_of("workflow").axes[0]
     tops = {
         str(part.get_label()): float(part.get_paths()[0].vertices[:, 1].max())
         for part in memory.collections
@@ -348,7 +354,7 @@ def test_cpu_is_of_all_cores() -> None:
 
 def test_cores_unknown() -> None:
     """Where the number of cores is unknown, CPU is in per cent of one, and the axis says so."""
-    cpu = page(CASES["cores unknown"], VIEW).axes[1]
+    cpu = page_of("cores unknown").axes[1]
     steps = next(patch for patch in cpu.patches if isinstance(patch, StepPatch)).get_data()
 
     assert cpu.get_ylabel() == "CPU (% of one core)"
@@ -389,7 +395,7 @@ def test_depth(depth: int, expected: int) -> None:
 @pytest.mark.parametrize("number", [12, 60, 2_000])
 def test_the_page_stays_a_page(number: int) -> None:
     """However many operations there are, the page is at most one and a half times as high as wide."""
-    figure = page(CASES[f"{number} operations"], VIEW)
+    figure = page_of(f"{number} operations")
 
     assert figure.get_figheight() < 1.5 * figure.get_figwidth()
 

@@ -39,6 +39,7 @@ def test_locked_file_is_unknown(proc: FakeProc, monkeypatch: pytest.MonkeyPatch)
     assert Io(1).read([locked, proc.process(2)]) == UNKNOWN
 
 
+@pytest.mark.process
 @pytest.mark.skipif(os.getuid() != 0, reason="gives a file to another user, which only root may")
 def test_file_of_another_user_is_unknown(tmp_path: pathlib.Path) -> None:
     """What the kernel locks is unknown."""
@@ -55,6 +56,7 @@ def test_file_of_another_user_is_unknown(tmp_path: pathlib.Path) -> None:
     assert shown.stdout == "(None, None, None, None)\n"
 
 
+@pytest.mark.process
 def test_process_that_vanished(proc: FakeProc) -> None:
     """A process that was reaped between scan and read adds nothing and is marked; the others are read."""
     proc.add(1, io=(1, 2, 3, 4))

@@ -117,6 +117,7 @@ def holding() -> Any:  # noqa: ANN401 — a generator of a function
         child.communicate()
 
 
+@pytest.mark.process
 class TestReal:
     """Real processes of 40 MiB."""
 
@@ -167,6 +168,7 @@ class TestSums:
 
         assert of_one_pass(processes) == (150 * KIB, 66 * KIB)
 
+    @pytest.mark.process
     def test_process_that_ended(self, proc: FakeProc) -> None:
         """A process that is gone when its turn comes adds nothing."""
         processes = [add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=50)]
@@ -222,6 +224,7 @@ class TestSums:
 
         assert of_one_pass(processes) == (150 * 1024, 0)
 
+    @pytest.mark.process
     def test_gives_back_its_descriptors(self, proc: FakeProc) -> None:
         """A pass leaves nothing open, whatever becomes of the processes meanwhile."""
         processes = [add(proc, number, pss_kib=100) for number in (1, 2, 3)]

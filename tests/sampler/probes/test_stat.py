@@ -108,6 +108,7 @@ def test_only_zombies(proc: FakeProc) -> None:
     assert [found[name] for name in ("rss", "vms", "threads", "processes")] == [None, None, 0, 0]
 
 
+@pytest.mark.process
 def test_process_that_vanished(proc: FakeProc) -> None:
     """A process that was reaped between scan and read adds nothing and is marked; the others are read."""
     proc.add(2)
@@ -177,6 +178,7 @@ def test_several_retired_children_add_up(proc: FakeProc) -> None:
     assert stat.read([proc.process(3)])[2] == 137 / TICKS_PER_S
 
 
+@pytest.mark.process
 def test_retired_too_late(proc: FakeProc) -> None:
     """A child that is gone before it could be read for the last time leaves what is known of the others."""
     stat = Stat(0)
@@ -188,6 +190,7 @@ def test_retired_too_late(proc: FakeProc) -> None:
     assert stat.read([])[4:6] == (3, 7)
 
 
+@pytest.mark.process
 def test_zombie_of_the_kernel() -> None:
     """The memory of a real zombie is unknown, not 0, and its CPU time is still there."""
     script = "import time\nwhile time.process_time() < 0.1: pass"
@@ -203,6 +206,7 @@ def test_zombie_of_the_kernel() -> None:
     assert user + system >= 0.08
 
 
+@pytest.mark.process
 def test_process_that_is_gone_is_marked() -> None:
     """Reading the kept descriptors of a reaped process marks it as gone and adds nothing."""
     child = subprocess.Popen(["sleep", "60"])

@@ -56,6 +56,7 @@ def test_no_process() -> None:
     assert Status(2).read([]) == UNKNOWN
 
 
+@pytest.mark.process
 def test_process_that_vanished(proc: FakeProc) -> None:
     """A process that was reaped between scan and read adds nothing and is marked; the others are read."""
     proc.add(2)
