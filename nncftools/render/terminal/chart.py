@@ -261,11 +261,17 @@ def rate_line(rate: Rate, rates: NDArray[np.float64], style: Style) -> Text:
         most = f"{full:.0%}".replace("%", " %")
         full = max(full, 1.0)
     else:
-        most = f"{text_of(full, rate.unit)}/s" if full else "0"
+        most = f"{text_of(full, rate.unit) if rate.unit else _brief(full)}/s" if full else "0"
     room = LEFT - 6
     line = Text(f"{rate.name:<{_RATE_NAME}}")
     line.append(f"{_fitted(most, room):>{room}} ", style="dim").append(" ")
     return line.append(sparkline(rates, full, unicode=style.unicode), style=rate.colour if style.colour else "")
+
+
+def _brief(number: float) -> str:
+    """Return a number of things in thousands or millions where it is long: ``98k``."""
+    factor, letter = next((pair for pair in ((1e6, "M"), (1e3, "k")) if number >= pair[0]), (1, ""))
+    return f"{number / factor:.0f}{letter}"
 
 
 def _fitted(text: str, room: int) -> str:
@@ -273,6 +279,8 @@ def _fitted(text: str, room: int) -> str:
     if len(text) <= room:
         return text
     number, _, unit = text.partition(" ")
+    if not unit:
+        return number.removesuffix("/s")[:room]
     return f"{float(number.replace(',', '')):.0f}{unit[:1]}"[:room]
 
 

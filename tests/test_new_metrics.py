@@ -1,0 +1,229 @@
+"""Metrics that nobody has thought of: a declaration and a probe are all that they take."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import nncftools
+from nncftools import Session
+from tests.conftest import BURNERS
+from tests.surroundings import HANGING_S
+
+pytestmark = pytest.mark.process
+
+DECLARED = """
+        Metric("npu_memory", "B", GAUGE, "NPU memory", "memory in use on an accelerator",
+               probe="npu:Npu", scope=DEVICE, merging=ONCE_PER_MACHINE),
+        Metric("huge", "B", GAUGE, "Huge pages", "memory in huge pages", probe="made_up:MadeUp"),
+        Metric("wakeups", "", COUNTER, "Wake-ups", "how often processes woke", probe="made_up:MadeUp"),
+    )
+}  # fmt: skip
+"""
+NPU = """
+from nncftools.sampler.probes import SYSTEM
+
+class Npu:
+    kind = SYSTEM
+    metrics = ("npu_memory",)
+    source = "made up"
+    cost = "nothing"
+
+    def __init__(self, root, pid):
+        self.columns = ("npu_memory@npu0", "npu_memory@npu1")
+        self._count = 0
+
+    def read(self):
+        self._count += 1
+        return (self._count << 20) + (512 << 20), 7 << 20
+"""
+MADE_UP = """
+from nncftools.sampler.probes import SYSTEM
+
+class MadeUp:
+    kind = SYSTEM
+    metrics = ("huge", "wakeups")
+    source = "made up"
+    cost = "nothing"
+
+    def __init__(self, root, pid):
+        self._count = 0
+
+    def read(self):
+        self._count += 1
+        return 64 << 20, self._count * 1000
+"""
+RECORD = ("--type", "all", "--interval", "0.01", "-q", "--no-plot", "-o", "run.json")
+
+Ours = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Return a folder with nncf-tools and three metrics more: a gauge, a counter and one of two devices."""
+    folder = tmp_path_factory.mktemp("new")
+    package = folder / "package" / "nncftools"
+    shutil.copytree(pathlib.Path(nncftools.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    declared = package / "metrics.py"
+    before, end, after = declared.read_text().partition("    )\n}  # fmt: skip\n")
+    assert end
+    declared.write_text(f"{before}{DECLARED.lstrip(chr(10))}{after}")
+    (package / "sampler" / "probes" / "npu.py").write_text(NPU)
+    (package / "sampler" / "probes" / "made_up.py").write_text(MADE_UP)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ours(folder: pathlib.Path) -> Ours:
+    """Run that nncf-tools."""
+    environment = {**os.environ, "PYTHONPATH": str(folder / "package"), "COLUMNS": "80", "NO_COLOR": "1"}
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "nncftools", *map(str, words)]
+        done = subprocess.run(
+            line, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANGING_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def recorded(folder: pathlib.Path, ours: Ours) -> Session:
+    """Record two operations with them."""
+    ours("monitor", *RECORD, "--", sys.executable, BURNERS / "phases.py", 5)
+    return Session.load(folder / "run.json")
+
+
+COLUMNS = ["npu_memory@npu0", "npu_memory@npu1", "huge", "wakeups"]
+
+
+def test_recorded(recorded: Session) -> None:
+    """The session has a column for each device; levels have peaks, the counter a total."""
+    assert set(COLUMNS) <= set(recorded.samples.metrics)
+    assert recorded.samples["npu_memory@npu1"][0] == 7 << 20
+    assert recorded.totals["wakeups"] is not None
+
+
+@pytest.mark.usefixtures("recorded")
+class TestReport:
+    @pytest.mark.parametrize("name", ["text", "markdown"])
+    def test_tables(self, ours: Ours, name: str) -> None:
+        """Text and Markdown have them in the tables of memory and operations, and the counter's total."""
+        text = " ".join(ours("report", "run.json", "--type", "all", "--format", name).stdout.split())
+
+        assert "NPU memory npu0" in text
+        assert "NPU memory npu1" in text
+        assert "Huge pages" in text
+        assert text.count("Wake-ups") == 2
+
+    def test_text_fits_a_terminal(self, ours: Ours) -> None:
+        """However many columns there are, no line is longer than it may be, and no figure is cut."""
+        text = ours("report", "run.json", "--type", "all").stdout
+
+        assert max(map(len, text.splitlines())) <= 100
+        assert "…" not in text.partition("Operations\n")[2]
+
+    def test_page(self, ours: Ours, folder: pathlib.Path) -> None:
+        """The page has them in tables and charts."""
+        ours("report", "run.json", "--type", "all", "--format", "html", "--output", "page.html", "--force")
+        text = (folder / "page.html").read_text()
+        data = json.loads(text.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
+
+        assert {row["cells"][0] for row in data["tables"]["memory"]["rows"]} >= {"NPU memory npu0", "Huge pages"}
+        assert any("Wake-ups" in heading for heading in data["tables"]["operations"]["headings"])
+        assert {line["name"] for line in data["chart"]["memory"]} >= {"NPU memory npu0", "NPU memory npu1"}
+
+    def test_json(self, ours: Ours) -> None:
+        """The summary for scripts has peaks, levels, totals, and what each operation had."""
+        document = json.loads(ours("report", "run.json", "--format", "json").stdout)
+        first = document["phases"][0]
+
+        assert document["peaks"]["npu_memory@npu1"]["low"] == 7 << 20
+        assert document["memory"]["huge"]["average"] == 64 << 20
+        assert document["totals"]["wakeups"] > 0
+        assert first["npu_memory@npu0_start"] >= 512 << 20
+        assert first["wakeups"] > 0
+
+    def test_csv(self, ours: Ours) -> None:
+        """CSV has a column for each."""
+        header = ours("report", "run.json", "--format", "csv").stdout.partition("\n")[0]
+
+        assert set(COLUMNS) <= set(header.split(","))
+
+    def test_parquet(self, ours: Ours, folder: pathlib.Path) -> None:
+        """Parquet has a column of whole numbers for each."""
+        ours("report", "run.json", "--format", "parquet", "--output", "run.parquet", "--force")
+        import pandas as pd
+
+        frame = pd.read_parquet(folder / "run.parquet")
+
+        assert [str(frame[name].dtype) for name in COLUMNS] == ["Int64"] * 4
+
+    def test_openmetrics(self, ours: Ours) -> None:
+        """OpenMetrics has peaks by metric, and counters by their names."""
+        text = ours("report", "run.json", "--format", "openmetrics").stdout
+
+        assert 'metric="npu_memory@npu0",bound="low"} ' in text
+        assert "nncf_tools_wakeups_total{" in text
+        assert "nncf_tools_operation_wakeups_total{" in text
+        assert "nncf_tools_operation_peak_huge_bytes{" in text
+
+    def test_perfetto(self, ours: Ours, folder: pathlib.Path) -> None:
+        """The trace has a track for each."""
+        ours("report", "run.json", "--format", "perfetto", "--output", "trace.json", "--force")
+        events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+        tracks = {event["name"] for event in events if event["ph"] == "C"}
+
+        assert tracks >= {"NPU memory npu0", "NPU memory npu1", "Huge pages", "Wake-ups"}
+
+    def test_pictures(self, ours: Ours, folder: pathlib.Path) -> None:
+        """Both pictures are drawn: levels over time, and a column of bars for the counter."""
+        ours("report", "run.json", "--panels", "panels.svg", "--plot", "plot.svg", "--type", "npu_memory@npu0")
+
+        assert "NPU memory npu0 peak" in (folder / "plot.svg").read_text()
+        assert "Wake-ups" in (folder / "panels.svg").read_text()
+
+    def test_chart(self, ours: Ours) -> None:
+        """The chart for a terminal draws a device's memory, and the counter as a rate."""
+        text = ours("report", "run.json", "--format", "terminal", "--type", "npu_memory@npu1").stdout
+
+        assert "NPU memory npu1" in text
+        assert "\nWake-" in text
+
+
+@pytest.mark.usefixtures("recorded")
+def test_comparison(ours: Ours, folder: pathlib.Path) -> None:
+    """They are compared, of the whole run and of operations."""
+    shutil.copy(folder / "run.json", folder / "other.json")
+    text = ours("compare", "run.json", "other.json").stdout
+
+    assert text.count("Peak NPU memory npu0") == 5
+    assert text.count("Wake-ups") == 5
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize(
+    "gate", ["peak_npu_memory@npu1>8MiB", "peak_npu_memory@npu0@Export>8GiB", "wakeups>1000000000", "peak_huge>+1%"]
+)
+def test_gate(ours: Ours, folder: pathlib.Path, gate: str) -> None:
+    """A gate names a device's memory, of the run or of an operation, and a counter."""
+    shutil.copy(folder / "run.json", folder / "again.json")
+
+    assert "passed" in ours("compare", "run.json", "again.json", "--fail-if", gate).stderr
+
+
+@pytest.mark.usefixtures("recorded")
+def test_live_view(ours: Ours) -> None:
+    """The view of a run knows them: it names the metric that was asked for."""
+    text = ours("replay", "run.json", "--type", "npu_memory@npu1", "--speed", "1000").stdout
+
+    assert "NPU memory npu1 7.0 MiB" in text
