@@ -54,7 +54,7 @@ def test_reads_the_terminal(tmp_path: pathlib.Path) -> None:
 
 def test_interrupt_reaches_the_command(tmp_path: pathlib.Path) -> None:
     """Ctrl-C ends the command as without the relay."""
-    script = "import time; print('ready', flush=True); time.sleep(99)"
+    script = "import time; print('ready', flush=True)\nwhile True: time.sleep(0.05)"  # Python may miss one in a sleep
     words = ("profile", "-q", "--no-plot", "--mark-on", "x", "-o", "r.json", sys.executable, "-S", "-c", script)
     argv = command_line(*words)
     child = pexpect.spawn(argv[0], argv[1:], cwd=str(tmp_path), encoding="utf-8", timeout=HANGING_S)
