@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Annotated
 
 import typer
 
-from nncftools.cli import (
-    compare,
-    from_lm_eval,
-    mark,
-    metrics,
-    monitor,
-    profile,
-    replay,
-    report,
-    schema,
-    screen,
-    viz_compression,
-    watch,
-)
+from nncftools.cli import screen
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.text import printable
 from nncftools.version import __version__
 
 PROGRAM = "nncf-tools"
+COMMANDS = (
+    "monitor",
+    "profile",
+    "mark",
+    "watch",
+    "replay",
+    "report",
+    "compare",
+    "metrics",
+    "schema",
+    "viz_compression",
+    "from_lm_eval",
+)
+"""The modules of the subcommands, in the order of the help; each has a function ``register``."""
 
 app = typer.Typer(
     name=PROGRAM,
@@ -33,17 +35,8 @@ app = typer.Typer(
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-monitor.register(app)
-profile.register(app)
-mark.register(app)
-watch.register(app)
-replay.register(app)
-report.register(app)
-compare.register(app)
-metrics.register(app)
-schema.register(app)
-viz_compression.register(app)
-from_lm_eval.register(app)
+for _name in COMMANDS:
+    importlib.import_module(f"nncftools.cli.{_name}").register(app)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 — the signature of an option's callback
