@@ -119,5 +119,5 @@ def test_size_from(text: str, size: int, unit: MemoryUnit) -> None:
 @pytest.mark.parametrize("text", ["", "8", "GiB", "-1GiB", "0GiB", "0.1B", "8 TiB", "200 MB/s", "9" * 400 + "B"])
 def test_no_size(text: str) -> None:
     """Anything else is refused with what was expected."""
-    with pytest.raises(ValueError, match=r"a size above 0 with its unit \(B, KiB, .* expected, as 8GiB, found"):
+    with pytest.raises(ValueError, match=r"a size above 0 with its unit \(B, KiB, .* expected, such as 8GiB, found"):
         size_from(text)

@@ -42,7 +42,7 @@ def opened_together(
     from nncftools.analysis import merge_ranks
 
     session = merge_ranks.merged({str(path): opened(path, log_dir, forced=forced) for path in parts})
-    _put_around(session, sidecars)
+    _add_enclosing(session, sidecars)
     return session
 
 
@@ -66,7 +66,7 @@ def opened(
     found = beside(file)
     if found is not None:
         _take_beside(session, found, file)
-    _put_around(session, sidecars)
+    _add_enclosing(session, sidecars)
     return session
 
 
@@ -76,11 +76,11 @@ def _take_beside(session: Session, found: pathlib.Path, file: pathlib.Path) -> N
     if found.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
         collecting.take_log(session, found.read_bytes(), found.name)
     else:
-        session.marks = collecting.of_sidecar(found, session)
+        session.marks = collecting.read_sidecar(found, session)
 
 
-def _put_around(session: Session, sidecars: Sequence[pathlib.Path]) -> None:
+def _add_enclosing(session: Session, sidecars: Sequence[pathlib.Path]) -> None:
     for sidecar in sidecars:
         from nncftools.marks import collecting
 
-        collecting.put_around(session, collecting.of_sidecar(sidecar, session))
+        collecting.add_enclosing(session, collecting.read_sidecar(sidecar, session))
