@@ -60,7 +60,7 @@ def main() -> int:
 def _options() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="python -m tests.steady", description=__doc__, formatter_class=_Formatter)
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often (default: 3)")
-    parser.add_argument("--busy", type=int, default=0, metavar="N", help="beside N loops that do nothing but burn CPU")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="number of loops that burn CPU meanwhile")
     parser.add_argument("--signals-ignored", action="store_true", help="with SIGINT, SIGHUP and SIGQUIT ignored")
     parser.add_argument("--user", help="as this user (root only)")
     parser.add_argument("--nice", type=int, default=0, metavar="N", help="at this niceness")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, progress
 from nncftools.errors import UsageError
-from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, beside
+from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, find_sidecar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def opened(
     file = destination.newest_session(source) if path is None or source.is_dir() else source
     with options.named("--from"), progress.reading(file.name) as told:
         session = opened_file(file, forced, told)
-    found = beside(file)
+    found = find_sidecar(file)
     if found is not None:
         _take_beside(session, found, file)
     _add_enclosing(session, sidecars)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 MAX_ROWS = 1000
-"""Nobody reads a longer table, and a picture has no room for more names."""
+"""A longer table is unreadable, and a picture has no room for more names."""
 MAX_BYTES = 10_000_000
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 

@@ -89,7 +89,7 @@ def read(source: Source) -> Session:
     stem = source.path.name.removesuffix(_INFO)
     for name in _USAGE:
         if source.path.with_name(stem + name).exists():
-            with source.beside(stem + name) as usage:
+            with source.sibling(stem + name) as usage:
                 return _read(usage, info)
     raise SessionFileError(f"{source.path}: holds no samples, and con-duct's {stem}{_USAGE[0]} is not next to it")
 

@@ -91,7 +91,7 @@ class Source:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def beside(self, name: str) -> Source:
+    def sibling(self, name: str) -> Source:
         """Open another file of the same folder. Raises SessionFileError."""
         return Source(self.path.with_name(name), self._progress)
 

@@ -13,7 +13,7 @@ MARKS_ENDING = SIDECARS[1]
 """The ending of the marks log of a running recording."""
 
 
-def beside(path: pathlib.Path) -> pathlib.Path | None:
+def find_sidecar(path: pathlib.Path) -> pathlib.Path | None:
     """Return the sidecar next to a session ``NAME.json`` or a journal, such as ``NAME.marks.json``, or None."""
     name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".journal.jsonl")
     return next((found for ending in SIDECARS if (found := path.with_name(name + ending)).is_file()), None)

@@ -14,5 +14,5 @@ def phi3() -> pathlib.Path:
     """Return the published results of Phi-3; the expected outputs are stored with them."""
     path = PUBLISHED / "phi3_asym.csv"
     if not path.exists():
-        pytest.skip("the published Phi-3 results (../shared/data) are not beside this checkout")
+        pytest.skip("the published Phi-3 results (../shared/data) are not next to this checkout")
     return path

@@ -33,7 +33,7 @@ def test_name(tmp_path: pathlib.Path, name: str, metric: str, *, from_zero: bool
 
 
 @pytest.mark.parametrize("name", ["log.txt", "cache_memory_usage.txt"])
-def test_name_that_tells_no_metric(tmp_path: pathlib.Path, name: str) -> None:
+def test_name_without_a_metric(tmp_path: pathlib.Path, name: str) -> None:
     """Without a metric in the name, RSS is assumed with a warning."""
     found = imported(tmp_path, NNCF, name)
 

@@ -102,7 +102,7 @@ def test_utf_16_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"Hello \xe9\x1b[31m\nworld\n", b"\x7fELF\0\0\1\n", b"1,2,3\n", b"x" * 100_000])
-def test_what_nobody_recognises(tmp_path: pathlib.Path, text: bytes) -> None:
+def test_unrecognised_file(tmp_path: pathlib.Path, text: bytes) -> None:
     """An unknown file is refused in one printable line with file and first line; naming the tool would help."""
     with pytest.raises(SessionFileError) as failed:
         imported(tmp_path, text)

@@ -90,7 +90,7 @@ class TestCreate:
 
 
 class TestLock:
-    def test_belongs_to_whoever_holds_the_descriptor(self, journal: pathlib.Path) -> None:
+    def test_lasts_until_the_last_descriptor_is_closed(self, journal: pathlib.Path) -> None:
         """The lock lasts until the last copy of its descriptor is closed, and only another description sees it."""
         with created(journal) as descriptor:
             handed = os.dup(descriptor)

@@ -206,7 +206,7 @@ def test_what_was_not_written(path: pathlib.Path) -> None:
     assert journal.unwritten == '[0.000000,1,0.5]\n{"warning":"a"}\n'
 
 
-def test_each_loss_is_told_by_itself(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_loss_is_reported_separately(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that is full twice causes two warnings with separate counts; the longest gap is that of one period."""
     monkeypatch.setattr(writer_, "MAX_KEPT", 0)
     journal = opened(path)
@@ -216,9 +216,9 @@ def test_each_loss_is_told_by_itself(path: pathlib.Path, monkeypatch: pytest.Mon
                 journal.sample((float(place), [1, 0.5], {}))
         journal.sample((end + 1.0, [1, 0.5], {}))
     journal.flush()
-    told = [line["warning"] for line in lines(path) if isinstance(line, dict)]
+    messages = [line["warning"] for line in lines(path) if isinstance(line, dict)]
 
-    assert [text.rpartition(": ")[2] for text in told] == ["3 samples are lost", "5 samples are lost"]
+    assert [text.rpartition(": ")[2] for text in messages] == ["3 samples are lost", "5 samples are lost"]
     assert (journal.lost, journal.longest_lost_s, journal.rows) == (8, 4.0, 10)
 
 
@@ -233,8 +233,8 @@ def test_nothing_to_write_is_no_success(path: pathlib.Path, monkeypatch: pytest.
     journal.sample((3.0, [1, 0.5], {}))
     journal.flush()
 
-    told = "the journal could not be written for a while (File too large): 3 samples are lost"
-    assert lines(path) == [[3.0, 1, 0.5], {"warning": told}]
+    message = "the journal could not be written for a while (File too large): 3 samples are lost"
+    assert lines(path) == [[3.0, 1, 0.5], {"warning": message}]
     assert journal.longest_lost_s == 2.0
 
 
@@ -248,18 +248,18 @@ def test_loss_that_lasts_to_the_end(path: pathlib.Path, monkeypatch: pytest.Monk
             journal.warn_of_lost()
             journal.flush()
 
-    told = "the journal could not be written for a while (File too large): 1 sample is lost"
-    assert journal.unwritten == f'{{"warning":"{told}"}}\n'
+    message = "the journal could not be written for a while (File too large): 1 sample is lost"
+    assert journal.unwritten == f'{{"warning":"{message}"}}\n'
 
 
-def test_the_user_is_told_once(path: pathlib.Path) -> None:
+def test_the_user_is_notified_once(path: pathlib.Path) -> None:
     """The user is notified once that the disk is full."""
-    said: list[str] = []
-    journal = Writer(os.open(path, os.O_RDWR | os.O_APPEND), said.append)
+    notices: list[str] = []
+    journal = Writer(os.open(path, os.O_RDWR | os.O_APPEND), notices.append)
     for begin in (0.0, 10.0):
         with full_disk(path.stat().st_size):
             journal.sample((begin, [1, 0.5], {}))
             journal.sample((begin + 1, [1, 0.5], {}))
         journal.flush()
 
-    assert said == ["the journal cannot be written: File too large; trying again"]
+    assert notices == ["the journal cannot be written: File too large; trying again"]

@@ -7,7 +7,7 @@ import pytest
 
 from nncftools.errors import NncfToolsError
 from nncftools.marks.collecting import add_enclosing, read_sidecar, take_log, take_own, write_sidecar
-from nncftools.marks.sidecars import beside
+from nncftools.marks.sidecars import find_sidecar
 from nncftools.session.model import Mark
 from nncftools.session.session import Session
 from tests.made_up import session
@@ -173,8 +173,8 @@ class TestSidecar:
         """A sidecar next to a session or journal is found by its name."""
         (tmp_path / f"run{ending}").touch()
 
-        assert beside(tmp_path / session_name) == tmp_path / f"run{ending}"
-        assert beside(tmp_path / "other.json") is None
+        assert find_sidecar(tmp_path / session_name) == tmp_path / f"run{ending}"
+        assert find_sidecar(tmp_path / "other.json") is None
 
 
 def test_add_enclosing() -> None:

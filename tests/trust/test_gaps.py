@@ -58,7 +58,7 @@ def mounts() -> None:
 def recorder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     """Record a command that lives until it is released; like ``full_disk``, write no compiled modules."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    with (tmp_path / "said").open("w") as errors:
+    with (tmp_path / "errors").open("w") as errors:
         recorder = Recorder(tmp_path, stderr=errors)
     yield recorder
     recorder.go()
@@ -141,11 +141,11 @@ class TestFailingWrites:
     def test_for_a_while(self, recorder: Recorder) -> None:
         """Temporary write errors of the sampler lose no sample, also where nothing can be mounted."""
         with failing_writes(recorder):
-            until((recorder.folder / "said").read_text, "the complaint")
+            until((recorder.folder / "errors").read_text, "the complaint")
         recorder.until_sampled()
 
         assert recorder.status() == 9
-        assert (recorder.folder / "said").read_text() == TOO_LARGE
+        assert (recorder.folder / "errors").read_text() == TOO_LARGE
         assert is_whole(recorder.session())
 
     def test_for_long(self, tmp_path: pathlib.Path) -> None:
@@ -176,7 +176,7 @@ class TestFailingWrites:
     def test_to_the_end(self, recorder: Recorder) -> None:
         """Lines that the sampler could not write by the end are in the session: they were in the CLI's memory."""
         with failing_writes(recorder):
-            until((recorder.folder / "said").read_text, "the complaint")
+            until((recorder.folder / "errors").read_text, "the complaint")
             status = recorder.status()
 
         assert status == 9

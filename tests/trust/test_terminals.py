@@ -197,7 +197,7 @@ class TestReaders:
         assert process.returncode == 0
 
     def test_command_that_leaves_a_writer(self, tmp_path: pathlib.Path) -> None:
-        """A process that still holds the output after the command's end is waited for until we are told to end."""
+        """A process that still holds the output after the command's end is waited for until we get a signal to end."""
         script = f"(until [ -e {GO} ]; do sleep 0.02; done) & exit 6"
         words = command_line(*MARKED, "sh", "-c", script)
         with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
