@@ -65,7 +65,7 @@ sys.addaudithook(_start_none_unmarked)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line for each reason which tests were left out."""
+    """List the skipped tests, one line per reason."""
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
     for reason, times in reasons.items():
         terminalreporter.write_line(f"left out: {times} test{'s' * (times > 1)}: {reason}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, progress
 from nncftools.errors import UsageError
-from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, beside
+from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, find_sidecar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ def opened_together(
     from nncftools.analysis import merge_ranks
 
     session = merge_ranks.merged({str(path): opened(path, log_dir, forced=forced) for path in parts})
-    _put_around(session, sidecars)
+    _add_enclosing(session, sidecars)
     return session
 
 
@@ -63,10 +63,10 @@ def opened(
     file = destination.newest_session(source) if path is None or source.is_dir() else source
     with options.named("--from"), progress.reading(file.name) as told:
         session = opened_file(file, forced, told)
-    found = beside(file)
+    found = find_sidecar(file)
     if found is not None:
         _take_beside(session, found, file)
-    _put_around(session, sidecars)
+    _add_enclosing(session, sidecars)
     return session
 
 
@@ -76,11 +76,11 @@ def _take_beside(session: Session, found: pathlib.Path, file: pathlib.Path) -> N
     if found.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
         collecting.take_log(session, found.read_bytes(), found.name)
     else:
-        session.marks = collecting.of_sidecar(found, session)
+        session.marks = collecting.read_sidecar(found, session)
 
 
-def _put_around(session: Session, sidecars: Sequence[pathlib.Path]) -> None:
+def _add_enclosing(session: Session, sidecars: Sequence[pathlib.Path]) -> None:
     for sidecar in sidecars:
         from nncftools.marks import collecting
 
-        collecting.put_around(session, collecting.of_sidecar(sidecar, session))
+        collecting.add_enclosing(session, collecting.read_sidecar(sidecar, session))

@@ -83,7 +83,7 @@ class Tap(Recorder):
     def begin(self, name: str) -> int:
         """Mark the begin of an operation; return its number."""
         number = next(line.operations)
-        self._mark(line.begin(number, line.described(name, _SOURCE), time.monotonic_ns()))
+        self._mark(line.begin(number, line.common_members(name, _SOURCE), time.monotonic_ns()))
         return number
 
     def end(self, number: int, error: str | None) -> None:

@@ -296,7 +296,10 @@ def test_added(request): request.node.add_marker(limit("64"))
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ('"200 MB/s"', "limit_peak: a size above 0 with its unit (B, KiB, MiB, GiB, KB, MB, GB) expected, as 8GiB"),
+        (
+            '"200 MB/s"',
+            "limit_peak: a size above 0 with its unit (B, KiB, MiB, GiB, KB, MB, GB) expected, such as 8GiB",
+        ),
         ("-1", 'one size, as limit_peak("200 MiB") or limit_peak("200 MiB", from_zero=True), expected, found limit'),
         ('"1 GiB", "2 GiB"', "found limit_peak('1 GiB', '2 GiB')"),
         ('"1 GiB", zero=True', "found limit_peak('1 GiB', zero=True)"),
