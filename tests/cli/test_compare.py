@@ -63,7 +63,7 @@ class TestPair:
         assert [of["figures"]["peak_rss"]["percent"] for of in found] == [10.0, -50.0]
 
     @pytest.mark.parametrize(
-        ("format_", "start"), [("text", "COMPARISON"), ("markdown", "| | Session"), ("json", "{"), ("hyperfine", "{")]
+        ("format_", "start"), [("text", "COMPARISON"), ("markdown", "|  | Session"), ("json", "{"), ("hyperfine", "{")]
     )
     def test_output(self, in_process: Run, pair: pathlib.Path, format_: str, start: str) -> None:
         """--output writes to a file what standard output would get."""
