@@ -65,18 +65,18 @@ def run() -> int:
     try:
         status = app(prog_name=PROGRAM, standalone_mode=False)
     except NncfToolsError as error:
-        _complain(PROGRAM, str(error))
+        _print_error(PROGRAM, str(error))
         return error.exit_code
     except Exception as error:
         if not hasattr(error, "format_message"):  # Click's or Typer's own, which moved between their versions
             raise
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else PROGRAM
-        _complain(where, f"{error.format_message().rstrip('.')}; see `{where} --help`")
+        _print_error(where, f"{error.format_message().rstrip('.')}; see `{where} --help`")
         return int(getattr(error, "exit_code", UsageError.exit_code))
     return status if isinstance(status, int) else 0
 
 
-def _complain(where: str, message: str) -> None:
+def _print_error(where: str, message: str) -> None:
     text = " ".join(message.split())
-    screen.tell(f"{where}: error: {printable(text)}\n")
+    screen.to_stderr(f"{where}: error: {printable(text)}\n")

@@ -24,7 +24,7 @@ _NEW_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def claimed(place: Destination) -> Claim:
+def claim_files(place: Destination) -> Claim:
     """Make journal and log of marks, which belong to this run alone from then on. Raises UsageError."""
     try:
         if place.folder is not None:
@@ -65,7 +65,7 @@ class Claim:
         os.close(self.locked)
         self.locked = -1
 
-    def marked(self) -> bytes:
+    def read_marks(self) -> bytes:
         """Return what was appended to the log of marks."""
         with os.fdopen(os.dup(self.marks), "rb") as log:
             log.seek(0)
@@ -89,7 +89,7 @@ class Claim:
         finally:
             os.close(folder)
 
-    def left(self) -> pathlib.Path:
+    def surviving_journal(self) -> pathlib.Path:
         """Return where the journal lies: where its name leads elsewhere by now, a copy of it. Raises OSError."""
         path = self._place.journal
         if journal_file.leads_to(path, self.journal.fileno()):

@@ -30,7 +30,9 @@ def arguments(words: Sequence[str], *, shell: bool) -> list[str]:
         try:
             return shlex.split(words[0])
         except ValueError as error:
-            raise UsageError(f"argument COMMAND: {_shown(words[0])!r} cannot be split into words: {error}") from error
+            raise UsageError(
+                f"argument COMMAND: {_redacted(words[0])!r} cannot be split into words: {error}"
+            ) from error
     return list(words)
 
 
@@ -43,14 +45,14 @@ def check_executable(program: str) -> None:
             raise CommandNotExecutableError(f"cannot run {program!r}: {_why_not(path)}")
     elif has_folder or shutil.which(program) is None:
         place = "no such file" if has_folder else "no program of that name on PATH"
-        raise CommandNotFoundError(f"cannot run {_shown(program)!r}: {place}")
+        raise CommandNotFoundError(f"cannot run {_redacted(program)!r}: {place}")
 
 
 def _why_not(path: pathlib.Path) -> str:
     return "it is a folder" if path.is_dir() else "it is not executable (chmod +x, or name its interpreter first)"
 
 
-def _shown(text: str) -> str:
+def _redacted(text: str) -> str:
     """Return what may be told of a command that was typed wrongly: `HF_TOKEN=... program` is a shell's syntax."""
     from nncftools.redaction import Redaction
 

@@ -121,7 +121,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
         _draw(runs, curves, unit, plot)
     for one, verdicts in judged:
         for verdict in verdicts:
-            screen.tell(_verdict_text(verdict, one if len(judged) > 1 else None))
+            screen.to_stderr(_verdict_text(verdict, one if len(judged) > 1 else None))
     failed = any(not verdict.passed for _, verdicts in judged for verdict in verdicts)
     return GATE_FAILED if failed else 0
 
@@ -196,7 +196,7 @@ def _loaded(
         curves.append([])
         timings.append([])
         for path in group:
-            session = opening.opened(path, options.DEFAULT_LOG_DIR)
+            session = opening.open_session(path, options.DEFAULT_LOG_DIR)
             if session.rank is not None:
                 ranks[-1].add((session.rank.job, session.rank.number))
             runs[-1].append(measured(session, str(path), depth))
@@ -222,7 +222,7 @@ def _put(content: RenderableType, output: pathlib.Path | None) -> None:
     from nncftools.cli import destination, screen
 
     if output is None:
-        screen.put(content)
+        screen.to_stdout(content)
         return
     from nncftools.files import replacing
 
@@ -231,7 +231,7 @@ def _put(content: RenderableType, output: pathlib.Path | None) -> None:
             beside.write_text(screen.plain(content), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise destination.cannot_write("--output", output, error) from error
-    screen.tell(f"Written to {printable(str(output))}\n")
+    screen.to_stderr(f"Written to {printable(str(output))}\n")
 
 
 def _rendered(judged: Sequence[tuple[Comparison, Sequence[Verdict]]], format_: str, unit: MemoryUnit) -> RenderableType:
@@ -258,8 +258,8 @@ def _hyperfine(runs: Sequence[Sequence[Run]], timings: Sequence[Sequence[Timing]
     from nncftools.render.tables.comparison import runs_text
 
     commands = [{run.command for run in group} for group in runs]
-    told = sum(map(len, commands)) == len(set[str]().union(*commands)) == len(runs)
-    names = [group[0].command if told else runs_text(group) for group in runs]
+    distinct = sum(map(len, commands)) == len(set[str]().union(*commands)) == len(runs)
+    names = [group[0].command if distinct else runs_text(group) for group in runs]
     return hyperfine.document([hyperfine.result(name, group) for name, group in zip(names, timings, strict=True)])
 
 
@@ -278,7 +278,7 @@ def _draw(
         overlay.draw(list(zip(names, curves, strict=True)), metric, unit, picture)
     except OSError as error:
         raise destination.cannot_write("--plot", picture, error) from error
-    screen.tell(f"Drawn to {printable(str(picture))}\n")
+    screen.to_stderr(f"Drawn to {printable(str(picture))}\n")
 
 
 def _verdict_text(verdict: Verdict, of: Comparison | None) -> str:

@@ -108,5 +108,5 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
         raise destination.cannot_write("--output", output, error) from error
     what = "added" if filled.is_new else "completed"
     gaps = f"; still empty: {'; '.join(filled.gaps)}" if filled.gaps else ""
-    screen.tell(f"Row {filled.number} {what} in {printable(str(output))}{gaps}\n")
+    screen.to_stderr(f"Row {filled.number} {what} in {printable(str(output))}{gaps}\n")
     return 0

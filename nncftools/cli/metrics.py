@@ -40,7 +40,7 @@ def metrics(
     options.check_source(source)
     offers = client.offers(source)
     facts = [_facts(metric, offers.get(metric.name)) for metric in METRICS.values() if metric.probe]
-    screen.put(f"{json.dumps(facts, indent=2)}\n" if as_json else _table(facts))
+    screen.to_stdout(f"{json.dumps(facts, indent=2)}\n" if as_json else _table(facts))
 
 
 def _facts(metric: Metric, offer: Offer | None) -> dict[str, str]:

@@ -111,7 +111,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         redact=options.redaction(redact, is_off=no_redact),
     )
     from nncftools.cli import destination, recording, repeating
-    from nncftools.cli.showing import Showing
+    from nncftools.cli.display import DisplayOptions
     from nncftools.sampler.starter import Starter
 
     zeros = (True,) if from_zero else (False, True)
@@ -125,12 +125,12 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         names = [f"{run_name}{suffix}" for suffix in suffixes]
         places = (destination.new_folder(log_dir, of, metrics, zeros, plot=plot is not False) for of in names)
     view = View(metrics=metrics, unit=unit, from_zero=from_zero)
-    showing = Showing(live, capture)
+    display = DisplayOptions(live, capture)
 
     with Starter() as starter:
 
         def record(place: Destination) -> Recorded:
             run = recording.Run(starter, plan, name, argv, place)
-            return recording.record(run, view, quiet=quiet, showing=showing)
+            return recording.record(run, view, quiet=quiet, display=display)
 
         return repeating.repeat(repeat, places, record, view, quiet=quiet)

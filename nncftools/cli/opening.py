@@ -23,13 +23,13 @@ Commands that open a session start no program of the user, which would inherit t
 _STANDARD_INPUT = pathlib.Path("/dev/stdin")
 
 
-def opened_together(
+def open_sessions(
     paths: Sequence[pathlib.Path],
     log_dir: pathlib.Path,
     sidecars: Sequence[pathlib.Path] = (),
     forced: str | None = None,
 ) -> Session:
-    """Return one session, as ``opened`` does, or what several of the ranks of a job amount to.
+    """Return one session, as ``open_session`` does, or what several of the ranks of a job amount to.
 
     Of several, sidecars that a pattern has matched with them are left out. Raises NncfToolsError.
     """
@@ -38,15 +38,15 @@ def opened_together(
     if twice is not None:
         raise UsageError(f"argument SESSION: {str(twice)!r} is given twice; a recording counts once")
     if len(parts) <= 1:
-        return opened(parts[0] if parts else None, log_dir, sidecars, forced)
+        return open_session(parts[0] if parts else None, log_dir, sidecars, forced)
     from nncftools.analysis import merge_ranks
 
-    session = merge_ranks.merged({str(path): opened(path, log_dir, forced=forced) for path in parts})
+    session = merge_ranks.merged({str(path): open_session(path, log_dir, forced=forced) for path in parts})
     _add_enclosing(session, sidecars)
     return session
 
 
-def opened(
+def open_session(
     path: pathlib.Path | None,
     log_dir: pathlib.Path,
     sidecars: Sequence[pathlib.Path] = (),
@@ -57,12 +57,12 @@ def opened(
     ``forced`` names the tool; else a log is recognised. A sidecar beside it holds its marks, in place of its own; the
     operations of ``sidecars`` are put around them. Raises NncfToolsError.
     """
-    from nncftools.importers.opening import opened as opened_file
+    from nncftools.importers.opening import read_session
 
     source = log_dir if path is None else _STANDARD_INPUT if str(path) == "-" else path
     file = destination.newest_session(source) if path is None or source.is_dir() else source
-    with options.named("--from"), progress.reading(file.name) as told:
-        session = opened_file(file, forced, told)
+    with options.named("--from"), progress.reading(file.name) as on_progress:
+        session = read_session(file, forced, on_progress)
     found = find_sidecar(file)
     if found is not None:
         _take_beside(session, found, file)

@@ -106,7 +106,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
         redact=options.redaction(redact, is_off=no_redact),
     )
     from nncftools.cli import destination, recording
-    from nncftools.cli.showing import Showing
+    from nncftools.cli.display import DisplayOptions
     from nncftools.sampler.starter import Starter
 
     if output is not None:
@@ -116,10 +116,10 @@ def profile(  # noqa: PLR0913 — one parameter per option
     place = destination.with_profile(place, plot=plot, force=force)
     marking = recording.Marking(calls, _naming(patterns) if patterns else None)
     view = View(metrics=metrics, unit=unit, depth=depth)
-    showing = Showing(live, capture)
+    display = DisplayOptions(live, capture)
     with Starter() as starter:
         run = recording.Run(starter, plan, name, argv, place, marking)
-        return recording.record(run, view, quiet=quiet, showing=showing).status
+        return recording.record(run, view, quiet=quiet, display=display).status
 
 
 def _calls(asked: list[str], *, no_auto: bool) -> list[Call] | None:

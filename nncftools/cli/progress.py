@@ -24,14 +24,14 @@ def reading(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
     with contextlib.ExitStack() as stack:
         bar: Callable[[int, int | None], None] | None = None
 
-        def told(done: int, total: int | None) -> None:
+        def show(done: int, total: int | None) -> None:
             nonlocal bar
             if bar is None and time.monotonic() - begun_s > _AFTER_S:
                 bar = _bar(stack, name)
             if bar is not None:
                 bar(done, total)
 
-        yield told
+        yield show
 
 
 def _bar(stack: contextlib.ExitStack, name: str) -> Callable[[int, int | None], None]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.cli import screen
-from nncftools.cli.claim import claimed
-from nncftools.cli.showing import NOTHING, Scene, Showing
+from nncftools.cli.claim import claim_files
+from nncftools.cli.display import NO_DISPLAY, DisplayOptions, OutputDisplay
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.marks.line import OUTPUT, VARIABLE
 from nncftools.redaction import Redaction
@@ -64,7 +64,7 @@ class Run:
     def header(self) -> Header:
         """Return the facts that the journal begins with."""
         command = [_as_text(word) for word in self.argv]
-        return client.header(_as_text(self.name), command, _folder(), launcher.of(os.environ), self.plan)
+        return client.header(_as_text(self.name), command, _working_folder(), launcher.of(os.environ), self.plan)
 
 
 class Recorded(NamedTuple):
@@ -78,17 +78,17 @@ class Recorded(NamedTuple):
     """Whether the user stopped what came after the command."""
 
 
-def record(run: Run, view: View, *, quiet: bool, showing: Showing = NOTHING) -> Recorded:
+def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DISPLAY) -> Recorded:
     """Record, write the files and show the summary.
 
     Raises NncfToolsError when the command could not be started, never afterwards.
     """
-    claim = claimed(run.place)
+    claim = claim_files(run.place)
     try:
         header = run.header()
-        outcome = _run(run, header, claim, view, showing)
+        outcome = _run(run, header, claim, view, display)
         status = int(bool(run.argv)) if outcome.exit_code is None else outcome.exit_code
-        session, is_there = _saved(run, header, claim, outcome)
+        session, is_there = _make_and_save(run, header, claim, outcome)
         if session is None:
             return Recorded(status, None, interrupted=run.starter.asked_to_end is not None)
         try:
@@ -96,17 +96,17 @@ def record(run: Run, view: View, *, quiet: bool, showing: Showing = NOTHING) -> 
                 _show(session, run.place, claim if is_there else None, view, quiet=quiet)
         except Interrupted as interrupted:
             where = f" to {run.place.shown}" if is_there else ""
-            _tell(f"{interrupted}: the session is written{where}, perhaps not all beside it")
+            _print_message(f"{interrupted}: the session is written{where}, perhaps not all beside it")
             return Recorded(status, session, interrupted=True)
         return Recorded(status, session, interrupted=run.starter.asked_to_end is not None)
     finally:
         claim.close()
 
 
-def _run(run: Run, header: Header, claim: Claim, view: View, showing: Showing) -> Outcome:
+def _run(run: Run, header: Header, claim: Claim, view: View, display: DisplayOptions) -> Outcome:
     """Start the command and wait for its end. Raises NncfToolsError, and leaves nothing, when it was not started."""
     try:
-        outcome = _outcome(run, header, claim, view, showing)
+        outcome = _record_command(run, header, claim, view, display)
         if outcome.pid is None and run.argv:
             raise _not_started(outcome)
     except OSError as error:
@@ -120,23 +120,23 @@ def _run(run: Run, header: Header, claim: Claim, view: View, showing: Showing) -
     return outcome
 
 
-def _outcome(run: Run, header: Header, claim: Claim, view: View, showing: Showing) -> Outcome:
+def _record_command(run: Run, header: Header, claim: Claim, view: View, display: DisplayOptions) -> Outcome:
     """Do so. Raises OSError, NncfToolsError when the sampler was not started."""
-    with Scene(showing, view, _marking_lines(run, claim.marks), run.starter) as scene:
+    with OutputDisplay(display, view, _marking_lines(run, claim.marks), run.starter) as shown:
         sampler = client.Sampler(
             run.starter,
             run.plan,
             run.argv,
             marks=run.place.marks,
             environment=_environment(run.place.marks, run.marking),
-            outputs=scene.outputs,
-            relays=scene.relays,
+            outputs=shown.outputs,
+            relays=shown.relays,
         )
         with sampler:
             sampler.start(header, claim.locked)
             claim.hand_over()
             with _guarded("the command's output cannot be shown as asked for"):
-                scene.begin(run.place.journal, claim.journal.fileno(), sampler.release)
+                shown.begin(run.place.journal, claim.journal.fileno(), sampler.release)
             with _guarded("nncf-tools is incomplete"):
                 _load_what_saving_needs()
             outcome = sampler.wait()
@@ -160,7 +160,7 @@ def _load_what_saving_needs() -> None:
     from nncftools.session import from_journal, store  # noqa: F401
 
 
-def _saved(run: Run, header: Header, claim: Claim, outcome: Outcome) -> tuple[Session | None, bool]:
+def _make_and_save(run: Run, header: Header, claim: Claim, outcome: Outcome) -> tuple[Session | None, bool]:
     """Make the session of a run and write it; where that fails, say so and where the rest lies.
 
     Return it, and whether it lies where it was asked for.
@@ -171,13 +171,13 @@ def _saved(run: Run, header: Header, claim: Claim, outcome: Outcome) -> tuple[Se
         return session, _save(session, run.place, claim)
     except Exception as error:  # noqa: BLE001 — whatever fails here must not change the command's exit status
         what = "no session could be made" if session is None else "the session could not be written"
-        _tell(f"error: {what}: {error}; {_where_the_journal_lies(claim)}")
+        _print_message(f"error: {what}: {error}; {_journal_location(claim)}")
         return session, False
 
 
-def _where_the_journal_lies(claim: Claim) -> str:
+def _journal_location(claim: Claim) -> str:
     try:
-        return f"the journal is {claim.left()}"
+        return f"the journal is {claim.surviving_journal()}"
     except OSError as error:
         return f"nor could the journal be kept: {error}"
 
@@ -194,7 +194,7 @@ def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Sessio
         session.warnings.insert(0, text)
         session.exit = None if outcome.status is None else model.Exit(**outcome.status)
     with _guarded("the marks could not be read"):
-        _take_marks(session, claim.marked(), run.place.marks.name, automatic=run.marking.automatic is not None)
+        _take_marks(session, claim.read_marks(), run.place.marks.name, automatic=run.marking.automatic is not None)
     return session
 
 
@@ -226,7 +226,7 @@ def _save(session: Session, place: Destination, claim: Claim) -> bool:
         elsewhere = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-")) / place.session.name
         session.save(elsewhere)
         reason = error.strerror or error
-        _tell(f"error: the session could not be written to {place.session} ({reason}); it is {elsewhere}")
+        _print_message(f"error: the session could not be written to {place.session} ({reason}); it is {elsewhere}")
         return False
     claim.remove()
     place.point_latest()
@@ -235,20 +235,20 @@ def _save(session: Session, place: Destination, claim: Claim) -> bool:
 
 def _show(session: Session, place: Destination, claim: Claim | None, view: View, *, quiet: bool) -> None:
     """Show the summary, and write what belongs beside the session; nothing when that lies elsewhere (no ``claim``)."""
-    rank_number = _rank_beside_others(session)
+    rank_number = _later_rank(session)
     if not quiet and rank_number is None:
         with _guarded("the summary cannot be shown"):
             from nncftools.render.tables import text
 
-            screen.tell(text.report(session, view))
+            screen.to_stderr(text.report(session, view))
     if claim is None:
         return
     with _guarded(f"the session is written to {place.shown}, but not all beside it"), claim.place() as found:
         _write_beside(session, found, view)
     if not quiet:
         with _guarded("the summary cannot be shown"):
-            said = "\nWritten to " if rank_number is None else f"{_in_short(rank_number, session, view)}: "
-            screen.tell(f"{said}{printable(place.shown)}\n")
+            said = "\nWritten to " if rank_number is None else f"{_rank_line(rank_number, session, view)}: "
+            screen.to_stderr(f"{said}{printable(place.shown)}\n")
 
 
 @contextlib.contextmanager
@@ -257,19 +257,19 @@ def _guarded(failure: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways where its set-up is broken
-        _tell(f"error: {failure}: {error}")
+        _print_message(f"error: {failure}: {error}")
 
 
-def _tell(text: str) -> None:
-    screen.tell(f"nncf-tools: {printable(' '.join(text.split()))}\n")
+def _print_message(text: str) -> None:
+    screen.to_stderr(f"nncf-tools: {printable(' '.join(text.split()))}\n")
 
 
-def _rank_beside_others(session: Session) -> int | None:
+def _later_rank(session: Session) -> int | None:
     """Return the rank of a job's part but the first, which tells its summary: they share a terminal."""
     return session.rank.number if session.rank is not None and session.rank.number > 0 else None
 
 
-def _in_short(rank: int, session: Session, view: View) -> str:
+def _rank_line(rank: int, session: Session, view: View) -> str:
     from nncftools.render.tables.facts import exit_text
 
     metric = view.metrics[0]
@@ -284,7 +284,7 @@ def _as_text(word: str) -> str:
     return os.fsencode(word).decode(errors="backslashreplace")
 
 
-def _folder() -> str:
+def _working_folder() -> str:
     try:
         return _as_text(os.getcwd())  # noqa: PTH109 — a text
     except FileNotFoundError:  # removed while we are in it

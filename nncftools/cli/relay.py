@@ -31,18 +31,18 @@ class Relay:
 
     def __init__(
         self,
-        heed: Callable[[str], None] | None = None,
+        on_line: Callable[[str], None] | None = None,
         put: Callable[[int, bytes], None] | None = None,
         *,
         only_terminals: bool = False,
         only_pipes: bool = False,
     ) -> None:
-        """Have ``heed`` called, in threads, with each line without colours; a progress bar's states are lines, too.
+        """Have ``on_line`` called, in threads, with each line without colours; a progress bar's states are lines, too.
 
         Output goes to ``put``, with the descriptor of ours that it was meant for, or else there. With
         ``only_terminals`` what is none stays the command's own; with ``only_pipes`` the command finds no terminal.
         """
-        self._heed = heed
+        self._on_line = on_line
         self._put = put or write_all
         self._only_terminals = only_terminals
         self._only_pipes = only_pipes
@@ -115,24 +115,24 @@ class Relay:
         with contextlib.suppress(OSError):
             while chunk := os.read(outer, _CHUNK):
                 self._put(descriptor, chunk)
-                if self._heed is None:
+                if self._on_line is None:
                     continue
                 *lines, rest = _LINE_END.split(rest + chunk)
                 for line in lines:
-                    self._tell(line)
+                    self._pass_line(line)
                 rest = rest[-_LONGEST_LINE:]
-        self._tell(rest)
+        self._pass_line(rest)
         self._terminals.pop(outer, None)
         os.close(outer)
         self._released(outer)
 
-    def _tell(self, line: bytes) -> None:
+    def _pass_line(self, line: bytes) -> None:
         text = _ESCAPES.sub(b"", line).decode(errors="replace").strip()
-        if text and self._heed is not None:
+        if text and self._on_line is not None:
             try:
-                self._heed(text)
+                self._on_line(text)
             except Exception:  # noqa: BLE001 — whoever reads along must not stop the command's output
-                self._heed = None
+                self._on_line = None
 
 
 def _is_given(descriptor: int) -> bool:

@@ -32,7 +32,7 @@ def repeat(
     done = 0
     for done, place in enumerate(places, start=1):
         if count > 1 and not quiet:
-            screen.tell(f"\nRun {done} of {count}\n")
+            screen.to_stderr(f"\nRun {done} of {count}\n")
         recorded = record(place)
         if recorded.session is not None:
             peaks.append(recorded.session.peaks)
@@ -40,10 +40,10 @@ def repeat(
             break
     assert recorded is not None
     if count > 1 and not quiet:
-        screen.tell(f"\n{_summary(peaks, view)}\n")
+        screen.to_stderr(f"\n{_summary(peaks, view)}\n")
     if done < count:
         why = "was interrupted" if recorded.interrupted else f"ended with exit status {recorded.status}"
-        screen.tell(f"Stopped: run {done} of {count} {why}\n")
+        screen.to_stderr(f"Stopped: run {done} of {count} {why}\n")
     return recorded.status
 
 

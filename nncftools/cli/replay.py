@@ -52,7 +52,7 @@ def replay(
     import sys
 
     from nncftools.cli import opening, screen
-    from nncftools.cli.showing import look_of
+    from nncftools.cli.display import look_of
     from nncftools.live.screen import figures, viewer
     from nncftools.live.screen.fullscreen import Ended
     from nncftools.live.state.replaying import Replay
@@ -61,7 +61,7 @@ def replay(
 
     if not _SLOWEST <= speed <= _FASTEST:
         raise UsageError(f"option --speed: a number from {_SLOWEST:g} to {_FASTEST:g} expected, found {speed:g}")
-    session = opening.opened(path, options.DEFAULT_LOG_DIR)
+    session = opening.open_session(path, options.DEFAULT_LOG_DIR)
     available = memory_of(session.samples.metrics)
     metrics = options.memory_types(types, available, ()) if types else []
     look = look_of(View(metrics, unit), sys.stdout.encoding, f"replay ×{speed:g}")
@@ -71,7 +71,7 @@ def replay(
         if viewer.can_draw(sys.stdout.fileno()):
             viewer.show(source, look, here, sys.stdout.fileno(), stays=True)
         else:
-            viewer.tell(source, look, here, screen.put)
+            viewer.tell(source, look, here, screen.to_stdout)
     except Ended as ended:
         return ended.status
     except KeyboardInterrupt:
@@ -82,14 +82,14 @@ def replay(
 class _Faster:
     """A replay whose clock goes ``speed`` times as fast."""
 
-    def __init__(self, told: Replay, speed: float) -> None:
-        self._told = told
+    def __init__(self, replay: Replay, speed: float) -> None:
+        self._replay = replay
         self._speed = speed
         self._now_s = 0.0
-        self.run = told.run
+        self.run = replay.run
 
     def step(self, passed_s: float) -> bool:
         """Tell on; return whether more is to come."""
         self._now_s += passed_s * self._speed
-        self._told.advance(self._now_s)
+        self._replay.advance(self._now_s)
         return not self.run.ended

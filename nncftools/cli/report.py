@@ -121,17 +121,17 @@ def report(  # noqa: PLR0913 — one parameter per option
         if picture is not None
     }
     with options.mended(importer=f"; --from NAME says what it is: {', '.join(IMPORTERS)}"):
-        session = opening.opened_together(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
+        session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
     with options.named("--format"):
         content = render(session, view)
     if output is None:
-        screen.put(_for_screen(format_, content))
+        screen.to_stdout(_for_screen(format_, content))
     else:
         _write(content, output, force=force)
-        screen.tell(f"Written to {printable(str(output))}\n")
+        screen.to_stderr(f"Written to {printable(str(output))}\n")
     for option, picture in pictures.items():
         _draw(option, picture, session, view)
     return 0
@@ -182,4 +182,4 @@ def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> N
             panels.draw(session, view, picture)
     except OSError as error:
         raise destination.cannot_write(option, picture, error) from error
-    screen.tell(f"\nDrawn to {printable(str(picture))}\n")
+    screen.to_stderr(f"\nDrawn to {printable(str(picture))}\n")

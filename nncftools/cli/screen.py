@@ -25,7 +25,7 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def put(content: RenderableType | bytes) -> None:
+def to_stdout(content: RenderableType | bytes) -> None:
     """Print to standard output; raise NncfToolsError when that cannot be, BrokenPipeError when nobody reads on."""
     try:
         _write(content, sys.stdout)
@@ -36,7 +36,7 @@ def put(content: RenderableType | bytes) -> None:
         raise NncfToolsError(f"standard output cannot be written: {error.strerror}") from error
 
 
-def tell(content: RenderableType) -> None:
+def to_stderr(content: RenderableType) -> None:
     """Print to standard error, if that is still there: what was to be done is done."""
     try:
         _write(content, sys.stderr)

@@ -123,10 +123,10 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     if as_json:
         import json
 
-        screen.put(json.dumps(rows(outcome.comparisons, bound), indent=2) + "\n")
+        screen.to_stdout(json.dumps(rows(outcome.comparisons, bound), indent=2) + "\n")
     elif bound is not None:
-        screen.put(_recommendation(outcome, bound))
-    screen.tell(_closing(outcome))
+        screen.to_stdout(_recommendation(outcome, bound))
+    screen.to_stderr(_closing(outcome))
     return 0
 
 
@@ -136,8 +136,8 @@ def _closing(outcome: Outcome) -> str:
 
     beyond = f"beyond --max-error, not in the picture: {outcome.left_out} of the rows"
     notes = [*outcome.notes, *([beyond] if outcome.left_out else [])]
-    told = "".join(f"note: {printable(note)}\n" for note in notes)
-    return f"{told}Written to {', '.join(printable(str(path)) for path in outcome.files)}\n"
+    lines = "".join(f"note: {printable(note)}\n" for note in notes)
+    return f"{lines}Written to {', '.join(printable(str(path)) for path in outcome.files)}\n"
 
 
 def _percent(text: str) -> float:

@@ -86,16 +86,18 @@ def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: M
                 f"no recording runs under {str(options.DEFAULT_LOG_DIR)!r}; `nncf-tools report` shows the last one"
             )
             raise NncfToolsError(message)
-        found = opening.opened(path, options.DEFAULT_LOG_DIR) if journal is None else _opened(journal, journal)
+        found = (
+            opening.open_session(path, options.DEFAULT_LOG_DIR) if journal is None else _open_finished(journal, journal)
+        )
         _summary(found, types, unit, "This recording has ended.")
         return 0
-    with _followed(journal) as follower:
+    with _follow(journal) as follower:
         if not _show(follower, types, unit):
-            screen.put("The recording goes on.\n")
+            screen.to_stdout("The recording goes on.\n")
             return 0
         if follower.error is not None:
             raise NncfToolsError(f"nothing was recorded: {follower.error}")
-    _summary(_opened(_saved(journal), journal), types, unit, "")
+    _summary(_open_finished(_wait_for_session(journal), journal), types, unit, "")
     return 0
 
 
@@ -121,7 +123,7 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
 
 
 @contextlib.contextmanager
-def _followed(journal: pathlib.Path) -> Iterator[Follower]:
+def _follow(journal: pathlib.Path) -> Iterator[Follower]:
     from nncftools.live.state.follower import Follower
 
     try:
@@ -151,7 +153,7 @@ def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool
     import sys
 
     from nncftools.cli import screen
-    from nncftools.cli.showing import look_of
+    from nncftools.cli.display import look_of
     from nncftools.live.screen import figures, viewer
     from nncftools.render.view import View
 
@@ -162,7 +164,7 @@ def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool
     source = _Recording(follower)
     if viewer.can_draw(sys.stdout.fileno()):
         return viewer.show(source, look, here, sys.stdout.fileno(), stays=False)
-    viewer.tell(source, look, here, screen.put)
+    viewer.tell(source, look, here, screen.to_stdout)
     return True
 
 
@@ -175,7 +177,7 @@ def _session_of(journal: pathlib.Path) -> pathlib.Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _saved(journal: pathlib.Path) -> pathlib.Path:
+def _wait_for_session(journal: pathlib.Path) -> pathlib.Path:
     """Return the session that the recorder makes of its journal, once it is there, else the journal."""
     deadline = time.monotonic() + _SAVING_S
     patience = time.monotonic() + _PATIENCE_S
@@ -189,15 +191,15 @@ def _saved(journal: pathlib.Path) -> pathlib.Path:
     return journal
 
 
-def _opened(found: pathlib.Path, journal: pathlib.Path) -> Session:
+def _open_finished(found: pathlib.Path, journal: pathlib.Path) -> Session:
     """Return the session in ``found``; should it be the journal, the recorder may just now be replacing it."""
     from nncftools.cli import opening
 
     with contextlib.suppress(NncfToolsError):
-        session = opening.opened(found, options.DEFAULT_LOG_DIR)
+        session = opening.open_session(found, options.DEFAULT_LOG_DIR)
         if found.exists():
             return session
-    return opening.opened(_session_of(journal) or found, options.DEFAULT_LOG_DIR)
+    return opening.open_session(_session_of(journal) or found, options.DEFAULT_LOG_DIR)
 
 
 def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first: str) -> None:
@@ -209,8 +211,8 @@ def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first:
     available = memory_of(session.samples.metrics)
     view = View(options.memory_types(types, available), unit)
     if first:
-        screen.put(f"{first}\n\n")
-    screen.put(text.report(session, view))
+        screen.to_stdout(f"{first}\n\n")
+    screen.to_stdout(text.report(session, view))
 
 
 def _watch_process(pid: int, types: list[str] | None, interval: float, unit: MemoryUnit) -> int:
@@ -231,10 +233,10 @@ def _watch_process(pid: int, types: list[str] | None, interval: float, unit: Mem
             sampler.start(client.header("", [], str(pathlib.Path.cwd()), None, plan), descriptor)
             os.close(descriptor)
             try:
-                with _followed(journal) as follower:
+                with _follow(journal) as follower:
                     _show(follower, types, unit)
             finally:
                 sampler.stop()
                 sampler.wait()
-        _summary(opening.opened(journal, options.DEFAULT_LOG_DIR), types, unit, "")
+        _summary(opening.open_session(journal, options.DEFAULT_LOG_DIR), types, unit, "")
     return 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nncftools.errors import NncfToolsError
 from nncftools.marks.line import VARIABLE
 from nncftools.testing import kernel
-from nncftools.testing.peaks import Course, Peak, peak_of
+from nncftools.testing.peaks import Measurement, Peak, peak_of
 from nncftools.testing.tap import Tap
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Meter:
         self._begun: _Begun | None = None
 
     @property
-    def is_here(self) -> bool:
+    def is_own_process(self) -> bool:
         """Whether this is the process that it was made in, and not a forked copy."""
         return self._pid == os.getpid()
 
@@ -77,7 +77,7 @@ class Meter:
         self._begun = _Begun(self._memory(), was_reset, time.monotonic_ns(), operation)
         if self._begun.before.has_children:  # what is held at the begin is known by a sample only
             self._take(self._tap.rows_to_now(_ANSWER_WITHIN_S))
-        self._begun.held = self._tap.latest if self._tap.lives else None
+        self._begun.held = self._tap.latest if self._tap.is_alive else None
 
     def peak(self) -> Peak:
         """Return the peak since the test began."""
@@ -98,13 +98,13 @@ class Meter:
         asks = after.has_children or not begun.was_reset
         self._take(self._tap.rows_to_now(_ANSWER_WITHIN_S) if asks else self._tap.rows())
         return peak_of(
-            Course(
+            Measurement(
                 before=begun.before,
                 after=after,
                 was_reset=begun.was_reset,
                 held=begun.held,
                 largest=begun.largest,
-                is_sampled=self._tap.lives,
+                is_sampled=self._tap.is_alive,
             )
         )
 
@@ -126,7 +126,7 @@ class Meter:
     def save(self, path: pathlib.Path) -> list[str]:
         """End the recording and write it; return what went wrong with it. Raises OSError."""
         self._note_mark(self._memory())
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self._tap.stop()
         session = self._tap.session
@@ -138,7 +138,7 @@ class Meter:
                     process.high_water_mark = max(process.high_water_mark or 0, self._own_mark) or None
                 session.peaks = peaks(session.samples, session.processes, session.sampler.peak_rss)
             session.save(path)
-        return [str(warning.message) for warning in told]
+        return [str(warning.message) for warning in caught]
 
     def _memory(self) -> Memory:
         return kernel.memory(besides=self._tap.sampler_pid)

@@ -31,7 +31,7 @@ class Peak:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
+class Measurement:
     """What is known of the time from the begin of a test."""
 
     before: Memory
@@ -48,13 +48,13 @@ class Course:
     """Whether there were samples up to its end."""
 
 
-def peak_of(course: Course) -> Peak:
+def peak_of(measurement: Measurement) -> Peak:
     """Return the peak of a test."""
-    before, largest, held = course.before, course.largest, course.held
-    own = _own_mark(course)
-    found = [(own, KERNEL), (_mark_of_child(course), KERNEL)]
+    before, largest, held = measurement.before, measurement.largest, measurement.held
+    own = _own_mark(measurement)
+    found = [(own, KERNEL), (_mark_of_child(measurement), KERNEL)]
     if own is None:
-        found += [(before.rss, SAMPLED), (course.after.rss, SAMPLED)]
+        found += [(before.rss, SAMPLED), (measurement.after.rss, SAMPLED)]
     if largest is not None and (own is None or largest.processes > 1):
         found.append((largest.rss, SAMPLED))
     size, known = max(((size, known) for size, known in found if size), default=(None, UNKNOWN), key=itemgetter(0))
@@ -62,24 +62,24 @@ def peak_of(course: Course) -> Peak:
         return Peak()
     start = held.rss if held is not None and before.has_children else before.rss
     above_start = None if start is None else max(0, size - start)
-    return Peak(size, above_start, known if course.is_sampled else UNSAMPLED)
+    return Peak(size, above_start, known if measurement.is_sampled else UNSAMPLED)
 
 
-def _own_mark(course: Course) -> int | None:
+def _own_mark(measurement: Measurement) -> int | None:
     """Return the largest RSS of this process in between; without a reset it is only known when it was a new maximum."""
-    before, after = course.before, course.after
+    before, after = measurement.before, measurement.after
     if before.mark is None or after.mark is None:
         return None
-    return after.mark if course.was_reset or after.mark > before.mark else None
+    return after.mark if measurement.was_reset or after.mark > before.mark else None
 
 
-def _mark_of_child(course: Course) -> int | None:
+def _mark_of_child(measurement: Measurement) -> int | None:
     """Return the largest RSS of a child that was born and waited for in between, None when that is not certain.
 
     A child's ``ru_maxrss`` also holds what its parent had when it forked (getrusage(2) keeps it over exec): only what
     exceeds that is the child's own. A child that was there before may have had its peak before.
     """
-    before, after = course.before, course.after
+    before, after = measurement.before, measurement.after
     if before.has_children or before.children_mark is None or after.children_mark is None or after.mark is None:
         return None
     return after.children_mark if after.children_mark > max(before.children_mark, after.mark) else None

@@ -76,7 +76,7 @@ class Tap(Recorder):
             self._tail = None
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the sampler still records."""
         return self.is_running and self._sampler is not None and not self._sampler.has_news(0)
 
@@ -99,7 +99,7 @@ class Tap(Recorder):
         at_ns = time.monotonic_ns()
         until_ns = at_ns + round(within_s * _NANOSECONDS)
         yield from self.rows()
-        while (self.latest is None or self.latest.at_ns < at_ns) and time.monotonic_ns() < until_ns and self.lives:
+        while (self.latest is None or self.latest.at_ns < at_ns) and time.monotonic_ns() < until_ns and self.is_alive:
             self._mark(_NO_MARK)  # again and again: the sampler rests after each
             time.sleep(_LOOK_EVERY_S)
             yield from self.rows()
@@ -134,9 +134,9 @@ class Tap(Recorder):
         at_ns = self._start_ns + round(time_s * _NANOSECONDS)
         return Row(at_ns, int(rss), int(processes or 0), each.get(time_s, {}))
 
-    def _learn(self, told: Line) -> None:
-        if "start" in told:
-            self._start_ns, self.sampler_pid = told["start"]["monotonic_ns"], told["start"].get("sampler_pid")
-        if told.get("process", {}).get("command"):
-            process = told["process"]
+    def _learn(self, found: Line) -> None:
+        if "start" in found:
+            self._start_ns, self.sampler_pid = found["start"]["monotonic_ns"], found["start"].get("sampler_pid")
+        if found.get("process", {}).get("command"):
+            process = found["process"]
             self._commands[process["id"]] = shlex.join(self._redaction.words(process["command"]))

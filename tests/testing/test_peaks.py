@@ -6,7 +6,7 @@ import pytest
 
 from nncftools.testing import properties
 from nncftools.testing.kernel import Memory
-from nncftools.testing.peaks import KERNEL, SAMPLED, UNKNOWN, UNSAMPLED, Course, Peak, peak_of
+from nncftools.testing.peaks import KERNEL, SAMPLED, UNKNOWN, UNSAMPLED, Measurement, Peak, peak_of
 from nncftools.testing.tap import Row
 
 ALONE = Memory(rss=30, mark=30, children_mark=20, has_children=False)
@@ -23,10 +23,10 @@ def row(rss: int, processes: int) -> Row:
     return Row(0, rss, processes)
 
 
-def course(**known: Any) -> Course:  # noqa: ANN401 — any field of a course
-    """Return the course of a test that was sampled, after a reset, without a sample in it."""
+def measurement(**known: Any) -> Measurement:  # noqa: ANN401 — any field of a measurement
+    """Return the measurement of a test that was sampled, after a reset, without a sample in it."""
     given = {"before": ALONE, "after": after(50), "was_reset": True, "held": None, "largest": None, "is_sampled": True}
-    return Course(**{**given, **known})
+    return Measurement(**{**given, **known})
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def course(**known: Any) -> Course:  # noqa: ANN401 — any field of a course
 )
 def test_peak(known: dict[str, Any], peak: Peak) -> None:
     """The largest figure that is certain counts, and says how it is known."""
-    assert peak_of(course(**known)) == peak
+    assert peak_of(measurement(**known)) == peak
 
 
 def test_peak_of_a_test_that_runs_again() -> None:

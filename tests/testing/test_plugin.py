@@ -379,7 +379,7 @@ def test_lost_sampler(suite: Suite) -> None:
         """
 def test_kill(tap):
     os.kill(tap.sampler_pid, signal.SIGKILL)
-    until(lambda: not tap.lives)
+    until(lambda: not tap.is_alive)
 def test_next(): touch(64)
 @pytest.mark.limit_peak("1 MiB")
 def test_limit(): pass

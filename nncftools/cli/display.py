@@ -26,7 +26,7 @@ _STANDARD_ERROR = 2
 
 
 @dataclass(frozen=True)
-class Showing:
+class DisplayOptions:
     """What somebody wants to see while the command runs."""
 
     live: bool = False
@@ -34,21 +34,23 @@ class Showing:
     """The file that gets the command's output in place of ours."""
 
 
-NOTHING = Showing()
+NO_DISPLAY = DisplayOptions()
 
 
-class Scene:
+class OutputDisplay:
     """A context manager around a recording: nothing at all, a relay, a live view, or both."""
 
-    def __init__(self, showing: Showing, view: View, heed: Callable[[str], None] | None, starter: Starter) -> None:
-        """Show a run as ``view`` says; ``heed`` is called with each line of output, where somebody wants them.
+    def __init__(
+        self, options: DisplayOptions, view: View, on_line: Callable[[str], None] | None, starter: Starter
+    ) -> None:
+        """Show a run as ``view`` says; ``on_line`` is called with each line of output, where somebody wants them.
 
         Whoever holds the command's output open beyond its end is waited for, until ``starter`` is interrupted.
         """
         self._starter = starter
-        self._showing = showing
+        self._options = options
         self._view = view
-        self._heed = heed
+        self._on_line = on_line
         self._captured = -1
         self._is_broken = False
         self._relay: Relay | None = None
@@ -73,7 +75,7 @@ class Scene:
         """Open what output goes to. Raises UsageError when it cannot be captured, OSError when there is no terminal."""
         with self._stack:
             self._open_capture()
-            if self._showing.live:
+            if self._options.live:
                 from nncftools.live.screen.companion import Companion
 
                 companion = Companion(
@@ -84,13 +86,13 @@ class Scene:
                 )
                 self._companion = self._stack.enter_context(companion)
             draws = self._companion is not None and self._companion.draws and self._captured < 0
-            if self._heed is not None or draws:
+            if self._on_line is not None or draws:
                 from nncftools.cli.relay import Relay
 
                 relay = Relay(
-                    self._heed,
+                    self._on_line,
                     self._put if draws or self._captured >= 0 else None,
-                    only_terminals=self._heed is None,
+                    only_terminals=self._on_line is None,
                     only_pipes=self._captured >= 0,
                 )
                 self._relay = self._stack.enter_context(relay)
@@ -114,7 +116,7 @@ class Scene:
                 self._companion.follow(journal, descriptor)
 
     def _open_capture(self) -> None:
-        path = self._showing.capture
+        path = self._options.capture
         if path is None:
             return
         try:
