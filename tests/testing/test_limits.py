@@ -42,7 +42,7 @@ def test_kept(limit: Limit, peak: Peak) -> None:
         (
             FROM_ZERO,
             Peak(900 * MIB, 51 * MIB, UNSAMPLED),
-            "51.0 MiB from zero exceeds the limit of 50.0 MiB (of the test's process alone)",
+            "51.0 MiB from zero exceeds the limit of 50.0 MiB (the test's process only)",
         ),
         (
             LIMIT,

@@ -300,7 +300,7 @@ def test_added(request): request.node.add_marker(limit("64"))
             '"200 MB/s"',
             "limit_peak: a size above 0 with its unit (B, KiB, MiB, GiB, KB, MB, GB) expected, such as 8GiB",
         ),
-        ("-1", 'one size, as limit_peak("200 MiB") or limit_peak("200 MiB", from_zero=True), expected, found limit'),
+        ("-1", 'expected one size, as in limit_peak("200 MiB") or limit_peak("200 MiB", from_zero=True), found limit'),
         ('"1 GiB", "2 GiB"', "found limit_peak('1 GiB', '2 GiB')"),
         ('"1 GiB", zero=True', "found limit_peak('1 GiB', zero=True)"),
         ("", "found limit_peak()"),
@@ -392,7 +392,7 @@ def test_limit(): pass
     assert result.outcomes == {"passed": 2, "failed": 1, "warnings": 1}
     assert result.table["test_next"].above_start_mib == pytest.approx(64, abs=2)
     assert {figures.known for figures in result.table.values()} == {"unsampled"}
-    assert [line for line in result.lines if "the sampler has ended: from here on the memory of child" in line]
+    assert [line for line in result.lines if "the sampler has ended: from now on the memory of child" in line]
     assert not Session.load(suite.path / "run.json").finished
 
 
@@ -479,7 +479,7 @@ def test_the_plugin_loads_nothing_else() -> None:
         (("--memory-output=run.json",), "option --memory-output: only with --memory"),
         (("--memory", "--memory-output=no/run.json"), "option --memory-output: there is no folder"),
         (("--memory", "--memory-output=."), "option --memory-output: . is a folder; a file name expected"),
-        (("--memory", "--memory-top=-1"), "option --memory-top: a number from 0 on expected"),
+        (("--memory", "--memory-top=-1"), "option --memory-top: a number of at least 0 expected"),
         (("--memory", "--memory-interval=0"), "option --memory-interval: interval: seconds from 0.001"),
     ],
 )
