@@ -1,4 +1,4 @@
-"""What happens to the command's output, and to the screen, while a recording runs."""
+"""Where the command's output goes, and what the screen shows, during a recording."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _STANDARD_ERROR = 2
 
 @dataclass(frozen=True)
 class DisplayOptions:
-    """What somebody wants to see while the command runs."""
+    """What to show while the command runs."""
 
     live: bool = False
     capture: pathlib.Path | None = None
-    """The file that gets the command's output in place of ours."""
+    """The file for the command's output."""
 
 
 NO_DISPLAY = DisplayOptions()
 
 
 class OutputDisplay:
-    """A context manager around a recording: nothing at all, a relay, a live view, or both."""
+    """A context manager around a recording: a relay, a live view, both, or nothing."""
 
     def __init__(
         self, options: DisplayOptions, view: View, on_line: Callable[[str], None] | None, starter: Starter
     ) -> None:
-        """Show a run as ``view`` says; ``on_line`` is called with each line of output, where somebody wants them.
+        """Show a run in ``view``; if ``on_line`` is given, call it with each line of output.
 
-        Whoever holds the command's output open beyond its end is waited for, until ``starter`` is interrupted.
+        At the end, wait for all processes that hold the command's output open, unless ``starter`` is interrupted.
         """
         self._starter = starter
         self._options = options
@@ -59,20 +59,20 @@ class OutputDisplay:
 
     @property
     def outputs(self) -> tuple[int | None, int | None]:
-        """What the command is to have as standard output and error; None for ours."""
+        """The command's standard output and error; None: it inherits ours."""
         if self._relay is not None:
             return self._relay.outputs
         return (None, None) if self._captured < 0 else (self._captured, self._captured)
 
     @property
     def relays(self) -> list[tuple[int, int]]:
-        """Descriptors that the command's output arrives at, and where it goes."""
+        """Pairs of descriptors: where the command's output arrives, and where it goes."""
         if self._relay is None:
             return []
         return [(source, to if self._captured < 0 else self._captured) for source, to in self._relay.ends]
 
     def __enter__(self) -> Self:
-        """Open what output goes to. Raises UsageError when it cannot be captured, OSError when there is no terminal."""
+        """Open the outputs. Raises UsageError if the capture file cannot be opened, OSError if a terminal cannot."""
         with self._stack:
             self._open_capture()
             if self._options.live:
@@ -100,14 +100,14 @@ class OutputDisplay:
         return self
 
     def __exit__(self, *details: object) -> None:
-        # what was to be shown must not change the command's exit status
+        # a failing display must not change the command's exit status
         with contextlib.suppress(Exception, Interrupted), self._starter.interruptible():
             self._stack.close()
 
     def begin(self, journal: pathlib.Path, descriptor: int, released: Callable[[int], object]) -> None:
-        """Begin to pass on and to draw, once the command has been started; ``descriptor`` is of its journal.
+        """Start to relay and to draw, after the command has started; ``descriptor`` has the journal open.
 
-        ``released`` is called with each end of ``relays`` that is closed.
+        ``released`` is called with each source in ``relays`` that is closed.
         """
         if self._relay is not None:
             self._relay.start(released)
@@ -131,7 +131,7 @@ class OutputDisplay:
         if self._captured < 0 and stage is not None and os.isatty(descriptor) and not self._is_broken:
             try:
                 stage.take(data)
-            except Exception:  # noqa: BLE001 — whatever fails here must not stop the command's output
+            except Exception:  # noqa: BLE001 — a failing view must not stop the command's output
                 self._is_broken = True
             else:
                 return
@@ -144,7 +144,7 @@ class OutputDisplay:
 
 
 def look_of(view: View, encoding: str | None, state: str = "recording") -> Look:
-    """Return the look that a stream of this encoding can show."""
+    """Return a look that uses only characters of this encoding."""
     from nncftools.live.screen.look import Look
 
     return Look(

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-"""Else numpy, if it is imported later, starts threads for linear algebra: they stay idle, and cost 0.04 s of CPU.
+"""Without it, numpy starts threads for linear algebra when it is imported; they stay idle and cost 0.04 s of CPU.
 
-Commands that open a session start no program of the user, which would inherit this.
+Commands that open a session start no user program that could inherit it.
 """
 _STANDARD_INPUT = pathlib.Path("/dev/stdin")
 
@@ -29,9 +29,9 @@ def open_sessions(
     sidecars: Sequence[pathlib.Path] = (),
     forced: str | None = None,
 ) -> Session:
-    """Return one session, as ``open_session`` does, or what several of the ranks of a job amount to.
+    """Return one session, as ``open_session`` does, or several ranks of a job merged into one.
 
-    Of several, sidecars that a pattern has matched with them are left out. Raises NncfToolsError.
+    Sidecars among several paths, matched by the same pattern, are skipped. Raises NncfToolsError.
     """
     parts = [path for path in paths if not path.name.endswith(SIDECARS)] or paths
     twice = destination.given_twice(parts)
@@ -52,10 +52,11 @@ def open_session(
     sidecars: Sequence[pathlib.Path] = (),
     forced: str | None = None,
 ) -> Session:
-    """Return a session (``-``: of standard input), the newest in a folder, or of all; or what another tool's log holds.
+    """Return the session in a file, in standard input (``-``), or in another tool's log.
 
-    ``forced`` names the tool; else a log is recognised. A sidecar beside it holds its marks, in place of its own; the
-    operations of ``sidecars`` are put around them. Raises NncfToolsError.
+    A folder stands for its newest session, None for the newest in ``log_dir``. ``forced`` names the tool that wrote a
+    log; by default it is recognised. Marks of a sidecar beside the file replace the file's own; the operations of
+    ``sidecars`` are placed around them. Raises NncfToolsError.
     """
     from nncftools.importers.opening import read_session
 

@@ -1,4 +1,4 @@
-"""How far a long reading is, on a terminal."""
+"""A progress bar for reading long files, on a terminal."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _AFTER_S = 2.0
-"""What is done sooner needs no bar."""
+"""A shorter read shows no bar."""
 
 
 @contextlib.contextmanager
 def reading(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Yield what is told of bytes that were read, and of how many (None for unknown); None where nobody looks."""
+    """Yield a callback for the bytes read so far and the total (None if unknown); without a terminal, yield None."""
     if not sys.stderr.isatty():
         yield None
         return

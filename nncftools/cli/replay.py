@@ -1,4 +1,4 @@
-"""``nncf-tools replay``: a recorded run in the live view."""
+"""``nncf-tools replay``: shows a recorded run in the live view."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Source = Annotated[
         metavar="SESSION",
         readable=False,
         show_default=False,
-        help="A session, a journal, or a folder of them (then the newest); also gzipped. Default: memory_logs.",
+        help="A session, a journal, or a folder (its newest session); also gzipped. Default: memory_logs.",
     ),
 ]
-Speed = Annotated[float, typer.Option("--speed", metavar="N", help="Seconds of the run told in each second.")]
+Speed = Annotated[float, typer.Option("--speed", metavar="N", help="Seconds of the run to show per second.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="replay", short_help="Show a recorded run as it went on.", epilog=EXAMPLES)(replay)
+    app.command(name="replay", short_help="Show a recorded run in the live view.", epilog=EXAMPLES)(replay)
 
 
 def replay(
@@ -48,7 +48,7 @@ def replay(
     types: options.Types = None,
     unit: options.Unit = MemoryUnit.MiB,
 ) -> int:
-    """Show a recorded run in the live view, as it went on, faster."""
+    """Show a recorded run in the live view, at a multiple of its speed."""
     import sys
 
     from nncftools.cli import opening, screen
@@ -80,7 +80,7 @@ def replay(
 
 
 class _Faster:
-    """A replay whose clock goes ``speed`` times as fast."""
+    """A replay at ``speed`` times the original speed."""
 
     def __init__(self, replay: Replay, speed: float) -> None:
         self._replay = replay
@@ -89,7 +89,7 @@ class _Faster:
         self.run = replay.run
 
     def step(self, passed_s: float) -> bool:
-        """Tell on; return whether more is to come."""
+        """Advance the replay; return whether there is more to show."""
         self._now_s += passed_s * self._speed
         self._replay.advance(self._now_s)
         return not self.run.ended

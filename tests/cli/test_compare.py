@@ -255,7 +255,7 @@ class TestBadInput:
             (["a.json", "pss.json"], 1, "no memory metric in common"),
             (["--base", "a.json"], 2, "options --base and --new: both expected"),
             (["--base", "x*", "--new", "b.json"], 2, "option --base: nothing matches 'x*'"),
-            (["--base", "a.json", "c.json", "--new", "b.json"], 2, "patterns have to be quoted"),
+            (["--base", "a.json", "c.json", "--new", "b.json"], 2, "quote patterns"),
             (["--base", "?.json", "--new", "b.json"], 2, "is given twice"),
             (["a.json", "b.json", "--fail-if", "peak"], 2, "option --fail-if: 'peak' cannot be read"),
             (["a.json", "b.json", "--fail-if", "peak>1%"], 2, "'peak' is not one of peak_rss"),

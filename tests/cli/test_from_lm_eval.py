@@ -53,12 +53,12 @@ def test_says_what_is_missing(in_process: Run, tmp_path: pathlib.Path) -> None:
     ("words", "message"),
     [
         (["--mode", "int4", "--int4", "40"], "option --int4: a share from 0 to 1 expected, found 40"),
-        (["--mode", " "], "options --mode and --setup: a text expected"),
+        (["--mode", " "], "options --mode and --setup: text expected"),
         (["--mode", "int4", "none.json"], "cannot read 'none.json'"),
         (["--mode", "int4", "--wwb", "none.csv"], "cannot read 'none.csv'"),
         (["--mode", "int4", "--model-dir", "none"], "'none': no files with content"),
         (["--mode", "int4", "--task", "mmlu"], "option --task: 'TASK:METRIC' expected"),
-        (["--mode", "int4"], "'data.csv': it holds 0 models; say which with --model\n"),
+        (["--mode", "int4"], "'data.csv': it holds 0 models; name one with --model\n"),
     ],
 )
 def test_options(in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
@@ -74,7 +74,7 @@ def test_options(in_process: Run, tmp_path: pathlib.Path, words: list[str], mess
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--mode", "int4"], "'data.csv': rows 4, 8 all match; say more of --int4, --lora-rank, --plot-name"),
+        (["--mode", "int4"], "'data.csv': rows 4, 8 all match; add --int4, --lora-rank or --plot-name"),
         (["--mode", "fp32", "--wwb", "int8.csv"], "it holds '1', the new value is 0.99; give --force to replace"),
         (["--mode", "int8", "int8.json", "other.json"], "its tasks: 'mmlu'; name one with --task"),
         (["--mode", "int8", "-o", "file/data.csv", "--model", "M"], "option --output: cannot write 'file/data.csv': "),

@@ -90,7 +90,8 @@ def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1
     assert "line 1 is '# of last week'" in refused.stderr
-    assert refused.stderr.endswith("; --from NAME says what it is: mprof, psrecord, con-duct, nncf, prmon\n")
+    known = "mprof, psrecord, con-duct, nncf, prmon"
+    assert refused.stderr.endswith(f"; name the tool that wrote it with --from: {known}\n")
     assert "RSS 120.5 MiB" in result.stdout
     assert "! 1 line could not be read, line 1: '# of last week':" in result.stdout
 

@@ -392,7 +392,7 @@ class TestExitStatus:
 
         assert (result.returncode, (tmp_path / "run.json").exists()) == (7, True)
         assert result.stderr.startswith(
-            "nncf-tools: error: the session is written to run.json, but not all beside it: "
+            "nncf-tools: error: the session is written to run.json, but files beside it are missing: "
         )
         assert len(result.stderr.splitlines()) == 1
 

@@ -88,7 +88,7 @@ class TestMarks:
         blind = nncf_tools("profile", "--no-plot", sys.executable, "-I", "-c", "1")
         seeing = nncf_tools("profile", "--no-plot", sys.executable, "-c", "1")
 
-        assert "no Python program could be looked into" in " ".join(blind.stderr.split())
+        assert "no Python program loaded the hook" in " ".join(blind.stderr.split())
         assert "none of the 1 Python programs called a catalogued function" in " ".join(seeing.stderr.split())
 
     def test_catalogued_and_named_calls(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:

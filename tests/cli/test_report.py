@@ -158,7 +158,7 @@ class TestFormats:
         child.close()
 
         assert child.exitstatus == 2
-        assert b"html is not for a terminal; name a file with --output" in child.before
+        assert b"html cannot be shown on a terminal; name a file with --output" in child.before
 
     def test_without_plotly(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Without plotly one line says how to install it."""
@@ -232,7 +232,7 @@ class TestBadInput:
             (["--plot", "a.gif"], "option --plot: 'a.gif' does not end in one of .png, .svg, .pdf"),
             (["--plot", "no/such/folder/a.png"], "option --plot: cannot write 'no/such/folder/a.png'"),
             (["--format", "pdf"], "option --format: 'pdf' is not one of text, markdown, json, csv, html, terminal"),
-            (["--format", "memory-log"], "option --format: memory-log is several files; name a folder for them"),
+            (["--format", "memory-log"], "option --format: memory-log consists of several files; name a folder"),
             (["--output", "no/such/folder/a"], "option --output: cannot write 'no/such/folder/a'"),
             (["--output", "."], "option --output: '.' is a folder; a file name expected"),
             (["--format", "memory-log", "--output", "run.json/a"], "option --output: cannot write 'run.json/a'"),

@@ -120,7 +120,7 @@ class TestOutput:
 
         assert result.returncode == 0
         assert "the smallest with error ≤ 10% is int4 symmetric + lora correction" in result.stdout
-        assert "note: beyond --max-error, not in the picture: 1 of the rows\n" in result.stderr
+        assert "note: rows beyond --max-error, not in the picture: 1\n" in result.stderr
         assert "compression<br>time,<br>s" in (tmp_path / "out/smollm2.md").read_text()
 
 

@@ -103,7 +103,7 @@ class TestRunning:
         terminal.send("q")
         text = terminal.until_end()
 
-        assert "The recording goes on" in text
+        assert "The recording continues" in text
         assert terminal.is_restored()
 
     @pytest.mark.usefixtures("recording")
