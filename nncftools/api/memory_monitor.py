@@ -61,7 +61,7 @@ class MemoryMonitor:
         return self
 
     def stop(self) -> None:
-        """End the recording; does nothing when none runs."""
+        """End the recording; does nothing if none is running."""
         self._recorder.stop()
 
     def __enter__(self) -> Self:

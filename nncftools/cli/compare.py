@@ -173,7 +173,7 @@ def _check_once(groups: Sequence[Sequence[pathlib.Path]]) -> None:
 
     twice = destination.given_twice(path for group in groups for path in group)
     if twice is not None:
-        raise UsageError(f"{str(twice)!r} is given twice; compare a run with another one")
+        raise UsageError(f"{str(twice)!r} is given twice; name different runs")
 
 
 def _loaded(

@@ -76,7 +76,7 @@ class Destination:
         return replace(self, session=session, logs=logs, sidecar=moved(self.sidecar), panels=moved(self.panels))
 
     def point_latest(self) -> None:
-        """Let the link ``latest`` in the log folder point to this run, where links can be made."""
+        """Point the link ``latest`` in the log folder to this run, if links can be made."""
         if self.folder is None:
             return
         link = self.folder.parent / LATEST

@@ -86,7 +86,7 @@ Unit = Annotated[
     ),
 ]
 FromZero = Annotated[bool, typer.Option("--from-zero", help="Show memory relative to the first sample.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 Redact = Annotated[
     list[str] | None,
     typer.Option("--redact", metavar="REGEX", help="Besides likely secrets, hide matches of REGEX in command lines."),

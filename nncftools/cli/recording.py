@@ -211,7 +211,7 @@ def _take_marks(session: Session, data: bytes, name: str, *, automatic: bool) ->
         if programs
         else "no Python program loaded the hook (python -I, -E or -S, a cleared environment, another language)"
     )
-    session.warnings.append(f"no operation was marked: {why}; `nncf-tools mark` and --mark-on mark others")
+    session.warnings.append(f"no operation was marked: {why}; `nncf-tools mark` and --mark-on mark operations, too")
 
 
 def _save(session: Session, place: Destination, claim: Claim) -> bool:

@@ -21,9 +21,7 @@ _LISTED = 10
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--memory`` and its related options."""
     group = parser.getgroup("memory", "memory of each test (nncf-tools)")
-    group.addoption(
-        "--memory", action="store_true", help="show the tests with the largest peaks and apply limit_peak"
-    )
+    group.addoption("--memory", action="store_true", help="show the tests with the largest peaks and apply limit_peak")
     group.addoption(
         "--memory-top", type=int, default=_LISTED, metavar="N", help="number of tests to show (default: 10, 0: all)"
     )

@@ -14,7 +14,7 @@ BESIDE_ANOTHER = Memory(rss=30, mark=30, children_mark=20, has_children=True)
 
 
 def after(mark: int, children_mark: int = 20) -> Memory:
-    """Return what the kernel says at a test's end."""
+    """Return the kernel's figures at the end of a test."""
     return Memory(rss=35, mark=mark, children_mark=children_mark, has_children=False)
 
 
@@ -24,7 +24,7 @@ def row(rss: int, processes: int) -> Row:
 
 
 def measurement(**known: Any) -> Measurement:  # noqa: ANN401 — any field of a measurement
-    """Return the measurement of a test that was sampled, after a reset, without a sample in it."""
+    """Return the measurement of a sampled test, after a reset, with no sample during it."""
     given = {"before": ALONE, "after": after(50), "was_reset": True, "held": None, "largest": None, "is_sampled": True}
     return Measurement(**{**given, **known})
 
@@ -50,12 +50,12 @@ def measurement(**known: Any) -> Measurement:  # noqa: ANN401 — any field of a
     ],
 )
 def test_peak(known: dict[str, Any], peak: Peak) -> None:
-    """The largest figure that is certain counts, and says how it is known."""
+    """The largest certain figure is the peak, with how it is known."""
     assert peak_of(measurement(**known)) == peak
 
 
 def test_peak_of_a_test_that_runs_again() -> None:
-    """A peak takes the place of that of an earlier run among the properties of a test; what is unknown is left out."""
+    """A peak replaces that of an earlier run in the properties of a test; unknown figures are left out."""
     of_test: list[tuple[str, object]] = [("own", "value")]
     properties.put(Peak(5, 1, KERNEL), of_test)
     properties.put(Peak(7, None, SAMPLED), of_test)
