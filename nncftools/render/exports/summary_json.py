@@ -11,7 +11,7 @@ from nncftools.analysis.summary import cpu_s, largest_process, level, short_live
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import is_memory
 from nncftools.render.operations import by_key
-from nncftools.render.tables.processes import mattering
+from nncftools.render.tables.of_session import significant
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _processes(session: Session) -> dict[str, Any]:
         "seen": len(session.processes) or None,
         "short_lived": short_lived(session) if session.processes else None,
         "largest": None if largest is None else {"id": largest.process.id, "bytes": largest.size},
-        "mattering": [_process(process) for process in mattering(session.processes)],
+        "mattering": [_process(process) for process in significant(session.processes)],
     }
 
 

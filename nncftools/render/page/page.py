@@ -13,10 +13,7 @@ from nncftools.analysis.hints import hints
 from nncftools.errors import NncfToolsError
 from nncftools.render.page import charts
 from nncftools.render.tables import facts
-from nncftools.render.tables.memory import memory
-from nncftools.render.tables.operations import operations
-from nncftools.render.tables.processes import processes
-from nncftools.render.tables.ranks import ranks
+from nncftools.render.tables.of_session import memory, operations, processes, ranks
 from nncftools.render.tables.table import Output
 from nncftools.render.view import command_text
 from nncftools.text import printable, shortened
@@ -92,7 +89,7 @@ def _table(table: Table) -> dict[str, Any]:
         "texts": [column.is_text for column in of.columns],
         "rows": [
             {
-                "cells": [cell.shown() for cell in row.cells],
+                "cells": [cell.text for cell in row.cells],
                 "strong": row.is_strong,
                 "depth": row.depth,
                 "details": row.details,
