@@ -185,6 +185,6 @@ def _about_groups(base: int, new: int) -> Iterator[str]:
     best = smallest_p(base, new)
     yield f"medians, smallest and largest of {base} and {new} runs; p: exact Mann-Whitney rank test"
     if best > SIGNIFICANT:
-        yield f"so few runs reach p = {best:.2g} at best, which cannot show that a difference exceeds the spread (p ≤ {SIGNIFICANT})"
+        yield f"so few runs reach p = {best:.2g} at best: too few to show a significant difference (p ≤ {SIGNIFICANT})"
     else:
         yield f"{_EXCEEDS} the difference exceeds the spread (p ≤ {SIGNIFICANT}; so many runs can reach {best:.2g})"
