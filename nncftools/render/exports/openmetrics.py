@@ -196,7 +196,7 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
     yield family("duration_seconds", "How long it took.", [of.duration_s for of in operations])
     yield family("calls", "Calls that are counted as one operation.", [of.count for of in operations])
     failed = [of.error is not None for of in operations]
-    yield family("failed", "1 when it or its process ended with an error.", failed)
+    yield family("failed", "1 when an exception, or the end of its process, ended it.", failed)
     columns = metrics.of_operations(session.samples.metrics)
     for column in filter(metrics.is_memory, columns):
         figures = [operation.of(column) for operation in operations]
