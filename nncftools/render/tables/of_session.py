@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
+    Metrics = Sequence[tuple[str, Metric]]
+    """Columns with their metrics."""
+
 _NOT_IN_TEXT = Output.MARKDOWN | Output.PAGE
 """For columns that the text shows in its timeline."""
 _FEW_PROCESSES, _MOST_PROCESSES = 5, 300
@@ -93,13 +96,11 @@ def operations(session: Session, view: View, most: int) -> Table:
     every = [(name, metric) for name, metric in known if metric is not None]
     gauges = [(name, metric) for name, metric in every if not metric.is_counter]
     counters = [(name, metric) for name, metric in every if metric.is_counter]
-    columns = list(_operation_columns(gauges, [metric for _, metric in counters], view.unit))
+    columns = list(_operation_columns(gauges, counters, view.unit))
     return Table(columns=columns, rows=[_operation(one, gauges, counters, view.unit) for one in shown], more=more)
 
 
-def _operation_columns(
-    gauges: Sequence[tuple[str, Metric]], counters: Sequence[Metric], unit: MemoryUnit
-) -> Iterator[Column]:
+def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> Iterator[Column]:
     yield Column("#", is_text=True)
     yield Column("Operation", is_text=True, output=_NOT_IN_TEXT)
     yield Column("Start", output=_NOT_IN_TEXT)
@@ -111,13 +112,11 @@ def _operation_columns(
         yield Column("peak", metric.label)
     yield Column("mean", "Cores")
     yield Column("peak", "Cores", output=Output.TEXT | Output.PAGE)
-    for metric in counters:
+    for _, metric in counters:
         yield Column(metric.action, metric.label if metric.family is None else metric.family[1])
 
 
-def _operation(
-    one: Listed, gauges: Sequence[tuple[str, Metric]], counters: Sequence[tuple[str, Metric]], unit: MemoryUnit
-) -> Row:
+def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> Row:
     operation = one.operation
     cells = [Cell(f"{one.number}"), Cell(shortened(one.title, 60))]
     cells += [Cell(seconds_text(operation.start_s)), Cell(seconds_text(operation.duration_s))]
