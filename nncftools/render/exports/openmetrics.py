@@ -221,12 +221,9 @@ def _number(value: float) -> str:
 
 
 def _braces(labels: Labels) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(_text(text))}"' for name, text in labels.items()) + "}"
+    special = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+    return "{" + ",".join(f'{name}="{_text(text).translate(special)}"' for name, text in labels.items()) + "}"
 
 
 def _text(text: str) -> str:
     return shortened(printable(text), _TEXT)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

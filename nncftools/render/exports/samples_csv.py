@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 _ROWS = 10_000
-"""Converted to text at a time: a cell is an object meanwhile, which takes memory."""
+"""Converted to text at a time: until then, every cell is an object, which takes memory."""
 
 
 def report(session: Session, _view: View) -> str:

@@ -64,14 +64,23 @@ class Band:
         for colour, of_colour in spans.items():
             _fill(axes, of_colour, (0, 1), facecolor=colour, alpha=0.16, zorder=0, linewidth=0)
 
-    def draw(self, axes: Axes) -> None:
-        """Draw it thinly above the axes, without names."""
-        self._draw(axes, _THIN_LANE)
+    def draw(self, axes: Axes, ruler: Ruler | None = None) -> None:
+        """Draw it above the axes: with a ruler with names, otherwise thin.
 
-    def draw_named(self, axes: Axes, ruler: Ruler) -> None:
-        """Draw it above the axes; where a name does not fit there is the number, or nothing."""
-        self._draw(axes, _LANE)
-        height = _LANE / (axes.bbox.height / DPI)
+        Where a name does not fit there is the number, or nothing.
+        """
+        height = (_THIN_LANE if ruler is None else _LANE) / (axes.bbox.height / DPI)
+        spans: dict[tuple[Fill, int, bool], list[Span]] = {}
+        for one, lane, span in self._placed:
+            is_wide = self._is_wide(span[1])
+            spans.setdefault((one.fill if is_wide else replace(one.fill, hatch=""), lane, is_wide), []).append(span)
+        for (fill, lane, is_wide), alike in spans.items():
+            look = {"facecolor": fill.colour, "hatch": fill.hatch, "edgecolor": "white", "clip_on": False}
+            _fill(axes, alike, (1 + (self._count - lane - 1) * height, height), linewidth=0.7 * is_wide, **look)
+        if ruler is not None:
+            self._write_names(axes, height, ruler)
+
+    def _write_names(self, axes: Axes, height: float, ruler: Ruler) -> None:
         for one, lane, (start_s, width_s) in self._placed:
             if self._is_wide(width_s):
                 room = width_s / self._length_s * axes.bbox.width / DPI - _MARGIN
@@ -80,16 +89,6 @@ class Band:
         if self._left_out:
             look: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "color": FAINT, "fontsize": _SIZE}
             axes.text(1.005, 1 + height / 2, f"and {self._left_out:,} more", **look)
-
-    def _draw(self, axes: Axes, lane_height: float) -> None:
-        height = lane_height / (axes.bbox.height / DPI)
-        spans: dict[tuple[Fill, int, bool], list[Span]] = {}
-        for one, lane, span in self._placed:
-            is_wide = self._is_wide(span[1])
-            spans.setdefault((one.fill if is_wide else replace(one.fill, hatch=""), lane, is_wide), []).append(span)
-        for (fill, lane, is_wide), alike in spans.items():
-            look = {"facecolor": fill.colour, "hatch": fill.hatch, "edgecolor": "white", "clip_on": False}
-            _fill(axes, alike, (1 + (self._count - lane - 1) * height, height), linewidth=0.7 * is_wide, **look)
 
     def _is_wide(self, width_s: float) -> bool:
         return width_s > self._length_s * _WIDE

@@ -57,7 +57,7 @@ def page(session: Session, view: View) -> Figure:
     memory = _panel(drawing, (left, memory_top, WIDTH - left - _RIGHT, _MEMORY))
     draw_memory(memory, session, view, ruler)
     band.tint(memory)
-    band.draw_named(memory, ruler)
+    band.draw(memory, ruler)
     cpu = _panel(drawing, (left, cpu_top, WIDTH - left - _RIGHT, _CPU))
     draw_cpu(cpu, session)
     band.draw(cpu)

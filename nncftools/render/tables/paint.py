@@ -30,12 +30,12 @@ def grid(*, gap: int = 1, has_header: bool = True) -> Grid:
 
 def pairs(rows: Iterable[tuple[str, Text]], min_width: int = 0) -> Grid:
     """Return names and their texts side by side; a long text is wrapped."""
-    drawn = grid(gap=2, has_header=False)
-    drawn.add_column(min_width=min_width, no_wrap=True)
-    drawn.add_column(overflow="fold")
+    result = grid(gap=2, has_header=False)
+    result.add_column(min_width=min_width, no_wrap=True)
+    result.add_column(overflow="fold")
     for name, text in rows:
-        drawn.add_row(Text(name), text)
-    return drawn
+        result.add_row(Text(name), text)
+    return result
 
 
 def warnings(texts: Iterable[str]) -> Iterator[RenderableType]:
@@ -58,11 +58,11 @@ def painted(
     own; the heading names it. With ``folds``, texts are wrapped where there is no room.
     """
     of = table.of(Output.TEXT)
-    drawn = grid(has_header=has_header)
+    result = grid(has_header=has_header)
     headings = of.headings("\n", has_units=unit is None)
     lines = max((heading.count("\n") for heading in headings), default=0)
     for place, (column, heading) in enumerate(zip(of.columns, headings, strict=True)):
-        drawn.add_column(
+        result.add_column(
             "\n" * (lines - heading.count("\n")) + heading,
             justify="left" if column.is_text else "right",
             min_width=widths[place] if place < len(widths) else None,
@@ -71,12 +71,12 @@ def painted(
         )
     has_notes = any(row.note for row in of.rows)
     if has_notes:
-        drawn.add_column(no_wrap=True)
+        result.add_column(no_wrap=True)
     for row in of.rows:
         cells = [_painted(cell, unit) for cell in row.cells]
         notes = [Text(row.note)] if has_notes else []
-        drawn.add_row(*cells, *notes, style="bold" if row.note else "dim" if row.is_faint else "")
-    return drawn
+        result.add_row(*cells, *notes, style="bold" if row.note else "dim" if row.is_faint else "")
+    return result
 
 
 def _painted(cell: Cell, unit: MemoryUnit | None) -> Text:
@@ -119,7 +119,7 @@ def _groups(table: Table) -> list[list[int]]:
     return groups
 
 
-def fits(drawn: Grid, console: Console, options: ConsoleOptions) -> bool:
+def fits(of: Grid, console: Console, options: ConsoleOptions) -> bool:
     """Return whether a table fits without being cut."""
     unbounded = options.update(max_width=10_000)
-    return console.measure(drawn, options=unbounded).maximum <= options.max_width
+    return console.measure(of, options=unbounded).maximum <= options.max_width

@@ -119,15 +119,15 @@ def _operations(session: Session, view: View) -> Iterator[RenderableType]:
 
 def _timeline(rows: Sequence[tuple[str, Operation]], unit: MemoryUnit) -> Grid:
     """Return when each operation ran, and by how much RSS grew."""
-    drawn = grid(has_header=False)
+    result = grid(has_header=False)
     for _ in ("number", "start"):
-        drawn.add_column(justify="right", no_wrap=True)
-    drawn.add_column(overflow="fold")
+        result.add_column(justify="right", no_wrap=True)
+    result.add_column(overflow="fold")
     for _ in ("duration", "growth"):
-        drawn.add_column(justify="right", no_wrap=True)
-    drawn.add_column(no_wrap=True)
+        result.add_column(justify="right", no_wrap=True)
+    result.add_column(no_wrap=True)
     for number, operation in rows:
-        drawn.add_row(
+        result.add_row(
             number,
             seconds_text(operation.start_s),
             _name(operation),
@@ -136,7 +136,7 @@ def _timeline(rows: Sequence[tuple[str, Operation]], unit: MemoryUnit) -> Grid:
             Text("<- peak" if operation.has_peak else "", style="bold"),
             style="" if number else "dim",
         )
-    return drawn
+    return result
 
 
 def _name(operation: Operation) -> Text:
