@@ -1,44 +1,58 @@
-"""The look of all pictures: one palette, one figure, text that fits."""
+"""What all pictures share: the palette, the figure, its time axis and legend, text that fits, the file."""
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
+from nncftools.files import replacing
 from nncftools.text import shortened
+from nncftools.units import time_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import pathlib
+    from collections.abc import Callable, Iterator, Sized
 
     from matplotlib.axes import Axes
     from matplotlib.backend_bases import RendererBase
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Okabe and Ito: tells apart also for the colour-blind. Yellow is left out: too light on white."""
-SHADES = ("#f2f2f2", "#e4ecf4")
-"""Behind operations, in turn."""
+"""Okabe and Ito, which colour-blind readers can distinguish. Without yellow: it is too light on white."""
 FAINT = "#5f6368"
 INK = "#202124"
-"""Lines and text where colours belong to operations."""
-LINES = ("-", "--")
-"""For more metrics than there are colours."""
+"""For lines and text in pictures whose colours mark operations."""
 DPI = 120
-_SIZE = (10.0, 4.8)
-_MINUTE = 60
-_HOUR = 3600
+_LINES = ("-", "--")
+_FEW_POINTS = 40
 
 
 def figure() -> tuple[Figure, Axes]:
     """Return a figure with one empty panel."""
-    drawing = Figure(figsize=_SIZE, dpi=DPI, layout="constrained")
+    drawing = Figure(figsize=(10.0, 4.8), dpi=DPI, layout="constrained")
     axes = drawing.add_subplot()
     plain(axes)
     return drawing, axes
+
+
+@contextmanager
+def missing_glyphs_as_boxes() -> Iterator[None]:
+    """Suppress the warnings about characters that the font lacks: Matplotlib draws them as boxes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        yield
+
+
+def save(drawing: Figure, path: pathlib.Path) -> None:
+    """Write a figure; the suffix of the path is the format. Raises OSError."""
+    with replacing(path) as beside, missing_glyphs_as_boxes():
+        drawing.savefig(beside, format=path.suffix[1:].lower())
 
 
 def plain(axes: Axes) -> None:
@@ -49,40 +63,63 @@ def plain(axes: Axes) -> None:
 
 
 def time_axis(axes: Axes, duration_s: float) -> None:
-    """Label the x axis, whose data is in seconds, in the unit that fits the duration."""
-    factor, unit = next(
-        (factor, unit)
-        for factor, unit in ((_HOUR, "h"), (_MINUTE, "min"), (1, "s"))
-        if duration_s >= 3 * factor or factor == 1
-    )
+    """Label the x axis, whose data is in seconds, in the unit that suits the duration."""
+    factor, unit = time_unit(duration_s)
+    end_s = max(duration_s, 1e-3)
     axes.set_xlabel(f"Time ({unit})")
-    locator = MaxNLocator(9, steps=[1, 2, 5, 10])
-    axes.set_xlim(0, max(duration_s, 1e-3))
-    ticks = [tick * factor for tick in locator.tick_values(0, max(duration_s, 1e-3) / factor)]
+    axes.set_xlim(0, end_s)
+    ticks = [tick * factor for tick in MaxNLocator(9, steps=[1, 2, 5, 10]).tick_values(0, end_s / factor)]
     axes.set_xticks([tick for tick in ticks if 0 <= tick <= duration_s * 1.0001])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / factor:g}")
+
+
+def look(place: int) -> tuple[str, str]:
+    """Return the colour and the line style of the line at ``place``; 14 lines look different."""
+    return PALETTE[place % len(PALETTE)], _LINES[place // len(PALETTE) % len(_LINES)]
+
+
+def marker_for(points: Sized) -> str:
+    """Return the marker of a line's points: a line of few points shows where they are."""
+    return "." if len(points) <= _FEW_POINTS else ""
+
+
+def draw_peak(axes: Axes, point: tuple[float, float], colour: str) -> None:
+    """Draw a dot at a peak."""
+    axes.plot(*point, marker="o", color=colour, markersize=6, markeredgecolor="white")
+
+
+def annotate(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:  # noqa: ANN401 — any property of a text
+    """Write a text that is ``offset``, in points, from a point; dollar signs in it are not mathematics."""
+    axes.annotate(text, point, offset, textcoords="offset points", parse_math=False, **look)
+
+
+def legend_below(drawing: Figure, columns: int) -> None:
+    """Write the legend below the panel; dollar signs in it are not mathematics."""
+    legend = drawing.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 class Ruler:
-    """Measures text as it will be drawn; widths in inches, sizes in points."""
+    """Measures drawn text: widths in inches, font sizes in points."""
 
     def __init__(self) -> None:
-        self._renderer: RendererBase = RendererAgg(1, 1, DPI)  # type: ignore[no-untyped-call] # of theirs
+        self._renderer: RendererBase = RendererAgg(1, 1, DPI)  # type: ignore[no-untyped-call]
 
     def width(self, text: str, size: float) -> float:
-        """Return how wide one line is."""
+        """Return the width of one line."""
         font = FontProperties(size=size)
         return self._renderer.get_text_width_height_descent(text, font, ismath=False)[0] / DPI
 
     def fitted(self, text: str, room: float, size: float) -> str:
-        """Return one line, cut in the middle to what fits; empty when nothing of it does."""
+        """Return one line that fits into ``room``, shortened in the middle if necessary; empty when no part fits."""
         if self.width(text, size) <= room:
             return text
         fits = _largest(len(text), lambda length: self.width(shortened(text, length), size) <= room)
         return shortened(text, fits) if fits > 1 else ""
 
     def lines(self, text: str, room: float, size: float, most: int) -> list[str]:
-        """Return ``text`` broken into at most ``most`` lines, the last one cut in the middle to what fits."""
+        """Return ``text`` wrapped into at most ``most`` lines; the last one is shortened in the middle to fit."""
         if most == 1 or self.width(text, size) <= room:
             return [self.fitted(text, room, size)]
         fits = _largest(len(text), lambda length: self.width(text[:length], size) <= room)
@@ -91,5 +128,5 @@ class Ruler:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number from 1, below ``limit``, that fits, when all smaller ones do."""
+    """Return the largest number from 1 to ``limit - 1`` that fits, where every smaller number fits, too."""
     return bisect_left(range(1, limit), 1, key=lambda number: not fits(number))

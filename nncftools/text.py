@@ -1,13 +1,13 @@
-"""Text from outside made harmless and short.
+"""Makes text from outside the program safe to display, and short.
 
-The ground floor: it uses nothing but the language.
+Every layer may import this module, so it imports nothing.
 """
 
 from __future__ import annotations
 
 
 def shortened(text: str, length: int) -> str:
-    """Return ``text`` cut in the middle to ``length`` characters: its beginning and its end say most."""
+    """Return ``text`` shortened in the middle to ``length`` characters: beginning and end are the most informative."""
     if len(text) <= length:
         return text
     head = (length - 1) * 2 // 3
@@ -15,7 +15,7 @@ def shortened(text: str, length: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with control characters, and whatever else does not show, written out as escapes."""
+    """Return ``text`` with control characters and other unprintable characters as escape sequences."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
         for character in text

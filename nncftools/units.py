@@ -82,6 +82,12 @@ def seconds_text(seconds: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def time_unit(duration_s: float) -> tuple[int, str]:
+    """Return the unit of a time axis as its seconds and its name: minutes or hours when the duration has three."""
+    units = ((_HOUR, "h"), (_MINUTE, "min"))
+    return next(((factor, unit) for factor, unit in units if duration_s >= 3 * factor), (1, "s"))
+
+
 def size_text(size: float | None) -> str:
     """Return bytes as text in the best-fitting binary unit: ``"52.0 KiB"``, ``"1.5 GiB"``."""
     if size is None:

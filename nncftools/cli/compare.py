@@ -202,7 +202,7 @@ def _loaded(
             if with_curves:
                 from nncftools.render.pictures.overlay import curve
 
-                curves[-1].append(curve(session, str(path)))
+                curves[-1].append(curve(session))
         _check_no_job(group, ranks[-1])
     return runs, curves, timings
 

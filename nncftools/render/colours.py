@@ -1,9 +1,9 @@
-"""Which colour an operation has, in every panel and every picture."""
+"""The colour of each operation, the same in all pictures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import cycle, product
 from typing import TYPE_CHECKING
 
 from nncftools.session.kinds import KINDS, kind_of
@@ -21,52 +21,39 @@ class Fill:
     colour: str
     """``#rrggbb``."""
     hatch: str = ""
-    """As Matplotlib writes it."""
+    """In Matplotlib's notation."""
 
     @property
     def ink(self) -> str:
-        """The colour of text that is readable on it."""
+        """The colour of readable text on it, by the contrast ratio of WCAG."""
         light = _luminance(self.colour)
         return "#000000" if (light + _GLARE) ** 2 > (1 + _GLARE) * _GLARE else "#ffffff"
 
 
-_COLOURS = (
-    "#56B4E9",
-    "#E69F00",
-    "#009E73",
-    "#0072B2",
-    "#CC79A7",
-    "#D55E00",
-    "#F0E442",
-    "#332288",
-    "#3B3B3B",
-)
+_COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#F0E442", "#332288", "#3B3B3B")
 """In the order of the kinds: seven of Okabe and Ito, Tol's indigo, and a grey for Okabe and Ito's black. For every kind
 of colour blindness any two differ as much as the two closest of Okabe and Ito do."""
-_HATCHES = ("", "///", "...", "xxx")
-FILLS = tuple(Fill(colour, hatch) for hatch, colour in product(_HATCHES, _COLOURS))
-"""All that are told apart: first those of the kinds, then each colour with a hatch."""
+FILLS = tuple(Fill(colour, hatch) for hatch, colour in product(("", "///", "...", "xxx"), _COLOURS))
+"""All fills that a reader can distinguish: first those of the kinds, then each colour with a hatch."""
 REST = Fill("#BDBDBD")
-"""Several operations told together."""
+"""For the sum of several operations."""
 _GLARE = 0.05
 _BENT_FROM = 0.04045
 
 
 def fills(operations: Sequence[Operation]) -> dict[str, Fill]:
-    """Return the look of every operation by its name.
+    """Return the fill of every operation by its name.
 
-    An operation of a kind has the kind's fill. The others take in turn what the kinds in ``operations`` leave; more
-    names than there are fills use them again.
+    An operation of a kind has the kind's fill. The others have, in turn, the fills that the kinds in ``operations``
+    leave; when there are more names than fills, fills repeat.
     """
     kinds: dict[str, str | None] = {}
     for operation in operations:
         kinds[operation.name] = kinds.get(operation.name) or _kind(operation)
     by_kind = dict(zip(KINDS, FILLS, strict=False))
     taken = {by_kind[kind] for kind in kinds.values() if kind is not None}
-    others = [name for name, kind in kinds.items() if kind is None]
-    free = [look for look in FILLS if look not in taken]
-    in_turn = dict(zip(others, chain.from_iterable([free] * (len(others) // len(free) + 1)), strict=False))
-    return {name: in_turn[name] if kind is None else by_kind[kind] for name, kind in kinds.items()}
+    free = cycle(fill for fill in FILLS if fill not in taken)
+    return {name: next(free) if kind is None else by_kind[kind] for name, kind in kinds.items()}
 
 
 def _kind(operation: Operation) -> str | None:

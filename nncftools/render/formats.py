@@ -1,14 +1,14 @@
 """The formats of a report, by name.
 
-A format is one function, ``(session, view) -> Content``. To add one, write its file and name it here: nothing else
-changes. What it returns says where it can go:
+A format is one function, ``(session, view) -> Content``. To add a format, write its file and add a line here. The type
+of its result decides where the result can go:
 
-- ``str``: text, written as it is;
-- a Rich renderable: text that fits itself to the terminal, in lines of 100 characters elsewhere;
-- ``bytes``: a document for another program, never shown on a terminal;
-- a mapping of file names to functions that write such a file: several files, for a folder.
+- ``str``: text, which is written unchanged;
+- a Rich renderable: text that adapts to the terminal; elsewhere its lines have at most 100 characters;
+- ``bytes``: a document for another program, which is never shown on a terminal;
+- a mapping of file names to functions that write these files: several files for a folder.
 
-``json`` and ``csv`` are for scripts: all metrics in bytes and seconds, whatever the view asks for.
+``json`` and ``csv`` are for scripts: they have all metrics in bytes and seconds, whatever the view is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 Files = Mapping[str, Callable[[pathlib.Path], None]]
-"""What writes a file, by the file's name."""
+"""Functions that write files, by file name."""
 Content = Union["RenderableType", bytes, Files]
 Format = Callable[["Session", "View"], Content]
 
@@ -38,7 +38,7 @@ FORMATS = {
     "json": "nncftools.render.exports.summary_json:report",
     "csv": "nncftools.render.exports.samples_csv:report",
     "html": "nncftools.render.page.page:report",
-    "terminal": "nncftools.render.terminal.report:report",
+    "terminal": "nncftools.render.terminal.chart:report",
     "memory-log": "nncftools.render.exports.memory_log:report",
     "session": "nncftools.render.exports.session_json:report",
     "perfetto": "nncftools.render.exports.perfetto:report",
@@ -49,7 +49,7 @@ FORMATS = {
 
 
 def format_named(name: str) -> Format:
-    """Return what makes a report of this format. Raises UsageError when there is no such format."""
+    """Return the function that makes a report in this format. Raises UsageError when there is no such format."""
     if name not in FORMATS:
         raise UsageError(f"{name!r} is not one of {', '.join(FORMATS)}")
     module, _, function = FORMATS[name].partition(":")

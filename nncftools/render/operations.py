@@ -1,4 +1,4 @@
-"""The operations of a run as a picture shows them: numbered, coloured, and few enough to be listed."""
+"""The operations of a run as pictures and tables list them: numbered, coloured, and a limited number of them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING
 from nncftools import metrics
 from nncftools.render.colours import REST, Fill, fills
 from nncftools.session.model import UNFINISHED
+from nncftools.session.operations import Figures, Operation
 from nncftools.text import printable, shortened
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from nncftools.session.operations import Operation
-
-_LONG = 200
-"""More is never shown."""
+_LONGEST_TEXT = 200
 
 
 @dataclass(frozen=True)
 class Listed:
-    """An operation, its place in the list from 1, and how it is filled."""
+    """An operation, its number in the list and its fill."""
 
     number: int
+    """From 1; 0 for the sum of several operations."""
     operation: Operation
     fill: Fill
 
@@ -34,36 +33,16 @@ class Listed:
         operation = self.operation
         times = f" ×{operation.count}" if operation.count > 1 else ""
         end = "" if operation.error is None else " …" if operation.error == UNFINISHED else " ✕"
-        return f"{shortened(printable(operation.name), _LONG)}{times}{end}"
+        return f"{shortened(printable(operation.name), _LONGEST_TEXT)}{times}{end}"
 
     @property
     def details(self) -> str:
-        """What else is known of it: how it ended, the time in its calls, the function."""
+        """How it ended, the time in its calls, and the function that was called."""
         operation = self.operation
         error = operation.error if operation.error in {None, UNFINISHED} else f"✕ {operation.error}"
         calls = None if operation.total_s is None else f"{seconds_text(operation.total_s)} in {operation.count} calls"
-        return shortened(printable(" · ".join(part for part in (error, calls, operation.call) if part)), _LONG)
-
-    def spent(self, counters: Iterable[str]) -> dict[str, float | None]:
-        """Return by how much counters rose; None for unknown."""
-        return {column: self.operation.of(column).spent for column in counters}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of the panels that list operations; seconds, and counters in their units; None for unknown."""
-
-    number: int | None
-    """None for the row that stands for several operations."""
-    title: str
-    fill: Fill
-    duration_s: float
-    spent: Mapping[str, float | None]
-    """By counter."""
-    details: str = ""
-    in_calls_s: float | None = None
-    """The part of the duration that was spent in repeated calls; None where there was but one."""
-    depth: int = 0
+        parts = (error, calls, operation.call)
+        return shortened(printable(" · ".join(filter(None, parts))), _LONGEST_TEXT)
 
 
 def counters_of(columns: Iterable[str]) -> list[str]:
@@ -72,9 +51,9 @@ def counters_of(columns: Iterable[str]) -> list[str]:
 
 
 def by_key(operation: Operation) -> dict[str, float | None]:
-    """Return the figures of an operation by the keys of documents.
+    """Return the figures of an operation by their keys in exported documents.
 
-    A gauge has ``NAME_start``, ``NAME_end``, ``NAME_delta`` and ``NAME_peak``; a counter its name.
+    A gauge has ``NAME_start``, ``NAME_end``, ``NAME_delta`` and ``NAME_peak``; a counter has its name.
     """
     found: dict[str, float | None] = {}
     for column in metrics.of_operations(operation.figures):
@@ -94,37 +73,31 @@ def listed(operations: Sequence[Operation]) -> list[Listed]:
     return [Listed(number, operation, of[operation.name]) for number, operation in enumerate(operations, start=1)]
 
 
-def rows(every: Sequence[Listed], counters: Sequence[str], most: int) -> list[Row]:
+def rows(every: Sequence[Listed], counters: Sequence[str], most: int) -> list[Listed]:
     """Return at most ``most`` rows in the order of the list.
 
-    When there are more operations, those stay that have the largest share of the time or of any counter, and the last
-    row is the sum of all others.
+    When there are more operations, the rows are those with the largest share of the time or of any counter, and the
+    sum of all others.
     """
     if len(every) <= most:
-        return [_row(one, counters) for one in every]
-    duration_s, sums = sum(one.operation.duration_s for one in every), _sums(every, counters)
+        return list(every)
+    whole = _sum(every, counters)
 
     def largest_share(one: Listed) -> float:
-        shares = [one.operation.duration_s / duration_s if duration_s else 0.0]
-        spent = one.spent(counters)
-        shares += [part / whole for column in counters if (part := spent[column]) and (whole := sums[column])]
+        shares = [one.operation.duration_s / whole.duration_s if whole.duration_s else 0.0]
+        for column in counters:
+            part, total = one.operation.of(column).spent, whole.of(column).spent
+            if part and total:
+                shares.append(part / total)
         return max(shares)
 
-    by_share = sorted(every, key=largest_share, reverse=True)
-    kept = {one.number for one in by_share[: most - 1]}
+    kept = {one.number for one in sorted(every, key=largest_share, reverse=True)[: most - 1]}
     others = [one for one in every if one.number not in kept]
-    rest = Row(
-        number=None,
-        title=f"and {len(others):,} more",
-        fill=REST,
-        duration_s=sum(one.operation.duration_s for one in others),
-        spent=_sums(others, counters),
-    )
-    return [*(_row(one, counters) for one in every if one.number in kept), rest]
+    return [*(one for one in every if one.number in kept), Listed(0, _sum(others, counters), REST)]
 
 
 def lanes(every: Sequence[Listed], most: int) -> list[int | None]:
-    """Return the first free lane for each operation; None where ``most`` are in use."""
+    """Return the first free lane for each operation; None when ``most`` lanes are in use."""
     ends: list[float] = []
     found: list[int | None] = []
     for one in every:
@@ -138,23 +111,13 @@ def lanes(every: Sequence[Listed], most: int) -> list[int | None]:
     return found
 
 
-def _row(one: Listed, counters: Sequence[str]) -> Row:
-    return Row(
-        number=one.number,
-        title=one.title,
-        fill=one.fill,
-        duration_s=one.operation.duration_s,
-        spent=one.spent(counters),
-        details=one.details,
-        in_calls_s=one.operation.total_s,
-        depth=one.operation.depth,
+def _sum(every: Sequence[Listed], counters: Sequence[str]) -> Operation:
+    """Return the sum of durations and counters as one operation; a counter that is unknown in one is unknown."""
+    spent = {column: [one.operation.of(column).spent for one in every] for column in counters}
+    known = {column: [value for value in values if value is not None] for column, values in spent.items()}
+    return Operation(
+        name=f"and {len(every):,} more",
+        start_s=0.0,
+        end_s=sum(one.operation.duration_s for one in every),
+        figures={column: Figures(spent=sum(known[column])) for column in counters if None not in spent[column]},
     )
-
-
-def _sums(every: Sequence[Listed], counters: Sequence[str]) -> dict[str, float | None]:
-    """Return the sums of counters; None where one is unknown."""
-    return {column: _sum([one.operation.of(column).spent for one in every]) for column in counters}
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    return None if None in values else sum(value for value in values if value is not None)

@@ -1,4 +1,4 @@
-"""What every renderer is told: which metrics, in which unit, how."""
+"""What every renderer receives beside the session: which metrics to show, in which unit, and how."""
 
 from __future__ import annotations
 
@@ -18,24 +18,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class View:
-    """The choices of someone who looks at a session."""
+    """What the user wants to see of a session."""
 
     metrics: Sequence[str]
-    """Memory metrics, in the order to show them."""
+    """Memory metrics in the order of display."""
     unit: MemoryUnit = MemoryUnit.MiB
     from_zero: bool = False
-    """Show memory minus its first sample."""
+    """Subtract the first sample from memory."""
     title: str = ""
     depth: int = 1
-    """How many levels of operations to show."""
+    """How many levels of nested operations to show."""
+
+    @property
+    def above(self) -> str:
+        """What follows the name of a memory axis: nothing, or that it begins at the first sample."""
+        return " above the first sample" if self.from_zero else ""
 
 
 def label(column: str) -> str:
-    """Return the name of a column as a reader sees it."""
-    found = metrics.of(column)
-    return printable(column if found is None else found.label)
+    """Return the display name of a column."""
+    metric = metrics.of(column)
+    return printable(column if metric is None else metric.label)
 
 
 def command_text(session: Session) -> str:
-    """Return the command as one could type it, without anything that a terminal would act on."""
+    """Return the command as typed in a shell, without characters that a terminal would interpret."""
     return printable(shlex.join(session.command)) or printable(session.name) or "unknown command"

@@ -46,7 +46,7 @@ def _chart(run: Run, metrics: Sequence[str], shown: chart.Window, height: int, s
         time_s, values = run.history.points(name, shown.begin_s, shown.end_s, shown.columns)
         lines.append(chart.Line(label(name), time_s.tolist(), values.tolist(), run.latest.get(name)))
     top = run.tops.get(metrics[0]) if metrics else None
-    return chart.drawn(lines, None if top is None else (top.value, top.at_s), shown, height, style)
+    return chart.chart_lines(lines, None if top is None else (top.value, top.at_s), shown, height, style)
 
 
 def _rates(run: Run, shown: chart.Window, style: chart.Style) -> Iterator[Text]:

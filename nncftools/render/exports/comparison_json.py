@@ -18,7 +18,7 @@ VERSION = 1
 
 
 def document(comparisons: Sequence[tuple[Comparison, Sequence[Verdict]]]) -> dict[str, Any]:
-    """Return comparisons, each with what came of its gates, in bytes and seconds; None for unknown."""
+    """Return comparisons, each with the results of its gates, in bytes and seconds; None for unknown."""
     return {
         "format": FORMAT,
         "version": VERSION,

@@ -1,10 +1,9 @@
-"""Runs in the shape of ``hyperfine --export-json`` of version 1, which many scripts read."""
+"""Runs in the format of ``hyperfine --export-json`` of version 1, which many scripts read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -20,9 +19,8 @@ _KILLED = 128
 """Added to a signal's number, as hyperfine and shells do."""
 
 
-@dataclass(frozen=True)
-class Timing:
-    """What hyperfine tells of one run; seconds and bytes, None for unknown."""
+class Timing(NamedTuple):
+    """The figures of one run in hyperfine's export; seconds and bytes, None for unknown."""
 
     duration_s: float
     user_s: float | None
@@ -37,7 +35,7 @@ def report(session: Session, view: View) -> str:
 
 
 def timing(session: Session) -> Timing:
-    """Return what hyperfine tells of a run; of the peak of RSS the lower end of the bracket."""
+    """Return the figures of a run; the peak of RSS is the lower bound of its bracket."""
     peak, exit_ = None if session.from_zero else session.peaks.get("rss"), session.exit
     code = None if exit_ is None else exit_.code if exit_.signal is None else _KILLED + exit_.signal
     user_s, system_s = session.totals.get("cpu_user"), session.totals.get("cpu_system")
@@ -45,7 +43,7 @@ def timing(session: Session) -> Timing:
 
 
 def result(command: str, runs: Sequence[Timing]) -> dict[str, Any]:
-    """Return one command with its runs, at least one."""
+    """Return one command with its runs, of which there is at least one."""
     times = [run.duration_s for run in runs]
     sizes = [run.peak_rss for run in runs]
     return {
@@ -69,6 +67,5 @@ def document(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    every = list(values)
-    known = [value for value in every if value is not None]
-    return fmean(known) if len(known) == len(every) else None
+    known = list(values)
+    return None if None in known else fmean(value for value in known if value is not None)

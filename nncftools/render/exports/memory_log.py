@@ -17,18 +17,14 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
-_TOTAL = "Total time:"
-_MAXIMUM = "Max memory:"
-_NOTHING = "no samples were recorded"
-
 
 def stem(metric: str, *, from_zero: bool) -> str:
-    """Return the file name of a metric's log without its ending."""
+    """Return the file name of a metric's log without its suffix."""
     return f"{metric}_memory_usage{'_from-zero' if from_zero else ''}"
 
 
 def report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], None]]:
-    """Return what writes log and picture of every metric, by the names that the monitor gives them."""
+    """Return functions that write the log and the picture of each metric, by the monitor's file names."""
     from nncftools.render.pictures import plot
 
     files: dict[str, Callable[[pathlib.Path], None]] = {}
@@ -40,7 +36,7 @@ def report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], N
 
 
 def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:
-    """Write the log of one metric; samples whose figure is unknown are left out. Raises OSError."""
+    """Write the log of one metric without its unknown samples. Raises OSError."""
     pairs = zip(session.samples.time_s, session.samples[metric], strict=True)
     known = [(time, value) for time, value in pairs if not isnan(value)]
     zero = known[0][1] if view.from_zero and known else 0.0
@@ -48,8 +44,8 @@ def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None
 
 
 def write_rows(time_s: Sequence[float], values: Sequence[float], unit: MemoryUnit, path: pathlib.Path) -> None:
-    """Write a log of seconds and values in ``unit``. Raises OSError, ValueError for unequal lengths."""
+    """Write a log of seconds and values in ``unit``. Raises OSError, and ValueError for unequal lengths."""
     rows = [f"{time:.3f} {value:.3f}" for time, value in zip(time_s, values, strict=True)]
-    total, maximum = (f"{time_s[-1]:.3f}", f"{max(values):.3f} ({unit})") if rows else (_NOTHING, _NOTHING)
+    total, maximum = (f"{time_s[-1]:.3f}", f"{max(values):.3f} ({unit})") if rows else ["no samples were recorded"] * 2
     with replacing(path) as beside:
-        beside.write_text("\n".join([*rows, f"{_TOTAL} {total}", f"{_MAXIMUM} {maximum}"]) + "\n", encoding="utf-8")
+        beside.write_text("\n".join([*rows, f"Total time: {total}", f"Max memory: {maximum}", ""]), encoding="utf-8")

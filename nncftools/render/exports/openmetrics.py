@@ -1,4 +1,4 @@
-"""The figures of a run as OpenMetrics 1.0 text, which is Prometheus text as well: one sample each, no timestamps.
+"""The figures of a run as OpenMetrics 1.0 text, which Prometheus reads as well: single samples, no timestamps.
 
 The format: https://prometheus.io/docs/specs/om/open_metrics_spec/
 """
@@ -16,36 +16,35 @@ from nncftools.render.view import command_text, label
 from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nncftools.metrics import Metric
     from nncftools.render.view import View
+    from nncftools.session.model import Peak
     from nncftools.session.session import Session
 
     Labels = Mapping[str, str]
     Sample = tuple[Labels, float | None]
 
-_PREFIX = "nncf_tools_"
 _RUN, _TEXT = 120, 400
-_PEAK_BOUNDS = ("sampled", "low", "high")
 _UNITS = {"B": "bytes", "s": "seconds", "": ""}
 _CPU_MODES: dict[str, Labels] = {"cpu_user": {"mode": "user"}, "cpu_system": {"mode": "system"}, "cpu": {}}
 
 
 class _Family(NamedTuple):
-    """One metric with all its samples; those of unknown value are left out."""
+    """One metric with all its samples; samples of unknown value are left out."""
 
     name: str
     meaning: str
-    samples: list[Sample]
+    samples: Sequence[Sample]
     kind: str = "gauge"
 
     def lines(self, labels: Labels) -> Iterator[str]:
-        """Yield the lines of the family, every sample with ``labels`` before its own."""
+        """Yield the lines of the family; ``labels`` come before each sample's own."""
         known = [(own, value) for own, value in self.samples if value is not None]
         if not known:
             return
-        name = _PREFIX + self.name
+        name = f"nncf_tools_{self.name}"
         yield f"# TYPE {name} {self.kind}"
         unit = next((unit for unit in ("bytes", "seconds") if name.endswith(f"_{unit}")), None)
         if unit is not None:
@@ -57,7 +56,7 @@ class _Family(NamedTuple):
 
 
 def report(session: Session, view: View) -> str:
-    """Return the figures in bytes and seconds, with operations of the view's depth; what is not known is left out."""
+    """Return the figures in bytes and seconds, with operations of the view's depth; unknown figures are left out."""
     labels = {"run": shortened(printable(view.title or session.name) or command_text(session), _RUN)}
     if session.rank is not None:
         labels["rank"] = str(session.rank.number)
@@ -103,41 +102,41 @@ def _unix_s(utc: str | None) -> float | None:
 
 def _memory(session: Session) -> Iterator[_Family]:
     peaks = [(name, peak) for name, peak in session.peaks.items() if is_memory(name)]
-    brackets: list[Sample] = [
-        ({"metric": name, "bound": bound}, getattr(peak, bound)) for name, peak in peaks for bound in _PEAK_BOUNDS
-    ]
+    brackets = [sample for name, peak in peaks for sample in _bracket({"metric": name}, peak)]
     yield _Family("peak_bytes", "The largest sample; the real peak lies between low and high.", brackets)
-    moments: list[Sample] = [({"metric": name}, peak.at_s) for name, peak in peaks]
-    yield _Family("peak_offset_seconds", "When the largest sample was, since the start.", moments)
-    names = memory_of(session.samples.metrics)
-    levels = {name: level(session.samples, name, session.peaks) for name in names}
+    moments = [({"metric": name}, peak.at_s) for name, peak in peaks]
+    yield _Family("peak_offset_seconds", "When the largest sample was taken, since the start.", moments)
+    levels = [(name, level(session.samples, name, session.peaks)) for name in memory_of(session.samples.metrics)]
     for key, meaning in (
         ("first", "The first known sample."),
         ("final", "The last known sample."),
         ("average", "The mean of the samples."),
         ("lowest", "The smallest sample."),
     ):
-        yield _Family(f"{key}_bytes", meaning, [({"metric": name}, getattr(of, key)) for name, of in levels.items()])
+        yield _Family(f"{key}_bytes", meaning, [({"metric": name}, getattr(of, key)) for name, of in levels])
+
+
+def _bracket(labels: Labels, peak: Peak) -> list[Sample]:
+    return [({**labels, "bound": bound}, getattr(peak, bound)) for bound in ("sampled", "low", "high")]
 
 
 def _totals(session: Session) -> Iterator[_Family]:
     totals = session.totals
-    spent: list[Sample] = [(labels, totals.get(name)) for name, labels in _CPU_MODES.items()]
+    spent = [(labels, totals.get(name)) for name, labels in _CPU_MODES.items()]
     yield _Family("cpu_seconds", "CPU time of all processes.", spent, "counter")
     for name, columns in _counters([*totals, *metrics.of_operations(())]).items():
-        found: list[Sample] = [(_device(metric), totals.get(column)) for column, metric in columns.items()]
+        found = [(_device(metric), totals.get(column)) for column, metric in columns.items()]
         yield _Family(name, _meaning(columns), found, "counter")
-    seen = session.processes
-    largest = largest_process(session)
-    yield _Family("processes", "Processes that were seen.", [({}, len(seen) or None)])
-    short = short_lived(session) if seen else None
-    yield _Family("short_lived_processes", "Those of them that fewer than two samples saw.", [({}, short)])
+    seen, largest = len(session.processes) or None, largest_process(session)
+    yield _Family("processes", "Processes that were seen.", [({}, seen)])
+    short = None if seen is None else short_lived(session)
+    yield _Family("short_lived_processes", "Processes that appear in fewer than two samples.", [({}, short)])
     size = None if largest is None else largest.size
-    yield _Family("largest_process_bytes", "The most that one process held by itself.", [({}, size)])
+    yield _Family("largest_process_bytes", "The most memory that a single process held.", [({}, size)])
 
 
 def _counters(columns: Iterable[str]) -> dict[str, dict[str, Metric]]:
-    """Return counters but those of CPU time, by the names of their families; devices are of one family."""
+    """Return all counters except CPU time by their family's name; the devices of a metric are one family."""
     families: dict[str, dict[str, Metric]] = {}
     for column in metrics.in_order(dict.fromkeys(columns)):
         metric = metrics.of(column)
@@ -161,31 +160,26 @@ def _sampler(session: Session) -> Iterator[_Family]:
     of = session.sampler
     yield _Family("samples", "Samples that were taken.", [({}, taken(session))])
     yield _Family("missed_samples", "Deadlines that passed without a sample.", [({}, of.missed)])
-    intervals: list[Sample] = [({"kind": "asked"}, of.interval_s), ({"kind": "achieved"}, of.achieved_interval_s)]
-    yield _Family("interval_seconds", "The distance of two samples.", intervals)
-    yield _Family("longest_gap_seconds", "The longest distance of two samples.", [({}, of.longest_gap_s)])
-    yield _Family("sampler_cpu_seconds", "CPU time that the measuring took itself.", [({}, of.cpu_s)], "counter")
-    yield _Family("sampler_peak_bytes", "Memory that the measuring took itself.", [({}, of.peak_rss)])
+    intervals = [({"kind": "asked"}, of.interval_s), ({"kind": "achieved"}, of.achieved_interval_s)]
+    yield _Family("interval_seconds", "The time between two samples.", intervals)
+    yield _Family("longest_gap_seconds", "The longest time between two samples.", [({}, of.longest_gap_s)])
+    yield _Family("sampler_cpu_seconds", "CPU time of the sampler itself.", [({}, of.cpu_s)], "counter")
+    yield _Family("sampler_peak_bytes", "Peak memory of the sampler itself.", [({}, of.peak_rss)])
 
 
 def _ranks(session: Session) -> Iterator[_Family]:
-    """Yield the figures of the ranks of a job whose recordings were put together."""
-    labels = [{"rank": run.name if run.rank is None else str(run.rank.number)} for run in session.ranks]
-    ranks = list(zip(labels, session.ranks, strict=True))
-    brackets: list[Sample] = [
-        ({**rank, "metric": name, "bound": bound}, getattr(peak, bound))
-        for rank, run in ranks
-        for name, peak in run.peaks.items()
-        for bound in _PEAK_BOUNDS
-    ]
+    """Yield the figures of the ranks of a job whose recordings were merged."""
+    ranks = [({"rank": run.name if run.rank is None else str(run.rank.number)}, run) for run in session.ranks]
+    peaks = [({**rank, "metric": name}, peak) for rank, run in ranks for name, peak in run.peaks.items()]
+    brackets = [sample for labels, peak in peaks for sample in _bracket(labels, peak)]
     yield _Family("rank_peak_bytes", "The peak of one rank, as that of the run.", brackets)
     yield _Family("rank_duration_seconds", "How long one rank took.", [(rank, run.duration_s) for rank, run in ranks])
-    spent: list[Sample] = [(rank, run.cpu_s) for rank, run in ranks]
+    spent = [(rank, run.cpu_s) for rank, run in ranks]
     yield _Family("rank_cpu_seconds", "CPU time of all processes of one rank.", spent, "counter")
 
 
 def _operations(session: Session, view: View) -> Iterator[_Family]:
-    """Yield the figures of operations, each told by its name and which of that name it is, from 1."""
+    """Yield the figures of operations; the label ``index`` counts operations of one name from 1."""
     operations = timeline(session.operations, view.depth)
     numbers: dict[str, int] = {}
     labels: list[Labels] = []
@@ -195,31 +189,26 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
         kind = {} if operation.kind is None else {"kind": operation.kind}
         labels.append({"operation": name, "index": str(numbers[name]), "depth": str(operation.depth), **kind})
 
-    def family(name: str, meaning: str, values: list[float | None], kind: str = "gauge") -> _Family:
+    def family(name: str, meaning: str, values: Sequence[float | None], kind: str = "gauge") -> _Family:
         return _Family(f"operation_{name}", meaning, list(zip(labels, values, strict=True)), kind)
 
-    yield family(
-        "start_offset_seconds", "When it began, since the start.", [operation.start_s for operation in operations]
-    )
-    yield family("duration_seconds", "How long it took.", [operation.duration_s for operation in operations])
-    yield family("calls", "How many calls are told together.", [operation.count for operation in operations])
-    yield family(
-        "failed",
-        "1 when an exception ended it, or its process did.",
-        [operation.error is not None for operation in operations],
-    )
+    yield family("start_offset_seconds", "When it began, since the start.", [of.start_s for of in operations])
+    yield family("duration_seconds", "How long it took.", [of.duration_s for of in operations])
+    yield family("calls", "Calls that are counted as one operation.", [of.count for of in operations])
+    failed = [of.error is not None for of in operations]
+    yield family("failed", "1 when an exception, or the end of its process, ended it.", failed)
     columns = metrics.of_operations(session.samples.metrics)
     for column in filter(metrics.is_memory, columns):
         figures = [operation.of(column) for operation in operations]
         peaks = [None if of.peak is None else of.peak.low for of in figures]
         name = column.replace("@", "_")
-        yield family(f"peak_{name}_bytes", f"The largest {label(column)} that was sampled meanwhile.", peaks)
+        yield family(f"peak_{name}_bytes", f"The largest {label(column)} sample during it.", peaks)
         change = f"{label(column)} at its end minus {label(column)} at its start."
         yield family(f"{name}_change_bytes", change, [of.delta for of in figures])
     spent = [operation.cpu_s for operation in operations]
-    yield family("cpu_seconds", "CPU time of all processes meanwhile.", spent, "counter")
+    yield family("cpu_seconds", "CPU time of all processes during it.", spent, "counter")
     for name, counters in _counters(columns).items():
-        found: list[Sample] = [
+        found = [
             ({**own, **_device(metric)}, operation.of(column).spent)
             for column, metric in counters.items()
             for own, operation in zip(labels, operations, strict=True)
@@ -232,12 +221,9 @@ def _number(value: float) -> str:
 
 
 def _braces(labels: Labels) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(_text(text))}"' for name, text in labels.items()) + "}"
+    special = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+    return "{" + ",".join(f'{name}="{_text(text).translate(special)}"' for name, text in labels.items()) + "}"
 
 
 def _text(text: str) -> str:
     return shortened(printable(text), _TEXT)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

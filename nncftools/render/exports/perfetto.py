@@ -1,4 +1,4 @@
-"""The run as trace events, which ui.perfetto.dev and chrome://tracing open.
+"""The run as trace events for ui.perfetto.dev and chrome://tracing.
 
 The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
@@ -24,21 +24,19 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from numpy.typing import ArrayLike
-
     from nncftools.render.view import View
     from nncftools.session.model import Exit, Process, RankRun
     from nncftools.session.operations import Operation
     from nncftools.session.session import Session
 
     Event = dict[str, Any]
+    Values = Iterable[float | None]
 
 _JSON = msgspec.json.Encoder()
 _POINTS = 20_000
-"""Of one metric; a viewer takes some 100,000 of all together without a pause."""
-_POINTS_OF_PROCESSES = 200_000
-"""Of all processes together."""
-_FEWEST_POINTS = 100
+"""Of one metric; a viewer shows about 100,000 points in total without a pause."""
+_POINTS_OF_PROCESSES, _FEWEST_POINTS = 200_000, 100
+"""Of all processes together, and of each."""
 _WINDOWS = 10_000
 _NAME = 200
 _OPERATIONS = "operations"
@@ -50,7 +48,7 @@ _OF_OPERATION = ("call", "source", "error", "cpu_s", "cpu_average", "longest_s",
 def report(session: Session, view: View) -> bytes:
     """Return the trace in UTF-8: microseconds since the start, bytes; all metrics and operations of all depths.
 
-    What is not known is left out.
+    Unknown values are left out.
     """
     title = shortened(view.title or session.name or command_text(session), _NAME)
     head = b'{\n"displayTimeUnit": "ms",\n"otherData": %b,\n"traceEvents": [\n' % _JSON.encode(_facts(session, title))
@@ -77,9 +75,9 @@ def _facts(session: Session, title: str) -> dict[str, Any]:
 
 
 def _events(session: Session, title: str) -> Iterator[Event]:
-    """Yield the run as a process with the counters, then the ranks of a job, then each process of it.
+    """Yield the run as a process with the counters, then the ranks of a job, then each process of the run.
 
-    An operation stands in the process that it ran in, in that of the run when this is not known.
+    An operation is shown in the process in which it ran; if this is unknown, in that of the run.
     """
     numbers = _Numbers(session.processes)
     run = numbers.spare()
@@ -103,27 +101,27 @@ def _events(session: Session, title: str) -> Iterator[Event]:
 
 
 class _Numbers:
-    """Numbers that name processes and tracks: PIDs, and others where a PID is unknown, or came before."""
+    """Assigns numbers to processes and tracks: PIDs where they are known and unused, and otherwise others."""
 
     def __init__(self, processes: Iterable[Process]) -> None:
-        pids = [process.pid for process in processes if process.pid]
+        pids = {process.pid for process in processes if process.pid}
         self._spare = count(max(pids, default=0) + 1)
-        self._taken = set[int]()
+        self._free = pids
 
     def of(self, process: Process) -> int:
-        """Return the number of a process; ask once for each."""
-        if not process.pid or process.pid in self._taken:
+        """Return the number of a process, different for each call."""
+        if process.pid not in self._free:
             return self.spare()
-        self._taken.add(process.pid)
+        self._free.remove(process.pid)
         return process.pid
 
     def spare(self) -> int:
-        """Return a number that names nothing yet."""
+        """Return an unused number."""
         return next(self._spare)
 
 
 def _by_process(session: Session) -> dict[int | None, list[Operation]]:
-    """Return operations by the ``id`` of their process; None where no process had their PID, or several at once."""
+    """Return operations by the ``id`` of their process; None when no process, or several at once, had their PID."""
     candidates: dict[int | None, list[Process]] = {}
     for process in session.processes:
         candidates.setdefault(process.pid, []).append(process)
@@ -165,11 +163,8 @@ def _rank(rank: RankRun, pid: int, place: int) -> Iterator[Event]:
     yield from _named(pid, f"{rank.name} on {rank.host.name}" if rank.host.name else rank.name, place)
     facts = _known({**_ending(rank.exit), "cpu_s": rank.cpu_s, "host": rank.host.name})
     yield {**_slice(rank.name, (rank.start_s, rank.start_s + rank.duration_s), facts), "pid": pid, "tid": pid}
-    known = [(at_s, size) for at_s, size in zip(rank.time_s, rank.rss, strict=True) if size is not None]
-    yield from _counter(pid, label("rss"), "bytes", [at_s for at_s, _ in known], [size for _, size in known])
-    if known and rank.finished:
-        end_s = max(known[-1][0], rank.start_s + rank.duration_s)
-        yield from _counter(pid, label("rss"), "bytes", [end_s], [0.0])
+    end_s = rank.start_s + rank.duration_s if rank.finished else None
+    yield from _counter(pid, label("rss"), "bytes", rank.time_s, rank.rss, end_s=end_s)
 
 
 def _life(process: Process, session: Session) -> Event:
@@ -194,14 +189,14 @@ def _ending(exit_: Exit | None) -> dict[str, int | None]:
 
 
 def _slice(name: str, span_s: tuple[float, float], args: Event) -> Event:
-    """Return a slice without its track; what began before the recording begins with it here."""
+    """Return a slice without its track; one that began before the recording begins at 0."""
     start, end = (_us(max(0.0, moment)) for moment in span_s)
-    given = {"ph": "X", "name": shortened(name, _NAME), "cat": "run", "ts": start, "dur": max(0, end - start)}
-    return {**given, "args": args}
+    name = shortened(name, _NAME)
+    return {"ph": "X", "name": name, "cat": "run", "ts": start, "dur": max(0, end - start), "args": args}
 
 
 def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Event]:
-    """Yield slices on as few tracks as it takes for those of one track to lie apart or inside of one another."""
+    """Yield slices on few tracks: those of one track are disjoint or nested."""
     tracks: list[int] = []
     open_until: list[list[int]] = []
     placed: list[tuple[int, Event]] = []
@@ -223,7 +218,7 @@ def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Ev
 
 
 def _peaks(session: Session, run: int) -> Iterator[Event]:
-    """Yield when each memory metric was sampled at its largest."""
+    """Yield the largest sample of each memory metric as an instant."""
     for name, peak in session.peaks.items():
         if is_memory(name) and peak.sampled is not None and peak.at_s is not None:
             text = f"{label(name)} peak {MemoryUnit.MiB.label(peak.sampled)}"
@@ -233,51 +228,49 @@ def _peaks(session: Session, run: int) -> Iterator[Event]:
 
 
 def _counters(session: Session, run: int) -> Iterator[Event]:
-    """Yield levels as they are and counters as rates, CPU time as cores that were busy."""
+    """Yield gauges as levels and counters as rates; the rate of CPU time is the number of busy cores."""
     samples = session.samples
-    time = np.asarray(samples.time_s)
-    together = cpu_counters(samples)
-    if len(together) > 1:
-        yield from _rates(session, "CPU", together, "cores", run)
+    both = cpu_counters(samples)
+    if len(both) > 1:
+        yield from _rates(session, "CPU", both, "cores", run)
     for name in samples.metrics:
         metric = metrics.of(name)
         if metric is not None and metric.is_counter:
             yield from _rates(session, metric.label, [name], _RATE_UNITS[metric.unit], run)
             continue
-        values = np.asarray(samples[name])
-        known = ~np.isnan(values)
-        points = decimated(time[known], values[known], _POINTS)
-        unit = _LEVEL_UNITS[metric.unit] if metric is not None else "value"
-        yield from _counter(run, name if metric is None else metric.label, unit, *points)
+        unit = "value" if metric is None else _LEVEL_UNITS[metric.unit]
+        yield from _counter(run, name if metric is None else metric.label, unit, samples.time_s, samples[name])
 
 
 def _rates(session: Session, name: str, counters: Sequence[str], unit: str, run: int) -> Iterator[Event]:
-    """Yield rates from where they begin to hold; the last one stands twice, where it begins and where it ends."""
+    """Yield rates at the beginning of their windows, and the last one at the end of its window as well."""
     moments, speed = rates_of(session, counters, _WINDOWS)
-    lasting = np.append(speed, speed[-1:])
-    known = ~np.isnan(lasting)
-    yield from _counter(run, name, unit, moments[known], lasting[known])
+    yield from _counter(run, name, unit, moments, np.append(speed, speed[-1:]))
 
 
 def _rss(process: Process, pid: int, points: int) -> Iterator[Event]:
-    """Yield what a process held, down to nothing at its end."""
-    if process.series is None:
-        return
-    time, sizes = decimated(np.asarray(process.series.time_s), np.asarray(process.series.rss, dtype=float), points)
-    yield from _counter(pid, label("rss"), "bytes", time, sizes)
-    if process.end_s is not None and len(time):
-        yield from _counter(pid, label("rss"), "bytes", [max(process.end_s, time[-1])], [0.0])
+    """Yield the RSS of a process; it is 0 at the end of the process."""
+    series = process.series
+    if series is not None:
+        yield from _counter(pid, label("rss"), "bytes", series.time_s, series.rss, points=points, end_s=process.end_s)
 
 
-def _counter(pid: int, name: str, unit: str, time_s: ArrayLike, values: ArrayLike) -> Iterator[Event]:
-    pairs = zip(np.asarray(time_s).tolist(), np.asarray(values).tolist(), strict=True)
-    for moment, value in pairs:
-        shown = int(value) if value == int(value) else round(value, 4)
+def _counter(  # noqa: PLR0913 — a track and its data
+    pid: int, name: str, unit: str, time_s: Values, values: Values, *, points: int = _POINTS, end_s: float | None = None
+) -> Iterator[Event]:
+    """Yield the known values, about ``points`` at most; the value is 0 from ``end_s`` on."""
+    time, value = np.array(time_s, dtype=float), np.array(values, dtype=float)
+    known = ~np.isnan(value)
+    time, value = decimated(time[known], value[known], points)
+    if end_s is not None and len(time):
+        time, value = np.append(time, max(end_s, time[-1])), np.append(value, 0.0)
+    for moment, amount in zip(time.tolist(), value.tolist(), strict=True):
+        shown = int(amount) if amount == int(amount) else round(amount, 4)
         yield {"ph": "C", "name": name, "pid": pid, "ts": _us(moment), "args": {unit: shown}}
 
 
 def _us(moment_s: float) -> int:
-    """Return whole microseconds: rounding keeps the order of moments, so that what was nested stays so."""
+    """Return whole microseconds: rounding keeps the order of moments, so nested slices stay nested."""
     return round(moment_s * 1_000_000)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 _ROWS = 10_000
-"""Made into text at a time, so that few cells are objects at once."""
+"""Converted to text at a time: until then, every cell is an object, which takes memory."""
 
 
 def report(session: Session, _view: View) -> str:
@@ -35,7 +35,7 @@ def report(session: Session, _view: View) -> str:
 
 
 def _cells(name: str, values: array[float]) -> list[str]:
-    """Return values as a reader expects them: whole numbers of bytes and of things."""
+    """Return values as text: bytes and counts as integers, unknown values as empty cells."""
     numbers: list[float | None] | array[float] = values
     if unit_of(name) in {"B", ""}:
         numbers = [None if isnan(value) else round(value) for value in values]

@@ -1,4 +1,4 @@
-"""The samples as a Parquet file, which pandas, Polars, DuckDB and Spark read; it needs pyarrow."""
+"""The samples as a Parquet file for pandas, Polars, DuckDB and Spark; it needs pyarrow."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from nncftools.errors import NncfToolsError
 from nncftools.metrics import unit_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from nncftools.render.view import View
     from nncftools.session.session import Session
 
@@ -19,10 +17,9 @@ _TOO_LARGE = 2.0**63
 
 
 def report(session: Session, _view: View) -> bytes:
-    """Return all samples with all metrics, and in the metadata (``DataFrame.attrs``) all else that the session holds.
+    """Return all samples with all metrics; the metadata (``DataFrame.attrs``) has the rest of the session.
 
-    Bytes and numbers of things are nullable integers, seconds are floats. Raises NncfToolsError when pyarrow is not
-    installed.
+    Bytes and counts are nullable integers, seconds are floats. Raises NncfToolsError when pyarrow is not installed.
     """
     try:
         import pyarrow  # noqa: F401, ICN001 — pandas uses it
@@ -34,16 +31,12 @@ def report(session: Session, _view: View) -> bytes:
         if unit_of(name) in {"B", ""} and session.samples.figures(name).highest < _TOO_LARGE:
             frame[name] = frame[name].round().astype("Int64")
     frame.attrs = _facts(session)
-    return _written(frame)
-
-
-def _written(frame: pd.DataFrame) -> bytes:
     data: bytes = frame.to_parquet(None, engine="pyarrow", compression="zstd")
     return data
 
 
 def _facts(session: Session) -> dict[Any, Any]:
-    """Return the session without its samples and without those of single processes."""
+    """Return the session without its samples and the samples of its processes."""
     facts = {
         field.name: msgspec.to_builtins(getattr(session, field.name))
         for field in msgspec.structs.fields(session)

@@ -1,4 +1,4 @@
-"""The session itself, whatever it was read from: a journal, another tool's log, several files."""
+"""The session itself, whether it was read from a journal, another tool's log or several files."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 
 def report(session: Session, _view: View) -> bytes:
-    """Return what a file of the session holds; what was in the loaded one and is unknown to this version is kept."""
+    """Return the contents of a session file; fields of the loaded file that this version does not know are kept."""
     return encoded(session)

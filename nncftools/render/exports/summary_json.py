@@ -1,4 +1,4 @@
-"""The summary for scripts: one JSON document whose keys stay; ``docs/report.md`` says what they mean."""
+"""The summary for scripts: one JSON document with stable keys, which ``docs/report.md`` describes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from nncftools.analysis.summary import cpu_s, largest_process, level, short_live
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import is_memory
 from nncftools.render.operations import by_key
-from nncftools.render.tables.processes import mattering
+from nncftools.render.tables.of_session import significant
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nncftools.render.view import View
-    from nncftools.session.model import Process, RankRun
     from nncftools.session.operations import Operation
     from nncftools.session.session import Session
 
@@ -24,43 +25,21 @@ FORMAT = "nncf-tools-summary"
 VERSION = 1
 """1: first version (2026-11)."""
 _OF_OPERATION = (
-    "name",
-    "kind",
-    "call",
-    "source",
-    "pid",
-    "depth",
-    "start_s",
-    "end_s",
-    "duration_s",
-    "count",
-    "total_s",
-    "longest_s",
-    "error",
-    "has_peak",
-    "cpu_s",
-    "cpu_average",
-    "cpu_peak",
+    *("name", "kind", "call", "source", "pid", "depth"),
+    *("start_s", "end_s", "duration_s", "count", "total_s", "longest_s"),
+    *("error", "has_peak", "cpu_s", "cpu_average", "cpu_peak"),
 )
 _OF_PROCESS = (
-    "id",
-    "pid",
-    "parent",
-    "name",
-    "command",
-    "start_s",
-    "end_s",
-    "exit",
-    "peak_rss",
-    "high_water_mark",
-    "cpu_s",
+    *("id", "pid", "parent", "name", "command", "start_s", "end_s", "exit"),
+    *("peak_rss", "high_water_mark", "cpu_s"),
 )
-
 _OF_RANK = ("name", "rank", "host", "start_s", "duration_s", "exit", "peaks", "cpu_s")
 
 
 def report(session: Session, view: View) -> str:
     """Return the summary: all memory metrics in bytes, operations of the view's depth."""
+    total_s = cpu_s(session)
+    cores = None if total_s is None or session.duration_s <= 0 else total_s / session.duration_s
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -70,7 +49,7 @@ def report(session: Session, view: View) -> str:
         "command": session.command,
         "attached_to": session.attached_to,
         "rank": session.rank,
-        "ranks": [_rank(run) for run in session.ranks],
+        "ranks": [_fields(run, _OF_RANK) for run in session.ranks],
         "start": session.start,
         "duration_s": session.duration_s,
         "finished": session.finished,
@@ -79,7 +58,7 @@ def report(session: Session, view: View) -> str:
         "from_zero": session.from_zero,
         "peaks": session.peaks,
         "memory": {name: _level(session, name) for name in session.samples.metrics if is_memory(name)},
-        "cpu": {"total_s": cpu_s(session), "cores_average": _cores(session)},
+        "cpu": {"total_s": total_s, "cores_average": cores},
         "totals": session.totals,
         "phases": [_operation(operation) for operation in timeline(session.operations, view.depth)],
         "processes": _processes(session),
@@ -91,29 +70,21 @@ def report(session: Session, view: View) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
-def _rank(run: RankRun) -> dict[str, Any]:
-    return {key: getattr(run, key) for key in _OF_RANK}
+def _fields(of: object, keys: Sequence[str]) -> dict[str, Any]:
+    return {key: getattr(of, key) for key in keys}
 
 
 def _level(session: Session, name: str) -> dict[str, float | None]:
     of = level(session.samples, name, session.peaks)
-    figures = {"first": of.first, "final": of.final, "delta": of.delta, "average": of.average, "lowest": of.lowest}
-    return {key: _whole(value) for key, value in figures.items()}
-
-
-def _cores(session: Session) -> float | None:
-    """Return how many cores were busy on average."""
-    total_s = cpu_s(session)
-    return None if total_s is None or session.duration_s <= 0 else total_s / session.duration_s
+    return {key: _whole(getattr(of, key)) for key in ("first", "final", "delta", "average", "lowest")}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    facts = {key: getattr(operation, key) for key in _OF_OPERATION}
-    return {**facts, **{key: _whole(value) for key, value in by_key(operation).items()}}
+    return _fields(operation, _OF_OPERATION) | {key: _whole(value) for key, value in by_key(operation).items()}
 
 
 def _whole(size: float | None) -> float | None:
-    """Return bytes to the byte."""
+    """Return a number of bytes as an integer."""
     return None if size is None else round(size)
 
 
@@ -123,9 +94,5 @@ def _processes(session: Session) -> dict[str, Any]:
         "seen": len(session.processes) or None,
         "short_lived": short_lived(session) if session.processes else None,
         "largest": None if largest is None else {"id": largest.process.id, "bytes": largest.size},
-        "mattering": [_process(process) for process in mattering(session.processes)],
+        "mattering": [_fields(process, _OF_PROCESS) for process in significant(session.processes)],
     }
-
-
-def _process(process: Process) -> dict[str, Any]:
-    return {key: getattr(process, key) for key in _OF_PROCESS}

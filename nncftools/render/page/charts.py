@@ -1,4 +1,4 @@
-"""What the page's charts show, as plain numbers: memory, CPU, I/O and the band of operations."""
+"""The data of the page's charts: memory, CPU, I/O and the band of operations."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nncftools import metrics
+from nncftools.analysis.comparison import unit_for
 from nncftools.analysis.rates import rates_of, run_s
-from nncftools.analysis.series import drawn
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import cpu_counters, is_memory
+from nncftools.render.memory_line import memory_line
 from nncftools.render.operations import counters_of, lanes, listed
 from nncftools.render.view import View, label
 from nncftools.text import shortened
-from nncftools.units import MemoryUnit, seconds_text
+from nncftools.units import MemoryUnit, seconds_text, time_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from nncftools.metrics import Metric
     from nncftools.render.operations import Listed
     from nncftools.session.session import Session
 
@@ -36,41 +38,38 @@ _LANES = 4
 _BARS, _SHADES = 1000, 60
 _NAME = 60
 _CHARACTERS, _FEWEST_CHARACTERS = 130, 3
-"""That fit across the page; a name of which fewer would be left is not written."""
+"""The page's width, and the shortest name that is written into a bar."""
 _NARROWEST = 0.0008
-"""Of the run: narrower cannot be pointed at."""
-_MINUTE, _HOUR = 60, 3600
-_LONG = 3
-"""Minutes, hours: from so many on, they are the unit of time."""
+"""As a share of the run: the mouse cannot point at a narrower bar."""
 _PATTERNS = {"": "", "///": "/", "...": ".", "xxx": "x"}
-"""Matplotlib's hatches as plotly writes them."""
+"""Matplotlib's hatches in plotly's notation."""
 
 
 def charts(session: Session, view: View) -> dict[str, Any]:
     """Return the lines of all panels, and the operations as bars."""
     length_s = run_s(session)
-    factor, time_unit = _time_unit(length_s)
-    counters = _counters(session)
-    io_unit = _io_unit(session, counters)
+    factor, time_name = time_unit(length_s)
+    speeds = _speeds(session)
+    fastest = max((float(np.nanmax(speed)) for *_, speed in speeds if not np.isnan(speed).all()), default=0.0)
+    io_unit = unit_for(max(fastest, MemoryUnit.KiB.factor))
     cpus = session.host.cpus
-    above = " above the first sample" if view.from_zero else ""
     every = listed(timeline(session.operations, view.depth))
     placed = [(one, lane) for one, lane in zip(every, lanes(every, _LANES), strict=True) if lane is not None]
     lines = {
         "memory": list(_memory(session, view, factor)),
         "cpu": list(_cpu(session, factor)),
-        "io": list(_io(session, counters, factor, io_unit)),
+        "io": list(_io(speeds, factor, io_unit)),
     }
     return {
         **lines,
         "nothing": "" if any(lines.values()) or placed else "no samples were recorded",
         "axes": {
-            "memory": f"Memory{above}, {view.unit}",
+            "memory": f"Memory{view.above}, {view.unit}",
             "cpu": f"CPU, % of {cpus} cores" if cpus else "CPU, % of one core",
             "io": f"I/O, {io_unit}/s",
         },
         "factor": factor,
-        "time_unit": time_unit,
+        "time_unit": time_name,
         "range": [0, length_s / factor],
         "from_zero": view.from_zero,
         "lanes": 1 + max((lane for _, lane in placed), default=-1),
@@ -80,27 +79,20 @@ def charts(session: Session, view: View) -> dict[str, Any]:
     }
 
 
-def _time_unit(length_s: float) -> tuple[float, str]:
-    units: tuple[tuple[float, str], ...] = ((_HOUR, "h"), (_MINUTE, "min"))
-    return next(((factor, unit) for factor, unit in units if length_s >= _LONG * factor), (1, "s"))
-
-
 def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
-    """Yield all memory metrics, those that were not asked for hidden."""
+    """Yield all memory metrics and ranks; those that the view does not ask for are hidden at first."""
     others = [name for name in session.samples.metrics if is_memory(name) and name not in view.metrics]
     names = [name for name in (*view.metrics, *others) if session.samples.figures(name).known]
-    points = min(_MOST_POINTS, _POINTS // max(1, len(names)))
+    digits = 3 if view.unit.factor > 1 else 0
     for name in names:
-        time, value = drawn(session.samples.time_s, session.samples[name], session.sampler.spacing_s, points)
-        zero = _first(session, name) if view.from_zero else 0.0
-        sizes = (value - zero) / view.unit.factor
-        digits = 3 if view.unit.factor > 1 else 0
-        hidden = name not in view.metrics
-        yield {**_line(label(name), time / factor, sizes, digits), "unit": view.unit, "hidden": hidden}
+        found = memory_line(session, view, name, min(_MOST_POINTS, _POINTS // len(names)))
+        if found is not None:
+            line = _line(label(name), found.time_s / factor, found.sizes, digits)
+            yield {**line, "unit": view.unit, "hidden": name not in view.metrics}
     for run in session.ranks[:_MOST_RANKS] if not view.from_zero else ():
-        time, value = np.array(run.time_s), np.array(run.rss, dtype=np.float64)
-        of_rank = _line(f"RSS of {run.name}", time / factor, value / view.unit.factor, 3 if view.unit.factor > 1 else 0)
-        yield {**of_rank, "unit": view.unit, "hidden": True}
+        sizes = np.array(run.rss, dtype=np.float64) / view.unit.factor
+        line = _line(f"RSS of {run.name}", np.array(run.time_s) / factor, sizes, digits)
+        yield {**line, "unit": view.unit, "hidden": True}
 
 
 def _cpu(session: Session, factor: float) -> Iterator[Line]:
@@ -111,65 +103,42 @@ def _cpu(session: Session, factor: float) -> Iterator[Line]:
             yield {**_line(name, moments / factor, cores * part, 1), "unit": "%", "steps": True}
 
 
-def _counters(session: Session) -> list[str]:
-    """Return the counters of bytes."""
-    return [name for name in counters_of(session.samples.metrics) if metrics.unit_of(name) == "B"]
+def _speeds(session: Session) -> list[tuple[Metric, Points, Points]]:
+    """Return the recorded counters of bytes, each with moments and how fast it rose from each to the next."""
+    found = ((metrics.of(column), *_rates(session, (column,))) for column in counters_of(session.samples.metrics))
+    return [(of, moments, speed) for of, moments, speed in found if of is not None and of.unit == "B" and len(moments)]
 
 
-def _io(session: Session, counters: Sequence[str], factor: float, unit: MemoryUnit) -> Iterator[Line]:
-    """Yield how fast bytes were counted; those of system calls are hidden at first."""
-    for column in counters:
-        metric = metrics.of(column)
-        moments, speed = _rates(session, (column,))
-        if metric is not None and len(moments):
-            line = _line(metric.short_label.lower(), moments / factor, speed / unit.factor, 2)
-            hidden = metric.family == metrics.SYSTEM_CALLS
-            yield {**line, "unit": f"{unit}/s", "steps": True, "hidden": hidden}
-
-
-def _io_unit(session: Session, counters: Sequence[str]) -> MemoryUnit:
-    """Return the binary unit that fits the fastest I/O."""
-    every = [_rates(session, (column,))[1] for column in counters]
-    fastest = max((float(np.nanmax(speed)) for speed in every if not np.isnan(speed).all()), default=0.0)
-    units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
-    return next((unit for unit in units if fastest >= unit.factor), MemoryUnit.KiB)
+def _io(speeds: Sequence[tuple[Metric, Points, Points]], factor: float, unit: MemoryUnit) -> Iterator[Line]:
+    """Yield how fast bytes were counted; the counters of system calls are hidden at first."""
+    for metric, moments, speed in speeds:
+        line = _line(metric.short_label.lower(), moments / factor, speed / unit.factor, 2)
+        yield {**line, "unit": f"{unit}/s", "steps": True, "hidden": metric.family == metrics.SYSTEM_CALLS}
 
 
 def _rates(session: Session, columns: Sequence[str]) -> tuple[Points, Points]:
-    """Return moments, and how fast counters rose together from each to the next; the last rate stands twice."""
+    """Return moments, and how fast counters rose together from each to the next; the last rate is repeated."""
     moments, speed = rates_of(session, columns, _WINDOWS)
     return moments, np.append(speed, speed[-1:])
 
 
-def _first(session: Session, name: str) -> float:
-    values = np.asarray(session.samples[name])
-    return float(values[~np.isnan(values)][0])
-
-
 def _line(name: str, x: Points, y: Points, digits: int) -> Line:
-    """Return a line as JSON can hold it: null where nothing is known."""
+    """Return a line for JSON: null where nothing is known."""
     values = [None if value != value else round(value, digits) for value in y.tolist()]  # noqa: PLR0124 — NaN
     return {"name": name, "x": [round(moment, 6) for moment in x.tolist()], "y": values, "digits": digits}
 
 
 def _peak(session: Session, view: View, length_s: float, factor: float) -> dict[str, Any] | None:
-    """Return where to write what the first metric's largest sample was."""
-    name = view.metrics[0] if view.metrics else ""
-    if name not in session.samples or not session.samples.figures(name).known:
+    """Return the annotation of the first metric's peak."""
+    line = memory_line(session, view, view.metrics[0]) if view.metrics else None
+    if line is None:
         return None
-    zero = _first(session, name) if view.from_zero else 0.0
-    sampled = session.samples.figures(name).highest
-    at_s = session.samples.time_s[session.samples[name].index(sampled)]
-    return {
-        "x": at_s / factor,
-        "y": (sampled - zero) / view.unit.factor,
-        "text": f"{label(name)} peak {view.unit.label(sampled - zero)} at {seconds_text(at_s)}",
-        "left": at_s < length_s / 2,
-    }
+    at_s, size = line.peak
+    return {"x": at_s / factor, "y": size, "text": line.peak_text, "left": at_s < length_s / 2}
 
 
 def _bars(placed: Sequence[tuple[Listed, int]], length_s: float, factor: float) -> list[dict[str, Any]]:
-    """Return the longest operations by their fill."""
+    """Return the longest operations, grouped by fill."""
     longest = sorted(placed, key=lambda place: place[0].operation.duration_s, reverse=True)[:_BARS]
     bars: dict[tuple[str, str], dict[str, Any]] = {}
     for one, lane in sorted(longest, key=lambda place: place[0].number):

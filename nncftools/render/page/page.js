@@ -8,7 +8,7 @@ function put(selector, text) {
 function cell(text, name, kind = "td") {
   return Object.assign(document.createElement(kind), {textContent: text, className: name});
 }
-/* Fill the table of this name; one without rows hides its section. */
+/* Fill the table with this id; hide its section when it has no rows. */
 function fill(part, draw) {
   const {headings, texts, rows, more} = data.tables[part];
   const table = document.getElementById(part);
@@ -63,7 +63,7 @@ fill("processes", (line, row) => {
   line.title = row.details;
 });
 
-/* Names are no markup: Plotly reads a little HTML in every text. */
+/* Escape names: Plotly interprets some HTML in every text. */
 function plain(text) {
   return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/(.{70})/gu, "$1<br>");
 }
@@ -74,7 +74,7 @@ const DARK = {ink: "#e8eaed", faint: "#a5aab0", line: "#36393d", paper: "#1b1c1f
   lines: ["#e8eaed", "#56B4E9", "#E8762B", "#22B98F", "#DDA0C2", "#8CCBF0", "#F0B93A", "#9aa0a6"]};
 const DASHES = ["solid", "dash", "dot"];
 
-/* The panels from above: which y axis, and how high. */
+/* The panels from top to bottom: y axis, data and relative height. */
 const panels = [["y", "memory", 10], ["y2", "cpu", 4], ["y3", "io", 4]].filter(([, part]) => data.chart[part].length);
 const lanes = data.chart.lanes;
 const heights = [...(lanes ? [["y4", "band", 0.7 * lanes]] : []), ...panels];
@@ -136,8 +136,8 @@ function layout(look) {
   return made;
 }
 function show(look) {
-  const drawn = traces();
-  for (const trace of drawn) {
+  const shown = traces();
+  for (const trace of shown) {
     if (trace.type !== "scatter") continue;
     trace.line.color = look.lines[trace.meta % look.lines.length];
     const before = chart.data?.find(other => other.yaxis === trace.yaxis && other.name === trace.name);
@@ -145,7 +145,7 @@ function show(look) {
   }
   const made = layout(look);
   if (chart.layout?.xaxis) made.xaxis.range = chart.layout.xaxis.range;
-  return Plotly.react(chart, drawn, made, {responsive: true, displaylogo: false, displayModeBar: "hover",
+  return Plotly.react(chart, shown, made, {responsive: true, displaylogo: false, displayModeBar: "hover",
     modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]], toImageButtonOptions: {format: "svg"}});
 }
 const theme = () => show(dark.matches ? DARK : LIGHT);

@@ -1,4 +1,4 @@
-"""The report as one self-contained page with charts to point at and zoom into; it needs plotly, and no network."""
+"""The report as one self-contained page with interactive charts; it needs plotly, but no network."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from nncftools.analysis.hints import hints
 from nncftools.errors import NncfToolsError
 from nncftools.render.page import charts
 from nncftools.render.tables import facts
-from nncftools.render.tables.memory import memory
-from nncftools.render.tables.operations import operations
-from nncftools.render.tables.processes import processes
-from nncftools.render.tables.ranks import ranks
+from nncftools.render.tables.of_session import memory, operations, processes, ranks
 from nncftools.render.tables.table import Output
 from nncftools.render.view import command_text
 from nncftools.text import printable, shortened
@@ -35,9 +32,10 @@ def report(session: Session, view: View) -> bytes:
     """Return the page, in UTF-8. Raises NncfToolsError when plotly is not installed."""
     plotly = _plotly()
     program = _HERE.with_suffix(".js").read_text(encoding="utf-8")
+    data = json.dumps(_data(session, view), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     parts = {
         "HASHES": f"{_hash(plotly)} {_hash(program)}",
-        "DATA": _embedded(_data(session, view)),
+        "DATA": data.replace("<", "\\u003c"),  # it must not end the script element around it
         "PLOTLY": plotly,
         "PROGRAM": program,
     }
@@ -46,24 +44,18 @@ def report(session: Session, view: View) -> bytes:
 
 
 def _plotly() -> str:
-    """Return plotly's program, as the package brings it."""
+    """Return the JavaScript of the plotly package."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         message = "html needs plotly; install it with: pip install 'nncf-tools[html]'"
         raise NncfToolsError(message) from error
-    text: str = get_plotlyjs()
-    return text
+    return str(get_plotlyjs())
 
 
 def _hash(program: str) -> str:
-    """Return what allows this program, and no other, in a Content-Security-Policy."""
+    """Return the source expression that allows exactly this program in a Content-Security-Policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(program.encode()).digest()).decode()}'"
-
-
-def _embedded(data: dict[str, Any]) -> str:
-    """Return JSON that cannot end the script element it stands in."""
-    return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _data(session: Session, view: View) -> dict[str, Any]:
@@ -85,14 +77,14 @@ def _data(session: Session, view: View) -> dict[str, Any]:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """Return a table as the page's program draws it."""
+    """Return a table in the format of ``page.js``."""
     of = table.of(Output.PAGE)
     return {
         "headings": of.headings("\n"),
         "texts": [column.is_text for column in of.columns],
         "rows": [
             {
-                "cells": [cell.shown() for cell in row.cells],
+                "cells": [cell.text for cell in row.cells],
                 "strong": row.is_strong,
                 "depth": row.depth,
                 "details": row.details,

@@ -14,102 +14,107 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from nncftools.drawing import Ruler
+    from nncftools.render.colours import Fill
     from nncftools.render.operations import Listed
 
     Span = tuple[float, float]
+    """Start and width on the time axis, in seconds."""
 
-LANE = 0.2
-"""How high a lane with names is, in inches."""
-_THIN_LANE = 0.06
+_LANE, _THIN_LANE = 0.2, 0.06
+"""Heights of a lane with and without names, in inches."""
 _MOST_LANES = 4
-_TINT = 0.16
-_PIXEL = 0.0008
-"""The narrowest operation, as part of the run."""
+_NARROWEST = 0.0008
+"""The narrowest operation, as a share of the run."""
 _WIDE = 0.006
-"""Narrower, neither hatch nor number can be seen."""
+"""Neither hatch nor number is visible in a narrower operation."""
 _MARGIN = 0.03
 _CUT_NAME = 1.2
 """In inches: less room holds no readable part of a name."""
 _SIZE, _SMALL = 8.0, 6.5
-_EDGE = 0.7
 
 
 class Band:
-    """Operations in as many lanes as are needed for none to cover another; ``length_s`` is that of the time axis.
+    """Operations in as many lanes as keep them from covering each other; ``length_s`` is that of the time axis.
 
-    When more go on at once than there are lanes, those that come last are left out.
+    When more operations run at once than there are lanes, the last ones to start are left out.
     """
 
     def __init__(self, every: Sequence[Listed], length_s: float) -> None:
         self._length_s = length_s
         found = lanes(every, _MOST_LANES)
-        self._placed = [(one, lane) for one, lane in zip(every, found, strict=True) if lane is not None]
         self._left_out = found.count(None)
-        self._count = 1 + max((lane for _, lane in self._placed), default=-1)
+        self._count = 1 + max((lane for lane in found if lane is not None), default=-1)
+        self._placed = [
+            (one, lane, span)
+            for one, lane in zip(every, found, strict=True)
+            if lane is not None and (span := self._span(one)) is not None
+        ]
 
     @property
     def height(self) -> float:
-        """How much room it takes above the axes when it has names, in inches."""
-        return self._count * LANE
+        """The room it takes above the axes when it has names, in inches."""
+        return self._count * _LANE
 
     def tint(self, axes: Axes) -> None:
-        """Colour the background of the axes lightly where an operation of the first lane went on."""
+        """Tint the background of the axes during the operations of the first lane."""
         spans: dict[str, list[Span]] = {}
-        for one, lane in self._placed:
+        for one, lane, span in self._placed:
             if lane == 0:
-                spans.setdefault(one.fill.colour, []).extend(self._span(one))
+                spans.setdefault(one.fill.colour, []).append(span)
         for colour, of_colour in spans.items():
-            _fill(axes, of_colour, (0, 1), {"facecolor": colour, "alpha": _TINT, "zorder": 0, "linewidth": 0})
+            _fill(axes, of_colour, (0, 1), facecolor=colour, alpha=0.16, zorder=0, linewidth=0)
 
-    def draw(self, axes: Axes) -> None:
-        """Draw it thinly above the axes."""
-        self._draw(axes, _THIN_LANE)
+    def draw(self, axes: Axes, ruler: Ruler | None = None) -> None:
+        """Draw it above the axes: with a ruler with names, otherwise thin.
 
-    def draw_named(self, axes: Axes, ruler: Ruler) -> None:
-        """Draw it above the axes with names; one that does not fit is left out for its number, that for nothing."""
-        self._draw(axes, LANE)
-        high = LANE / (axes.bbox.height / DPI)
-        for one, lane in self._placed:
-            for span in self._span(one):
-                if span[1] > self._length_s * _WIDE:
-                    self._name(axes, one, (span[0] + span[1] / 2, 1 + (self._count - lane - 0.5) * high), ruler)
+        Where a name does not fit there is the number, or nothing.
+        """
+        height = (_THIN_LANE if ruler is None else _LANE) / (axes.bbox.height / DPI)
+        spans: dict[tuple[Fill, int, bool], list[Span]] = {}
+        for one, lane, span in self._placed:
+            is_wide = self._is_wide(span[1])
+            spans.setdefault((one.fill if is_wide else replace(one.fill, hatch=""), lane, is_wide), []).append(span)
+        for (fill, lane, is_wide), alike in spans.items():
+            look = {"facecolor": fill.colour, "hatch": fill.hatch, "edgecolor": "white", "clip_on": False}
+            _fill(axes, alike, (1 + (self._count - lane - 1) * height, height), linewidth=0.7 * is_wide, **look)
+        if ruler is not None:
+            self._write_names(axes, height, ruler)
+
+    def _write_names(self, axes: Axes, height: float, ruler: Ruler) -> None:
+        for one, lane, (start_s, width_s) in self._placed:
+            if self._is_wide(width_s):
+                room = width_s / self._length_s * axes.bbox.width / DPI - _MARGIN
+                middle = (start_s + width_s / 2, 1 + (self._count - lane - 0.5) * height)
+                _write_name(axes, one, middle, room, ruler)
         if self._left_out:
             look: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "color": FAINT, "fontsize": _SIZE}
-            axes.text(1.005, 1 + high / 2, f"and {self._left_out:,} more", **look)
+            axes.text(1.005, 1 + height / 2, f"and {self._left_out:,} more", **look)
 
-    def _draw(self, axes: Axes, lane_height: float) -> None:
-        high = lane_height / (axes.bbox.height / DPI)
-        spans: dict[tuple[str, str, int, float], list[Span]] = {}
-        for one, lane in self._placed:
-            for span in self._span(one):
-                is_wide = span[1] > self._length_s * _WIDE
-                look = one.fill if is_wide else replace(one.fill, hatch="")
-                spans.setdefault((look.colour, look.hatch, lane, _EDGE if is_wide else 0.0), []).append(span)
-        for (colour, hatch, lane, edge), alike in spans.items():
-            look_of = {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": edge}
-            _fill(axes, alike, (1 + (self._count - lane - 1) * high, high), {**look_of, "clip_on": False})
+    def _is_wide(self, width_s: float) -> bool:
+        return width_s > self._length_s * _WIDE
 
-    def _span(self, one: Listed) -> list[Span]:
-        """Return start and width of an operation on the time axis; nothing when it was before or after the run."""
+    def _span(self, one: Listed) -> Span | None:
+        """Return the place of an operation on the time axis; None when it was before or after the run."""
         operation = one.operation
         if operation.start_s > self._length_s or operation.end_s < 0:
-            return []
+            return None
         start_s = max(0.0, operation.start_s)
-        width_s = max(min(operation.end_s, self._length_s) - start_s, self._length_s * _PIXEL)
-        return [(min(start_s, self._length_s - width_s), width_s)]
-
-    def _name(self, axes: Axes, one: Listed, middle: tuple[float, float], ruler: Ruler) -> None:
-        room = self._span(one)[0][1] / self._length_s * axes.bbox.width / DPI - _MARGIN
-        title, number, size = f"{one.number} {one.title}", f"{one.number}", _SIZE
-        text = ruler.fitted(title, room, _SIZE)
-        if text != title and room < _CUT_NAME:
-            text, size = number if ruler.width(number, _SMALL) <= room else "", _SMALL
-        look = one.fill
-        behind = {"boxstyle": "square,pad=0.1", "facecolor": look.colour, "edgecolor": "none"} if look.hatch else None
-        how: dict[str, Any] = {"ha": "center", "va": "center", "bbox": behind, "parse_math": False}
-        if text:
-            axes.text(*middle, text, transform=axes.get_xaxis_transform(), fontsize=size, color=look.ink, **how)
+        width_s = max(min(operation.end_s, self._length_s) - start_s, self._length_s * _NARROWEST)
+        return min(start_s, self._length_s - width_s), width_s
 
 
-def _fill(axes: Axes, spans: Sequence[Span], y: tuple[float, float], look: dict[str, Any]) -> None:
+def _write_name(axes: Axes, one: Listed, middle: Span, room: float, ruler: Ruler) -> None:
+    """Write number and title, or what of them fits."""
+    title, number, size = f"{one.number} {one.title}", f"{one.number}", _SIZE
+    text = ruler.fitted(title, room, _SIZE)
+    if text != title and room < _CUT_NAME:
+        text, size = number if ruler.width(number, _SMALL) <= room else "", _SMALL
+    fill = one.fill
+    behind = {"boxstyle": "square,pad=0.1", "facecolor": fill.colour, "edgecolor": "none"} if fill.hatch else None
+    look: dict[str, Any] = {"ha": "center", "va": "center", "bbox": behind, "parse_math": False}
+    if text:
+        axes.text(*middle, text, transform=axes.get_xaxis_transform(), fontsize=size, color=fill.ink, **look)
+
+
+def _fill(axes: Axes, spans: Sequence[Span], y: tuple[float, float], **look: Any) -> None:  # noqa: ANN401 — any property of a patch
     axes.broken_barh(spans, y, transform=axes.get_xaxis_transform(), **look)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
 from nncftools.analysis.rates import run_s
 from nncftools.analysis.timeline import timeline
-from nncftools.drawing import DPI, FAINT, INK, Ruler, plain, time_axis
-from nncftools.files import replacing
+from nncftools.drawing import DPI, FAINT, INK, Ruler, missing_glyphs_as_boxes, plain, save, time_axis
 from nncftools.render.operations import counters_of, listed, rows
 from nncftools.render.pictures.band import Band
 from nncftools.render.pictures.operation_bars import MOST_ROWS, WIDTH, draw_rows, height
-from nncftools.render.pictures.timelines import IO_PLACES, draw_cpu, draw_io, draw_memory
+from nncftools.render.pictures.timelines import IO_COUNTERS, draw_cpu, draw_io, draw_memory
 from nncftools.render.view import View, command_text
 from nncftools.text import printable, shortened
 from nncftools.units import MemoryUnit
@@ -27,35 +25,28 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 _LEFT, _RIGHT = 1.0, 1.05
-"""Beside the panels over time, in inches, as all lengths here."""
+"""Margins beside the panels over time; all lengths here are in inches."""
 _LEFT_OF_LONG_FIGURES = 1.5
-_TITLE_LINE = 0.19
-_TITLE_LINES = 2
-_TITLE = 400
-_TITLE_SIZE = 10
+_TITLE, _TITLE_SIZE, _TITLE_LINE = 400, 10, 0.19
 _MEMORY, _CPU, _IO = 2.8, 1.5, 1.6
-_MARGIN = 0.15
-_BETWEEN = 0.3
-_TIME_LABELS = 0.6
-_IO_HEAD = 0.55
+_MARGIN, _BETWEEN, _TIME_LABELS, _IO_HEAD = 0.15, 0.3, 0.6, 0.55
 
 
 def draw(session: Session, view: View, path: pathlib.Path) -> None:
-    """Write the picture; the format is the path's ending. Raises OSError."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # drawn as boxes
+    """Write the picture; the suffix of the path is the format. Raises OSError."""
+    with missing_glyphs_as_boxes():
         drawing = page(session, view)
-        with replacing(path) as beside:
-            drawing.savefig(beside, format=path.suffix[1:].lower())
+    save(drawing, path)
 
 
 def page(session: Session, view: View) -> Figure:
     """Return the picture."""
     every = listed(timeline(session.operations, view.depth))
-    shown = rows(every, counters_of(session.samples.metrics), MOST_ROWS)
+    counters = counters_of(session.samples.metrics)
+    shown = rows(every, counters, MOST_ROWS)
     band, ruler = Band(every, run_s(session)), Ruler()
-    said = shortened(printable(view.title) or command_text(session), _TITLE)
-    title = ruler.lines(said, WIDTH - 4 * _MARGIN, _TITLE_SIZE, _TITLE_LINES)
+    text = shortened(printable(view.title) or command_text(session), _TITLE)
+    title = ruler.lines(text, WIDTH - 4 * _MARGIN, _TITLE_SIZE, 2)
     memory_top = 2 * _MARGIN + len(title) * _TITLE_LINE + band.height
     cpu_top = memory_top + _MEMORY + _BETWEEN
     lower_top = cpu_top + _CPU + _TIME_LABELS
@@ -66,7 +57,7 @@ def page(session: Session, view: View) -> Figure:
     memory = _panel(drawing, (left, memory_top, WIDTH - left - _RIGHT, _MEMORY))
     draw_memory(memory, session, view, ruler)
     band.tint(memory)
-    band.draw_named(memory, ruler)
+    band.draw(memory, ruler)
     cpu = _panel(drawing, (left, cpu_top, WIDTH - left - _RIGHT, _CPU))
     draw_cpu(cpu, session)
     band.draw(cpu)
@@ -75,7 +66,7 @@ def page(session: Session, view: View) -> Figure:
     memory.set_xlabel("")
     memory.tick_params(labelbottom=False)
     if shown:
-        draw_rows(_axes(drawing, (0, lower_top, WIDTH, lower)), shown, session.duration_s, ruler)
+        draw_rows(_axes(drawing, (0, lower_top, WIDTH, lower)), shown, counters, session.duration_s, ruler)
     else:
         _draw_io(drawing, session, lower_top)
     return drawing
@@ -83,10 +74,10 @@ def page(session: Session, view: View) -> Figure:
 
 def _draw_io(drawing: Figure, session: Session, top: float) -> None:
     _write(drawing, (_LEFT, top), "no operations were marked; I/O of the run:", FAINT)
-    wide = (WIDTH - 2 * _LEFT - _RIGHT) / len(IO_PLACES)
-    for number, place in enumerate(IO_PLACES):
+    wide = (WIDTH - 2 * _LEFT - _RIGHT) / len(IO_COUNTERS)
+    for number, family in enumerate(IO_COUNTERS):
         axes = _panel(drawing, (_LEFT + number * (wide + _LEFT), top + _IO_HEAD, wide, _IO))
-        draw_io(axes, session, place)
+        draw_io(axes, session, family)
         time_axis(axes, run_s(session))
 
 
@@ -105,7 +96,7 @@ def _panel(drawing: Figure, box: tuple[float, float, float, float]) -> Axes:
 
 
 def _axes(drawing: Figure, box: tuple[float, float, float, float]) -> Axes:
-    """Add axes whose left, top, width and height are in inches from the page's top left corner."""
+    """Add axes; ``box`` is left, top, width and height, from the page's top left corner."""
     left, top, wide, high = box
     page_high = drawing.get_figheight()
     return drawing.add_axes((left / WIDTH, 1 - (top + high) / page_high, wide / WIDTH, high / page_high))

@@ -1,1 +1,1 @@
-"""Tables as data, and the text and Markdown that paint them."""
+"""Tables as data, and the text and Markdown that show them."""

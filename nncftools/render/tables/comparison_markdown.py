@@ -1,4 +1,4 @@
-"""The comparison as tables for a pull request."""
+"""The comparison as Markdown tables, for a pull request."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from nncftools.render.tables.markdown import painted, text
 from nncftools.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from nncftools.analysis.comparison import Comparison, Difference
+    from nncftools.analysis.comparison import Comparison
     from nncftools.analysis.gates import Verdict
     from nncftools.units import MemoryUnit
 
 
 def rendered(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict] = ()) -> str:
-    """Return the comparison as GitHub's Markdown, with what came of its gates."""
+    """Return the comparison and the results of its gates as GitHub's Markdown."""
     blocks = _blocks(comparison, unit, verdicts)
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 
@@ -26,20 +26,13 @@ def rendered(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdic
 def _blocks(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
     yield from painted(sides(comparison), code_in=2)
     yield from painted(gates(verdicts), code_in=0)
-    yield from _figures(comparison, "", comparison.figures, unit)
     operations, left_out = shown(comparison.operations)
-    for operation in operations:
-        yield from _figures(comparison, title_of(operation, comparison), operation.differences, unit)
+    parts = [(f"**{text(title_of(one, comparison))}**", one.differences) for one in operations]
+    for heading, differences in (("", comparison.figures), *parts):
+        table = figures(comparison, differences, unit)
+        name, *others = table.columns
+        yield from painted(replace(table, columns=[replace(name, heading=heading), *others]))
     if left_out:
         yield [f"… and {left_out:,} operations that changed less"]
-    said = [*notes(comparison), *(f"⚠ {warning}" for warning in comparison.warnings)]
-    yield [f"- {text(printable(line))}" for line in said]
-
-
-def _figures(
-    comparison: Comparison, title: str, differences: Mapping[str, Difference], unit: MemoryUnit
-) -> Iterator[list[str]]:
-    table = figures(comparison, differences, unit)
-    name, *others = table.columns
-    heading = f"**{text(title)}**" if title else ""
-    yield from painted(replace(table, columns=[replace(name, heading=heading), *others]))
+    texts = [*notes(comparison), *(f"⚠ {warning}" for warning in comparison.warnings)]
+    yield [f"- {text(printable(line))}" for line in texts]

@@ -1,4 +1,4 @@
-"""What a report says of a run in words: how it ended, its peak, CPU, I/O, processes and the sampler's own cost."""
+"""The sentences of a report: how the run ended, its peak, CPU, I/O, processes, models and the sampler's own cost."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from nncftools import metrics
 from nncftools.analysis.summary import cpu_s, is_between_samples, largest_process, short_lived, taken
-from nncftools.render.tables.models import models
-from nncftools.render.tables.table import Column, Output, Row, Table, Words
+from nncftools.render.tables.table import Cell, Column, Output, Row, Table
 from nncftools.text import printable, shortened
 from nncftools.units import UNKNOWN, seconds_text, size_text, text_of
 
@@ -18,18 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nncftools.render.view import View
-    from nncftools.session.model import Exit
+    from nncftools.session.model import Exit, SavedModel
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
-_NAME = 24
-_OPERATION = 40
+_PROCESS, _OPERATION = 24, 40
+"""Lengths of names, in characters."""
 _WIDE = 1.02
-_OURS = {"", "proc", "psutil"}
+"""A bracket of the peak is named from this ratio of its ends on."""
+_SETTINGS = ("mode", "preset", "ratio", "group_size", "backup_mode", "subset_size", "model_type", "target_device")
 
 
 def run(session: Session) -> str:
-    """Return when and where it was, how long it took and how it ended."""
+    """Return when and where the run was, how long it took and how it ended."""
     utc = session.start.utc
     when = "unknown time" if utc is None else printable(utc.replace("T", " ")[:19]) + " UTC"
     machine = printable(session.host.name) or "unknown host"
@@ -38,13 +38,11 @@ def run(session: Session) -> str:
     elif session.rank is not None:
         of = "" if session.rank.size is None else f" of {session.rank.size}"
         machine = f"{machine}, rank {session.rank.number}{of}"
-    return f"{when} on {machine}, {seconds_text(session.duration_s)}, {_ending(session)}"
-
-
-def _ending(session: Session) -> str:
-    if session.exit is None:
-        return f"attached to pid {session.attached_to}" if session.attached_to is not None else "exit status unknown"
-    return exit_text(session.exit)
+    if session.exit is not None:
+        ending = exit_text(session.exit)
+    else:
+        ending = "exit status unknown" if session.attached_to is None else f"attached to pid {session.attached_to}"
+    return f"{when} on {machine}, {seconds_text(session.duration_s)}, {ending}"
 
 
 def exit_text(exit_: Exit) -> str:
@@ -58,7 +56,7 @@ def exit_text(exit_: Exit) -> str:
 
 
 def peak(session: Session, view: View) -> tuple[str, str, str] | None:
-    """Return how much RSS was held at most, when, and during which operation; None when that is not to be shown."""
+    """Return the peak of RSS, its time and its operation; None when the view does not show it."""
     found = session.peaks.get("rss")
     if view.from_zero or "rss" not in view.metrics or found is None or found.sampled is None or found.at_s is None:
         return None
@@ -72,7 +70,7 @@ def peak(session: Session, view: View) -> tuple[str, str, str] | None:
 
 
 def _moment(session: Session, at_s: float) -> str:
-    """Return the time of day (UTC, as all of the report) where it is known, and the seconds from the start."""
+    """Return the time of day (UTC, as in the whole report) if it is known, and the seconds from the start."""
     seconds = seconds_text(at_s)
     with contextlib.suppress(ValueError, OverflowError):
         moment = dt.datetime.fromisoformat(session.start.utc or "") + dt.timedelta(seconds=at_s)
@@ -81,27 +79,24 @@ def _moment(session: Session, at_s: float) -> str:
 
 
 def facts(session: Session, unit: MemoryUnit) -> Table:
-    """Return what else is known of the run: headings and texts; Markdown begins with when it was."""
-    when = Row(cells=(Words("When"), Words(run(session))), output=Output.MARKDOWN)
-    rows = [Row(cells=(Words(name), Words(text))) for name, text in _facts(session, unit)]
+    """Return the other facts of the run as headings and texts; in Markdown, the first one is the time of the run."""
+    when = Row(cells=(Cell("When"), Cell(run(session))), output=Output.MARKDOWN)
+    rows = [Row(cells=(Cell(name), Cell(text))) for name, text in _facts(session, unit)]
     return Table(columns=[Column("Run", is_text=True), Column("", is_text=True)], rows=[when, *rows])
 
 
 def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    yield from _bracket(session, unit)
-    yield "CPU", _cpu(session)
-    yield from _counters(session)
-    yield "Processes", _processes(session, unit)
-    yield from models(session)
-    yield "Sampler", _sampler(session)
-
-
-def _bracket(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    """Say how far up the real peak can have been, where the samples leave that open."""
     found = session.peaks.get("rss")
     if found is not None and found.low and found.high and found.high > found.low * _WIDE:
         between = f"between {unit.label(found.low)} and {unit.label(found.high)}"
         yield "RSS peak", f"{between} (high-water marks together)"
+    yield "CPU", _cpu(session)
+    yield from _counters(session)
+    yield "Processes", _processes(session, unit)
+    for model in session.models:
+        if compression := _compression(model):
+            yield "Compressed", printable(f"{model.path.rpartition('/')[2]}: {compression}")
+    yield "Sampler", _sampler(session)
 
 
 def _cpu(session: Session) -> str:
@@ -115,7 +110,7 @@ def _cpu(session: Session) -> str:
 
 
 def _counters(session: Session) -> Iterator[tuple[str, str]]:
-    """Say what was read and written, and what else was counted of operations."""
+    """Yield the totals of the counters that operations have, one text for each family."""
     families: dict[str, list[tuple[str, float | None, str]]] = {}
     for column in metrics.of_operations(session.totals):
         metric = metrics.of(column)
@@ -123,10 +118,8 @@ def _counters(session: Session) -> Iterator[tuple[str, str]]:
             name = metric.label if metric.family is None else metric.family[0]
             families.setdefault(name, []).append((metric.action, session.totals.get(column), metric.unit))
     for name, parts in families.items():
-        if all(total is None for _, total, _ in parts):
-            yield name, "unknown"
-        else:
-            yield name, ", ".join(f"{text_of(total, unit)} {action}".rstrip() for action, total, unit in parts)
+        texts = [f"{text_of(total, unit)} {action}".rstrip() for action, total, unit in parts]
+        yield name, "unknown" if all(total is None for _, total, _ in parts) else ", ".join(texts)
 
 
 def _processes(session: Session, unit: MemoryUnit) -> str:
@@ -135,7 +128,7 @@ def _processes(session: Session, unit: MemoryUnit) -> str:
     text = f"{len(session.processes):,}"
     largest = largest_process(session)
     if largest is not None:
-        name = shortened(printable(largest.process.name), _NAME) or "one without a name"
+        name = shortened(printable(largest.process.name), _PROCESS) or "one without a name"
         kind = "kernel's high-water mark" if largest.by_kernel else "largest sample"
         text += f", the largest: {name}, {unit.label(largest.size)} ({kind})"
     short = short_lived(session)
@@ -146,10 +139,21 @@ def _processes(session: Session, unit: MemoryUnit) -> str:
     return text
 
 
+def _compression(model: SavedModel) -> str:
+    """Return algorithm, settings and the enabled refinements: ``weight_compression, mode int4_sym, awq``."""
+    places = [(place.split("/"), value) for place, value in model.facts.items()]
+    settings = [(*parts[1:], value) for parts, value in places if parts[0] == "nncf" and len(parts) == 3]  # noqa: PLR2004 — nncf/ALGORITHM/SETTING
+    texts = [algorithm for algorithm, _, _ in settings]
+    for wanted in _SETTINGS:
+        texts += [f"{name} {value}" for _, name, value in settings if name == wanted and value != "None"]
+    texts += [name for _, name, value in settings if value == "True"]
+    return ", ".join(dict.fromkeys(texts))
+
+
 def _sampler(session: Session) -> str:
     of = session.sampler
     achieved = f"{of.achieved_interval_s:.4g} s" if of.achieved_interval_s is not None else UNKNOWN
-    by = "" if of.source in _OURS else f" by {printable(of.source)}"
+    by = "" if of.source in {"", "proc", "psutil"} else f" by {printable(of.source)}"
     asked = "" if of.interval_s is None else f" (asked {of.interval_s:g} s)"
     text = f"{taken(session):,} samples{by}, interval {achieved}{asked}, longest gap {seconds_text(of.longest_gap_s)}"
     if of.missed is not None:

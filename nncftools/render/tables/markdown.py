@@ -1,4 +1,4 @@
-"""The report as Markdown tables, to be pasted into a pull request."""
+"""The report as Markdown tables, for a pull request."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 from nncftools.analysis.hints import hints
 from nncftools.render.tables import facts
-from nncftools.render.tables.memory import memory
-from nncftools.render.tables.operations import operations
-from nncftools.render.tables.ranks import ranks
-from nncftools.render.tables.table import Output, Words
+from nncftools.render.tables.of_session import memory, operations, ranks
+from nncftools.render.tables.table import Output
 from nncftools.render.view import command_text
 from nncftools.text import printable, shortened
 
@@ -22,12 +20,12 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 _TITLE = 200
-_MANY = 60
-"""Rows; of more operations the longest are shown: a comment on GitHub holds 65,536 characters."""
-_MEANT = re.compile(r"([\\`*_\[\]<|~$&])")
-"""What Markdown, HTML or mathematics in it would read as more than text."""
-_PINGS = re.compile(r"[@#]|\bGH-|://|www\.")
-"""What GitHub makes a mention, a reference or a link of, unless it is code."""
+_MOST_OPERATIONS = 60
+"""When there are more, the longest are shown: a comment on GitHub holds 65,536 characters."""
+_SPECIAL = re.compile(r"([\\`*_\[\]<|~$&])")
+"""What has a meaning in Markdown, HTML or mathematics."""
+_LINKS = re.compile(r"[@#]|\bGH-|://|www\.")
+"""What GitHub turns into a mention, a reference or a link, except in code."""
 
 
 def report(session: Session, view: View) -> str:
@@ -36,7 +34,7 @@ def report(session: Session, view: View) -> str:
     tables = (
         memory(session, view),
         ranks(session, view.unit),
-        operations(session, view, _MANY),
+        operations(session, view, _MOST_OPERATIONS),
         facts.facts(session, view.unit),
     )
     blocks = [
@@ -49,13 +47,13 @@ def report(session: Session, view: View) -> str:
 
 
 def text(plain: str) -> str:
-    """Return what shows as ``plain`` in a paragraph or a cell: of one line, nothing in it taken for Markdown."""
+    """Return ``plain`` escaped for a paragraph or a cell, as one line."""
     line = " ".join(plain.split())
-    return code(line) if _PINGS.search(line) else _MEANT.sub(r"\\\1", line)
+    return code(line) if _LINKS.search(line) else _SPECIAL.sub(r"\\\1", line)
 
 
 def code(plain: str) -> str:
-    """Return a code span that shows ``plain``, also in a cell."""
+    """Return a code span that shows ``plain`` in a paragraph or a cell."""
     line = " ".join(plain.split())
     longest = max(map(len, re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
@@ -72,9 +70,9 @@ def _peak(session: Session, view: View) -> list[str]:
 
 
 def painted(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
-    """Yield the lines of a table, and what it does not show; nothing for one without rows.
+    """Yield the lines of a table and a note about what it leaves out; nothing for a table without rows.
 
-    The column at the place ``code_in`` is set as code.
+    ``code_in`` is the place of a column of code.
     """
     of = table.of(Output.MARKDOWN)
     if not of.rows:
@@ -87,15 +85,15 @@ def painted(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
 
 
 def _cells(table: Table, row: Row, code_in: int | None) -> list[str]:
-    """Return cells with their emphasis; the last text of the first ones, a name, is indented."""
+    """Return cells with their emphasis; the last column of text, which has the names, is indented."""
     shown = [_cell(cell, is_strong=cell.is_strong or row.note != "") for cell in row.cells]
     if code_in is not None:
-        shown[code_in] = code(row.cells[code_in].shown())
+        shown[code_in] = code(row.cells[code_in].text)
     name = max((place for place, column in enumerate(table.columns) if column.is_text), default=0)
     shown[name] = "&nbsp;&nbsp;" * row.depth + shown[name]
     return shown
 
 
 def _cell(cell: Cell, *, is_strong: bool) -> str:
-    shown = f"**{text(cell.shown())}**" if is_strong else text(cell.shown())
-    return f"{shown} ({text(cell.below)})" if isinstance(cell, Words) and cell.below else shown
+    shown = f"**{text(cell.text)}**" if is_strong else text(cell.text)
+    return f"{shown} ({text(cell.below)})" if cell.below else shown

@@ -1,4 +1,4 @@
-"""A table as data: what it says, typed; text, Markdown and the page paint it."""
+"""A table as data, which text, Markdown and the page format in their own ways."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Flag, auto
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.units import UNKNOWN, seconds_text, size_text
+from nncftools.units import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,78 +25,39 @@ class Output(Flag):
 
 @dataclass(frozen=True)
 class Column:
-    """A column; neighbours of one ``group`` have its name above them."""
+    """A column; adjacent columns with the same ``group`` have its name above them."""
 
     heading: str
     group: str = ""
     unit: str = ""
     is_text: bool = False
-    """Whether it stands on the left; figures stand on the right."""
+    """Whether it is left-aligned; figures are right-aligned."""
     output: Output = Output.ALL
 
 
-class Words(NamedTuple):
-    """A cell of text from anywhere: each output writes out what would mean something to it."""
+class Cell(NamedTuple):
+    """A cell of any text: each output escapes what has a special meaning in it."""
 
     text: str
     is_strong: bool = False
     below: str = ""
-    """What is to be said of it in small."""
-
-    def shown(self, _unit: MemoryUnit | None = None) -> str:
-        """Return the text."""
-        return self.text
-
-
-class Size(NamedTuple):
-    """A cell of bytes in a unit, with a sign where it is a difference; without a unit in the one that fits."""
-
-    value: float | None
-    unit: MemoryUnit | None = None
-    is_signed: bool = False
-    is_strong: bool = False
+    """An addition in small print."""
+    size: float | None = None
+    """The bytes that ``text`` states in the unit that suits them, for tables whose sizes have one unit."""
 
     def shown(self, unit: MemoryUnit | None = None) -> str:
-        """Return the size; one without a unit is in ``unit``, which the table's head tells."""
-        text = _text(self.value, self.unit or unit)
-        return f"+{text}" if self.is_signed and self.value is not None and self.value > 0 else text
+        """Return the text; a size without a unit of its own is in ``unit``."""
+        return self.text if unit is None or self.size is None else unit.text(self.size)
 
 
-def _text(size: float | None, unit: MemoryUnit | None) -> str:
-    return size_text(size) if unit is None else unit.text(size)
+def size_cell(size: float | None, unit: MemoryUnit, *, is_signed: bool = False, is_strong: bool = False) -> Cell:
+    """Return the cell of bytes in a unit, which the heading names; a difference has a sign."""
+    return Cell(f"{'+' if is_signed and size is not None and size > 0 else ''}{unit.text(size)}", is_strong)
 
 
-class Seconds(NamedTuple):
-    """A cell of seconds."""
-
-    value: float | None
-    is_strong: bool = False
-
-    def shown(self, _unit: MemoryUnit | None = None) -> str:
-        """Return the duration or moment."""
-        return seconds_text(self.value)
-
-
-class Number(NamedTuple):
-    """A cell of a number with so many decimals."""
-
-    value: float | None
-    decimals: int = 0
-    is_strong: bool = False
-
-    def shown(self, _unit: MemoryUnit | None = None) -> str:
-        """Return the number."""
-        return UNKNOWN if self.value is None else f"{self.value:,.{self.decimals}f}"
-
-
-Cell = Words | Size | Seconds | Number
-
-
-def cell_of(value: float | None, unit: str) -> Cell:
-    """Return the cell of a figure whose unit is ``"B"``, ``"s"`` or ``""``."""
-    if unit == "B":
-        return Size(value)
-    return Seconds(value) if unit == "s" else Number(value)
+def figure_cell(value: float | None, unit: str) -> Cell:
+    """Return the cell of a figure in ``"B"``, ``"s"`` or ``""``, written in the unit that suits it."""
+    return Cell(text_of(value, unit), size=value if unit == "B" else None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,22 +70,22 @@ class Row:
     is_strong: bool = False
     is_faint: bool = False
     note: str = ""
-    """What text says behind the row of it that the others say by their looks."""
+    """What plain text adds to the row where other outputs use emphasis."""
     details: str = ""
     colour: str = ""
     span_s: tuple[float, float] | None = None
-    """The part of the run that it is about."""
+    """The part of the run that the row describes."""
     output: Output = Output.ALL
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table; without rows there is nothing to show."""
+    """A table; one without rows is not shown."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
     more: str = ""
-    """What the table does not show."""
+    """What the table leaves out."""
 
     def of(self, output: Output) -> Table:
         """Return the part of the table that an output shows."""
@@ -132,14 +93,14 @@ class Table:
         return replace(self, rows=[row for row in self.rows if output in row.output]).with_columns(places)
 
     def with_columns(self, places: Sequence[int]) -> Table:
-        """Return the table with these of its columns."""
+        """Return the table with only these of its columns."""
         rows = [replace(row, cells=[row.cells[place] for place in places]) for row in self.rows]
         return replace(self, columns=[self.columns[place] for place in places], rows=rows)
 
     def headings(self, between: str, *, has_units: bool = True) -> list[str]:
-        """Return a heading for each column: name of the group, ``between`` and its own in the first of a group.
+        """Return a heading for each column; the first column of a group has the group's name and ``between`` before it.
 
-        A group of one column is called by its name alone. Units are left out where ``has_units`` is False.
+        The heading of a group of one column is the group's name alone. Without ``has_units``, units are left out.
         """
         groups = [column.group for column in self.columns]
         found = []

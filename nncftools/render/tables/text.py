@@ -6,40 +6,42 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.padding import Padding
 from rich.text import Text
 
 from nncftools.analysis.hints import hints
 from nncftools.render.tables import facts
-from nncftools.render.tables.memory import memory
-from nncftools.render.tables.operations import operations
-from nncftools.render.tables.paint import FIRST_COLUMN, Fitting, fits, grid, painted
-from nncftools.render.tables.processes import few_processes
-from nncftools.render.tables.ranks import ranks
-from nncftools.render.tables.table import Column, Output, Words
-from nncftools.render.tables.timeline_text import timeline
+from nncftools.render.tables.of_session import few_processes, memory, operations, ranks, shown_operations
+from nncftools.render.tables.paint import FIRST_COLUMN, Fitting, fits, grid, painted, pairs, warnings
+from nncftools.render.tables.table import Cell, Column, Output, size_cell
 from nncftools.render.view import View, command_text
+from nncftools.session.operations import unmarked
 from nncftools.text import printable, shortened
+from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table as Grid
 
     from nncftools.render.tables.table import Table
+    from nncftools.session.operations import Operation
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
-_TITLE = 200
-_MANY = 60
-"""Operations; of more the longest are shown."""
+_TITLE, _NAME = 200, 40
+_MOST_OPERATIONS = 60
+"""When there are more, the longest are shown."""
 _FIGURE = 7
-_SEVERAL = 2
+_LONG_GAP = 0.05
+"""As a share of the run: a longer time without operations has a row in the timeline."""
 
 
 def report(session: Session, view: View) -> RenderableType:
-    """Return the report as something that a Rich console prints."""
+    """Return the report for Rich to print."""
+    rank_table, process_table = ranks(session, view.unit), few_processes(session, view.unit)
+    fact_rows = facts.facts(session, view.unit).of(Output.TEXT).rows
+    found = hints(session, view.unit)
     return Group(
         Text("PERFORMANCE REPORT", style="bold"),
         Text(printable(view.title) or shortened(command_text(session), _TITLE)),
@@ -48,16 +50,16 @@ def report(session: Session, view: View) -> RenderableType:
         *_peak(session, view),
         _Memory(memory(session, view)),
         Text(),
-        *_ranks(session, view.unit),
+        *((painted(rank_table, folds=True), Text()) if rank_table.rows else ()),
         *_operations(session, view),
-        _facts(session, view.unit),
-        *_processes(session, view.unit),
-        *_warnings(session, view.unit),
+        pairs(((row.cells[0].text, Text(row.cells[1].text)) for row in fact_rows), FIRST_COLUMN),
+        *((Text(), painted(process_table, widths=[FIRST_COLUMN])) if len(process_table.rows) > 1 else ()),
+        *((Text(), *warnings(found)) if found else ()),
     )
 
 
 def _peak(session: Session, view: View) -> Iterator[RenderableType]:
-    """Say how much, when, and during which operation, when that is to be shown."""
+    """Yield the peak with its time and operation, if the view shows it."""
     peak = facts.peak(session, view)
     if peak is not None:
         most, at, during = peak
@@ -69,7 +71,7 @@ def _peak(session: Session, view: View) -> Iterator[RenderableType]:
 
 
 class _Memory:
-    """The table of memory: a row for each metric where that fits, else a block for each."""
+    """The table of memory: a row for each metric if that fits, otherwise a block of lines for each."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -89,61 +91,71 @@ class _Memory:
             blocks.add_column(heading, justify="right", no_wrap=True)
         for place in absolute:
             shown = rows[place : place + 2] if has_both else [rows[place]]
-            blocks.add_row(shown[0].cells[0].shown())
+            blocks.add_row(shown[0].cells[0].text)
             for number, heading in enumerate(headings, start=1):
                 cells = [row.cells[number] for row in shown]
-                texts = [Text(cell.shown(), style="bold" if cell.is_strong else "") for cell in cells]
-                blocks.add_row(f"  {heading}", *texts)
+                blocks.add_row(f"  {heading}", *(Text(of.text, style="bold" if of.is_strong else "") for of in cells))
         return blocks
 
 
-def _ranks(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
-    table = ranks(session, unit)
-    if table.rows:
-        yield painted(table, folds=True)
-        yield Text()
-
-
 def _operations(session: Session, view: View) -> Iterator[RenderableType]:
-    """Yield what was marked, as a timeline and as figures; nothing when nothing was."""
-    table = operations(session, view, _MANY)
+    """Yield the timeline and the figures of the operations, if any were marked."""
+    table = operations(session, view, _MOST_OPERATIONS).of(Output.TEXT)
     if not table.rows:
         return
     yield Text("Operations", style="bold")
-    yield from timeline(session, view, _MANY)
+    shown, more = shown_operations(session, view, _MOST_OPERATIONS)
+    gaps = unmarked(session, max(session.duration_s * _LONG_GAP, 1e-9))
+    rows = [(f"{one.number}.", one.operation) for one in shown] + [("", gap) for gap in gaps]
+    yield _timeline(sorted(rows, key=lambda row: (row[1].start_s, row[1].depth)), view.unit)
+    if more:
+        yield Text(f"… {more}", style="dim")
     yield Text()
-    yield Fitting(_numbered(table.of(Output.TEXT), view.unit), view.unit)
+    numbered = [replace(row, cells=[Cell(f"{row.cells[0].text}."), *row.cells[1:]]) for row in table.rows]
+    columns = [Column(f"{view.unit}"), *table.columns[1:]]
+    yield Fitting(replace(table, rows=numbered, columns=columns), view.unit)
     yield Text()
 
 
-def _numbered(table: Table, unit: MemoryUnit) -> Table:
-    """Return a table whose first column has the numbers of the timeline, and the unit above them."""
-    rows = [replace(row, cells=[Words(f"{row.cells[0].shown()}."), *row.cells[1:]]) for row in table.rows]
-    return replace(table, columns=[Column(f"{unit}"), *table.columns[1:]], rows=rows)
+def _timeline(rows: Sequence[tuple[str, Operation]], unit: MemoryUnit) -> Grid:
+    """Return when each operation ran, and by how much RSS grew."""
+    result = grid(has_header=False)
+    for _ in ("number", "start"):
+        result.add_column(justify="right", no_wrap=True)
+    result.add_column(overflow="fold")
+    for _ in ("duration", "growth"):
+        result.add_column(justify="right", no_wrap=True)
+    result.add_column(no_wrap=True)
+    for number, operation in rows:
+        result.add_row(
+            number,
+            seconds_text(operation.start_s),
+            _name(operation),
+            f"({seconds_text(operation.duration_s)})",
+            f"[{size_cell(operation.delta, unit, is_signed=True).text} {unit}]",
+            Text("<- peak" if operation.has_peak else "", style="bold"),
+            style="" if number else "dim",
+        )
+    return result
 
 
-def _facts(session: Session, unit: MemoryUnit) -> Grid:
-    drawn = grid()
-    drawn.show_header = False
-    drawn.padding = (0, 2, 0, 0)
-    drawn.add_column(min_width=FIRST_COLUMN, no_wrap=True)
-    drawn.add_column(overflow="fold")
-    for row in facts.facts(session, unit).of(Output.TEXT).rows:
-        drawn.add_row(*(Text(cell.shown()) for cell in row.cells))
-    return drawn
+def _name(operation: Operation) -> Text:
+    """Return name, number of calls, how it ended and which function it was."""
+    if not operation.name:
+        return Text("(nothing marked)")
+    text = Text("  " * operation.depth + shortened(printable(operation.name), _NAME))
+    if operation.count > 1:
+        text.append(f" ×{operation.count:,}")
+    if operation.error is not None:
+        text.append(f" {printable(operation.error)}", style="red")
+    if operation.call is not None:
+        text.append(f" {shortened(_short_names(operation.call), _NAME)}", style="dim")
+    if operation.total_s is not None and operation.longest_s is not None:
+        calls = f" {seconds_text(operation.total_s)} in calls, the longest {seconds_text(operation.longest_s)}"
+        text.append(calls, style="dim")
+    return text
 
 
-def _processes(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
-    """Yield the processes that held or worked most; the summary has told of a single one."""
-    table = few_processes(session, unit)
-    if len(table.rows) >= _SEVERAL:
-        yield Text()
-        yield painted(table, widths=[FIRST_COLUMN])
-
-
-def _warnings(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
-    found = hints(session, unit)
-    if found:
-        yield Text()
-    for text in found:
-        yield Padding(Text(f"! {printable(text)}", style="yellow"), 0)
+def _short_names(calls: str) -> str:
+    """Return functions with their library, and methods by their own names."""
+    return printable(", ".join(one if one.count(".") == 1 else one.rpartition(".")[2] for one in calls.split(", ")))

@@ -1,4 +1,4 @@
-"""Round numbers for axes, and moments as text."""
+"""Round numbers for axes, and times as text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import math
 
 _STEPS = (1, 2, 2.5, 5, 10)
 _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-_MINUTE = 60
-_HOUR = 3600
 
 
 def rounded_up(value: float) -> float:
-    """Return a number of at least ``value`` that reads well: 12, 25, 300."""
+    """Return a round number of at least ``value``: 12, 25, 300."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -19,7 +17,7 @@ def rounded_up(value: float) -> float:
 
 
 def ticks(end: float, most: int) -> list[float]:
-    """Return up to about ``most`` round numbers from 0 to ``end``."""
+    """Return about ``most`` round numbers from 0 to ``end``."""
     rough = max(end, 1e-9) / max(most, 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(step * power for step in _STEPS if step * power >= rough * 0.999999)
@@ -27,7 +25,7 @@ def ticks(end: float, most: int) -> list[float]:
 
 
 def time_ticks(begin_s: float, end_s: float, most: int) -> list[float]:
-    """Return up to about ``most`` round moments between two."""
+    """Return about ``most`` round moments from ``begin_s`` to ``end_s``."""
     span = end_s - begin_s
     step: float = next((step for step in _TIME_STEPS if span / step <= max(most, 1)), _TIME_STEPS[-1])
     if span / step > max(most, 1):
@@ -39,10 +37,9 @@ def time_ticks(begin_s: float, end_s: float, most: int) -> list[float]:
 
 
 def clock(seconds: float) -> str:
-    """Return a moment as ``0.5``, ``0:07``, ``12:30`` or ``1:02:03``."""
+    """Return a time as ``0.5``, ``0:07``, ``12:30`` or ``1:02:03``."""
     if seconds != int(seconds):
         return f"{seconds:g}"
-    whole = int(seconds)
-    hours, rest = divmod(whole, _HOUR)
-    minutes, left = divmod(rest, _MINUTE)
+    minutes, left = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"

@@ -13,9 +13,9 @@ from nncftools.units import MemoryUnit
 from tests.made_up import mib, session
 
 
-def one(*rss: float | None, title: str = "run.json") -> Curve:
+def one(*rss: float | None) -> Curve:
     """Return the curve of a run with this RSS in MiB."""
-    return curve(session({"rss": mib(*rss)}), title)
+    return curve(session({"rss": mib(*rss)}))
 
 
 def words(groups: list[tuple[str, list[Curve]]], folder: pathlib.Path) -> list[str]:
@@ -58,8 +58,8 @@ def test_little_data(tmp_path: pathlib.Path, rss: tuple[float | None, ...]) -> N
 def test_common_metric() -> None:
     """The metric is the first that all runs hold, RSS before others; one that nobody knows does not count."""
     rss = one(1, 2)
-    pss = curve(session({"pss": mib(1, 2)}), "pss")
-    unknown = curve(session({"rss": (nan, nan), "pss": mib(1, 2)}), "both")
+    pss = curve(session({"pss": mib(1, 2)}))
+    unknown = curve(session({"rss": (nan, nan), "pss": mib(1, 2)}))
 
     assert common_metric([[rss], [rss]]) == "rss"
     assert common_metric([[pss], [unknown]]) == "pss"

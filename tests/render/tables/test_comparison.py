@@ -91,7 +91,9 @@ class TestText:
 
     def test_groups_too_small(self) -> None:
         """Of groups that are too small for any result, that is said."""
-        assert "so few runs reach p = 0.1 at best, and tell no difference from the spread" in " ".join(text(groups(3)))
+        assert "so few runs reach p = 0.1 at best: too few to show a significant difference" in " ".join(
+            text(groups(3))
+        )
 
     def test_brackets(self) -> None:
         """A difference within the brackets is marked, and the brackets are told."""

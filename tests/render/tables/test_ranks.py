@@ -12,7 +12,7 @@ from nncftools.analysis.merge_ranks import merged
 from nncftools.render.exports import summary_json
 from nncftools.render.pictures import plot
 from nncftools.render.tables import markdown
-from nncftools.render.tables.ranks import ranks
+from nncftools.render.tables.of_session import ranks
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Host, Rank
 from nncftools.session.session import Session
@@ -44,7 +44,7 @@ def test_cells(job: Session) -> None:
     found = ranks(job, MemoryUnit.MiB)
 
     assert found.headings("") == ["Rank", "Machine", "Peak, MiB", "at", "Lasted", "CPU", "Exit"]
-    assert [[cell.shown() for cell in row.cells] for row in found.rows] == [
+    assert [[cell.text for cell in row.cells] for row in found.rows] == [
         ["0", "node-01", "300.0", "0.500 s", "1.00 s", "0.750 s", "0"],
         ["1", "node-01", "900.0", "0.500 s", "1.00 s", "–", "SIGKILL"],
     ]

@@ -3,18 +3,20 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from nncftools.render.terminal.chart import chart
+from nncftools.render.terminal.chart import Style, chart
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from nncftools.session.session import Session
 from tests.made_up import mib, session
 
 
-def drawn(of: Session, view: View | None = None, width: int = 80, height: int = 20, **options: bool) -> list[str]:
+def drawn(
+    of: Session, view: View | None = None, width: int = 80, height: int = 20, *, unicode: bool = True
+) -> list[str]:
     """Return the lines of a chart without colours."""
     console = Console(width=width, color_system=None)
     with console.capture() as captured:
-        console.print(chart(of, view or View(["rss"]), width, height, **{"colour": False, **options}))
+        console.print(chart(of, view or View(["rss"]), width, height, Style(unicode=unicode, colour=False)))
     return captured.get().rstrip("\n").split("\n")
 
 

@@ -1,0 +1,214 @@
+"""The tables of a session: memory, ranks, operations and processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nncftools import metrics
+from nncftools.analysis.summary import largest_rank, level
+from nncftools.analysis.timeline import timeline
+from nncftools.render.operations import listed
+from nncftools.render.tables.facts import exit_text
+from nncftools.render.tables.table import Cell, Column, Output, Row, Table, figure_cell, size_cell
+from nncftools.render.view import label
+from nncftools.text import printable, shortened
+from nncftools.units import UNKNOWN, number_text, seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nncftools.analysis.summary import Level
+    from nncftools.metrics import Metric
+    from nncftools.render.operations import Listed
+    from nncftools.render.view import View
+    from nncftools.session.model import Process, RankRun
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
+
+    Metrics = Sequence[tuple[str, Metric]]
+    """Columns with their metrics."""
+
+_NOT_IN_TEXT = Output.MARKDOWN | Output.PAGE
+"""For columns that the text shows in its timeline."""
+_FEW_PROCESSES, _MOST_PROCESSES = 5, 300
+_SHARE = 0.05
+"""Of the largest process's memory, or of all CPU time: a process with less is insignificant."""
+
+
+def memory(session: Session, view: View) -> Table:
+    """Return peak, final value, growth, average and minimum of the view's metrics.
+
+    Text has a second row for each metric, above the first sample.
+    """
+    rows = []
+    for name in view.metrics:
+        absolute = level(session.samples, name, session.peaks)
+        if view.from_zero:
+            rows.append(Row(cells=_levels(f"{label(name)} from zero", absolute.from_zero(), view.unit)))
+        else:
+            rows.append(Row(cells=_levels(label(name), absolute, view.unit)))
+            above = _levels("  from zero", absolute.from_zero(), view.unit)
+            rows.append(Row(cells=above, is_faint=True, output=Output.TEXT))
+    figures = map(Column, ("Peak", "at", "Final", "Delta", "Average", "Min"))
+    return Table(columns=[Column(f"Memory, {view.unit}", is_text=True), *figures], rows=rows)
+
+
+def _levels(name: str, of: Level, unit: MemoryUnit) -> list[Cell]:
+    peak, delta = size_cell(of.peak, unit, is_strong=True), size_cell(of.delta, unit, is_signed=True)
+    final, average, lowest = (size_cell(size, unit) for size in (of.final, of.average, of.lowest))
+    return [Cell(name), peak, Cell(seconds_text(of.at_s)), final, delta, average, lowest]
+
+
+def ranks(session: Session, unit: MemoryUnit) -> Table:
+    """Return the ranks of a job; a session that was not merged from ranks has none."""
+    texts = [Column("Rank", is_text=True), Column("Machine", is_text=True)]
+    columns = [*texts, *map(Column, (f"Peak, {unit}", "at", "Lasted", "CPU", "Exit"))]
+    largest = largest_rank(session.ranks)
+    return Table(columns=columns, rows=[_rank(run, unit, is_largest=run is largest) for run in session.ranks])
+
+
+def _rank(run: RankRun, unit: MemoryUnit, *, is_largest: bool) -> Row:
+    peak = run.peaks.get("rss")
+    number = run.name if run.rank is None else f"{run.rank.number}"
+    end = UNKNOWN if run.exit is None else exit_text(run.exit).removeprefix("exit status ").removeprefix("killed by ")
+    cells = [
+        Cell(shortened(printable(number), 24)),
+        Cell(shortened(printable(run.host.name), 20) or UNKNOWN),
+        size_cell(None if peak is None else peak.low, unit),
+        *(Cell(seconds_text(value)) for value in (None if peak is None else peak.at_s, run.duration_s, run.cpu_s)),
+        Cell(end),
+    ]
+    return Row(cells=cells, is_strong=is_largest, note="<- largest" if is_largest else "")
+
+
+def shown_operations(session: Session, view: View, most: int) -> tuple[list[Listed], str]:
+    """Return the view's operations, at most the ``most`` longest, and a text about how many are left out."""
+    every = listed(timeline(session.operations, view.depth))
+    longest = sorted(every, key=lambda one: one.operation.duration_s, reverse=True)[:most]
+    more = f"and {len(every) - len(longest):,} shorter ones" if len(every) > len(longest) else ""
+    return sorted(longest, key=lambda one: one.number), more
+
+
+def operations(session: Session, view: View, most: int) -> Table:
+    """Return when the view's operations ran and what they used; at most the ``most`` longest."""
+    shown, more = shown_operations(session, view, most)
+    known = [(name, metrics.of(name)) for name in metrics.of_operations(session.samples.metrics)]
+    every = [(name, metric) for name, metric in known if metric is not None]
+    gauges = [(name, metric) for name, metric in every if not metric.is_counter]
+    counters = [(name, metric) for name, metric in every if metric.is_counter]
+    columns = list(_operation_columns(gauges, counters, view.unit))
+    return Table(columns=columns, rows=[_operation(one, gauges, counters, view.unit) for one in shown], more=more)
+
+
+def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> Iterator[Column]:
+    yield Column("#", is_text=True)
+    yield Column("Operation", is_text=True, output=_NOT_IN_TEXT)
+    yield Column("Start", output=_NOT_IN_TEXT)
+    yield Column("Duration", output=_NOT_IN_TEXT)
+    for name, metric in gauges:
+        yield Column("start", metric.label, f"{unit}" if metric.is_memory else "")
+        yield Column("end", metric.label)
+        yield Column("delta", metric.label, output=_NOT_IN_TEXT if name == "rss" else Output.ALL)
+        yield Column("peak", metric.label)
+    yield Column("mean", "Cores")
+    yield Column("peak", "Cores", output=Output.TEXT | Output.PAGE)
+    for _, metric in counters:
+        yield Column(metric.action, metric.label if metric.family is None else metric.family[1])
+
+
+def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> Row:
+    operation = one.operation
+    cells = [Cell(f"{one.number}"), Cell(shortened(one.title, 60))]
+    cells += [Cell(seconds_text(operation.start_s)), Cell(seconds_text(operation.duration_s))]
+    for name, metric in gauges:
+        of = operation.of(name)
+        peak = None if of.peak is None else of.peak.low
+        if metric.is_memory:
+            cells += [size_cell(of.start, unit), size_cell(of.end, unit), size_cell(of.delta, unit, is_signed=True)]
+            cells.append(size_cell(peak, unit, is_strong=name == "rss" and operation.has_peak))
+        else:
+            cells += [Cell(number_text(value)) for value in (of.start, of.end, of.delta, peak)]
+    cores = (operation.cpu_average, operation.cpu_peak)
+    cells += [Cell(UNKNOWN if value is None else f"{value:,.2f}") for value in cores]
+    cells += [figure_cell(operation.of(name).spent, metric.unit) for name, metric in counters]
+    return Row(
+        cells=cells,
+        depth=operation.depth,
+        is_strong=operation.has_peak,
+        details=shortened(one.details, 120),
+        colour=one.fill.colour,
+        span_s=(operation.start_s, operation.end_s),
+    )
+
+
+def processes(session: Session, unit: MemoryUnit) -> Table:
+    """Return the process tree, parents above their children; at most the largest and their ancestors."""
+    kept = _with_ancestors(_by_size(session.processes)[:_MOST_PROCESSES], session.processes)
+    left_out = len(session.processes) - len(kept)
+    return _process_table(list(_tree(kept)), unit, 80, f"and {left_out:,} smaller ones" if left_out else "")
+
+
+def few_processes(session: Session, unit: MemoryUnit) -> Table:
+    """Return the significant processes in the order of their starts."""
+    shown = sorted(significant(session.processes), key=lambda process: process.start_s or 0.0)
+    return _process_table([(process, 0) for process in shown], unit, 28)
+
+
+def _process_table(shown: Sequence[tuple[Process, int]], unit: MemoryUnit, longest: int, more: str = "") -> Table:
+    columns = [Column("Process", is_text=True), *map(Column, ("pid", "from", "to", f"Peak, {unit}", "CPU"))]
+    return Table(columns=columns, rows=[_process(process, depth, unit, longest) for process, depth in shown], more=more)
+
+
+def _process(process: Process, depth: int, unit: MemoryUnit, longest: int) -> Row:
+    cells = [
+        Cell(shortened(printable(process.name), longest) or "?"),
+        Cell(UNKNOWN if process.pid is None else f"{process.pid}"),
+        *(Cell(seconds_text(moment)) for moment in (process.start_s, process.end_s)),
+        size_cell(_peak_of(process) or None, unit),
+        Cell(seconds_text(process.cpu_s)),
+    ]
+    return Row(cells=cells, depth=depth, details=shortened(printable(" ".join(process.command)), 400))
+
+
+def significant(every: Sequence[Process]) -> list[Process]:
+    """Return the few processes that used the most memory or CPU time."""
+    by_size = _by_size(every)[:_FEW_PROCESSES]
+    by_cpu = sorted(every, key=lambda process: process.cpu_s or 0.0, reverse=True)[:_FEW_PROCESSES]
+    least, least_s = max(map(_peak_of, every), default=0) * _SHARE, sum(of.cpu_s or 0.0 for of in every) * _SHARE
+    large = [process for process in by_size if _peak_of(process) >= least]
+    busy = [process for process in by_cpu if (process.cpu_s or 0.0) >= least_s and process not in large]
+    return [*large, *busy][:_FEW_PROCESSES]
+
+
+def _peak_of(process: Process) -> int:
+    """Return the largest known memory of one process in bytes; 0 for unknown."""
+    return max(process.peak_rss or 0, process.high_water_mark or 0)
+
+
+def _by_size(every: Sequence[Process]) -> list[Process]:
+    return sorted(every, key=lambda process: (_peak_of(process), process.cpu_s or 0.0), reverse=True)
+
+
+def _with_ancestors(wanted: Sequence[Process], every: Sequence[Process]) -> list[Process]:
+    by_id = {process.id: process for process in every}
+    kept: set[int] = set()
+    for process in wanted:
+        above: Process | None = process
+        while above is not None and above.id not in kept:
+            kept.add(above.id)
+            above = by_id.get(above.parent) if above.parent is not None else None
+    return [process for process in every if process.id in kept]
+
+
+def _tree(every: Sequence[Process]) -> Iterator[tuple[Process, int]]:
+    """Yield processes with their depth, children after their parent in the order of their starts."""
+    ids = {process.id for process in every}
+    children: dict[int | None, list[Process]] = {}
+    for process in sorted(every, key=lambda process: (process.start_s or 0.0, process.id), reverse=True):
+        above = process.parent if process.parent in ids and process.parent != process.id else None
+        children.setdefault(above, []).append(process)
+    waiting = [(process, 0) for process in children.pop(None, [])]
+    while waiting:
+        process, depth = waiting.pop()
+        yield process, depth
+        waiting += [(child, depth + 1) for child in children.pop(process.id, [])]
