@@ -6,14 +6,14 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from nncftools.importers.merged import MAX_ROWS, Merged
+from nncftools.importers.table import MAX_ROWS, Merged
 from nncftools.session.model import Process, Series
 from nncftools.session.samples import TIME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.importers.problems import Problems
+    from nncftools.importers.source import Problems
 
 MAX_PROCESSES = 10_000
 _RSS = "rss"

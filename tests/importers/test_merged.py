@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.importers import children, merged
+from nncftools.importers import children, table
 from nncftools.importers.children import Children
-from nncftools.importers.merged import Merged, Table
-from nncftools.importers.problems import Problems
+from nncftools.importers.source import Problems
+from nncftools.importers.table import Merged, Table
 from nncftools.session.samples import TIME
 
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Merge from a hundred rows on."""
-    monkeypatch.setattr(merged, "MAX_ROWS", 100)
-    monkeypatch.setattr(merged, "_BATCH", 10)
+    monkeypatch.setattr(table, "MAX_ROWS", 100)
+    monkeypatch.setattr(table, "_BATCH", 10)
     monkeypatch.setattr(children, "MAX_ROWS", 100)
 
 

@@ -1,17 +1,28 @@
-"""Any number of rows, in bounded memory: beyond a limit, neighbours are merged; no peak is lost."""
+"""The samples of a log, any number in bounded memory, and the session that they become.
+
+Beyond a limit, neighbours are merged; no peak is lost.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 from array import array
 from operator import sub
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from nncftools.errors import SessionFileError
 from nncftools.metrics import is_memory
-from nncftools.session.merging import kept_rows
-from nncftools.session.samples import TIME
+from nncftools.session.from_journal import last_counters
+from nncftools.session.merging import kept_rows, merging_told, usual_distance
+from nncftools.session.model import Host, SamplerFacts, Start
+from nncftools.session.peaks import peaks
+from nncftools.session.samples import TIME, Samples
+from nncftools.session.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from nncftools.importers.source import Source
 
 MAX_ROWS = 1_000_000
 """The most rows that a session holds."""
@@ -124,3 +135,64 @@ class Table(Merged):
         if len(self) > MAX_ROWS:
             self.halve()
         return super().columns()
+
+
+def session_of(  # noqa: PLR0913 — everything that differs between logs
+    source: Source,
+    recorder: str,
+    table: Table,
+    *,
+    unit: int = 1,
+    zero: float = 0.0,
+    began: float | None = None,
+    **known: Any,  # noqa: ANN401 — any field of a session
+) -> Session:
+    """Return the session of a log.
+
+    ``recorder`` is the importer's name, ``unit`` the size of the table's memory unit in bytes, ``zero`` the table's
+    time at the start, ``began`` the start in Unix seconds; ``known`` are further fields of ``Session``. Raises
+    SessionFileError when there is no sample.
+    """
+    if not len(table):
+        why = source.problems.first_unreadable or "it holds no sample"
+        raise SessionFileError(f"{source.path}: nothing could be read as a log of {recorder}: {why}")
+    columns = {name: _converted(name, column, unit, zero) for name, column in table.columns().items()}
+    samples = Samples(columns, str(source.path), may_fall_below_zero=known.get("from_zero", False))
+    time_s = samples.time_s
+    is_merged = len(time_s) < table.taken
+    facts = SamplerFacts(
+        source=recorder,
+        taken=table.taken,
+        achieved_interval_s=(time_s[-1] - time_s[0]) / (table.taken - 1) if table.taken > 1 else None,
+        longest_gap_s=table.longest_gap_s,
+        merged_s=usual_distance(time_s) if is_merged else None,
+    )
+    given: dict[str, Any] = {"duration_s": time_s[-1], "host": Host(), "finished": None}
+    return Session(
+        name=source.path.name,
+        start=Start(utc=_utc(began)),
+        sampler=facts,
+        samples=samples,
+        totals=last_counters(samples),
+        peaks=peaks(samples, []),
+        warnings=[*source.problems.warnings(), *([merging_told(table.taken, len(time_s))] if is_merged else [])],
+        **(given | known),
+    )
+
+
+def _converted(name: str, column: array[float], unit: int, zero: float) -> array[float]:
+    if name == TIME:
+        return array("d", [time - zero for time in column]) if zero else column
+    if is_memory(name) and unit != 1:
+        return array("d", [(value * unit + 0.5) // 1 for value in column])
+    return column
+
+
+def _utc(seconds: float | None) -> str | None:
+    """Return a Unix time in a session's format; None for an invalid one."""
+    if seconds is None:
+        return None
+    try:
+        return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="microseconds")
+    except (ValueError, OverflowError, OSError):
+        return None
