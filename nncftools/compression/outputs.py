@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from nncftools.compression.columns import Metric
     from nncftools.compression.plot import Drawing
-    from nncftools.compression.recommend import Bound
-    from nncftools.compression.results import Comparison
+    from nncftools.compression.results import Bound, Comparison
 
 FORMATS = ("png", "svg", "pdf", "html")
 _LONGEST_NAME = 100

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING
 
 from nncftools.compression.checking import number
 from nncftools.compression.columns import ERROR, INT4, INT8, RATE
-from nncftools.compression.details import details
-from nncftools.compression.recommend import recommended
-from nncftools.compression.table import cells
+from nncftools.compression.results import recommended
+from nncftools.compression.table import cells, details
 from nncftools.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from nncftools.compression.recommend import Bound
-    from nncftools.compression.results import Comparison, Result
+    from nncftools.compression.results import Bound, Comparison, Result
 
 _TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 _UNSEEN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
