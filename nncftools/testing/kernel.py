@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 import sys
 from dataclasses import dataclass
 
 _STATUS, _CLEAR_REFS, _TASKS = "/proc/self/status", "/proc/self/clear_refs", "/proc/self/task"
-_LONGEST = 1 << 16
 _FIGURES = re.compile(rb"^VmHWM:\s*(\d+) kB\nVmRSS:\s*(\d+) kB$", re.MULTILINE)
 _RESET_HIGH_WATER_MARK = b"5"
 """Since Linux 4.0, proc(5)."""
@@ -32,7 +32,7 @@ def memory(besides: int | None) -> Memory:
     if sys.platform != "linux":
         return Memory()
     try:
-        figures = _FIGURES.search(_read(_STATUS))
+        figures = _FIGURES.search(pathlib.Path(_STATUS).read_bytes())
     except OSError:
         figures = None
     mark, rss = (None, None) if figures is None else (int(figure) * 1024 for figure in figures.groups())
@@ -42,22 +42,10 @@ def memory(besides: int | None) -> Memory:
 def reset_mark() -> bool:
     """Set VmHWM to the current RSS, and with it what getrusage tells as ``ru_maxrss``; return whether that worked."""
     try:
-        descriptor = os.open(_CLEAR_REFS, os.O_WRONLY)
-        try:
-            os.write(descriptor, _RESET_HIGH_WATER_MARK)
-        finally:
-            os.close(descriptor)
+        pathlib.Path(_CLEAR_REFS).write_bytes(_RESET_HIGH_WATER_MARK)
     except OSError:
         return False
     return True
-
-
-def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(descriptor, _LONGEST)
-    finally:
-        os.close(descriptor)
 
 
 def _children_mark() -> int:
@@ -71,11 +59,8 @@ def _has_children(besides: int | None) -> bool:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
-    children: set[int] = set()
     try:
-        with os.scandir(_TASKS) as tasks:
-            for task in tasks:
-                children.update(map(int, _read(f"{task.path}/children").split()))
+        lists = [(task / "children").read_bytes() for task in pathlib.Path(_TASKS).iterdir()]
     except OSError:  # a thread has just ended, or the kernel keeps no such lists
         return True
-    return bool(children - {besides})
+    return bool({int(child) for children in lists for child in children.split()} - {besides})

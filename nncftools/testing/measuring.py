@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.testing import properties
 from nncftools.testing.limits import excess, limit_of
-from nncftools.testing.peaks import UNSAMPLED
+from nncftools.testing.peaks import UNSAMPLED, put
 
 if TYPE_CHECKING:
     import pathlib
@@ -106,7 +105,7 @@ class Measuring:
     def _end(self, item: pytest.Item) -> Peak:
         self._runs = False
         peak = self._meter.end(self._error)
-        properties.put(peak, item.user_properties)
+        put(peak, item.user_properties)
         if peak.known == UNSAMPLED:
             self._lose("the sampler has ended", item.nodeid)
         return peak

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError
@@ -25,18 +24,6 @@ _ANSWER_WITHIN_S = 10.0
 """A sample that is asked for comes within 3 ms; a busy machine takes longer, and without it the figure is too low."""
 
 
-@dataclass
-class _Begun:
-    """A test that runs."""
-
-    before: Memory
-    was_reset: bool
-    at_ns: int
-    operation: int | None
-    held: Row | None = None
-    largest: Row | None = None
-
-
 class Meter:
     """Is started once, measures tests, and is dropped or saved, all in the process that it was made in."""
 
@@ -51,7 +38,7 @@ class Meter:
         self.is_started = False
         self._resets = False
         self._own_mark = 0
-        self._begun: _Begun | None = None
+        self._begun: Course | None = None
 
     @property
     def is_here(self) -> bool:
@@ -74,10 +61,11 @@ class Meter:
         self._note_mark(self._memory())
         was_reset = self._resets and kernel.reset_mark()
         operation = self._tap.begin(name) if self._names_tests else None
-        self._begun = _Begun(self._memory(), was_reset, time.monotonic_ns(), operation)
-        if self._begun.before.has_children:  # what is held at the begin is known by a sample only
-            self._take(self._tap.rows_to_now(_ANSWER_WITHIN_S))
-        self._begun.held = self._tap.latest if self._tap.lives else None
+        begun = Course(before=self._memory(), was_reset=was_reset, at_ns=time.monotonic_ns(), operation=operation)
+        self._begun = begun
+        if begun.before.has_children:  # what is held at the begin is known by a sample only
+            self._take(begun, self._tap.rows_to_now(_ANSWER_WITHIN_S))
+        begun.held = self._tap.latest if self._tap.lives else None
 
     def peak(self) -> Peak:
         """Return the peak since the test began."""
@@ -96,23 +84,14 @@ class Meter:
         assert begun is not None
         self._note_mark(after)
         asks = after.has_children or not begun.was_reset
-        self._take(self._tap.rows_to_now(_ANSWER_WITHIN_S) if asks else self._tap.rows())
-        return peak_of(
-            Course(
-                before=begun.before,
-                after=after,
-                was_reset=begun.was_reset,
-                held=begun.held,
-                largest=begun.largest,
-                is_sampled=self._tap.lives,
-            )
-        )
+        self._take(begun, self._tap.rows_to_now(_ANSWER_WITHIN_S) if asks else self._tap.rows())
+        return peak_of(begun, after, is_sampled=self._tap.lives)
 
-    def _take(self, rows: Iterable[Row]) -> None:
-        assert self._begun is not None
+    @staticmethod
+    def _take(begun: Course, rows: Iterable[Row]) -> None:
         for row in rows:
-            if row.at_ns >= self._begun.at_ns and (self._begun.largest is None or row.rss > self._begun.largest.rss):
-                self._begun.largest = row
+            if row.at_ns >= begun.at_ns and (begun.largest is None or row.rss > begun.largest.rss):
+                begun.largest = row
 
     def largest_process(self) -> tuple[str, int] | None:
         """Return command and RSS of the process that was the largest at the test's largest sample."""

@@ -1,12 +1,17 @@
-"""The peak of one test, from what the kernel and the sampler know."""
+"""The peak of one test, from what the kernel and the sampler know.
+
+It travels as ``user_properties``: pytest carries them from worker to controller and into JUnit XML.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nncftools.testing.kernel import Memory
     from nncftools.testing.tap import Row
 
@@ -17,6 +22,7 @@ SAMPLED = "sampled"
 UNSAMPLED = "unsampled"
 """Of the test's process alone: there was no sampler, and what it held together with others is unknown."""
 UNKNOWN = "unknown"
+_SIZE, _ABOVE_START, _KNOWN = _OURS = ("memory_peak_bytes", "memory_above_start_bytes", "memory_known")
 
 
 @dataclass(frozen=True)
@@ -30,31 +36,31 @@ class Peak:
     """How the peak is known."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Course:
     """What is known of the time from the begin of a test."""
 
     before: Memory
     """The kernel's figures at its begin."""
-    after: Memory
-    """The same at its end."""
     was_reset: bool
     """Whether the kernel's mark began anew with the test."""
-    held: Row | None
+    at_ns: int = 0
+    """Its begin, on CLOCK_MONOTONIC."""
+    operation: int | None = None
+    """Its number in the marks log."""
+    held: Row | None = None
     """The last sample before the test."""
-    largest: Row | None
+    largest: Row | None = None
     """The largest sample in it."""
-    is_sampled: bool
-    """Whether there were samples up to its end."""
 
 
-def peak_of(course: Course) -> Peak:
-    """Return the peak of a test."""
+def peak_of(course: Course, after: Memory, *, is_sampled: bool) -> Peak:
+    """Return the peak of a test; ``after`` is what the kernel says at its end, up to which it may be sampled."""
     before, largest, held = course.before, course.largest, course.held
-    own = _own_mark(course)
-    found = [(own, KERNEL), (_mark_of_child(course), KERNEL)]
+    own = _own_mark(course, after)
+    found = [(own, KERNEL), (_mark_of_child(before, after), KERNEL)]
     if own is None:
-        found += [(before.rss, SAMPLED), (course.after.rss, SAMPLED)]
+        found += [(before.rss, SAMPLED), (after.rss, SAMPLED)]
     if largest is not None and (own is None or largest.processes > 1):
         found.append((largest.rss, SAMPLED))
     size, known = max(((size, known) for size, known in found if size), default=(None, UNKNOWN), key=itemgetter(0))
@@ -62,24 +68,36 @@ def peak_of(course: Course) -> Peak:
         return Peak()
     start = held.rss if held is not None and before.has_children else before.rss
     above_start = None if start is None else max(0, size - start)
-    return Peak(size, above_start, known if course.is_sampled else UNSAMPLED)
+    return Peak(size, above_start, known if is_sampled else UNSAMPLED)
 
 
-def _own_mark(course: Course) -> int | None:
+def _own_mark(course: Course, after: Memory) -> int | None:
     """Return the largest RSS of this process in between; without a reset it is only known when it was a new maximum."""
-    before, after = course.before, course.after
-    if before.mark is None or after.mark is None:
+    before = course.before.mark
+    if before is None or after.mark is None:
         return None
-    return after.mark if course.was_reset or after.mark > before.mark else None
+    return after.mark if course.was_reset or after.mark > before else None
 
 
-def _mark_of_child(course: Course) -> int | None:
+def _mark_of_child(before: Memory, after: Memory) -> int | None:
     """Return the largest RSS of a child that was born and waited for in between, None when that is not certain.
 
     A child's ``ru_maxrss`` also holds what its parent had when it forked (getrusage(2) keeps it over exec): only what
     exceeds that is the child's own. A child that was there before may have had its peak before.
     """
-    before, after = course.before, course.after
     if before.has_children or before.children_mark is None or after.children_mark is None or after.mark is None:
         return None
     return after.children_mark if after.children_mark > max(before.children_mark, after.mark) else None
+
+
+def put(peak: Peak, properties: list[tuple[str, object]]) -> None:
+    """Put a peak into a test's properties, in place of that of an earlier run of the test; unknown is left out."""
+    figures = zip(_OURS, (peak.size, peak.above_start, peak.known), strict=True)
+    others = [(name, value) for name, value in properties if name not in _OURS]
+    properties[:] = [*others, *((name, figure) for name, figure in figures if figure is not None)]
+
+
+def taken(properties: Iterable[tuple[str, object]]) -> Peak | None:
+    """Return the peak that is among a test's properties, None when it was not measured."""
+    found: dict[str, Any] = {name: value for name, value in properties if name in _OURS}
+    return Peak(found.get(_SIZE), found.get(_ABOVE_START), found[_KNOWN]) if _KNOWN in found else None
