@@ -186,7 +186,8 @@ def _add_names(drawing: Drawing, axes: Axes, lines: Sequence[Segment]) -> None:
     engine.execute(drawing.figure)
     drawing.figure.set_layout_engine("none")
     renderer: RendererBase = FigureCanvasAgg(drawing.figure).get_renderer()  # type: ignore[no-untyped-call] # matplotlib's
-    named = _named(drawing)
+    best_first = sorted(range(len(drawing.points)), key=lambda number: not drawing.points[number][0].is_pareto)
+    named = best_first[:MAX_NAMED]
     texts = [_annotation(axes, result, colour) for result, colour in drawing.points]
     pixels = axes.transData.transform
     points = [tuple(pixels((result.error, result.rate))) for result, _ in drawing.points]
@@ -203,12 +204,6 @@ def _add_names(drawing: Drawing, axes: Axes, lines: Sequence[Segment]) -> None:
         text.set_position(((place.left - point[0]) / per_point, (place.bottom - point[1]) / per_point))
         if place.distance < FAR and text.arrow_patch is not None:
             text.arrow_patch.set_visible(False)
-
-
-def _named(drawing: Drawing) -> set[int]:
-    """Return the numbers of the points to name: all, or the best if there are too many."""
-    order = sorted(range(len(drawing.points)), key=lambda number: not drawing.points[number][0].is_pareto)
-    return set(order[:MAX_NAMED])
 
 
 def _annotation(axes: Axes, result: Result, colour: str) -> Annotation:

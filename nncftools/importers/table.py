@@ -67,9 +67,12 @@ class Merged:
         self._bucket = 2 * (self._bucket or self._kept_per_bucket)
         self._kept = self._merged(self._kept, self._settled)
 
-    def is_bucket_full(self) -> bool:
-        """Whether there are enough new rows to merge."""
-        return len(self.new[TIME]) >= max(_BATCH, self._bucket)
+    def bound(self) -> None:
+        """Merge when there are enough new rows, and more rows than a session holds."""
+        if len(self.new[TIME]) >= max(_BATCH, self._bucket):
+            self.settle()
+            if len(self) > MAX_ROWS:
+                self.halve()
 
     def _merged(self, columns: Columns, rows: int) -> Columns:
         """Return the rows to keep of columns that hold this many original rows."""
@@ -105,30 +108,15 @@ class Table(Merged):
             column.fromlist(columns[name])
         self.taken += len(columns[TIME])
         times = [*self._last, *columns[TIME]]
-        self._take_gap(max(map(sub, times[1:], times), default=0.0))
+        gap = max(map(sub, times[1:], times), default=0.0)
+        if self.taken > 1:
+            self.longest_gap_s = max(gap, self.longest_gap_s or 0.0)
         self._last = times[-1:]
-        self._bound()
+        self.bound()
 
     def append(self, row: Sequence[float]) -> None:
         """Add one row: the time, then the metrics in their order."""
-        for column, value in zip(self.new.values(), row, strict=True):
-            column.append(value)
-        self.taken += 1
-        if self._last:
-            self._take_gap(row[0] - self._last[0])
-        self._last = [row[0]]
-        self._bound()
-
-    def _take_gap(self, gap: float) -> None:
-        if self.taken > 1 and (self.longest_gap_s is None or gap > self.longest_gap_s):
-            self.longest_gap_s = gap
-
-    def _bound(self) -> None:
-        """Merge when there are more rows than a session holds."""
-        if self.is_bucket_full():
-            self.settle()
-            if len(self) > MAX_ROWS:
-                self.halve()
+        self.extend({name: [value] for name, value in zip(self.new, row, strict=True)})
 
     def columns(self) -> Columns:
         """Return all rows that were kept, at most as many as a session holds."""

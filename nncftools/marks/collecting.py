@@ -38,8 +38,7 @@ def take_log(session: Session, data: bytes, name: str) -> int:
             wrong.append(f"{row.place} ({row.problem})")
         else:
             entries.append(row.entry)
-    warnings = {entry.warning: None for entry in entries if entry.warning is not None}
-    session.warnings += warnings
+    session.warnings += dict.fromkeys(entry.warning for entry in entries if entry.warning is not None)
     if wrong:
         count = "1 mark" if len(wrong) == 1 else f"{len(wrong):,} marks"
         session.warnings.append(f"{count} could not be read, the first is {wrong[0]} of {name}")

@@ -55,15 +55,12 @@ class Measuring:
         """Begin to measure a test."""
         if self._meter.is_here:
             if not self._meter.is_started:
-                self._start(item.nodeid)
+                try:
+                    self._meter.start()
+                except NncfToolsError as error:
+                    self._lose(str(error), item.nodeid)
             self._runs, self._error, self._has_told = True, None, False
             self._meter.begin(item.nodeid)
-
-    def _start(self, nodeid: str) -> None:
-        try:
-            self._meter.start()
-        except NncfToolsError as error:
-            self._lose(str(error), nodeid)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(
@@ -86,7 +83,6 @@ class Measuring:
         """Return what to tell of the test's limit after a step, once; None when there is nothing to tell."""
         if call.excinfo is not None and not isinstance(call.excinfo.value, _NO_FAILURE):
             self._error = self._error or call.excinfo.typename
-        ends = call.when == "teardown"
         if call.when == "setup" and call.excinfo is None:
             return None
         line = limit = None
@@ -94,7 +90,7 @@ class Measuring:
             limit = limit_of(item)
         except ValueError as error:  # of a marker that was added since collection
             line = str(error)
-        peak = self._end(item) if ends else None if limit is None else self._meter.peak()
+        peak = self._end(item) if call.when == "teardown" else None if limit is None else self._meter.peak()
         if limit is not None and peak is not None:
             line = excess(limit, peak, self._meter.largest_process())
         if line is None or self._has_told:

@@ -32,7 +32,7 @@ class Meter:
 
         Raises ValueError for an interval that is not from 1 ms to a year.
         """
-        self._names_tests = is_kept or _is_recorded()
+        self._names_tests = is_kept or VARIABLE in os.environ
         self._tap = Tap(interval_s)
         self._pid = os.getpid()
         self.is_started = False
@@ -48,7 +48,7 @@ class Meter:
     def start(self) -> None:
         """Start the sampler. Raises NncfToolsError; peaks are known of this process alone then."""
         self.is_started = True
-        self._resets = not _is_recorded() and kernel.reset_mark()  # a recorder around this one reads the mark, too
+        self._resets = VARIABLE not in os.environ and kernel.reset_mark()  # a recorder around it reads the mark, too
         try:
             self._tap.start()
         except OSError as error:
@@ -124,8 +124,3 @@ class Meter:
 
     def _note_mark(self, memory: Memory) -> None:
         self._own_mark = max(self._own_mark, memory.mark or 0)
-
-
-def _is_recorded() -> bool:
-    """Return whether there is a recording around this process."""
-    return VARIABLE in os.environ
