@@ -13,7 +13,7 @@ from nncftools.errors import NncfToolsError
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from nncftools.compression.columns import Metric
     from nncftools.compression.reading import RawTable, Record
@@ -179,7 +179,8 @@ class _Check:
         return int(value)
 
     def _model(self, name: str, rows: Sequence[Row], *, lenient: bool) -> Model:
-        baselines = baselines_of(rows)
+        with_word = [row for row in rows if BASELINE in row.mode.casefold()]
+        baselines = [row for row in with_word if row.mode.casefold() == BASELINE] or with_word
         of = f"model {shown(name)}"
         if len(baselines) > 1:
             which = ", ".join(f"row {row.number} ({shown(row.mode)})" for row in baselines)
@@ -201,12 +202,6 @@ class _Check:
     def _wrong(self, record: Record, column: str, expected: str) -> None:
         found = shown(record.cells[column]) if record.cells[column] else "nothing"
         self.problems.append(f"row {record.number}, column {column!r}: {expected}, found {found}")
-
-
-def baselines_of(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows whose mode is fp32, or else those whose mode contains it."""
-    named = [row for row in rows if BASELINE in row.mode.casefold()]
-    return [row for row in named if row.mode.casefold() == BASELINE] or named
 
 
 def number(text: str) -> float | None:

@@ -229,7 +229,15 @@ def _size(text: Annotation, renderer: RendererBase) -> Point:
 
 def _add_legend(figure: Figure, results: Sequence[Result], models: Sequence[str], bound: Bound | None) -> None:
     """Add the legend below the picture: models by colour, kinds by marker, lines."""
-    entries = [*_models(models), *_kinds(results, several=len(models) > 1)]
+    several, here = len(models) > 1, {result.group for result in results}
+    entries = [
+        Line2D([], [], color=PALETTE[place % len(PALETTE)], linewidth=4, label=shortened(printable(name), _LABEL))
+        for place, name in enumerate(models)
+        if several
+    ]
+    entries += [
+        _mark(_MARKERS[group], _GREY if several else _COLOURS[group], group) for group in _GROUPS if group in here
+    ]
     if sum(result.is_pareto for result in results) > len(models):
         entries.append(Line2D([], [], color=_LINE, linewidth=1.2, label="Pareto front"))
     if not all(result.is_pareto for result in results):
@@ -240,20 +248,6 @@ def _add_legend(figure: Figure, results: Sequence[Result], models: Sequence[str]
     legend = figure.legend(handles=entries, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)
-
-
-def _models(names: Sequence[str]) -> list[Line2D]:
-    if len(names) == 1:
-        return []
-    return [
-        Line2D([], [], color=PALETTE[place % len(PALETTE)], linewidth=4, label=shortened(printable(name), _LABEL))
-        for place, name in enumerate(names)
-    ]
-
-
-def _kinds(results: Sequence[Result], *, several: bool) -> list[Line2D]:
-    here = {result.group for result in results}
-    return [_mark(_MARKERS[group], _GREY if several else _COLOURS[group], group) for group in _GROUPS if group in here]
 
 
 def _mark(marker: str, colour: str, label: str, alpha: float = 1.0) -> Line2D:

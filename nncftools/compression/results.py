@@ -109,18 +109,14 @@ def evaluated(model: Model, metrics: Sequence[Metric]) -> list[Result]:
 
 
 def _point(model: Model, row: Row, metrics: Sequence[Metric]) -> tuple[float, float]:
-    """Return a row's error and rate."""
-    error, rate = average_error(row, model.baseline, metrics), model.baseline.size / row.size
+    """Return a row's error and rate; improvements count as negative, as in the published tables."""
+    base = model.baseline
+    errors = [metric.relative_error(row.values[metric.column], base.values[metric.column]) for metric in metrics]
+    error, rate = sum(errors) / len(errors), base.size / row.size
     if not (abs(error) < _MOST and 1 / _MOST < rate < _MOST):
         where = f"{str(model.path)!r}: row {row.number}"
         raise NncfToolsError(f"{where}: error {error:.3g}, compression rate {rate:.3g}: check its figures")
     return error, rate
-
-
-def average_error(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float:
-    """Return the mean of the metrics' relative errors; improvements count as negative, as in the published tables."""
-    errors = [metric.relative_error(row.values[metric.column], baseline.values[metric.column]) for metric in metrics]
-    return sum(errors) / len(errors)
 
 
 def error_stderr(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float | None:

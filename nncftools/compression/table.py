@@ -25,7 +25,8 @@ def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[li
 
     With ``extra``, the files' other columns follow.
     """
-    more = extra_columns(comparisons) if extra else []
+    found = (name for comparison in comparisons for result in comparison.results for name in result.row.extra)
+    more = list(dict.fromkeys(found)) if extra else []
     several = len(comparisons) > 1
     header = [*([MODEL] if several else []), *_COLUMNS, *more]
     rows = [
@@ -38,11 +39,6 @@ def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[li
         for result in comparison.results
     ]
     return header, rows
-
-
-def extra_columns(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return the names of the columns that are not used in the computation, in the files' order."""
-    return list(dict.fromkeys(name for of in comparisons for result in of.results for name in result.row.extra))
 
 
 def details(comparison: Comparison, result: Result) -> dict[str, object]:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from nncftools.errors import SessionFileError
-from nncftools.importers.children import Children, words
 from nncftools.importers.row_log import LARGEST, LATEST_S
-from nncftools.importers.table import Table, session_of
+from nncftools.importers.table import Children, Table, session_of, words
 from nncftools.session.model import Exit, Host
 from nncftools.units import size_text
 

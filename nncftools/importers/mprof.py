@@ -17,8 +17,8 @@ import heapq
 import re
 from typing import TYPE_CHECKING, Any
 
-from nncftools.importers.children import Children, words
 from nncftools.importers.row_log import LATEST_S, RowLog
+from nncftools.importers.table import Children, words
 from nncftools.session.model import Mark
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit

@@ -11,8 +11,8 @@ import re
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from nncftools.importers.children import words
 from nncftools.importers.row_log import RowLog
+from nncftools.importers.table import words
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
 

@@ -167,7 +167,7 @@ class Source:
             end = text.rfind(b"\n") + 1
             rest = text[end:]
             if end:
-                yield Lines(_unix(text[:end]), number)
+                yield Lines(text[:end].replace(b"\r\n", b"\n"), number)
                 number += text.count(b"\n", 0, end)
             if len(rest) > _LONGEST_LINE:
                 self.problems.unreadable(number, rest, f"longer than {_LONGEST_LINE >> 20} MiB")
@@ -176,12 +176,14 @@ class Source:
             yield Lines(rest.removesuffix(b"\r"), number, whole=False)
 
     def _pieces(self) -> Iterator[bytes]:
-        file = io.BufferedReader(_Unpacked(self._bytes, self.problems), _HEAD) if self._packed else self._bytes
+        file = gzip.GzipFile(fileobj=self._bytes) if self._packed else self._bytes
         try:
-            piece = file.read(_PIECE).removeprefix(_UTF_8_MARK)
+            piece = file.read1(_PIECE).removeprefix(_UTF_8_MARK)
             while piece:
                 yield piece
-                piece = file.read(_PIECE)
+                piece = file.read1(_PIECE)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            self.problems.warn(f"the gzip file is damaged or truncated, everything before that was read: {error}")
         except OSError as error:
             raise self._unreadable(error) from error
 
@@ -211,41 +213,12 @@ class _Counted(io.RawIOBase):
         return count
 
 
-class _Unpacked(io.RawIOBase):
-    """The content of a gzipped file, up to any damage."""
-
-    def __init__(self, file: io.BufferedIOBase, problems: Problems) -> None:
-        super().__init__()
-        self._file = gzip.GzipFile(fileobj=file)
-        self._problems = problems
-        self._ended = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        if self._ended:
-            return 0
-        try:
-            data = self._file.read1(memoryview(buffer).nbytes)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            self._ended = True
-            self._problems.warn(f"the gzip file is damaged or truncated, everything before that was read: {error}")
-            return 0
-        memoryview(buffer)[: len(data)] = data
-        return len(data)
-
-
 def _unpacked(begin: bytes) -> bytes:
     """Return the decompressed beginning of a gzipped file."""
     try:
         return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(begin, _HEAD)
     except zlib.error:
         return b""
-
-
-def _unix(text: bytes) -> bytes:
-    return text.replace(b"\r\n", b"\n") if b"\r" in text else text
 
 
 def shown(line: bytes) -> str:

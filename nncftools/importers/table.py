@@ -1,4 +1,4 @@
-"""The samples of a log, any number in bounded memory, and the session that they become.
+"""The samples and processes of a log, any number in bounded memory, and the session that they become.
 
 Beyond a limit, neighbours are merged; no peak is lost.
 """
@@ -6,6 +6,8 @@ Beyond a limit, neighbours are merged; no peak is lost.
 from __future__ import annotations
 
 import datetime as dt
+import os
+import shlex
 from array import array
 from operator import sub
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from nncftools.errors import SessionFileError
 from nncftools.metrics import is_memory
 from nncftools.session.from_journal import last_counters
 from nncftools.session.merging import kept_rows, merging_told, usual_distance
-from nncftools.session.model import Host, SamplerFacts, Start
+from nncftools.session.model import Host, Process, SamplerFacts, Series, Start
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples
 from nncftools.session.session import Session
@@ -22,10 +24,11 @@ from nncftools.session.session import Session
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from nncftools.importers.source import Source
+    from nncftools.importers.source import Problems, Source
 
 MAX_ROWS = 1_000_000
 """The most rows that a session holds."""
+MAX_PROCESSES = 10_000
 _BATCH = 100_000
 """New rows are merged in batches of at least this many."""
 
@@ -123,6 +126,83 @@ class Table(Merged):
         if len(self) > MAX_ROWS:
             self.halve()
         return super().columns()
+
+
+class Children:
+    """The processes that a log lists one by one, each with its RSS over time. A PID is one process."""
+
+    def __init__(self) -> None:
+        """Start without processes."""
+        self._left_out = False
+        self._known: dict[int | None, _Child] = {}
+        self._values = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def take(self, pid: int | None, time: float, rss: float, command: Sequence[str] = ()) -> None:
+        """Add a sample, in the log's units; PID None is the one process whose PID is unknown."""
+        child = self._known.get(pid)
+        if child is None:
+            if len(self._known) == MAX_PROCESSES:
+                self._left_out = True
+                return
+            child = self._known[pid] = _Child(command)
+        child.take(time, rss)
+        self._values += 1
+        if self._values > MAX_ROWS:
+            for child in self._known.values():
+                child.series.halve()
+            self._values = sum(len(child.series) for child in self._known.values())
+
+    def warn(self, problems: Problems) -> None:
+        """Warn if processes were left out."""
+        if self._left_out:
+            problems.warn(f"only the first {MAX_PROCESSES:,} processes are listed; RSS is the sum of all")
+
+    def processes(self, end: float, *, unit: int = 1, zero: float = 0.0) -> list[Process]:
+        """Return the processes; those with a row at ``end``, the time of the last row, had not ended.
+
+        ``unit`` is the size of the log's unit in bytes, ``zero`` the time of the start.
+        """
+        known = enumerate(self._known.items())
+        return [child.process(number, pid, end - zero, unit, zero) for number, (pid, child) in known]
+
+
+class _Child:
+    def __init__(self, command: Sequence[str]) -> None:
+        self.series = Merged(["rss"])
+        self._command = list(command)
+        self._samples = 0
+
+    def take(self, time_s: float, rss: float) -> None:
+        self._samples += 1
+        self.series.new[TIME].append(time_s)
+        self.series.new["rss"].append(rss)
+
+    def process(self, number: int, pid: int | None, end_s: float, unit: int, zero: float) -> Process:
+        columns = self.series.columns()
+        time_s = [time - zero for time in columns[TIME]]
+        rss = [round(value * unit) for value in columns["rss"]]
+        return Process(
+            id=number,
+            pid=pid,
+            name=os.path.basename(self._command[0]) if self._command else "",  # noqa: PTH119 — not a path of this machine
+            command=self._command,
+            start_s=time_s[0],
+            end_s=time_s[-1] if time_s[-1] < end_s else None,
+            samples=self._samples,
+            peak_rss=max(rss),
+            series=Series(time_s=time_s, rss=rss),
+        )
+
+
+def words(command: str) -> list[str]:
+    """Split a command that a log stores as one text into words; return it whole when that fails."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return [command]
 
 
 def session_of(  # noqa: PLR0913 — everything that differs between logs

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 BEGIN = "begin"
 END = "end"
 _NANOSECONDS = 1e9
-_NAME_EXPECTED = "a `name` of at least one character expected"
 _TIME_EXPECTED = "`start_s` (seconds from the start), `start` (ISO 8601 with zone) or `t_ns` (CLOCK_MONOTONIC) expected"
 
 
@@ -66,7 +65,7 @@ class Entry(msgspec.Struct, kw_only=True):
         if self.event not in {None, BEGIN, END}:
             raise ValueError(f'`event`: "{BEGIN}" or "{END}" expected, found {self.event!r}')
         if not self.name and self.event != END:
-            raise ValueError(_NAME_EXPECTED)
+            raise ValueError("a `name` of at least one character expected")
         if self.event is not None and (self.op is None or self.pid is None):
             raise ValueError(f"`op` and `pid`, two whole numbers, expected with `event` {self.event!r}")
         start_s = _seconds(start, self.start_s, self.start, self.t_ns)

@@ -31,12 +31,15 @@ def memory(besides: int | None) -> Memory:
     """Return what the kernel says now; the process ``besides`` does not count as a child."""
     if sys.platform != "linux":
         return Memory()
+    import resource
+
     try:
         figures = _FIGURES.search(pathlib.Path(_STATUS).read_bytes())
     except OSError:
         figures = None
     mark, rss = (None, None) if figures is None else (int(figure) * 1024 for figure in figures.groups())
-    return Memory(rss=rss, mark=mark, children_mark=_children_mark(), has_children=_has_children(besides))
+    children_mark = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return Memory(rss=rss, mark=mark, children_mark=children_mark, has_children=_has_children(besides))
 
 
 def reset_mark() -> bool:
@@ -46,12 +49,6 @@ def reset_mark() -> bool:
     except OSError:
         return False
     return True
-
-
-def _children_mark() -> int:
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def _has_children(besides: int | None) -> bool:
