@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from nncftools.compression.results import Bound, Comparison
 
 FORMATS = ("png", "svg", "pdf", "html")
-_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def _targets(request: Request) -> dict[str, pathlib.Path]:
     """Return the file to write for each ending. Raises NncfToolsError for one that must not be replaced."""
     first = request.inputs[0]
     folder = first.parent if request.folder is None else request.folder
-    stem = "+".join(dict.fromkeys(path.stem for path in request.inputs))[:_LONGEST_NAME]
+    stem = "+".join(dict.fromkeys(path.stem for path in request.inputs))[:100]
     targets = {ending: folder / f"{stem}.{ending}" for ending in dict.fromkeys(("md", *request.formats))}
     for ending, path in targets.items():
         target = path.resolve() if path.is_symlink() else path

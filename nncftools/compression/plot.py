@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from nncftools.compression.labels import Point, Segment
     from nncftools.compression.results import Bound, Comparison, Result
 
-_SIZE = (10.0, 6.2)
-_LABEL_SIZE = 8.5
 _LABEL = 40
 MAX_NAMED = 80
 """More names would be illegible."""
@@ -63,7 +61,7 @@ class Drawing:
 def draw(comparisons: Sequence[Comparison], bound: Bound | None = None, max_error: float | None = None) -> Drawing:
     """Draw all results but the baselines; ``bound`` is a line, with a ring around the result that it recommends."""
     canvas, axes = figure()
-    canvas.set_size_inches(*_SIZE)
+    canvas.set_size_inches(10.0, 6.2)
     drawing = Drawing(canvas)
     _add_titles(axes, comparisons)
     lines = _series(drawing, axes, comparisons, max_error)
@@ -213,7 +211,7 @@ def _annotation(axes: Axes, result: Result, colour: str) -> Annotation:
         xytext=(0, 0),
         textcoords="offset points",
         va="bottom",
-        fontsize=_LABEL_SIZE,
+        fontsize=8.5,
         color="#222222" if result.is_pareto else "#777777",
         arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "alpha": 0.6, "shrinkA": 0, "shrinkB": 4},
         zorder=6,

@@ -48,12 +48,12 @@ class _Report(msgspec.Struct):
 
 
 class _System(msgspec.Struct):
-    hostname: str | None = None
-    os_name: str | None = None
-    os_release: str | None = None
-    arch: str | None = None
-    cpu_total: _Count | None = None
-    memory_total: _Count | None = None
+    name: str | None = msgspec.field(default=None, name="hostname")
+    system: str | None = msgspec.field(default=None, name="os_name")
+    release: str | None = msgspec.field(default=None, name="os_release")
+    machine: str | None = msgspec.field(default=None, name="arch")
+    cpus: _Count | None = msgspec.field(default=None, name="cpu_total")
+    memory: _Count | None = msgspec.field(default=None, name="memory_total")
 
 
 class _Summary(msgspec.Struct):
@@ -236,19 +236,12 @@ def _session_fields(info: _Info | None) -> dict[str, Any]:
     if info is None:
         return {}
     summary = info.execution_summary
-    system = info.system or _System()
+    system = msgspec.structs.asdict(info.system or _System())
     fields = {
         "command": words(info.command),
         "cwd": info.working_directory or summary.working_directory or "",
         "exit": None if summary.exit_code is None else Exit(code=summary.exit_code),
         "finished": True,
-        "host": Host(
-            name=system.hostname or "",
-            system=system.os_name or "",
-            release=system.os_release or "",
-            machine=system.arch or "",
-            cpus=system.cpu_total,
-            memory=system.memory_total,
-        ),
+        "host": Host(**{name: value for name, value in system.items() if value is not None}),
     }
     return fields if summary.wall_clock_time is None else {**fields, "duration_s": summary.wall_clock_time}
