@@ -31,7 +31,7 @@ class Importer(Protocol):
         """Return the session of the log. Raises SessionFileError when there is none."""
 
 
-def opened(path: str | os.PathLike[str], forced: str | None = None, progress: Progress | None = None) -> Session:
+def read_session(path: str | os.PathLike[str], forced: str | None = None, progress: Progress | None = None) -> Session:
     """Return a session, a journal or another recorder's log, each also gzipped, as a session.
 
     ``forced`` names the importer; by default the content decides. ``progress`` is called often while an importer reads,

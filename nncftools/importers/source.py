@@ -116,7 +116,7 @@ class Source:
         self.problems = Problems()
         """What could not be read."""
         self._progress = progress
-        self._file = store.opened(path)
+        self._file = store.open_for_reading(path)
         try:
             self._bytes = io.BufferedReader(_Counted(self._file, progress), _HEAD)
             begin = self._bytes.peek(_HEAD)[:_HEAD]

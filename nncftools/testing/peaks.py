@@ -1,6 +1,6 @@
-"""The peak of one test, from what the kernel and the sampler know.
+"""The peak of one test, from figures of the kernel and the sampler.
 
-It travels as ``user_properties``: pytest carries them from worker to controller and into JUnit XML.
+A test keeps it in ``user_properties``, which pytest sends from worker to controller and writes to JUnit XML.
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ if TYPE_CHECKING:
     from nncftools.testing.tap import Row
 
 KERNEL = "kernel"
-"""The kernel's own maximum of one process, the test's or a child's: nothing between two samples is missing in it."""
+"""The kernel's maximum of one process, the test's or a child's; it includes peaks between samples."""
 SAMPLED = "sampled"
-"""The largest sum of the processes that was sampled; the peak was at least this."""
+"""The largest sampled sum over the processes; a lower bound of the peak."""
 UNSAMPLED = "unsampled"
-"""Of the test's process alone: there was no sampler, and what it held together with others is unknown."""
+"""The test's process only: without a sampler, the sum over the processes is unknown."""
 UNKNOWN = "unknown"
 _SIZE, _ABOVE_START, _KNOWN = _OURS = ("memory_peak_bytes", "memory_above_start_bytes", "memory_known")
 
 
 @dataclass(frozen=True)
 class Peak:
-    """What one test held at most; bytes, None for unknown."""
+    """The memory peak of one test; in bytes, None for unknown."""
 
     size: int | None = None
     above_start: int | None = None
-    """The peak less what was held when the test began."""
+    """The peak minus the memory held at the start of the test."""
     known: str = UNKNOWN
-    """How the peak is known."""
+    """How the peak is known: one of the constants above."""
 
 
 @dataclass(kw_only=True)
-class Course:
-    """What is known of the time from the begin of a test."""
+class Measurement:
+    """What is known about a test, from its start."""
 
     before: Memory
-    """The kernel's figures at its begin."""
+    """The kernel's figures at its start."""
     was_reset: bool
-    """Whether the kernel's mark began anew with the test."""
+    """Whether the high-water mark was reset at its start."""
     at_ns: int = 0
-    """Its begin, on CLOCK_MONOTONIC."""
+    """Its start, on CLOCK_MONOTONIC."""
     operation: int | None = None
     """Its number in the marks log."""
     held: Row | None = None
-    """The last sample before the test."""
+    """The last sample before it."""
     largest: Row | None = None
-    """The largest sample in it."""
+    """The largest sample during it."""
 
 
-def peak_of(course: Course, after: Memory, *, is_sampled: bool) -> Peak:
-    """Return the peak of a test; ``after`` is what the kernel says at its end, up to which it may be sampled."""
-    before, largest, held = course.before, course.largest, course.held
-    own = _own_mark(course, after)
+def peak_of(measurement: Measurement, after: Memory, *, is_sampled: bool) -> Peak:
+    """Return the peak of a test; ``after`` has the kernel's figures at its end."""
+    before, largest, held = measurement.before, measurement.largest, measurement.held
+    own = _own_mark(measurement, after)
     found = [(own, KERNEL), (_mark_of_child(before, after), KERNEL)]
     if own is None:
         found += [(before.rss, SAMPLED), (after.rss, SAMPLED)]
@@ -71,19 +71,19 @@ def peak_of(course: Course, after: Memory, *, is_sampled: bool) -> Peak:
     return Peak(size, above_start, known if is_sampled else UNSAMPLED)
 
 
-def _own_mark(course: Course, after: Memory) -> int | None:
-    """Return the largest RSS of this process in between; without a reset it is only known when it was a new maximum."""
-    before = course.before.mark
+def _own_mark(measurement: Measurement, after: Memory) -> int | None:
+    """Return this process's largest RSS during the test; without a reset it is known only if it is a new maximum."""
+    before = measurement.before.mark
     if before is None or after.mark is None:
         return None
-    return after.mark if course.was_reset or after.mark > before else None
+    return after.mark if measurement.was_reset or after.mark > before else None
 
 
 def _mark_of_child(before: Memory, after: Memory) -> int | None:
-    """Return the largest RSS of a child that was born and waited for in between, None when that is not certain.
+    """Return the largest RSS of a child that started and was waited for during the test; None if uncertain.
 
-    A child's ``ru_maxrss`` also holds what its parent had when it forked (getrusage(2) keeps it over exec): only what
-    exceeds that is the child's own. A child that was there before may have had its peak before.
+    A child's ``ru_maxrss`` includes its parent's RSS at the fork, and exec keeps it (getrusage(2)): only a larger value
+    is the child's own. A child from before the test may have had its peak before the test.
     """
     if before.has_children or before.children_mark is None or after.children_mark is None or after.mark is None:
         return None
@@ -91,13 +91,13 @@ def _mark_of_child(before: Memory, after: Memory) -> int | None:
 
 
 def put(peak: Peak, properties: list[tuple[str, object]]) -> None:
-    """Put a peak into a test's properties, in place of that of an earlier run of the test; unknown is left out."""
+    """Store a peak in a test's properties and replace that of an earlier run; unknown figures are left out."""
     figures = zip(_OURS, (peak.size, peak.above_start, peak.known), strict=True)
     others = [(name, value) for name, value in properties if name not in _OURS]
     properties[:] = [*others, *((name, figure) for name, figure in figures if figure is not None)]
 
 
 def taken(properties: Iterable[tuple[str, object]]) -> Peak | None:
-    """Return the peak that is among a test's properties, None when it was not measured."""
+    """Return the peak in a test's properties; None if it was not measured."""
     found: dict[str, Any] = {name: value for name, value in properties if name in _OURS}
     return Peak(found.get(_SIZE), found.get(_ABOVE_START), found[_KNOWN]) if _KNOWN in found else None

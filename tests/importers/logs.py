@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from nncftools.importers.opening import opened
+from nncftools.importers.opening import read_session
 
 if TYPE_CHECKING:
     import pathlib
@@ -106,4 +106,4 @@ def imported(folder: pathlib.Path, text: bytes, name: str = "log", forced: str |
     """Return a log with this text as a session."""
     path = folder / name
     path.write_bytes(text)
-    return opened(path, forced)
+    return read_session(path, forced)

@@ -189,10 +189,10 @@ def test_whatever_is_in_the_file(tmp_path: pathlib.Path, name: str, forced: str 
 
 PROGRAM = """
 import json, resource, sys
-from nncftools.importers.opening import opened
+from nncftools.importers.opening import read_session
 if {limit}:
     resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))
-found = opened(sys.argv[1])
+found = read_session(sys.argv[1])
 peak = found.peaks["rss"]
 print(json.dumps([found.sampler.taken, len(found.samples), peak.sampled, peak.at_s, found.duration_s, found.warnings]))
 """

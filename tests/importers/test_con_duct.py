@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from nncftools.errors import SessionFileError
-from nncftools.importers.opening import opened
+from nncftools.importers.opening import read_session
 from nncftools.session.model import Exit
 from nncftools.session.session import Session
 from tests.importers.logs import INFO, USAGE, imported, json_lines, report
@@ -17,7 +17,7 @@ def both(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Session:
     usage = "usage.jsonl" if request.param == "info.json" else request.param
     (tmp_path / f"x_{usage}").write_bytes(USAGE)
     (tmp_path / "x_info.json").write_bytes(INFO)
-    return opened(tmp_path / f"x_{request.param}")
+    return read_session(tmp_path / f"x_{request.param}")
 
 
 def test_samples(both: Session) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
-from nncftools.importers.opening import opened
+from nncftools.importers.opening import read_session
 from nncftools.importers.source import Source
 from nncftools.session.session import Session
 from tests.conftest import HANGING_S
@@ -38,14 +38,17 @@ def test_our_own_files(tmp_path: pathlib.Path, saved: str) -> None:
     else:
         session().save(tmp_path / saved)
 
-    assert opened(tmp_path / saved).command[0] == "work"
+    assert read_session(tmp_path / saved).command[0] == "work"
 
 
 @pytest.mark.process
 def test_our_own_files_load_no_importer(tmp_path: pathlib.Path) -> None:
     """Opening one of our own sessions imports only the registry."""
     session().save(tmp_path / "session.json")
-    program = "import sys; from nncftools.importers.opening import opened; opened(sys.argv[1]); print(*sys.modules)"
+    program = (
+        "import sys; from nncftools.importers.opening import read_session; "
+        "read_session(sys.argv[1]); print(*sys.modules)"
+    )
     words = [sys.executable, "-c", program, str(tmp_path / "session.json")]
     loaded = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
     ours = {name for name in loaded if name.startswith("nncftools.importers.")}
@@ -126,9 +129,9 @@ def test_folders_and_devices_are_refused(tmp_path: pathlib.Path) -> None:
     """Only a file or a FIFO can be a log."""
     for path in (tmp_path, pathlib.Path(os.devnull)):
         with pytest.raises(SessionFileError, match="a file expected"):
-            opened(path)
+            read_session(path)
     with pytest.raises(SessionFileError, match="No such file"):
-        opened(tmp_path / "missing")
+        read_session(tmp_path / "missing")
 
 
 def test_forced(tmp_path: pathlib.Path) -> None:
@@ -167,10 +170,10 @@ def test_fifo(tmp_path: pathlib.Path, text: bytes) -> None:
     writer.start()
     try:
         if text:
-            assert len(opened(path).samples) > 0
+            assert len(read_session(path).samples) > 0
         else:
             with pytest.raises(SessionFileError, match="the file is empty"):
-                opened(path)
+                read_session(path)
     finally:
         writer.join(HANGING_S)
 
@@ -179,6 +182,6 @@ def test_progress(tmp_path: pathlib.Path) -> None:
     """The progress callback gets how much of the file was read."""
     calls: list[tuple[int, int | None]] = []
     (tmp_path / "log").write_bytes(MPROF)
-    opened(tmp_path / "log", progress=lambda read, of: calls.append((read, of)))
+    read_session(tmp_path / "log", progress=lambda read, of: calls.append((read, of)))
 
     assert calls[-1] == (len(MPROF), len(MPROF))

@@ -30,7 +30,7 @@ def is_within(old: Any, new: Any) -> bool:  # noqa: ANN401 — JSON
 @pytest.mark.parametrize("name", FILES)
 def test_reads_as_it_did(name: str) -> None:
     """Sessions, journals, sidecars and merged ranks, also gzipped, give each figure that they gave then."""
-    of = opening.opened_together([FOLDER / name], FOLDER)
+    of = opening.open_sessions([FOLDER / name], FOLDER)
     old = json.loads((FOLDER / "summaries" / f"{name}.json").read_text())
     content = format_named("json")(of, View(["rss"]))
     assert isinstance(content, str)

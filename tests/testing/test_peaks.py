@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nncftools.testing.kernel import Memory
-from nncftools.testing.peaks import KERNEL, SAMPLED, UNKNOWN, UNSAMPLED, Course, Peak, peak_of, put, taken
+from nncftools.testing.peaks import KERNEL, SAMPLED, UNKNOWN, UNSAMPLED, Measurement, Peak, peak_of, put, taken
 from nncftools.testing.tap import Row
 
 ALONE = Memory(rss=30, mark=30, children_mark=20, has_children=False)
@@ -13,7 +13,7 @@ BESIDE_ANOTHER = Memory(rss=30, mark=30, children_mark=20, has_children=True)
 
 
 def after(mark: int, children_mark: int = 20) -> Memory:
-    """Return what the kernel says at a test's end."""
+    """Return the kernel's figures at the end of a test."""
     return Memory(rss=35, mark=mark, children_mark=children_mark, has_children=False)
 
 
@@ -30,8 +30,8 @@ def peak_with(
     is_sampled: bool = True,
     **samples: Row,
 ) -> Peak:
-    """Return the peak of a test, by default one that was sampled, after a reset, without a sample in it."""
-    return peak_of(Course(before=before, was_reset=was_reset, **samples), after, is_sampled=is_sampled)
+    """Return the peak of a test, by default a sampled one, after a reset, with no sample during it."""
+    return peak_of(Measurement(before=before, was_reset=was_reset, **samples), after, is_sampled=is_sampled)
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def peak_with(
     ],
 )
 def test_peak(known: dict[str, Any], peak: Peak) -> None:
-    """The largest figure that is certain counts, and says how it is known."""
+    """The largest certain figure is the peak, with how it is known."""
     assert peak_with(**known) == peak
 
 
 def test_peak_of_a_test_that_runs_again() -> None:
-    """A peak takes the place of that of an earlier run among the properties of a test; what is unknown is left out."""
+    """A peak replaces that of an earlier run in the properties of a test; unknown figures are left out."""
     of_test: list[tuple[str, object]] = [("own", "value")]
     put(Peak(5, 1, KERNEL), of_test)
     put(Peak(7, None, SAMPLED), of_test)

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from nncftools import Session
-from nncftools.importers.opening import opened
+from nncftools.importers.opening import read_session
 from nncftools.live.state.follower import Follower
 from nncftools.render import formats
 from nncftools.render.view import View
@@ -106,7 +106,7 @@ class TestRecording:
         """No report format shows a secret, not even from a journal that was left behind."""
         file = tmp_path / "run.journal.jsonl"
         file.write_bytes(recorded.journal)
-        session = opened(file)
+        session = read_session(file)
 
         for name in formats.FORMATS:
             (tmp_path / name).mkdir()
@@ -189,7 +189,7 @@ class TestForeignLogs:
         """The command in a log of mprof is redacted."""
         log = tmp_path / "mprofile.dat"
         log.write_bytes(logs.MPROF.replace(b"--fast", f"--fast --token {SECRET}".encode()))
-        assert opened(log).command == ["python", "a b.py", "--fast", "--token", "***"]
+        assert read_session(log).command == ["python", "a b.py", "--fast", "--token", "***"]
 
     def test_con_duct(self, tmp_path: pathlib.Path) -> None:
         """The commands of con-duct's processes are redacted, too."""
@@ -199,7 +199,7 @@ class TestForeignLogs:
         log.write_text(
             json.dumps(report) + "\n" + json.dumps(report | {"timestamp": "2026-11-21T12:00:02+01:00"}) + "\n"
         )
-        session = opened(log)
+        session = read_session(log)
         assert [process.command for process in session.processes] == [["work", "--token", "***"]]
 
 
