@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.compression.checking import number, shown
 from nncftools.compression.columns import DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE, STANDARD
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """Identifies a row; None matches anything."""
 
     mode: str
@@ -36,8 +34,7 @@ class Key:
         return {MODE: self.mode, **{column: texts[column] for column, value in given.items() if value is not None}}
 
 
-@dataclass(frozen=True)
-class Filled:
+class Filled(NamedTuple):
     """The row that was filled."""
 
     number: int

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.compression.checking import BASELINE, load
 from nncftools.compression.columns import STANDARD
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf", "html")
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """The inputs and options of one call."""
 
     inputs: Sequence[pathlib.Path]
@@ -41,8 +39,7 @@ class Request:
     """Results with a larger error are not drawn."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The results and the files written."""
 
     comparisons: Sequence[Comparison]

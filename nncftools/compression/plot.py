@@ -111,7 +111,7 @@ def _series(drawing: Drawing, axes: Axes, comparisons: Sequence[Comparison], max
         of_model = PALETTE[place % len(PALETTE)] if len(comparisons) > 1 else None
         front = []
         for result, number in zip(comparison.results, numbers, strict=False):
-            if result.is_baseline:
+            if result.group is Group.BASELINE:
                 continue
             if max_error is not None and result.error > max_error:
                 drawing.left_out += 1

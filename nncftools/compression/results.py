@@ -52,7 +52,6 @@ class Result:
     rate: float
     """How many times smaller than the baseline."""
     group: Group
-    is_baseline: bool
     is_pareto: bool
     """Whether no other row is at least as small and as accurate, and better in one of the two."""
 
@@ -100,7 +99,6 @@ def evaluated(model: Model, metrics: Sequence[Metric]) -> list[Result]:
             error_stderr=None if row is base else error_stderr(row, base, metrics),
             rate=rate,
             group=Group.BASELINE if row is base else group_of(row.mode, row.int4),
-            is_baseline=row is base,
             is_pareto=place in best,
         )
         for place, (row, (error, rate)) in enumerate(zip(model.rows, points, strict=True))

@@ -147,10 +147,8 @@ class Source:
     def refuse_other_encodings(self) -> None:
         """Raise SessionFileError for UTF-16, which PowerShell's ``>`` writes."""
         if self._other_encoding:
-            message = (
-                f"{self.path}: UTF-16, UTF-8 expected; in PowerShell: Get-Content LOG | Set-Content -Encoding utf8 NEW"
-            )
-            raise SessionFileError(message)
+            mended = "in PowerShell: Get-Content LOG | Set-Content -Encoding utf8 NEW"
+            raise SessionFileError(f"{self.path}: UTF-16, UTF-8 expected; {mended}")
 
     def lines(self) -> Iterator[Lines]:
         """Yield all lines up to 4 MiB long, until the gzip data is damaged. Raises SessionFileError."""

@@ -52,16 +52,13 @@ class Finder:
         file = self._unread.pop(module.partition(".")[0], None)
         if file is not None:
             try:
-                self._read(file)
+                name = _PACKAGE + ".catalogue." + file
+                __import__(name)
+                for listed, functions in sys.modules[name].CALLS.items():
+                    self._entries.setdefault(listed, []).extend(functions.items())
             except Exception:  # noqa: BLE001, S110 — a program that cannot be marked must run as it would have
                 pass
         return module in self._entries
-
-    def _read(self, file: str) -> None:
-        name = _PACKAGE + ".catalogue." + file
-        __import__(name)
-        for module, functions in sys.modules[name].CALLS.items():
-            self._entries.setdefault(module, []).extend(functions.items())
 
     def mark(self, module: Any, name: str) -> None:
         """Mark the listed functions of a module."""

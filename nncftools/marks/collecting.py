@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from nncftools.session.session import Session
 
-_SIDECAR = "sidecar"
-
 
 def take_log(session: Session, data: bytes, name: str) -> int:
     """Add the marks and saved models of a marks log to ``session``; return the number of Pythons that the hook ran in.
@@ -106,7 +104,7 @@ def read_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
     for row in rows(data, path.name, session.start):
         if row.entry is None:
             raise NncfToolsError(f"{path}: {row.place}: {row.problem}")
-        entries.append(replace(row.entry, source=row.entry.source or _SIDECAR))
+        entries.append(replace(row.entry, source=row.entry.source or "sidecar"))
     marks = resolve((entry for entry in entries if entry.is_operation), session)
     for mark in marks:
         if not 0 <= mark.start_s <= session.duration_s:

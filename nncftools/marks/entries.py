@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 BEGIN = "begin"
 END = "end"
-_NANOSECONDS = 1e9
 _TIME_EXPECTED = "`start_s` (seconds from the start), `start` (ISO 8601 with zone) or `t_ns` (CLOCK_MONOTONIC) expected"
 
 
@@ -94,7 +93,7 @@ def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int 
         return None
     if start.monotonic_ns is None:
         raise ValueError("`t_ns` cannot be used: the session does not say when it began on CLOCK_MONOTONIC")
-    return (t_ns - start.monotonic_ns) / _NANOSECONDS
+    return (t_ns - start.monotonic_ns) / 1e9
 
 
 class Row(msgspec.Struct):

@@ -84,10 +84,7 @@ def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Call
         except BaseException as error:
             leave(frame, call, type(error).__name__)
             raise
-        if saves is None:
-            leave(frame, call)
-        else:
-            leave(frame, call, None, functools.partial(_facts, saves, args, kwargs))
+        leave(frame, call, None, None if saves is None else functools.partial(_facts, saves, args, kwargs))
         return result
 
     functools.update_wrapper(wrapper, function)
