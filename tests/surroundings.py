@@ -46,3 +46,9 @@ def _settle_limits() -> None:
     allowed = _DESCRIPTORS if most == resource.RLIM_INFINITY else min(_DESCRIPTORS, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def signals() -> object:
+    """Return what a test must leave as it found it: signals that are handled, ignored or blocked."""
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    return handlers, signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -642,10 +642,10 @@ class TestFiles:
         assert [path.name for path in (tmp_path / "new folder").iterdir()] == ["run.json.gz"]
         assert (tmp_path / "new folder/run.json.gz").read_bytes().startswith(b"\x1f\x8b")
 
-    def test_existing_output_is_kept(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+    def test_existing_output_is_kept(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Existing files are not overwritten without --force, and the command is not started."""
         (tmp_path / "run.json").write_text("precious")
-        result = in_process("monitor", "-o", "run.json", "touch", "started")
+        result = nncf_tools("monitor", "-o", "run.json", "touch", "started")
 
         assert result.returncode == 2
         assert result.stderr.splitlines() == [
@@ -653,21 +653,21 @@ class TestFiles:
         ]
         assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
-    def test_only_a_file_is_replaced(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+    def test_only_a_file_is_replaced(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A pipe or device is not overwritten, even with --force."""
         os.mkfifo(tmp_path / "pipe")
-        result = in_process("monitor", "--force", "-o", "pipe", "touch", "started")
+        result = nncf_tools("monitor", "--force", "-o", "pipe", "touch", "started")
 
         assert result.returncode == 2
         assert "option --output: 'pipe' is a device or pipe; a file name expected" in result.stderr
         assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
     @pytest.mark.parametrize("name", ["run.json", "run.journal.jsonl", "run.marks.json"])
-    def test_a_link_is_refused(self, in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
+    def test_a_link_is_refused(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
         """A symbolic link in the place of an output file is refused by name, before the command starts."""
         (tmp_path / "there").mkdir()
         (tmp_path / name).symlink_to("there/real.json")
-        result = in_process("monitor", "--force", "-o", "run.json", "touch", "started")
+        result = nncf_tools("monitor", "--force", "-o", "run.json", "touch", "started")
 
         assert result.returncode == 2
         assert f"option --output: '{name}' is a symbolic link; name the file that it leads to" in result.stderr
@@ -685,9 +685,9 @@ class TestFiles:
         assert "option --output: another recording that still runs writes to 'run.journal.jsonl'" in second.stderr
 
     @pytest.mark.parametrize("option", ["--output=/proc/locked/run.json", "--log-dir=/proc/locked"])
-    def test_unwritable_place(self, in_process: Run, tmp_path: pathlib.Path, option: str) -> None:
+    def test_unwritable_place(self, nncf_tools: Run, tmp_path: pathlib.Path, option: str) -> None:
         """If nothing can be written, not even by root, the command is not started."""
-        result = in_process("monitor", option, "touch", "started")
+        result = nncf_tools("monitor", option, "touch", "started")
 
         assert result.returncode == 2
         assert f"option {option.partition('=')[0]}: cannot write" in result.stderr
@@ -721,10 +721,10 @@ class TestBadInput:
         ],
     )
     def test_is_one_line_that_names_the_option(
-        self, in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str
+        self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], message: str
     ) -> None:
         """A wrong option gives one line that names it and status 2, and leaves no files."""
-        result = in_process("monitor", *words)
+        result = nncf_tools("monitor", *words)
 
         assert result.returncode == 2
         assert len(result.stderr.splitlines()) == 1
