@@ -39,15 +39,11 @@ def write_all(descriptor: int, data: bytes) -> None:
         try:
             data = data[os.write(descriptor, data) :]
         except BlockingIOError:  # another program that shares the terminal or pipe made it non-blocking
-            _wait_until_writable(descriptor)
+            import select
 
-
-def _wait_until_writable(descriptor: int) -> None:
-    import select
-
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-    poll.poll()
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()
 
 
 def descriptors_in_use() -> int:

@@ -19,7 +19,7 @@ class MemoryUnit(StrEnum):
     @property
     def factor(self) -> int:
         """Bytes in one unit."""
-        return _FACTORS[self]
+        return _UNITS[self][0]
 
     def of(self, size: float) -> float:
         """Return ``size`` bytes in this unit."""
@@ -32,7 +32,7 @@ class MemoryUnit(StrEnum):
         """
         if size is None:
             return UNKNOWN
-        decimals = _DECIMALS[self]
+        decimals = _UNITS[self][1]
         value = self.of(size)
         if decimals == 1 and round(abs(value), 1) >= _NO_DECIMALS_FROM:
             decimals = 0
@@ -47,24 +47,16 @@ UNKNOWN = "–"
 _NO_DECIMALS_FROM = 10_000
 _MINUTE = 60
 _HOUR = 3600
-_FACTORS = {
-    MemoryUnit.B: 1,
-    MemoryUnit.KiB: 2**10,
-    MemoryUnit.MiB: 2**20,
-    MemoryUnit.GiB: 2**30,
-    MemoryUnit.KB: 10**3,
-    MemoryUnit.MB: 10**6,
-    MemoryUnit.GB: 10**9,
+_UNITS = {
+    MemoryUnit.B: (1, 0),
+    MemoryUnit.KiB: (2**10, 0),
+    MemoryUnit.MiB: (2**20, 1),
+    MemoryUnit.GiB: (2**30, 3),
+    MemoryUnit.KB: (10**3, 0),
+    MemoryUnit.MB: (10**6, 1),
+    MemoryUnit.GB: (10**9, 3),
 }
-_DECIMALS = {
-    MemoryUnit.B: 0,
-    MemoryUnit.KiB: 0,
-    MemoryUnit.MiB: 1,
-    MemoryUnit.GiB: 3,
-    MemoryUnit.KB: 0,
-    MemoryUnit.MB: 1,
-    MemoryUnit.GB: 3,
-}
+"""Bytes in one unit, and the decimals of a size in it."""
 
 
 def seconds_text(seconds: float | None) -> str:
@@ -110,7 +102,7 @@ def text_of(value: float | None, unit: str) -> str:
 
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
-_UNITS = {unit.value.casefold(): unit for unit in MemoryUnit}
+_BY_NAME = {unit.value.casefold(): unit for unit in MemoryUnit}
 
 
 def size_from(text: str) -> tuple[int, MemoryUnit]:
@@ -119,7 +111,7 @@ def size_from(text: str) -> tuple[int, MemoryUnit]:
     Raises ValueError, which says what was expected and what was found.
     """
     found = _SIZE.fullmatch(text.strip())
-    unit = None if found is None else _UNITS.get(found[2].casefold())
+    unit = None if found is None else _BY_NAME.get(found[2].casefold())
     size = math.inf if found is None or unit is None else float(found[1]) * unit.factor
     if unit is None or not math.isfinite(size) or round(size) <= 0:
         expected = f"a size above 0 with its unit ({', '.join(MemoryUnit)}) expected, such as 8GiB"

@@ -65,8 +65,7 @@ def report(session, view):
     return f"{len(session.samples)} samples\\n"
 """
 IMPORTER = """
-from nncftools.importers.merged import Table
-from nncftools.importers.session import session_of
+from nncftools.importers.table import Table, session_of
 
 def recognises(head):
     return head.text.startswith(b"MADE UP")

@@ -14,7 +14,7 @@ from nncftools.errors import UsageError
 
 if TYPE_CHECKING:
     from nncftools.compression.outputs import Outcome
-    from nncftools.compression.recommend import Bound
+    from nncftools.compression.results import Bound
 
 EXAMPLES = """\b
 Examples:
@@ -99,9 +99,9 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     """
     from nncftools.cli import screen
     from nncftools.compression.columns import chosen_metrics
-    from nncftools.compression.details import rows
     from nncftools.compression.outputs import Request, make
-    from nncftools.compression.recommend import bound_of
+    from nncftools.compression.results import bound_of
+    from nncftools.compression.table import rows
 
     if len({path.resolve() for path in inputs}) < len(inputs):
         raise UsageError("option --input-file: a file is given twice")
@@ -154,7 +154,7 @@ def _percent(text: str) -> float:
 
 def _recommendation(outcome: Outcome, bound: Bound) -> str:
     """Return a line per model: the smallest one under the bound."""
-    from nncftools.compression.recommend import recommended
+    from nncftools.compression.results import recommended
     from nncftools.compression.table import error_text, rate_text
     from nncftools.text import printable
 

@@ -13,7 +13,7 @@ from nncftools.errors import NncfToolsError
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from nncftools.compression.columns import Metric
     from nncftools.compression.reading import RawTable, Record
@@ -112,8 +112,7 @@ class _Check:
         missing = [column for column in needed if column not in header]
         for column in missing:
             near = difflib.get_close_matches(column, header, n=1, cutoff=0.75)
-            instead = f" (found {near[0]!r})" if near else ""
-            self.problems.append(f"row 1: no column {column!r}{instead}")
+            self.problems.append(f"row 1: no column {column!r}{f' (found {near[0]!r})' if near else ''}")
         if not missing and (header[0] in self._known or not header[0]):
             self.problems.append(
                 f"row 1, column {header[0]!r}: the first column must name the set-up and hold the models"
@@ -180,7 +179,8 @@ class _Check:
         return int(value)
 
     def _model(self, name: str, rows: Sequence[Row], *, lenient: bool) -> Model:
-        baselines = baselines_of(rows)
+        with_word = [row for row in rows if BASELINE in row.mode.casefold()]
+        baselines = [row for row in with_word if row.mode.casefold() == BASELINE] or with_word
         of = f"model {shown(name)}"
         if len(baselines) > 1:
             which = ", ".join(f"row {row.number} ({shown(row.mode)})" for row in baselines)
@@ -192,26 +192,16 @@ class _Check:
             elif not lenient:
                 self.problems.append(f"column {MODE!r}: {of} has no row with {word!r} (allowed with --lenient)")
         baseline = baselines[0] if baselines else rows[0]
-        for metric in self._metrics:
-            if baselines and baseline.values[metric.column] == 0:
-                self._zero(baseline, metric.column)
+        self.problems += [
+            f"row {baseline.number}, column {column!r}: the baseline cannot be 0, as errors are relative to it"
+            for column, value in baseline.values.items()
+            if baselines and value == 0
+        ]
         return Model(self._table.path, self._table.header[0], name, rows, baseline, missing)
 
-    def _zero(self, baseline: Row, column: str) -> None:
-        self.problems.append(
-            f"row {baseline.number}, column {column!r}: the baseline cannot be 0, as errors are relative to it"
-        )
-
     def _wrong(self, record: Record, column: str, expected: str) -> None:
-        text = record.cells[column]
-        found = shown(text) if text else "nothing"
+        found = shown(record.cells[column]) if record.cells[column] else "nothing"
         self.problems.append(f"row {record.number}, column {column!r}: {expected}, found {found}")
-
-
-def baselines_of(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows whose mode is fp32, or else those whose mode contains it."""
-    named = [row for row in rows if BASELINE in row.mode.casefold()]
-    return [row for row in named if row.mode.casefold() == BASELINE] or named
 
 
 def number(text: str) -> float | None:

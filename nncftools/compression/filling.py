@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.compression.checking import number, shown
 from nncftools.compression.columns import DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE, STANDARD
@@ -17,11 +16,8 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Mapping, Sequence
 
-    from nncftools.compression.reading import Record
 
-
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """Identifies a row; None matches anything."""
 
     mode: str
@@ -38,8 +34,7 @@ class Key:
         return {MODE: self.mode, **{column: texts[column] for column, value in given.items() if value is not None}}
 
 
-@dataclass(frozen=True)
-class Filled:
+class Filled(NamedTuple):
     """The row that was filled."""
 
     number: int
@@ -86,11 +81,7 @@ def _opened(path: pathlib.Path, setup: str) -> tuple[list[str], list[dict[str, s
     if MODE not in table.header or table.header[0] in standard:
         raise NncfToolsError(f"{str(path)!r}: not a weight-compression result file: row 1 lacks {MODE!r} or the model")
     header = [*table.header, *(column for column in standard if column not in table.header)]
-    return header, [_padded(record, header) for record in table.records]
-
-
-def _padded(record: Record, header: Sequence[str]) -> dict[str, str]:
-    return {column: record.cells.get(column, "") for column in header}
+    return header, [{**dict.fromkeys(header, ""), **record.cells} for record in table.records]
 
 
 def _only_model(path: pathlib.Path, rows: Sequence[Mapping[str, str]], first: str) -> str:
@@ -113,7 +104,7 @@ def _same(cell: str, text: str) -> bool:
 def _shares(key: Key) -> dict[str, str]:
     """Return the shares of a new row as far as they follow from its mode or from a given share."""
     mode = key.mode.casefold()
-    int4 = key.int4 if key.int4 is not None else 0.0 if mode == "fp32" or mode.startswith("int8") else None
+    int4 = 0.0 if key.int4 is None and (mode == "fp32" or mode.startswith("int8")) else key.int4
     if int4 is None:
         return {}
     return {INT4: f"{int4:.6g}", INT8: "0" if mode == "fp32" else f"{1 - int4:.6g}"}
@@ -131,9 +122,9 @@ def _check(path: pathlib.Path, place: int, row: Mapping[str, str], texts: Mappin
 
 def _save(path: pathlib.Path, header: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([row.get(column, "") for column in header] for row in rows)
+    writer = csv.DictWriter(text, header, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     target = path.resolve() if path.is_symlink() else path
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as beside:

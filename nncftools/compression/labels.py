@@ -1,18 +1,21 @@
-"""Places labels so that none covers another label or a point: plain geometry, deterministic."""
+"""Places labels so that none covers another label or a point: plain geometry, deterministic.
+
+All is in pixels. A box is left, bottom, right and top; a segment is two points. Arrays have one in each row.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    Numbers = NDArray[np.float64]
+    Truths = NDArray[np.bool_]
     Point = tuple[float, float]
     Segment = tuple[Point, Point]
 
@@ -30,52 +33,27 @@ FAR = 14.0
 """From this distance on, a leader connects the point to its label."""
 
 
-@dataclass(frozen=True)
-class Box:
-    """A rectangle, in pixels."""
+class Place(NamedTuple):
+    """Where a label begins, and its distance from its point."""
 
     left: float
     bottom: float
-    right: float
-    top: float
-
-    def overlaps(self, other: Box) -> bool:
-        """Return whether the two rectangles share an area."""
-        across = self.left < other.right and other.left < self.right
-        return across and self.bottom < other.top and other.bottom < self.top
-
-    def within(self, other: Box) -> bool:
-        """Return whether this rectangle lies completely inside the other."""
-        across = other.left <= self.left and self.right <= other.right
-        return across and other.bottom <= self.bottom and self.top <= other.top
-
-    def grown(self, by: float) -> Box:
-        """Return the rectangle extended by a margin."""
-        return Box(self.left - by, self.bottom - by, self.right + by, self.top + by)
-
-    def nearest(self, point: Point) -> Point:
-        """Return the point of the rectangle that is nearest to ``point``."""
-        return min(max(point[0], self.left), self.right), min(max(point[1], self.bottom), self.top)
-
-
-@dataclass(frozen=True)
-class Place:
-    """A label's rectangle, and its distance from its point."""
-
-    box: Box
     distance: float
 
 
 class Labels:
     """Places labels one after another."""
 
-    def __init__(self, points: Sequence[Point], inside: Box, radius: float, lines: Sequence[Segment] = ()) -> None:
+    def __init__(
+        self, points: Sequence[Point], inside: Sequence[float], radius: float, lines: Sequence[Segment] = ()
+    ) -> None:
+        """Place labels in the box ``inside``, around points of a radius, and rather not on ``lines``."""
         self._points = np.array(points, dtype=float).reshape(-1, 2)
-        self._inside = inside
+        self._inside = np.array(inside)
         self._radius = radius
-        self._lines = list(lines)
-        self._taken: list[Box] = []
-        self._leaders: list[Segment] = []
+        self._lines = np.array(lines, dtype=float).reshape(-1, 2, 2)
+        self._taken = np.empty((0, 4))
+        self._leaders = np.empty((0, 2, 2))
 
     def place_all(self, sizes: Sequence[Point | None]) -> list[Place | None]:
         """Return the places of labels of these widths and heights, one per point; None means no room or no label.
@@ -83,102 +61,95 @@ class Labels:
         Labels in crowded areas are placed first.
         """
         places: list[Place | None] = [None] * len(sizes)
-        for index in sorted(range(len(sizes)), key=lambda index: (-self._neighbours(index), index)):
+        neighbours = (_lengths(self._points[:, None] - self._points) < _CROWD).sum(axis=1)
+        for index in np.argsort(-neighbours, kind="stable"):
             size = sizes[index]
-            places[index] = None if size is None else self._place(index, size)
+            places[index] = None if size is None else self._place(index, np.array(size))
         return places
 
-    def _neighbours(self, index: int) -> int:
-        away = np.hypot(*(self._points - self._points[index]).T)
-        return int((away < _CROWD).sum())
+    def _place(self, index: int, size: Numbers) -> Place | None:
+        point = self._points[index]
+        distances, boxes = _candidates(point, size, self._radius)
+        free = self._are_free(boxes)
+        if not free.any():
+            return None
+        distances, boxes = distances[free], boxes[free]
+        leaders = np.stack([np.tile(point, (len(boxes), 1)), point.clip(boxes[:, :2], boxes[:, 2:])], axis=1)
+        best = np.argmin(distances + self._disturbance(index, distances, boxes, leaders))
+        self._taken = np.vstack([self._taken, boxes[best]])
+        self._leaders = np.vstack([self._leaders, leaders[None, best]])
+        return Place(float(boxes[best, 0]), float(boxes[best, 1]), float(distances[best]))
 
-    def _place(self, index: int, size: Point) -> Place | None:
-        point = (float(self._points[index, 0]), float(self._points[index, 1]))
-        best: Place | None = None
-        lowest = math.inf
-        for distance, box in _candidates(point, size, self._radius):
-            if distance >= lowest:
-                break
-            if not self._is_free(box):
-                continue
-            cost = distance + self._disturbance(index, point, box, distance)
-            if cost < lowest:
-                best, lowest = Place(box, distance), cost
-        if best is not None:
-            self._taken.append(best.box)
-            self._leaders.append((point, best.box.nearest(point)))
-        return best
+    def _are_free(self, boxes: Numbers) -> Truths:
+        """Return which boxes lie inside and cover neither a label nor a point."""
+        is_inside = np.all(np.hstack([boxes[:, :2] >= self._inside[:2], boxes[:, 2:] <= self._inside[2:]]), axis=1)
+        marks = _grown(np.hstack([self._points, self._points]), self._radius + 1)
+        others = np.hstack([_overlap(_grown(boxes, 1), self._taken), _overlap(boxes, marks)])
+        free: Truths = is_inside & ~np.any(others, axis=1)
+        return free
 
-    def _is_free(self, box: Box) -> bool:
-        wide = box.grown(1)
-        return (
-            box.within(self._inside)
-            and not any(wide.overlaps(other) for other in self._taken)
-            and not self._covered(box, self._radius + 1).any()
-        )
+    def _disturbance(self, index: int, distances: Numbers, boxes: Numbers, leaders: Numbers) -> Numbers:
+        """Return the cost of each place: lines under it, and a leader that crosses labels, points or leaders."""
+        costs: Numbers = _ON_LINE * _cross(self._lines, _grown(boxes, _BESIDE_LINE)).sum(axis=0)
+        costs += _CROSSED * _cross(self._leaders, boxes).sum(axis=0)
+        crossed = _cross(leaders, self._taken).sum(axis=1) + _meet(leaders, self._leaders).sum(axis=1)
+        crossed += self._points_on(leaders, index)
+        costs += np.where(distances >= FAR, _LEADER + _CROSSED * crossed, 0)
+        return costs
 
-    def _covered(self, box: Box, margin: float) -> NDArray[np.bool_]:
-        wide = box.grown(margin)
-        across, up = self._points[:, 0], self._points[:, 1]
-        return (across > wide.left) & (across < wide.right) & (up > wide.bottom) & (up < wide.top)
-
-    def _disturbance(self, index: int, point: Point, box: Box, distance: float) -> float:
-        """Return the cost of a place: lines under it, and a leader that crosses labels, points or leaders."""
-        wide = box.grown(_BESIDE_LINE)
-        cost = _ON_LINE * sum(_crosses(line, wide) for line in self._lines)
-        cost += _CROSSED * sum(_crosses(leader, box) for leader in self._leaders)
-        if distance >= FAR:
-            leader = (point, box.nearest(point))
-            cost += _LEADER + _CROSSED * sum(_crosses(leader, other) for other in self._taken)
-            cost += _CROSSED * sum(_meet(leader, other) for other in self._leaders)
-            cost += _CROSSED * self._points_on(leader, index)
-        return cost
-
-    def _points_on(self, leader: Segment, but: int) -> int:
-        start, end = np.array(leader[0]), np.array(leader[1])
-        along = end - start
-        length = float(along @ along) or 1.0
-        share = np.clip((self._points - start) @ along / length, 0, 1)
-        away = np.hypot(*(self._points - (start + share[:, None] * along)).T)
-        away[but] = math.inf
-        return int((away < self._radius).sum())
+    def _points_on(self, leaders: Numbers, but: int) -> NDArray[np.int_]:
+        start, along = leaders[:, :1], leaders[:, 1:] - leaders[:, :1]
+        share = ((self._points - start) * along).sum(axis=2) / np.maximum((along**2).sum(axis=2), 1e-9)
+        away = _lengths(self._points - (start + share.clip(0, 1)[:, :, None] * along))
+        away[:, but] = np.inf
+        crossed: NDArray[np.int_] = (away < self._radius).sum(axis=1)
+        return crossed
 
 
-def _candidates(point: Point, size: Point, radius: float) -> Iterator[tuple[float, Box]]:
-    """Yield boxes around a point, by distance, then by preferred direction."""
-    width, height = size
-    for distance in _DISTANCES:
-        for step in _PREFERRED:
-            angle = 2 * math.pi * step / _DIRECTIONS
-            across, up = math.cos(angle), math.sin(angle)
-            reach = radius + distance
-            middle = point[0] + across * (reach + width / 2), point[1] + up * (reach + height / 2)
-            yield (
-                distance,
-                Box(middle[0] - width / 2, middle[1] - height / 2, middle[0] + width / 2, middle[1] + height / 2),
-            )
+def _candidates(point: Numbers, size: Numbers, radius: float) -> tuple[Numbers, Numbers]:
+    """Return the distances of boxes around a point, and the boxes: by distance, then by preferred direction."""
+    angles = 2 * np.pi * np.tile(_PREFERRED, len(_DISTANCES)) / _DIRECTIONS
+    distances = np.repeat(np.array(_DISTANCES, dtype=float), _DIRECTIONS)
+    reach = radius + distances[:, None] + size / 2
+    middles = point + np.column_stack([np.cos(angles), np.sin(angles)]) * reach
+    return distances, np.hstack([middles - size / 2, middles + size / 2])
 
 
-def _crosses(segment: Segment, box: Box) -> bool:
-    """Return whether part of the segment is inside the box (Liang–Barsky clipping)."""
-    (x0, y0), (x1, y1) = segment
-    enter, leave = 0.0, 1.0
-    for start, change, low, high in ((x0, x1 - x0, box.left, box.right), (y0, y1 - y0, box.bottom, box.top)):
-        if change == 0:
-            if not low < start < high:
-                return False
-            continue
-        ends = sorted(((low - start) / change, (high - start) / change))
-        enter, leave = max(enter, ends[0]), min(leave, ends[1])
-    return enter < leave
+def _lengths(vectors: Numbers) -> Numbers:
+    lengths: Numbers = np.hypot(vectors[..., 0], vectors[..., 1])
+    return lengths
 
 
-def _meet(one: Segment, other: Segment) -> bool:
-    """Return whether two segments cross."""
+def _grown(boxes: Numbers, by: float) -> Numbers:
+    """Return boxes extended by a margin."""
+    grown: Numbers = boxes + np.array([-by, -by, by, by])
+    return grown
 
-    def side(segment: Segment, point: Point) -> float:
-        (x0, y0), (x1, y1) = segment
-        return (x1 - x0) * (point[1] - y0) - (y1 - y0) * (point[0] - x0)
 
-    apart = side(one, other[0]) * side(one, other[1])
-    return apart < 0 and side(other, one[0]) * side(other, one[1]) < 0
+def _overlap(boxes: Numbers, others: Numbers) -> Truths:
+    """Return whether each box shares an area with each of the others."""
+    shared: Truths = np.all((boxes[:, None, :2] < others[:, 2:]) & (others[:, :2] < boxes[:, None, 2:]), axis=2)
+    return shared
+
+
+def _cross(segments: Numbers, boxes: Numbers) -> Truths:
+    """Return whether part of each segment is inside each box (Liang–Barsky clipping)."""
+    start, along = segments[:, None, :1], segments[:, None, 1:] - segments[:, None, :1]
+    with np.errstate(divide="ignore", invalid="ignore"):  # a segment along an axis: infinite or, on an edge, unknown
+        ends = (boxes.reshape(-1, 2, 2) - start) / along
+    enter, leave = ends.min(axis=2).max(axis=2), ends.max(axis=2).min(axis=2)
+    crossing: Truths = np.maximum(enter, 0) < np.minimum(leave, 1)
+    return crossing
+
+
+def _meet(segments: Numbers, others: Numbers) -> Truths:
+    """Return whether each segment crosses each of the others."""
+    return _are_apart(segments, others) & _are_apart(others, segments).T
+
+
+def _are_apart(segments: Numbers, others: Numbers) -> Truths:
+    """Return whether the ends of each of the others are on different sides of each segment."""
+    along = (segments[:, 1] - segments[:, 0])[:, None, None]
+    ends = others - segments[:, None, :1]
+    apart: Truths = (along[..., 0] * ends[..., 1] - along[..., 1] * ends[..., 0]).prod(axis=2) < 0
+    return apart

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.compression.checking import BASELINE, load
 from nncftools.compression.columns import STANDARD
@@ -20,15 +19,12 @@ if TYPE_CHECKING:
 
     from nncftools.compression.columns import Metric
     from nncftools.compression.plot import Drawing
-    from nncftools.compression.recommend import Bound
-    from nncftools.compression.results import Comparison
+    from nncftools.compression.results import Bound, Comparison
 
 FORMATS = ("png", "svg", "pdf", "html")
-_LONGEST_NAME = 100
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """The inputs and options of one call."""
 
     inputs: Sequence[pathlib.Path]
@@ -43,8 +39,7 @@ class Request:
     """Results with a larger error are not drawn."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The results and the files written."""
 
     comparisons: Sequence[Comparison]
@@ -84,7 +79,7 @@ def _targets(request: Request) -> dict[str, pathlib.Path]:
     """Return the file to write for each ending. Raises NncfToolsError for one that must not be replaced."""
     first = request.inputs[0]
     folder = first.parent if request.folder is None else request.folder
-    stem = "+".join(dict.fromkeys(path.stem for path in request.inputs))[:_LONGEST_NAME]
+    stem = "+".join(dict.fromkeys(path.stem for path in request.inputs))[:100]
     targets = {ending: folder / f"{stem}.{ending}" for ending in dict.fromkeys(("md", *request.formats))}
     for ending, path in targets.items():
         target = path.resolve() if path.is_symlink() else path

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING
 
 from nncftools.compression.checking import number
 from nncftools.compression.columns import ERROR, INT4, INT8, RATE
-from nncftools.compression.details import details
-from nncftools.compression.recommend import recommended
-from nncftools.compression.table import cells
+from nncftools.compression.results import recommended
+from nncftools.compression.table import cells, details
 from nncftools.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from nncftools.compression.recommend import Bound
-    from nncftools.compression.results import Comparison, Result
+    from nncftools.compression.results import Bound, Comparison, Result
 
 _TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 _UNSEEN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
@@ -30,7 +28,10 @@ def page(comparisons: Sequence[Comparison], picture: bytes, bound: Bound | None 
     """Return the page; ``picture`` is the SVG of the same results."""
     header, table = cells(comparisons, extra=extra)
     results = [result for comparison in comparisons for result in comparison.results]
-    kinds = [_kind(column) for column in zip(*table, strict=True)]
+    is_number = [
+        all(number(cell.rstrip("%x")) is not None for cell in column if cell) for column in zip(*table, strict=True)
+    ]
+    kinds = [' class="number"' if right_aligned else "" for right_aligned in is_number]
     best = [recommended(comparison, bound) for comparison in comparisons] if bound else []
     rows = [
         _row(place, result, zip(header, line, kinds, strict=True), is_best=any(result is one for one in best))
@@ -50,11 +51,6 @@ def page(comparisons: Sequence[Comparison], picture: bytes, bound: Bound | None 
     }
     template = _TEMPLATE.read_text(encoding="utf-8")
     return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template)
-
-
-def _kind(column: Sequence[str]) -> str:
-    """Return the attribute of a column's cells: numbers are right-aligned."""
-    return ' class="number"' if all(number(cell.rstrip("%x")) is not None for cell in column if cell) else ""
 
 
 def _heading(name: str, kind: str) -> str:

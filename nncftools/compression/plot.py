@@ -7,20 +7,21 @@ import itertools
 import textwrap
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter
 
-from nncftools.compression.labels import FAR, Box, Labels
-from nncftools.compression.legend import COLOURS, DOMINATED, MARKER_SIZE, MARKERS, add_legend
-from nncftools.compression.recommend import recommended
+from nncftools.compression.labels import FAR, Labels
+from nncftools.compression.results import Group, recommended
 from nncftools.drawing import PALETTE, figure
 from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.backend_bases import RendererBase
@@ -28,20 +29,20 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
 
     from nncftools.compression.labels import Point, Segment
-    from nncftools.compression.recommend import Bound
-    from nncftools.compression.results import Comparison, Result
+    from nncftools.compression.results import Bound, Comparison, Result
 
-POINT = "row-"
-"""The prefix of a point's SVG id, before its number over all results."""
-TITLE = "title"
-"""The id of the title's SVG element."""
-_SIZE = (10.0, 6.2)
-_LABEL_SIZE = 8.5
 _LABEL = 40
 MAX_NAMED = 80
 """More names would be illegible."""
-_TITLE = 180
-_TITLE_LINE = 95
+_GROUPS = (Group.LORA, Group.GPTQ, Group.DATA_FREE, Group.MIXED, Group.DATA_AWARE, Group.INT8, Group.OTHER)
+_MARKERS = dict(zip(_GROUPS, "D^vosXP", strict=True))
+_COLOURS = dict(zip(_GROUPS, (PALETTE[place] for place in (2, 3, 1, 0, 4, 5, 6)), strict=True))
+"""The colour of a kind in a picture of one model; several models have one colour each."""
+_MARKER_SIZE = 8.0
+DOMINATED = 0.45
+"""The opacity of points that are not on the Pareto front."""
+_LINE = "#888888"
+_GREY = "#777777"
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Drawing:
 def draw(comparisons: Sequence[Comparison], bound: Bound | None = None, max_error: float | None = None) -> Drawing:
     """Draw all results but the baselines; ``bound`` is a line, with a ring around the result that it recommends."""
     canvas, axes = figure()
-    canvas.set_size_inches(*_SIZE)
+    canvas.set_size_inches(10.0, 6.2)
     drawing = Drawing(canvas)
     _add_titles(axes, comparisons)
     lines = _series(drawing, axes, comparisons, max_error)
@@ -71,7 +72,7 @@ def draw(comparisons: Sequence[Comparison], bound: Bound | None = None, max_erro
     _limits(axes)
     if bound is not None:
         lines += _recommend(drawing, axes, comparisons, bound)
-    add_legend(canvas, [result for result, _ in drawing.points], [of.name for of in comparisons], bound)
+    _add_legend(canvas, [result for result, _ in drawing.points], [of.name for of in comparisons], bound)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # drawn as boxes
         _add_names(drawing, axes, lines)
@@ -90,8 +91,8 @@ def rendered(drawing: Drawing, kind: str) -> bytes:
 
 def _add_titles(axes: Axes, comparisons: Sequence[Comparison]) -> None:
     title = comparisons[0].title if len(comparisons) == 1 else " · ".join(of.name for of in comparisons)
-    lines = textwrap.wrap(shortened(printable(title), _TITLE), _TITLE_LINE)
-    axes.set_title("\n".join(lines), loc="left", fontsize=10, fontweight="bold", parse_math=False, gid=TITLE)
+    lines = textwrap.wrap(shortened(printable(title), 180), 95)
+    axes.set_title("\n".join(lines), loc="left", fontsize=10, fontweight="bold", parse_math=False, gid="title")
     bars = any(result.error_stderr for of in comparisons for result in of.results)
     axes.set_xlabel(f"Average relative error{' (bars: ± one standard error)' if bars else ''}")
     axes.set_ylabel("Compression rate (times smaller than fp32)")
@@ -100,30 +101,28 @@ def _add_titles(axes: Axes, comparisons: Sequence[Comparison]) -> None:
 
 
 def _series(drawing: Drawing, axes: Axes, comparisons: Sequence[Comparison], max_error: float | None) -> list[Segment]:
-    """Draw points, error bars and fronts; return the lines, in data coordinates, that names should avoid."""
+    """Draw points, error bars and fronts; return the lines, in data coordinates, that names should avoid.
+
+    The SVG id of a point has its number over all results.
+    """
     lines: list[Segment] = []
-    for number, place, result in _counted(comparisons):
-        if result.is_baseline:
-            continue
-        if max_error is not None and result.error > max_error:
-            drawing.left_out += 1
-            continue
-        colour = PALETTE[place % len(PALETTE)] if len(comparisons) > 1 else COLOURS[result.group]
-        drawing.points.append((result, colour))
-        lines += _point(axes, result, colour, f"{POINT}{number}")
-    drawn = {id(result) for result, _ in drawing.points}
+    numbers = itertools.count()
     for place, comparison in enumerate(comparisons):
-        shown = [result for result in comparison.results if id(result) in drawn]
-        colour = PALETTE[place % len(PALETTE)] if len(comparisons) > 1 else "#888888"
-        lines += _front(axes, [result for result in shown if result.is_pareto], colour)
+        of_model = PALETTE[place % len(PALETTE)] if len(comparisons) > 1 else None
+        front = []
+        for result, number in zip(comparison.results, numbers, strict=False):
+            if result.group is Group.BASELINE:
+                continue
+            if max_error is not None and result.error > max_error:
+                drawing.left_out += 1
+                continue
+            colour = of_model or _COLOURS[result.group]
+            drawing.points.append((result, colour))
+            lines += _point(axes, result, colour, f"row-{number}")
+            if result.is_pareto:
+                front.append(result)
+        lines += _front(axes, front, of_model or _LINE)
     return lines
-
-
-def _counted(comparisons: Sequence[Comparison]) -> Iterator[tuple[int, int, Result]]:
-    """Yield every result with its number over all and the number of its comparison."""
-    both = ((place, result) for place, comparison in enumerate(comparisons) for result in comparison.results)
-    for number, (place, result) in enumerate(both):
-        yield number, place, result
 
 
 def _point(axes: Axes, result: Result, colour: str, gid: str) -> list[Segment]:
@@ -134,14 +133,9 @@ def _point(axes: Axes, result: Result, colour: str, gid: str) -> list[Segment]:
         low, high = result.error - result.error_stderr, result.error + result.error_stderr
         axes.plot([low, high], [result.rate] * 2, color=colour, alpha=alpha, linewidth=1.3, marker="|", zorder=2)
         bars.append(((low, result.rate), (high, result.rate)))
-    (line,) = axes.plot(result.error, result.rate, marker=MARKERS[result.group], color=colour, alpha=alpha)
-    line.set(
-        markersize=MARKER_SIZE,
-        markeredgecolor="white",
-        markeredgewidth=0.8,
-        gid=gid,
-        zorder=4 if result.is_pareto else 3,
-    )
+    (line,) = axes.plot(result.error, result.rate, marker=_MARKERS[result.group], color=colour, alpha=alpha)
+    line.set(markersize=_MARKER_SIZE, markeredgecolor="white", markeredgewidth=0.8, gid=gid)
+    line.set_zorder(4 if result.is_pareto else 3)
     return bars
 
 
@@ -151,12 +145,10 @@ def _front(axes: Axes, best: Sequence[Result], colour: str) -> list[Segment]:
         return []
     errors, rates = [result.error for result in best], [result.rate for result in best]
     axes.plot(errors, rates, drawstyle="steps-post", color=colour, linewidth=1.2, alpha=0.8, zorder=1)
-    corners = [corner for result, after in itertools.pairwise(best) for corner in _step(result, after)]
+    corners = [(best[0].error, best[0].rate)]
+    for one, after in itertools.pairwise(best):
+        corners += [(after.error, one.rate), (after.error, after.rate)]
     return list(itertools.pairwise(corners))
-
-
-def _step(one: Result, after: Result) -> list[Point]:
-    return [(one.error, one.rate), (after.error, one.rate), (after.error, after.rate)]
 
 
 def _limits(axes: Axes) -> None:
@@ -192,30 +184,24 @@ def _add_names(drawing: Drawing, axes: Axes, lines: Sequence[Segment]) -> None:
     engine.execute(drawing.figure)
     drawing.figure.set_layout_engine("none")
     renderer: RendererBase = FigureCanvasAgg(drawing.figure).get_renderer()  # type: ignore[no-untyped-call] # matplotlib's
-    named = _named(drawing)
+    best_first = sorted(range(len(drawing.points)), key=lambda number: not drawing.points[number][0].is_pareto)
+    named = best_first[:MAX_NAMED]
     texts = [_annotation(axes, result, colour) for result, colour in drawing.points]
     pixels = axes.transData.transform
     points = [tuple(pixels((result.error, result.rate))) for result, _ in drawing.points]
     segments = [(tuple(pixels(start)), tuple(pixels(end))) for start, end in lines]
-    frame = axes.get_window_extent(renderer)
-    inside = Box(frame.x0, frame.y0, frame.x1, frame.y1)
+    inside = axes.get_window_extent(renderer).padded(-2).extents
     per_point = drawing.figure.dpi / 72
-    labels = Labels(points, inside.grown(-2), MARKER_SIZE / 2 * per_point, segments)
+    labels = Labels(points, inside, _MARKER_SIZE / 2 * per_point, segments)
     sizes = [_size(text, renderer) if number in named else None for number, text in enumerate(texts)]
     for text, point, place in zip(texts, points, labels.place_all(sizes), strict=True):
         if place is None:
             text.remove()
             drawing.unnamed += 1
             continue
-        text.set_position(((place.box.left - point[0]) / per_point, (place.box.bottom - point[1]) / per_point))
+        text.set_position(((place.left - point[0]) / per_point, (place.bottom - point[1]) / per_point))
         if place.distance < FAR and text.arrow_patch is not None:
             text.arrow_patch.set_visible(False)
-
-
-def _named(drawing: Drawing) -> set[int]:
-    """Return the numbers of the points to name: all, or the best if there are too many."""
-    order = sorted(range(len(drawing.points)), key=lambda number: not drawing.points[number][0].is_pareto)
-    return set(order[:MAX_NAMED])
 
 
 def _annotation(axes: Axes, result: Result, colour: str) -> Annotation:
@@ -224,9 +210,8 @@ def _annotation(axes: Axes, result: Result, colour: str) -> Annotation:
         (result.error, result.rate),
         xytext=(0, 0),
         textcoords="offset points",
-        ha="left",
         va="bottom",
-        fontsize=_LABEL_SIZE,
+        fontsize=8.5,
         color="#222222" if result.is_pareto else "#777777",
         arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "alpha": 0.6, "shrinkA": 0, "shrinkB": 4},
         zorder=6,
@@ -235,7 +220,34 @@ def _annotation(axes: Axes, result: Result, colour: str) -> Annotation:
 
 
 def _size(text: Annotation, renderer: RendererBase) -> Point:
-    from matplotlib.text import Text
-
+    """Return width and height without the leader."""
     extent = Text.get_window_extent(text, renderer)
     return extent.width, extent.height
+
+
+def _add_legend(figure: Figure, results: Sequence[Result], models: Sequence[str], bound: Bound | None) -> None:
+    """Add the legend below the picture: models by colour, kinds by marker, lines."""
+    several, here = len(models) > 1, {result.group for result in results}
+    entries = [
+        Line2D([], [], color=PALETTE[place % len(PALETTE)], linewidth=4, label=shortened(printable(name), _LABEL))
+        for place, name in enumerate(models)
+        if several
+    ]
+    entries += [
+        _mark(_MARKERS[group], _GREY if several else _COLOURS[group], group) for group in _GROUPS if group in here
+    ]
+    if sum(result.is_pareto for result in results) > len(models):
+        entries.append(Line2D([], [], color=_LINE, linewidth=1.2, label="Pareto front"))
+    if not all(result.is_pareto for result in results):
+        entries.append(_mark("o", _GREY, "lighter: dominated", alpha=DOMINATED))
+    if bound is not None:
+        ring: dict[str, Any] = {"linestyle": ":", "markersize": 10, "fillstyle": "none"}
+        entries.append(Line2D([], [], marker="o", color="#444444", label=f"smallest with {bound}", **ring))
+    legend = figure.legend(handles=entries, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _mark(marker: str, colour: str, label: str, alpha: float = 1.0) -> Line2D:
+    look: dict[str, Any] = {"linestyle": "", "markersize": _MARKER_SIZE, "markeredgecolor": "white"}
+    return Line2D([], [], marker=marker, color=colour, label=label, alpha=alpha, **look)

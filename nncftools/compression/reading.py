@@ -5,8 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.compression.columns import MODE
 from nncftools.errors import NncfToolsError
@@ -18,19 +17,16 @@ if TYPE_CHECKING:
 MAX_ROWS = 1000
 """A longer table is unreadable, and a picture has no room for more names."""
 MAX_BYTES = 10_000_000
-_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One row of the file, numbered as in a spreadsheet: the header is row 1."""
 
     number: int
     cells: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class RawTable:
+class RawTable(NamedTuple):
     """The header, with names stripped, and the rows that are not empty."""
 
     path: pathlib.Path
@@ -48,11 +44,21 @@ def read(path: pathlib.Path) -> RawTable:
     text = _text(path)
     _check_separator(path, text)
     rows = _rows(path, text)
-    header = next(([name.strip() for name in row] for _, row in rows if any(map(str.strip, row))), [])
+    _, header = next(rows, (0, []))
     if not header:
         raise NncfToolsError(f"{str(path)!r}: the file is empty; a header and rows expected")
-    _check_header(path, header)
-    records, problems = _records(path, header, rows)
+    twice = sorted({name for name in header if name and header.count(name) > 1})
+    if twice:
+        raise NncfToolsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, twice))}")
+    records: list[Record] = []
+    problems: list[str] = []
+    for number, cells in rows:
+        if len(records) + len(problems) == MAX_ROWS:
+            raise NncfToolsError(f"{str(path)!r}: more than {MAX_ROWS:,} rows; split the file, or take the best rows")
+        if len(cells) != len(header):
+            problems.append(f"row {number}: {len(header)} cells expected, found {len(cells)}")
+        else:
+            records.append(Record(number, dict(zip(header, cells, strict=True))))
     return RawTable(path, header, records, problems)
 
 
@@ -64,7 +70,7 @@ def _text(path: pathlib.Path) -> str:
         raise NncfToolsError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     if len(content) > MAX_BYTES:
         raise NncfToolsError(f"{str(path)!r}: the file is larger than 10 MB; at most {MAX_ROWS:,} rows are read")
-    if content.startswith(_WIDE):
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise NncfToolsError(f"{str(path)!r}: the file is in UTF-16; save it as UTF-8")
     try:
         text = content.decode("utf-8-sig")
@@ -78,11 +84,14 @@ def _text(path: pathlib.Path) -> str:
 
 
 def _rows(path: pathlib.Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and stripped cells of each row that is not blank."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     number = 0
     try:
         for number, row in enumerate(reader, 1):
-            yield number, row
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                yield number, cells
     except csv.Error as error:
         raise NncfToolsError(f"{str(path)!r}: row {number + 1} is not CSV: {error}") from error
 
@@ -94,27 +103,3 @@ def _check_separator(path: pathlib.Path, text: str) -> None:
             if name:
                 raise NncfToolsError(f"{str(path)!r}: the columns are separated by {name}; commas expected")
             return
-
-
-def _check_header(path: pathlib.Path, header: Sequence[str]) -> None:
-    twice = sorted({name for name in header if name and header.count(name) > 1})
-    if twice:
-        raise NncfToolsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, twice))}")
-
-
-def _records(
-    path: pathlib.Path, header: Sequence[str], rows: Iterator[tuple[int, list[str]]]
-) -> tuple[list[Record], list[str]]:
-    records: list[Record] = []
-    problems: list[str] = []
-    for number, row in rows:
-        if not any(cell.strip() for cell in row):
-            continue
-        if len(records) + len(problems) == MAX_ROWS:
-            raise NncfToolsError(f"{str(path)!r}: more than {MAX_ROWS:,} rows; split the file, or take the best rows")
-        if len(row) != len(header):
-            problems.append(f"row {number}: {len(header)} cells expected, found {len(row)}")
-        else:
-            cells = (cell.strip() for cell in row)
-            records.append(Record(number, dict(zip(header, cells, strict=True))))
-    return records, problems

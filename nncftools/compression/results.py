@@ -1,15 +1,16 @@
-"""Computes average relative error, compression rate and Pareto front. Pure functions."""
+"""Computes error, compression rate, kind and Pareto front, and recommends the smallest model. Pure functions."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from nncftools.compression.columns import ERROR, RATE, Direction
-from nncftools.compression.groups import Group, group_of
-from nncftools.errors import NncfToolsError
+from nncftools.errors import NncfToolsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,24 @@ if TYPE_CHECKING:
 
 _MOST = 1e9
 """Larger errors and rates are impossible."""
+_LOW_BITS = re.compile(r"int[234]|nf4|fp4|e2m1|cb4|codebook")
+_DATA_AWARE = re.compile(r"scale|awq|data.?aware|calibrat")
+_BOUND = re.compile(r"\s*error\s*(<=?|≤)\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", re.IGNORECASE | re.ASCII)
+_DIGITS = 9
+"""Errors are compared after rounding: a computed 0.05 is rarely exactly 0.05."""
+
+
+class Group(StrEnum):
+    """A kind of compression; each is one series in the picture."""
+
+    BASELINE = "baseline"
+    LORA = "LoRA correction"
+    GPTQ = "GPTQ"
+    MIXED = "mixed precision"
+    DATA_AWARE = "data-aware"
+    DATA_FREE = "data-free"
+    INT8 = "int8"
+    OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -33,7 +52,6 @@ class Result:
     rate: float
     """How many times smaller than the baseline."""
     group: Group
-    is_baseline: bool
     is_pareto: bool
     """Whether no other row is at least as small and as accurate, and better in one of the two."""
 
@@ -81,7 +99,6 @@ def evaluated(model: Model, metrics: Sequence[Metric]) -> list[Result]:
             error_stderr=None if row is base else error_stderr(row, base, metrics),
             rate=rate,
             group=Group.BASELINE if row is base else group_of(row.mode, row.int4),
-            is_baseline=row is base,
             is_pareto=place in best,
         )
         for place, (row, (error, rate)) in enumerate(zip(model.rows, points, strict=True))
@@ -90,18 +107,14 @@ def evaluated(model: Model, metrics: Sequence[Metric]) -> list[Result]:
 
 
 def _point(model: Model, row: Row, metrics: Sequence[Metric]) -> tuple[float, float]:
-    """Return a row's error and rate."""
-    error, rate = average_error(row, model.baseline, metrics), model.baseline.size / row.size
+    """Return a row's error and rate; improvements count as negative, as in the published tables."""
+    base = model.baseline
+    errors = [metric.relative_error(row.values[metric.column], base.values[metric.column]) for metric in metrics]
+    error, rate = sum(errors) / len(errors), base.size / row.size
     if not (abs(error) < _MOST and 1 / _MOST < rate < _MOST):
         where = f"{str(model.path)!r}: row {row.number}"
         raise NncfToolsError(f"{where}: error {error:.3g}, compression rate {rate:.3g}: check its figures")
     return error, rate
-
-
-def average_error(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float:
-    """Return the mean of the metrics' relative errors; improvements count as negative, as in the published tables."""
-    errors = [metric.relative_error(row.values[metric.column], baseline.values[metric.column]) for metric in metrics]
-    return sum(errors) / len(errors)
 
 
 def error_stderr(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float | None:
@@ -147,6 +160,54 @@ def differing(comparison: Comparison) -> list[str]:
             for result in comparison.results
         )
     ]
+
+
+def group_of(mode: str, int4: float) -> Group:
+    """Return the kind of a row other than the baseline; ``int4`` is its share of 4-bit layers, 0 to 1."""
+    text = mode.casefold()
+    rules = (
+        (Group.LORA, "lora" in text),
+        (Group.GPTQ, "gptq" in text),
+        (Group.MIXED, 0 < int4 < 1),
+        (Group.INT8, "int8" in text and int4 == 0),
+        (Group.DATA_AWARE, _DATA_AWARE.search(text) is not None),
+        (Group.DATA_FREE, "data-free" in text or _LOW_BITS.search(text) is not None),
+    )
+    return next((group for group, applies in rules if applies), Group.OTHER)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The largest accepted average relative error, as a fraction."""
+
+    limit: float
+    is_inside: bool
+    """Whether the limit itself is accepted."""
+
+    def holds(self, error: float) -> bool:
+        """Return whether an error is accepted."""
+        above = round(error - self.limit, _DIGITS)
+        return above < 0 or (self.is_inside and above == 0)
+
+    def __str__(self) -> str:
+        return f"error {'≤' if self.is_inside else '<'} {self.limit * 100:.10g}%"
+
+
+def bound_of(text: str) -> Bound:
+    """Parse a bound like ``error<=5%`` or ``error<0.05``. Raises UsageError."""
+    match = _BOUND.fullmatch(text)
+    if match is None:
+        raise UsageError(f"'error<=5%' or 'error<0.05' expected, found {text!r}")
+    limit = float(match[2]) / (100 if match[3] else 1)
+    if limit > 1 and not match[3]:
+        raise UsageError(f"{text!r} means {limit * 100:g}%; write 'error<={limit:g}%'")
+    return Bound(limit, is_inside=match[1] != "<")
+
+
+def recommended(comparison: Comparison, bound: Bound) -> Result | None:
+    """Return the smallest model within the bound, among equals the one with the least error; None if there is none."""
+    under = [result for result in comparison.results if bound.holds(result.error)]
+    return min(under, key=lambda result: (result.row.size, result.error), default=None)
 
 
 def _title(model: Model) -> str:

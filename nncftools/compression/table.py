@@ -1,17 +1,18 @@
-"""The results as text cells, and as a Markdown table that no cell can break."""
+"""The results as text cells, as a Markdown table that no cell can break, and by column name."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from nncftools.compression.columns import ERROR, INT4, INT8, LORA_RANK, MODE, RATE
+from nncftools.compression.columns import ERROR, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, RATE, SIZE, STDERR
+from nncftools.compression.results import recommended
 from nncftools.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from nncftools.compression.results import Comparison, Result
+    from nncftools.compression.results import Bound, Comparison, Result
 
 _COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
 MODEL = "model"
@@ -24,7 +25,8 @@ def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[li
 
     With ``extra``, the files' other columns follow.
     """
-    more = extra_columns(comparisons) if extra else []
+    found = (name for comparison in comparisons for result in comparison.results for name in result.row.extra)
+    more = list(dict.fromkeys(found)) if extra else []
     several = len(comparisons) > 1
     header = [*([MODEL] if several else []), *_COLUMNS, *more]
     rows = [
@@ -39,9 +41,39 @@ def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[li
     return header, rows
 
 
-def extra_columns(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return the names of the columns that are not used in the computation, in the files' order."""
-    return list(dict.fromkeys(name for of in comparisons for result in of.results for name in result.row.extra))
+def details(comparison: Comparison, result: Result) -> dict[str, object]:
+    """Return all that is known of a result, by column name; None is unknown."""
+    row = result.row
+    return {
+        **row.extra,
+        comparison.model.setup: row.model,
+        MODE: row.mode,
+        INT4: row.int4,
+        INT8: row.int8,
+        LORA_RANK: row.lora_rank,
+        PLOT_NAME: row.plot_name,
+        SIZE: row.size,
+        **row.values,
+        **{metric.stderr_column: row.stderrs.get(metric.column) for metric in comparison.metrics},
+        ERROR: result.error,
+        ERROR + STDERR: result.error_stderr,
+        RATE: result.rate,
+        "kind": str(result.group),
+        "on Pareto front": result.is_pareto,
+        "file": comparison.model.path.name,
+        "row": row.number,
+    }
+
+
+def rows(comparisons: Sequence[Comparison], bound: Bound | None = None) -> list[dict[str, object]]:
+    """Return the details of all results; with a bound, ``recommended`` marks each model's best choice."""
+    found: list[dict[str, object]] = []
+    for comparison in comparisons:
+        best = recommended(comparison, bound) if bound is not None else None
+        for result in comparison.results:
+            chosen = {} if bound is None else {"recommended": result is best}
+            found.append({**details(comparison, result), **chosen})
+    return found
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

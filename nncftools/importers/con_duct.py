@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from nncftools.errors import SessionFileError
-from nncftools.importers.children import Children, words
-from nncftools.importers.merged import Table
 from nncftools.importers.row_log import LARGEST, LATEST_S
-from nncftools.importers.session import session_of
+from nncftools.importers.table import Children, Table, session_of, words
 from nncftools.session.model import Exit, Host
 from nncftools.units import size_text
 
@@ -50,12 +48,12 @@ class _Report(msgspec.Struct):
 
 
 class _System(msgspec.Struct):
-    hostname: str | None = None
-    os_name: str | None = None
-    os_release: str | None = None
-    arch: str | None = None
-    cpu_total: _Count | None = None
-    memory_total: _Count | None = None
+    name: str | None = msgspec.field(default=None, name="hostname")
+    system: str | None = msgspec.field(default=None, name="os_name")
+    release: str | None = msgspec.field(default=None, name="os_release")
+    machine: str | None = msgspec.field(default=None, name="arch")
+    cpus: _Count | None = msgspec.field(default=None, name="cpu_total")
+    memory: _Count | None = msgspec.field(default=None, name="memory_total")
 
 
 class _Summary(msgspec.Struct):
@@ -84,13 +82,13 @@ def recognises(head: Head) -> bool:
 def read(source: Source) -> Session:
     """Return the session of a usage and info file, given either one. Raises SessionFileError without a usage file."""
     if not _is_info(source.head):
-        return _read(source, _adjacent_info(source))
+        return _Reports(source, _adjacent_info(source)).read()
     info = _info(_whole(source), source.path)
     stem = source.path.name.removesuffix(_INFO)
     for name in _USAGE:
         if source.path.with_name(stem + name).exists():
             with source.sibling(stem + name) as usage:
-                return _read(usage, info)
+                return _Reports(usage, info).read()
     raise SessionFileError(f"{source.path}: holds no samples, and con-duct's {stem}{_USAGE[0]} is not next to it")
 
 
@@ -130,13 +128,6 @@ def _adjacent_info(source: Source) -> _Info | None:
         return None
 
 
-def _read(source: Source, info: _Info | None) -> Session:
-    reports = _Reports(source, info)
-    for lines in source.lines():
-        reports.take(lines)
-    return reports.session()
-
-
 class _Reports:
     def __init__(self, source: Source, info: _Info | None) -> None:
         self._source = source
@@ -144,11 +135,15 @@ class _Reports:
         self._began = info.execution_summary.start_time if info is not None else None
         self._table = Table(["rss", "vms"])
         self._children = Children()
-        self._last_s = 0.0
         self._samples = 0
         self._max_samples = 0
 
-    def take(self, lines: Lines) -> None:
+    def read(self) -> Session:
+        for lines in self._source.lines():
+            self._take(lines)
+        return self._session()
+
+    def _take(self, lines: Lines) -> None:
         problems = self._source.problems
         for number, line in lines.numbered():
             try:
@@ -156,29 +151,25 @@ class _Reports:
                 moment = _moment(report.timestamp)
                 values = [_value(report.totals.rss), _value(report.totals.vsz)]
             except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as why:
-                if lines.whole:
-                    problems.unreadable(number, line, why)
-                else:
-                    problems.warn("the last line is cut off: it was left out")
+                problems.unreadable(number, line, why, is_whole=lines.whole)
                 continue
             if self._began is None or (moment < self._began and not self._table.taken):
                 self._began = moment
             time_s = moment - self._began
-            if time_s < self._last_s:
-                problems.went_back(number, self._last_s, time_s)
-                continue
-            self._take_report(report, time_s, values)
+            if time_s < self._table.last_s:
+                problems.went_back(number, self._table.last_s, time_s)
+            else:
+                self._take_report(report, time_s, values)
 
     def _take_report(self, report: _Report, time_s: float, values: list[float]) -> None:
         self._table.append((time_s, *values))
         for pid, process in report.processes.items():
             if pid.isdecimal() and len(pid) <= _LONGEST_PID and process.rss is not None and 0 <= process.rss <= LARGEST:
                 self._children.take(int(pid), time_s, process.rss, process.cmd.split())
-        self._last_s = time_s
         self._samples += max(report.num_samples, 1)
         self._max_samples = max(self._max_samples, report.num_samples)
 
-    def session(self) -> Session:
+    def _session(self) -> Session:
         self._warn()
         session = session_of(
             self._source,
@@ -245,19 +236,12 @@ def _session_fields(info: _Info | None) -> dict[str, Any]:
     if info is None:
         return {}
     summary = info.execution_summary
-    system = info.system or _System()
+    system = msgspec.structs.asdict(info.system or _System())
     fields = {
         "command": words(info.command),
         "cwd": info.working_directory or summary.working_directory or "",
         "exit": None if summary.exit_code is None else Exit(code=summary.exit_code),
         "finished": True,
-        "host": Host(
-            name=system.hostname or "",
-            system=system.os_name or "",
-            release=system.os_release or "",
-            machine=system.arch or "",
-            cpus=system.cpu_total,
-            memory=system.memory_total,
-        ),
+        "host": Host(**{name: value for name, value in system.items() if value is not None}),
     }
     return fields if summary.wall_clock_time is None else {**fields, "duration_s": summary.wall_clock_time}

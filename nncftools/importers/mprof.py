@@ -15,12 +15,10 @@ from __future__ import annotations
 import ast
 import heapq
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from nncftools.importers.children import Children, words
-from nncftools.importers.merged import Table
 from nncftools.importers.row_log import LATEST_S, RowLog
-from nncftools.importers.session import session_of
+from nncftools.importers.table import Children, words
 from nncftools.session.model import Mark
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
@@ -48,27 +46,24 @@ def recognises(head: Head) -> bool:
 
 def read(source: Source) -> Session:
     """Return the session of the log; memory is assumed to be RSS, mprof's default. Raises SessionFileError."""
-    log = _Log(source)
-    log.read()
-    return log.session()
+    return _Log(source).read()
 
 
 class _Log(RowLog):
     """A row is PID, MiB and Unix seconds; PID -1 stands for a ``MEM`` line, the command itself."""
 
-    time_at = 2
+    recorder = "mprof"
+    unit = MemoryUnit.MiB.factor
     lowest = _OF_COMMAND
 
     def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self.width = 3
+        super().__init__(source, ("pid", "rss", TIME))
         self._command: str | None = None
         self._calls: list[tuple[float, float, str, int]] = []
         self._calls_left_out = 0
-        self.reset()
 
     def reset(self) -> None:
-        self._table = Table(["rss"])
+        super().reset()
         self._children = Children()
         self._sample: tuple[float, float] | None = None
         """Time and value of the last ``MEM``; its children may follow."""
@@ -83,14 +78,14 @@ class _Log(RowLog):
             raise ValueError("a line of CMDLINE, MEM, CHLD or FUNC, and numbers from 0 on, expected")
         return text.replace(b"MEM ", b"-1 ").replace(b"CHLD ", b"")
 
-    def take(self, columns: Sequence[list[float]]) -> None:
-        pids, memory, times = columns
+    def take(self, columns: dict[str, list[float]]) -> None:
+        pids, memory, times = columns.values()
         if pids.count(_OF_COMMAND) < len(pids) or self._children:
             self._take_each(pids, memory, times)
             return
         self._end_sample()
         self._sample = times.pop(), memory.pop()
-        self._table.extend({TIME: times, "rss": memory})
+        super().take(columns)
 
     def _take_each(self, pids: Sequence[float], memory: Sequence[float], times: Sequence[float]) -> None:
         for pid, value, time in zip(pids, memory, times, strict=True):
@@ -110,7 +105,7 @@ class _Log(RowLog):
     def _take_command_alone(self) -> None:
         """Use the samples before the first child as those of the first process, the command."""
         command, _ = _command(self._command or "")
-        before = self._table.columns()
+        before = self.table.columns()
         for sample in zip(before[TIME], before["rss"], strict=True):
             self._children.take(None, *sample, command)
         if self._sample is not None and not self._children:
@@ -121,7 +116,7 @@ class _Log(RowLog):
         if self._sample is None:
             return
         time, memory = self._sample
-        self._table.append((time, memory + self._children_mib))
+        self.table.append((time, memory + self._children_mib))
         if self._children:
             self._children.take(None, time, memory)
         self._children_exceeded_mem |= self._children_mib > memory
@@ -153,36 +148,26 @@ class _Log(RowLog):
             self._calls_left_out += 1
         return True
 
-    def session(self) -> Session:
+    def known(self) -> dict[str, Any]:
         self._end_sample()
         self._warn()
         command, attached_to = _command(self._command or "")
         begin = self.begin_s or 0.0
+        self.began = self.begin_s
         marks = self._marks(begin)
-        return session_of(
-            self._source,
-            "mprof",
-            self._table,
-            unit=MemoryUnit.MiB.factor,
-            zero=begin,
-            began=self.begin_s,
-            command=command,
-            attached_to=attached_to,
-            processes=self._children.processes(self._table.last_s, unit=MemoryUnit.MiB.factor, zero=begin),
-            marks=marks,
-            duration_s=max([self._table.last_s - begin, *(mark.end_s or 0.0 for mark in marks)]),
-        )
+        return {
+            "zero": begin,
+            "command": command,
+            "attached_to": attached_to,
+            "processes": self._children.processes(self.table.last_s, unit=self.unit, zero=begin),
+            "marks": marks,
+            "duration_s": max([self.table.last_s - begin, *(mark.end_s or 0.0 for mark in marks)]),
+        }
 
     def _marks(self, begin: float) -> list[Mark]:
         """Return the calls of this recording, sorted by start; the file may hold older ones."""
         return [
-            Mark(
-                name=name,
-                start_s=max(0.0, start - begin),
-                end_s=start + lasted - begin,
-                depth=level,
-                source="mprof",
-            )
+            Mark(name=name, start_s=max(0.0, start - begin), end_s=start + lasted - begin, depth=level, source="mprof")
             for lasted, start, name, level in sorted(self._calls, key=lambda call: (call[1], call[3]))
             if start + lasted >= begin
         ]

@@ -9,19 +9,15 @@ llm_bench, ``rss_memory_usage_mem_increase_0.txt``.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nncftools.errors import SessionFileError
-from nncftools.importers.merged import Table
 from nncftools.importers.row_log import LARGEST, RowLog
-from nncftools.importers.session import session_of
 from nncftools.metrics import MEMORY
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nncftools.importers.source import Head, Source
     from nncftools.session.session import Session
 
@@ -62,34 +58,27 @@ def read(source: Source, metric: str | None = None, unit: MemoryUnit = MemoryUni
             "system_memory_usage.txt"
         )
     metric = metric or (named[1] if named else "rss")
-    log = _Log(source, "rss" if metric == "rss_top" else metric)
-    log.read()
-    return log.session(unit, from_zero=any(mark in source.head.name for mark in _FROM_ZERO))
+    return _Log(source, "rss" if metric == "rss_top" else metric, unit).read()
 
 
 class _Log(RowLog):
+    recorder = "nncf"
     lowest = -LARGEST
     ends_open = True
 
-    def __init__(self, source: Source, metric: str) -> None:
-        super().__init__(source)
-        self.width = 2
-        self._metric = metric
-        self.reset()
+    def __init__(self, source: Source, metric: str, unit: MemoryUnit) -> None:
+        self.metrics = [metric]
+        self._unit_assumed = unit
+        super().__init__(source, (TIME, metric))
 
     def reset(self) -> None:
-        self._table = Table([self._metric])
-        self._began: float | None = None
+        super().reset()
         self._unit: MemoryUnit | None = None
         self._maximum: float | None = None
 
-    def take(self, columns: Sequence[list[float]]) -> None:
-        time_s, values = columns
-        self._table.extend({TIME: time_s, self._metric: values})
-
     def take_line(self, _number: int, line: bytes, /) -> bool:
         if found := _TIMESTAMP.fullmatch(line):
-            self._began = float(found[1])
+            self.began = float(found[1])
         elif found := _MAXIMUM.fullmatch(line):
             self._maximum = float(found[1])
             self._unit = MemoryUnit(found[2].decode())
@@ -98,27 +87,22 @@ class _Log(RowLog):
             return _TOTAL.fullmatch(line) is not None
         return True
 
-    def session(self, unit: MemoryUnit, *, from_zero: bool) -> Session:
+    def known(self) -> dict[str, Any]:
+        warn = self._source.problems.warn
         if self._unit is None:
-            self._source.problems.warn(f"the last line, which gives the unit, is missing: {unit} is assumed")
-        unit = self._unit or unit
-        self._check(unit)
-        if not from_zero and min(self._table.columns()[self._metric], default=0.0) < 0:
+            warn(f"the last line, which gives the unit, is missing: {self._unit_assumed} is assumed")
+        unit = self._unit or self._unit_assumed
+        self.unit = unit.factor
+        values = self.table.columns()[self.metrics[0]]
+        self._check(max(values, default=0.0), unit)
+        from_zero = any(mark in self._source.head.name for mark in _FROM_ZERO)
+        if not from_zero and min(values, default=0.0) < 0:
             from_zero = True
-            self._source.problems.warn("values below zero: they are taken as relative to an unknown first sample")
-        return session_of(
-            self._source,
-            "nncf",
-            self._table,
-            unit=unit.factor,
-            began=self._began,
-            from_zero=from_zero,
-            finished=self.over,
-        )
+            warn("values below zero: they are taken as relative to an unknown first sample")
+        return {"from_zero": from_zero, "finished": self.over}
 
-    def _check(self, unit: MemoryUnit) -> None:
+    def _check(self, highest: float, unit: MemoryUnit) -> None:
         """Warn when the last line contradicts the rows. Raises SessionFileError for impossible values."""
-        highest = max(self._table.columns()[self._metric], default=0.0)
         if self._maximum is not None and abs(highest - self._maximum) > _ROUNDED:
             self._source.problems.warn(
                 f"the last line gives a maximum of {self._maximum:.3f} {unit}, the rows reach {highest:.3f}: "

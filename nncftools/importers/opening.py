@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
-from nncftools.importers.problems import shown
-from nncftools.importers.source import Source
+from nncftools.importers.source import Source, shown
 from nncftools.redaction import Redaction
 
 if TYPE_CHECKING:

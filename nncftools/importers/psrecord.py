@@ -8,19 +8,15 @@ the rows on standard output is read, too.
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from nncftools.importers.children import words
-from nncftools.importers.counting import CpuTime, MonotonicTotal
-from nncftools.importers.merged import Table
 from nncftools.importers.row_log import RowLog
-from nncftools.importers.session import session_of
+from nncftools.importers.table import words
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nncftools.importers.source import Head, Source
     from nncftools.session.session import Session
 
@@ -29,19 +25,15 @@ _CSV = b"elapsed_time,"
 _CSV_BEGINS = b"elapsed_time,nproc,cpu,mem_real,mem_virtual"
 _PREAMBLE = 3
 """Lines that may precede the header."""
-_CPU = "cpu"
-_MEMORY = ("rss", "vms")
-_COUNTERS = ("read_bytes", "write_bytes")
-_METRICS = (*_MEMORY, _CPU, "processes", *_COUNTERS)
 _NAMES = {
     "elapsed time": TIME,
     "elapsed_time": TIME,
-    "cpu (%)": _CPU,
-    "cpu": _CPU,
     "real (mb)": "rss",
     "mem_real": "rss",
     "virtual (mb)": "vms",
     "mem_virtual": "vms",
+    "cpu (%)": "cpu",
+    "cpu": "cpu",
     "nproc": "processes",
     "read bytes": "read_bytes",
     "read_bytes": "read_bytes",
@@ -63,32 +55,27 @@ def recognises(head: Head) -> bool:
 
 def read(source: Source) -> Session:
     """Return the session of the log. Raises SessionFileError."""
-    log = _Log(source)
-    log.read()
-    return log.session()
+    return _Log(source).read()
 
 
 class _Log(RowLog):
+    recorder = "psrecord"
+    metrics = tuple(dict.fromkeys(_NAMES.values()))
+    unit = MemoryUnit.MiB.factor
+
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        self._metrics: list[str] = []
-        """The metrics of the columns, in order."""
         self._known: dict[str, Any] = {}
-        self.reset()
 
     def reset(self) -> None:
-        self._table = Table([name for name in _METRICS if name in self._metrics])
+        super().reset()
+        self.counters.pop("cpu", None)
         self._cpu_time = CpuTime()
-        self._counters = {name: MonotonicTotal() for name in _COUNTERS}
 
-    def take(self, columns: Sequence[list[float]]) -> None:
-        found = dict(zip(self._metrics, columns, strict=True))
-        if _CPU in found:
-            found[_CPU] = self._cpu_time.take(found[TIME], found[_CPU])
-        for name, counter in self._counters.items():
-            if name in found:
-                found[name] = counter.take(found[name])
-        self._table.extend(found)
+    def take(self, columns: dict[str, list[float]]) -> None:
+        if "cpu" in columns:
+            columns["cpu"] = self._cpu_time.take(columns[TIME], columns["cpu"])
+        super().take(columns)
 
     def take_line(self, number: int, line: bytes) -> bool:
         if _PLAIN.match(line):
@@ -99,15 +86,11 @@ class _Log(RowLog):
 
     def _begin(self, number: int, names: list[str], separator: bytes | None) -> bool:
         """Read a header; return whether it is one."""
-        metrics = [_NAMES.get(name.lower(), f"?{name}") for name in names]
-        if TIME not in metrics:
+        columns = [_NAMES.get(name.lower(), f"?{name}") for name in names]
+        if TIME not in columns:
             return False
-        self.begin_again(number)
-        self._metrics = metrics
-        self.width = len(metrics)
-        self.time_at = metrics.index(TIME)
+        self.begin_again(number, columns)
         self.separator = separator
-        self.reset()
         return True
 
     def _take_printed(self, line: str) -> bool:
@@ -117,10 +100,28 @@ class _Log(RowLog):
         elif found := _PROCESS.fullmatch(line):
             self._known["attached_to"] = int(found[1])
         elif found := _FINISHED.fullmatch(line):
-            self._known["duration_s"] = max(float(found[1]), self._table.last_s)
+            self._known["duration_s"] = max(float(found[1]), self.table.last_s)
         else:
             return False
         return True
 
-    def session(self) -> Session:
-        return session_of(self._source, "psrecord", self._table, unit=MemoryUnit.MiB.factor, **self._known)
+    def known(self) -> dict[str, Any]:
+        return self._known
+
+
+class CpuTime:
+    """CPU time, from the CPU percentage since the previous row."""
+
+    def __init__(self) -> None:
+        """Start at 0: the first row covers no time."""
+        self._last_s: float | None = None
+        self._total = 0.0
+
+    def take(self, time_s: list[float], percent: list[float]) -> list[float]:
+        """Return the CPU seconds up to each row; 100 % is one core."""
+        before = [time_s[0] if self._last_s is None else self._last_s, *time_s[:-1]]
+        seconds = ((now - then) * busy / 100 for now, then, busy in zip(time_s, before, percent, strict=True))
+        totals = list(accumulate(seconds, initial=self._total))
+        self._last_s = time_s[-1]
+        self._total = totals[-1]
+        return totals[1:]

@@ -1,4 +1,4 @@
-"""A log file: its head, then whole lines in pieces, in bounded memory for any size."""
+"""A log file: its head, then whole lines in pieces, in bounded memory for any size; and what of it was unusable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from nncftools.errors import SessionFileError
-from nncftools.importers.problems import Problems
 from nncftools.session import store
 from nncftools.session.session import Session
 
@@ -31,6 +30,8 @@ _LONGEST_LINE = 4 << 20
 _GZIP = b"\x1f\x8b"
 _UTF_8_MARK = b"\xef\xbb\xbf"
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_SHOWN = 60
+_COARSE_S = 0.05
 
 
 class Head(NamedTuple):
@@ -60,6 +61,50 @@ class Lines(NamedTuple):
         for number, line in enumerate(self.text.split(b"\n"), start=self.first):
             if line and not line.isspace():
                 yield number, line
+
+
+class Problems:
+    """Counts the lines and samples of a log that could not be used."""
+
+    def __init__(self) -> None:
+        """Start without problems."""
+        self.first_unreadable = ""
+        """The first unreadable line, and why; empty when all are readable."""
+        self._unreadable = 0
+        self._first_left_out = ""
+        self._left_out = 0
+        self._warnings: dict[str, None] = {}
+
+    def unreadable(self, number: int, line: bytes, why: object, *, is_whole: bool = True) -> None:
+        """Count an unreadable line; one that is not whole is the last, and only cut off."""
+        if not is_whole:
+            self.warn("the last line is cut off: it was left out")
+            return
+        self.first_unreadable = self.first_unreadable or f"line {number}: {shown(line)}: {why}"
+        self._unreadable += 1
+
+    def went_back(self, number: int, before_s: float, after_s: float) -> None:
+        """Count a sample that was left out because time goes back at this line; seconds since the start."""
+        digits = 2 if before_s - after_s >= _COARSE_S else 6
+        message = f"time goes back at line {number}, from {before_s:.{digits}f} s to {after_s:.{digits}f} s"
+        self._first_left_out = self._first_left_out or message
+        self._left_out += 1
+
+    def warn(self, text: str) -> None:
+        """Add a warning, unless it is already there."""
+        self._warnings[text] = None
+
+    def warnings(self) -> list[str]:
+        """Return all warnings."""
+        found = []
+        if self._unreadable == 1:
+            found.append(f"1 line could not be read, {self.first_unreadable}")
+        elif self._unreadable:
+            found.append(f"{self._unreadable:,} lines could not be read, the first is {self.first_unreadable}")
+        if self._left_out:
+            counted = "1 sample was" if self._left_out == 1 else f"{self._left_out:,} samples were"
+            found.append(f"{self._first_left_out}: {counted} left out")
+        return [*found, *self._warnings]
 
 
 class Source:
@@ -102,10 +147,8 @@ class Source:
     def refuse_other_encodings(self) -> None:
         """Raise SessionFileError for UTF-16, which PowerShell's ``>`` writes."""
         if self._other_encoding:
-            message = (
-                f"{self.path}: UTF-16, UTF-8 expected; in PowerShell: Get-Content LOG | Set-Content -Encoding utf8 NEW"
-            )
-            raise SessionFileError(message)
+            mended = "in PowerShell: Get-Content LOG | Set-Content -Encoding utf8 NEW"
+            raise SessionFileError(f"{self.path}: UTF-16, UTF-8 expected; {mended}")
 
     def lines(self) -> Iterator[Lines]:
         """Yield all lines up to 4 MiB long, until the gzip data is damaged. Raises SessionFileError."""
@@ -122,7 +165,7 @@ class Source:
             end = text.rfind(b"\n") + 1
             rest = text[end:]
             if end:
-                yield Lines(_unix(text[:end]), number)
+                yield Lines(text[:end].replace(b"\r\n", b"\n"), number)
                 number += text.count(b"\n", 0, end)
             if len(rest) > _LONGEST_LINE:
                 self.problems.unreadable(number, rest, f"longer than {_LONGEST_LINE >> 20} MiB")
@@ -131,12 +174,14 @@ class Source:
             yield Lines(rest.removesuffix(b"\r"), number, whole=False)
 
     def _pieces(self) -> Iterator[bytes]:
-        file = io.BufferedReader(_Unpacked(self._bytes, self.problems), _HEAD) if self._packed else self._bytes
+        file = gzip.GzipFile(fileobj=self._bytes) if self._packed else self._bytes
         try:
-            piece = file.read(_PIECE).removeprefix(_UTF_8_MARK)
+            piece = file.read1(_PIECE).removeprefix(_UTF_8_MARK)
             while piece:
                 yield piece
-                piece = file.read(_PIECE)
+                piece = file.read1(_PIECE)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            self.problems.warn(f"the gzip file is damaged or truncated, everything before that was read: {error}")
         except OSError as error:
             raise self._unreadable(error) from error
 
@@ -166,31 +211,6 @@ class _Counted(io.RawIOBase):
         return count
 
 
-class _Unpacked(io.RawIOBase):
-    """The content of a gzipped file, up to any damage."""
-
-    def __init__(self, file: io.BufferedIOBase, problems: Problems) -> None:
-        super().__init__()
-        self._file = gzip.GzipFile(fileobj=file)
-        self._problems = problems
-        self._ended = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        if self._ended:
-            return 0
-        try:
-            data = self._file.read1(memoryview(buffer).nbytes)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            self._ended = True
-            self._problems.warn(f"the gzip file is damaged or truncated, everything before that was read: {error}")
-            return 0
-        memoryview(buffer)[: len(data)] = data
-        return len(data)
-
-
 def _unpacked(begin: bytes) -> bytes:
     """Return the decompressed beginning of a gzipped file."""
     try:
@@ -199,5 +219,8 @@ def _unpacked(begin: bytes) -> bytes:
         return b""
 
 
-def _unix(text: bytes) -> bytes:
-    return text.replace(b"\r\n", b"\n") if b"\r" in text else text
+def shown(line: bytes) -> str:
+    """Return a line as a message quotes it: short, printable, in quotation marks."""
+    text = line[:_SHOWN].decode("utf-8", "backslashreplace")
+    plain = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return f"'{plain}{'…' if len(line) > _SHOWN else ''}'"

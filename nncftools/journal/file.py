@@ -45,7 +45,7 @@ def create(path: pathlib.Path, *, replace: bool) -> int:
                 raise
             remove_ended(path)
             continue
-        if _lock(descriptor) and leads_to(path, descriptor):
+        if hold(descriptor) and leads_to(path, descriptor):
             return descriptor
         os.close(descriptor)
     raise BusyError("another recording that still runs writes to it")
@@ -58,7 +58,7 @@ def remove_ended(path: pathlib.Path) -> None:
     except FileNotFoundError:
         return
     try:
-        if not _lock(descriptor):
+        if not hold(descriptor):
             raise BusyError("another recording that still runs writes to it")
         remove(path, descriptor)
     finally:
@@ -117,11 +117,6 @@ def is_held(descriptor: int) -> bool:
     return False
 
 
-def hold(descriptor: int) -> None:
-    """Take the lock after the sampler released it, so that the journal does not look abandoned."""
-    _lock(descriptor)
-
-
 def leads_to(path: pathlib.Path, descriptor: int) -> bool:
     """Return whether ``path`` is the file that ``descriptor`` has open."""
     with contextlib.suppress(OSError):
@@ -129,8 +124,11 @@ def leads_to(path: pathlib.Path, descriptor: int) -> bool:
     return False
 
 
-def _lock(descriptor: int) -> bool:
-    """Lock a file; return False when another process holds the lock. Without lock support, succeed."""
+def hold(descriptor: int) -> bool:
+    """Lock a file; return False when another process holds the lock. Without lock support, succeed.
+
+    The starter takes the lock after the sampler released it, so that the journal does not look abandoned.
+    """
     import fcntl
 
     for _ in range(_TRIES):

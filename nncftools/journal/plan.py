@@ -52,16 +52,5 @@ class Plan:
 
     def fields(self) -> PlanFields:
         """Return the plan as JSON fields."""
-        return {
-            "columns": self.columns,
-            "pid": self.pid,
-            "interval_s": self.interval_s,
-            "duration_s": self.duration_s,
-            "children": self.children,
-            "wait_all": self.wait_all,
-            "per_process": self.per_process,
-            "max_samples": self.max_samples,
-            "source": self.source,
-            "limit": self.limit,
-            "redact": self.redact,
-        }
+        fields: PlanFields = {**vars(self)}  # type: ignore[typeddict-item] # the same keys
+        return fields

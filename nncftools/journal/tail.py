@@ -121,24 +121,19 @@ class Tail:
             return
         chunk.samples.extend(samples)
 
-    def _take_columns(self, columns: list[str]) -> None:
-        """Take what samples hold. Raises ValueError, also after the first sample."""
-        if self._sample_before:
-            raise ValueError("columns after a sample")
-        _check_columns(columns)
-        self.plan.columns = columns
-
     def _take_line(self, number: int, text: bytes, chunk: Chunk) -> None:
         try:
             line = msgspec.json.decode(text, type=Line)
             if "each" in line:
                 time_s = float(self._sample_before[1 : self._sample_before.index(b",")])
                 chunk.each.append(Each(time_s, line["each"]))
-            elif "columns" in line:
-                self._take_columns(line["columns"])
-                chunk.lines.append(line)
-            else:
-                chunk.lines.append(line)
+                return
+            if "columns" in line:
+                if self._sample_before:
+                    raise ValueError("columns after a sample")
+                _check_columns(line["columns"])
+                self.plan.columns = line["columns"]
+            chunk.lines.append(line)
         except _WRONG:
             chunk.bad.append(number)
 

@@ -17,24 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    Entries = dict[str, list[tuple[str, dict[str, Any]]]]
+    """By module: functions to mark, and how; those of the user have a name."""
+
 CALLS = "NNCF_TOOLS_MARK_CALLS"
 """The user's functions, one per line, tab-separated: module, function, name, kind (empty if unknown)."""
 _PACKAGE = __name__.rpartition(".")[0]
 
 
-class Entry:
-    """A function to mark, and how."""
-
-    def __init__(self, function: str, facts: dict[str, Any]) -> None:
-        self.function = function
-        self.facts = facts
-        self.is_users = "name" in facts
-
-
 class Finder:
     """Finds the modules that have functions to mark; delegates to the other finders."""
 
-    def __init__(self, path: bytes, entries: dict[str, list[Entry]]) -> None:
+    def __init__(self, path: bytes, entries: Entries) -> None:
         self._path = path
         self._entries = entries
         self._unread = dict(LIBRARIES)
@@ -58,40 +52,35 @@ class Finder:
         file = self._unread.pop(module.partition(".")[0], None)
         if file is not None:
             try:
-                self._read(file)
+                name = _PACKAGE + ".catalogue." + file
+                __import__(name)
+                for listed, functions in sys.modules[name].CALLS.items():
+                    self._entries.setdefault(listed, []).extend(functions.items())
             except Exception:  # noqa: BLE001, S110 — a program that cannot be marked must run as it would have
                 pass
         return module in self._entries
 
-    def _read(self, file: str) -> None:
-        name = _PACKAGE + ".catalogue." + file
-        __import__(name)
-        for module, functions in sys.modules[name].CALLS.items():
-            listed = self._entries.setdefault(module, [])
-            listed += [Entry(function, facts) for function, facts in functions.items()]
-
     def mark(self, module: Any, name: str) -> None:
         """Mark the listed functions of a module."""
-        for entry in self._entries[name]:
+        for function, facts in self._entries[name]:
             try:
-                self._mark(module, name, entry)
+                self._mark(module, name, function, facts)
             except Exception:  # noqa: BLE001, S110 — the same
                 pass
 
-    def _mark(self, module: Any, name: str, entry: Entry) -> None:
+    def _mark(self, module: Any, name: str, function: str, facts: dict[str, Any]) -> None:
         from . import call_log, wrapping
 
         if self._recorder is None:
             self._recorder = call_log.Recorder(self._path)
-        facts = entry.facts
         kind = facts["kind"]
-        shown = facts.get("call") or name.partition(".")[0] + "." + entry.function
+        shown = facts.get("call") or name.partition(".")[0] + "." + function
         members = line.common_members(facts.get("name", kind), "auto", kind, shown, step=facts.get("step", False))
         try:
-            wrapping.mark(module, entry.function, call_log.Call(members, facts.get("saves")), self._recorder)
+            wrapping.mark(module, function, call_log.Call(members, facts.get("saves")), self._recorder)
         except wrapping.NotMarkable as reason:
-            if entry.is_users:
-                text = f"--mark-call {name}:{entry.function}: nothing is marked, {entry.function} {reason}"
+            if "name" in facts:
+                text = f"--mark-call {name}:{function}: nothing is marked, {function} {reason}"
                 line.append(self._path, line.warning(text))
 
 
@@ -120,11 +109,11 @@ def start() -> None:
     """Start to mark, into the log that the environment names."""
     path = os.fsencode(os.environ[line.VARIABLE])
     line.append(path, line.started(monotonic_ns()))
-    entries: dict[str, list[Entry]] = {}
+    entries: Entries = {}
     for text in os.environ.get(CALLS, "").splitlines():
         module, function, name, kind = text.split("\t")
         facts = {"name": name, "kind": kind, "call": module + "." + function}
-        entries.setdefault(module, []).append(Entry(function, facts))
+        entries.setdefault(module, []).append((function, facts))
     finder = Finder(path, entries)
     sys.meta_path.insert(0, finder)
     for name in LIBRARIES:

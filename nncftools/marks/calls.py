@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 HOOK = pathlib.Path(__file__).with_name("hook")
 """The folder that goes first on a command's PYTHONPATH."""
-_EXPECTED = "package.module:function=Name or package.module:Class.method=Name expected"
-_KEY = "`mark-calls` of [tool.nncf-tools]"
 _CALL = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*(\.[^\W\d]\w*)*)=(?P<name>.*\S.*)")
 
 
@@ -40,7 +38,8 @@ def parse(texts: Iterable[str]) -> list[Call]:
 def _parsed(text: str) -> Call:
     found = _CALL.fullmatch(text.strip())
     if found is None or not found["name"].isprintable():
-        raise ValueError(f"{_EXPECTED}, found {text!r}")
+        expected = "package.module:function=Name or package.module:Class.method=Name expected"
+        raise ValueError(f"{expected}, found {text!r}")
     if found["module"] == "__main__":
         raise ValueError(
             f"{text!r}: a function of the script itself cannot be marked from outside; "
@@ -70,7 +69,9 @@ def _texts(document: dict[str, Any]) -> list[str]:
     except AttributeError:
         texts = None
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{_KEY}: a list of texts like package.module:function=Name expected")
+        raise ValueError(
+            "`mark-calls` of [tool.nncf-tools]: a list of texts like package.module:function=Name expected"
+        )
     return texts
 
 

@@ -1,8 +1,9 @@
-"""Adds marks to a session: from the log of a recording, and from sidecar files."""
+"""Adds marks and saved models to a session: from the log of a recording, and from sidecar files."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 import msgspec
 from msgspec.structs import replace
@@ -11,19 +12,16 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
 from nncftools.marks.entries import Entry, rows
 from nncftools.marks.line import OUTPUT
-from nncftools.marks.models import saved_models
 from nncftools.marks.resolving import resolve
-from nncftools.session.model import Mark
+from nncftools.session.model import Mark, SavedModel
 from nncftools.session.operations import ends, in_order
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from nncftools.session.session import Session
-
-_SIDECAR = "sidecar"
 
 
 def take_log(session: Session, data: bytes, name: str) -> int:
@@ -38,14 +36,39 @@ def take_log(session: Session, data: bytes, name: str) -> int:
             wrong.append(f"{row.place} ({row.problem})")
         else:
             entries.append(row.entry)
-    warnings = {entry.warning: None for entry in entries if entry.warning is not None}
-    session.warnings += warnings
+    session.warnings += dict.fromkeys(entry.warning for entry in entries if entry.warning is not None)
     if wrong:
         count = "1 mark" if len(wrong) == 1 else f"{len(wrong):,} marks"
         session.warnings.append(f"{count} could not be read, the first is {wrong[0]} of {name}")
     session.marks = _within(resolve((entry for entry in entries if entry.is_operation), session), session)
-    session.models = saved_models(entries)
+    session.models = _saved_models(entries)
     return sum(entry.python is not None for entry in entries)
+
+
+def _saved_models(entries: Iterable[Entry]) -> list[SavedModel]:
+    """Return the models whose ``rt_info`` was logged; of models saved repeatedly under one path, the last state."""
+    found: dict[str, SavedModel] = {}
+    for entry in entries:
+        if entry.saved and entry.rt_info and entry.start_s is not None:
+            facts = dict(_facts_of(entry.rt_info))
+            if facts:
+                found[entry.saved] = SavedModel(path=entry.saved, saved_s=entry.start_s, facts=facts)
+    return list(found.values())
+
+
+def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
+    """Yield path and value of each leaf of ``rt_info``: ``nncf/weight_compression/mode``, ``int4_sym``."""
+    try:
+        root = ET.fromstring(f"<rt_info>{xml}</rt_info>")  # noqa: S314 — a fragment has no DTD, and so no entities
+    except ET.ParseError:
+        return
+    pending = [("", child) for child in root]
+    while pending:
+        place, element = pending.pop(0)
+        value = element.get("value")
+        if value is not None:
+            yield place + element.tag, value
+        pending += [(f"{place}{element.tag}/", child) for child in element]
 
 
 def take_own(session: Session, data: bytes, name: str, pid: int) -> None:
@@ -81,7 +104,7 @@ def read_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
     for row in rows(data, path.name, session.start):
         if row.entry is None:
             raise NncfToolsError(f"{path}: {row.place}: {row.problem}")
-        entries.append(replace(row.entry, source=row.entry.source or _SIDECAR))
+        entries.append(replace(row.entry, source=row.entry.source or "sidecar"))
     marks = resolve((entry for entry in entries if entry.is_operation), session)
     for mark in marks:
         if not 0 <= mark.start_s <= session.duration_s:
@@ -115,9 +138,5 @@ def write_sidecar(marks: Iterable[Mark], path: pathlib.Path) -> None:
 def _fields(mark: Mark) -> dict[str, object]:
     """Return the fields of a mark to write: some always, the others when they differ from their default."""
     always = ("name", "start_s", "end_s", "depth", "pid")
-    fields = {}
-    for field in msgspec.structs.fields(Mark):
-        value = getattr(mark, field.name)
-        if field.name in always or value != field.default:
-            fields[field.name] = value
-    return fields
+    plain = msgspec.structs.asdict(Mark(name="", start_s=0.0))
+    return {key: value for key, value in msgspec.structs.asdict(mark).items() if key in always or value != plain[key]}

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 BEGIN = "begin"
 END = "end"
-_NANOSECONDS = 1e9
-_NAME_EXPECTED = "a `name` of at least one character expected"
 _TIME_EXPECTED = "`start_s` (seconds from the start), `start` (ISO 8601 with zone) or `t_ns` (CLOCK_MONOTONIC) expected"
 
 
@@ -59,51 +57,43 @@ class Entry(msgspec.Struct, kw_only=True):
         """Whether this describes an operation, as opposed to a note from the hook."""
         return self.warning is None and self.python is None
 
-    def timed(self, clock: Clock) -> Self:
+    def timed(self, start: Start) -> Self:
         """Return this with ``start_s`` and ``end_s`` in seconds from the session's start. Raises ValueError."""
         if not self.is_operation:
             return self
         if self.event not in {None, BEGIN, END}:
             raise ValueError(f'`event`: "{BEGIN}" or "{END}" expected, found {self.event!r}')
         if not self.name and self.event != END:
-            raise ValueError(_NAME_EXPECTED)
+            raise ValueError("a `name` of at least one character expected")
         if self.event is not None and (self.op is None or self.pid is None):
             raise ValueError(f"`op` and `pid`, two whole numbers, expected with `event` {self.event!r}")
-        start_s = clock.seconds(self.start_s, self.start, self.t_ns)
+        start_s = _seconds(start, self.start_s, self.start, self.t_ns)
         if start_s is None:
             raise ValueError(_TIME_EXPECTED)
-        end_s = clock.seconds(self.end_s, self.end, self.end_ns)
+        end_s = _seconds(start, self.end_s, self.end, self.end_ns)
         if end_s is not None and end_s < start_s:
             raise ValueError(f"it ends before it begins: {start_s:g} s to {end_s:g} s")
         return msgspec.structs.replace(self, start_s=start_s, end_s=end_s)
 
 
-class Clock:
-    """Converts any of the times that a row may hold to seconds from a session's start."""
-
-    def __init__(self, start: Start) -> None:
-        """Use the session's start as zero."""
-        self._monotonic_ns = start.monotonic_ns
-        self._utc = start.utc
-
-    def seconds(self, seconds: float | None, moment: str | None, t_ns: int | None) -> float | None:
-        """Return the first time that is given, in seconds; None when none is. Raises ValueError."""
-        if seconds is not None:
-            if not math.isfinite(seconds):
-                raise ValueError(f"a number of seconds expected, found {seconds}")
-            return seconds
-        if moment is not None:
-            at = dt.datetime.fromisoformat(moment)
-            if at.tzinfo is None:
-                raise ValueError(f"a time with its zone expected, as in 2026-11-21T07:00:00+01:00, found {moment!r}")
-            if self._utc is None:
-                raise ValueError("a time of day cannot be used: the session does not say when it began")
-            return (at - dt.datetime.fromisoformat(self._utc)).total_seconds()
-        if t_ns is None:
-            return None
-        if self._monotonic_ns is None:
-            raise ValueError("`t_ns` cannot be used: the session does not say when it began on CLOCK_MONOTONIC")
-        return (t_ns - self._monotonic_ns) / _NANOSECONDS
+def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int | None) -> float | None:
+    """Return the first time that is given, in seconds from the start; None when none is. Raises ValueError."""
+    if seconds is not None:
+        if not math.isfinite(seconds):
+            raise ValueError(f"a number of seconds expected, found {seconds}")
+        return seconds
+    if moment is not None:
+        at = dt.datetime.fromisoformat(moment)
+        if at.tzinfo is None:
+            raise ValueError(f"a time with its zone expected, as in 2026-11-21T07:00:00+01:00, found {moment!r}")
+        if start.utc is None:
+            raise ValueError("a time of day cannot be used: the session does not say when it began")
+        return (at - dt.datetime.fromisoformat(start.utc)).total_seconds()
+    if t_ns is None:
+        return None
+    if start.monotonic_ns is None:
+        raise ValueError("`t_ns` cannot be used: the session does not say when it began on CLOCK_MONOTONIC")
+    return (t_ns - start.monotonic_ns) / 1e9
 
 
 class Row(msgspec.Struct):
@@ -119,10 +109,9 @@ def rows(data: bytes, name: str, start: Start) -> Iterator[Row]:
 
     Raises NncfToolsError when it is neither JSON, JSON Lines nor CSV.
     """
-    clock = Clock(start)
     for place, row in _raw_rows(data, name):
         try:
-            yield Row(place, msgspec.convert(row(), Entry, strict=not name.endswith(".csv")).timed(clock))
+            yield Row(place, msgspec.convert(row(), Entry, strict=not name.endswith(".csv")).timed(start))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             yield Row(place, None, str(error))
 

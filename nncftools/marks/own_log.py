@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import tempfile
 import threading
+from typing import TYPE_CHECKING
 
 from nncftools.marks.line import VARIABLE
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _lock = threading.Lock()
 _users = 0
-_made: pathlib.Path | None = None
-_memory = -1
+_made: tuple[str, Callable[[], None]] | None = None
+"""The path of the log, and what removes it."""
 
 
 def acquire() -> pathlib.Path:
@@ -24,37 +29,32 @@ def acquire() -> pathlib.Path:
     with _lock:
         _users += 1
         around = os.environ.get(VARIABLE)
-        if around and pathlib.Path(around).exists():
-            return pathlib.Path(around)
-        _made = _new()
-        os.environ[VARIABLE] = str(_made)
-        return _made
+        if not around or not pathlib.Path(around).exists():
+            _made = _new()
+            around = os.environ[VARIABLE] = _made[0]
+        return pathlib.Path(around)
 
 
 def release() -> None:
     """Release the log; the last user removes it."""
-    global _users, _made, _memory  # noqa: PLW0603 — the same
+    global _users, _made  # noqa: PLW0603 — the same
     with _lock:
         _users -= 1
         if _users or _made is None:
             return
-        if os.environ.get(VARIABLE) == str(_made):
+        path, remove = _made
+        if os.environ.get(VARIABLE) == path:
             del os.environ[VARIABLE]
-        if _memory >= 0:
-            os.close(_memory)
-            _memory = -1
-        else:
-            _made.unlink(missing_ok=True)
+        remove()
         _made = None
 
 
-def _new() -> pathlib.Path:
-    """Return an empty file: a temporary one, or one in memory when none can be written."""
-    global _memory  # noqa: PLW0603 — the same
+def _new() -> tuple[str, Callable[[], None]]:
+    """Return path and removal of an empty file: a temporary one, or one in memory when none can be written."""
     try:
         descriptor, name = tempfile.mkstemp(prefix="nncf-tools-", suffix=".marks.jsonl")
     except OSError:
-        _memory = os.memfd_create("nncf-tools-marks")
-        return pathlib.Path(f"/proc/{os.getpid()}/fd/{_memory}")
+        memory = os.memfd_create("nncf-tools-marks")
+        return f"/proc/{os.getpid()}/fd/{memory}", functools.partial(os.close, memory)
     os.close(descriptor)
-    return pathlib.Path(name)
+    return name, functools.partial(pathlib.Path(name).unlink, missing_ok=True)

@@ -85,7 +85,7 @@ class _Resolver:
         return in_order(marks)
 
     def _add(self, entry: Entry) -> None:
-        thread = _thread_of(entry)
+        thread = _OUTSIDE if entry.pid is None else (entry.pid, entry.tid)
         stack = self._stacks[thread]
         if thread not in self._threads[entry.pid]:
             self._threads[entry.pid].append(thread)
@@ -146,10 +146,6 @@ class _Resolver:
             frame.mark.end_s = frame.enclosing.mark.end_s
         if not frame.is_moment and (self._finished or frame.mark.end_s is not None):
             frame.mark.error = UNFINISHED
-
-
-def _thread_of(entry: Entry) -> _Thread:
-    return _OUTSIDE if entry.pid is None else (entry.pid, entry.tid)
 
 
 def _as_events(entries: Iterable[Entry]) -> Iterator[Entry]:

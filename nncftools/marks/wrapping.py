@@ -1,4 +1,4 @@
-"""Replaces a function by one that records its calls.
+"""Replaces a function by one that records its calls, and what a saved OpenVINO model holds about itself.
 
 Runs in the marked program: Python 3.8 and later, the standard library only.
 """
@@ -6,9 +6,10 @@ Runs in the marked program: Python 3.8 and later, the standard library only.
 from __future__ import annotations
 
 import functools
+import os
 
-from . import saved
 from .call_log import Frame
+from .line import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
 _LATER = 0x20 | 0x80 | 0x100 | 0x200
 """CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR: importing inspect takes 10 ms."""
+_ELEMENTS = ("nncf", "optimum")
+_READ = 64 * 1024
 
 
 class NotMarkable(Exception):  # noqa: N818 — no error of the program's
@@ -81,12 +84,36 @@ def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Call
         except BaseException as error:
             leave(frame, call, type(error).__name__)
             raise
-        if saves is None:
-            leave(frame, call)
-        else:
-            leave(frame, call, None, functools.partial(saved.facts, saves, args, kwargs))
+        leave(frame, call, None, None if saves is None else functools.partial(_facts, saves, args, kwargs))
         return result
 
     functools.update_wrapper(wrapper, function)
     wrapper.__code__ = wrapper.__code__.replace(co_name=wrapper.__name__)
     return wrapper
+
+
+def _facts(argument: tuple[int, str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Return path and ``rt_info`` as JSON members; empty when the model has no ``rt_info`` or cannot be read."""
+    place, name = argument
+    try:
+        path = os.path.abspath(os.fsdecode(args[place] if len(args) > place else kwargs[name]))
+        rt_info = _rt_info(path)
+    except (KeyError, TypeError, OSError, ValueError):
+        return ""
+    return f',"saved":{quoted(path)},"rt_info":{quoted(rt_info)}' if rt_info else ""
+
+
+def _rt_info(path: str) -> str:
+    """Return the elements of the model's ``rt_info``, which follows its layers and edges. Raises OSError."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _READ))
+        tail = file.read(_READ)
+    tail = tail[tail.rfind(b"</edges>") + 1 :]
+    found = b""
+    for element in _ELEMENTS:
+        start = tail.find(b"<%s>" % element.encode())
+        closing = b"</%s>" % element.encode()
+        end = tail.find(closing, start)
+        if start >= 0 and end >= 0:
+            found += tail[start : end + len(closing)]
+    return found.decode("utf-8", "replace")

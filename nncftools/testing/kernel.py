@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 import sys
 from dataclasses import dataclass
 
 _STATUS, _CLEAR_REFS, _TASKS = "/proc/self/status", "/proc/self/clear_refs", "/proc/self/task"
-_LONGEST = 1 << 16
 _FIGURES = re.compile(rb"^VmHWM:\s*(\d+) kB\nVmRSS:\s*(\d+) kB$", re.MULTILINE)
 _RESET_HIGH_WATER_MARK = b"5"
 """Since Linux 4.0, proc(5)."""
@@ -31,39 +31,24 @@ def memory(excluded_child: int | None) -> Memory:
     """Return the current figures; the process ``excluded_child`` does not count as a child."""
     if sys.platform != "linux":
         return Memory()
+    import resource
+
     try:
-        figures = _FIGURES.search(_read(_STATUS))
+        figures = _FIGURES.search(pathlib.Path(_STATUS).read_bytes())
     except OSError:
         figures = None
     mark, rss = (None, None) if figures is None else (int(figure) * 1024 for figure in figures.groups())
-    return Memory(rss=rss, mark=mark, children_mark=_children_mark(), has_children=_has_children(excluded_child))
+    children_mark = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return Memory(rss=rss, mark=mark, children_mark=children_mark, has_children=_has_children(excluded_child))
 
 
 def reset_mark() -> bool:
     """Set VmHWM, and with it getrusage's ``ru_maxrss``, to the current RSS; return whether that worked."""
     try:
-        descriptor = os.open(_CLEAR_REFS, os.O_WRONLY)
-        try:
-            os.write(descriptor, _RESET_HIGH_WATER_MARK)
-        finally:
-            os.close(descriptor)
+        pathlib.Path(_CLEAR_REFS).write_bytes(_RESET_HIGH_WATER_MARK)
     except OSError:
         return False
     return True
-
-
-def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(descriptor, _LONGEST)
-    finally:
-        os.close(descriptor)
-
-
-def _children_mark() -> int:
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def _has_children(excluded_child: int | None) -> bool:
@@ -71,11 +56,8 @@ def _has_children(excluded_child: int | None) -> bool:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
-    children: set[int] = set()
     try:
-        with os.scandir(_TASKS) as tasks:
-            for task in tasks:
-                children.update(map(int, _read(f"{task.path}/children").split()))
+        lists = [(task / "children").read_bytes() for task in pathlib.Path(_TASKS).iterdir()]
     except OSError:  # a thread has just ended, or this kernel has no such lists
         return True
-    return bool(children - {excluded_child})
+    return bool({int(child) for children in lists for child in children.split()} - {excluded_child})

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.testing import properties
 from nncftools.testing.limits import excess, limit_of
-from nncftools.testing.peaks import UNSAMPLED
+from nncftools.testing.peaks import UNSAMPLED, put
 
 if TYPE_CHECKING:
     import pathlib
@@ -57,15 +56,12 @@ class Measuring:
         """Start to measure a test."""
         if self._meter.is_own_process:
             if not self._meter.is_started:
-                self._start(item.nodeid)
+                try:
+                    self._meter.start()
+                except NncfToolsError as error:
+                    self._report_loss(str(error), item.nodeid)
             self._runs, self._error, self._has_reported = True, None, False
             self._meter.begin(item.nodeid)
-
-    def _start(self, nodeid: str) -> None:
-        try:
-            self._meter.start()
-        except NncfToolsError as error:
-            self._report_loss(str(error), nodeid)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(
@@ -88,7 +84,6 @@ class Measuring:
         """Return the message on the test's limit after a step, at most once per test; otherwise None."""
         if call.excinfo is not None and not isinstance(call.excinfo.value, _NO_FAILURE):
             self._error = self._error or call.excinfo.typename
-        ends = call.when == "teardown"
         if call.when == "setup" and call.excinfo is None:
             return None
         line = limit = None
@@ -96,7 +91,7 @@ class Measuring:
             limit = limit_of(item)
         except ValueError as error:  # a marker was added after collection
             line = str(error)
-        peak = self._end(item) if ends else None if limit is None else self._meter.peak()
+        peak = self._end(item) if call.when == "teardown" else None if limit is None else self._meter.peak()
         if limit is not None and peak is not None:
             line = excess(limit, peak, self._meter.largest_process())
         if line is None or self._has_reported:
@@ -107,7 +102,7 @@ class Measuring:
     def _end(self, item: pytest.Item) -> Peak:
         self._runs = False
         peak = self._meter.end(self._error)
-        properties.put(peak, item.user_properties)
+        put(peak, item.user_properties)
         if peak.known == UNSAMPLED:
             self._report_loss("the sampler has ended", item.nodeid)
         return peak

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError
@@ -25,18 +24,6 @@ _ANSWER_WITHIN_S = 10.0
 """A requested sample comes within 3 ms, later on a busy machine; without it the figure is too low."""
 
 
-@dataclass
-class _Begun:
-    """A running test."""
-
-    before: Memory
-    was_reset: bool
-    at_ns: int
-    operation: int | None
-    held: Row | None = None
-    largest: Row | None = None
-
-
 class Meter:
     """Is started, measures tests, and is dropped or saved, all in the process that created it."""
 
@@ -45,13 +32,13 @@ class Meter:
 
         Raises ValueError for an interval that is not from 1 ms to a year.
         """
-        self._names_tests = is_kept or _is_recorded()
+        self._names_tests = is_kept or VARIABLE in os.environ
         self._tap = Tap(interval_s)
         self._pid = os.getpid()
         self.is_started = False
         self._resets = False
         self._own_mark = 0
-        self._begun: _Begun | None = None
+        self._begun: Measurement | None = None
 
     @property
     def is_own_process(self) -> bool:
@@ -61,7 +48,7 @@ class Meter:
     def start(self) -> None:
         """Start the sampler. Raises NncfToolsError; then only the peaks of this process are known."""
         self.is_started = True
-        self._resets = not _is_recorded() and kernel.reset_mark()  # an outer recorder reads the mark, too
+        self._resets = VARIABLE not in os.environ and kernel.reset_mark()  # an outer recorder reads the mark, too
         try:
             self._tap.start()
         except OSError as error:
@@ -74,10 +61,12 @@ class Meter:
         self._note_mark(self._memory())
         was_reset = self._resets and kernel.reset_mark()
         operation = self._tap.begin(name) if self._names_tests else None
-        self._begun = _Begun(self._memory(), was_reset, time.monotonic_ns(), operation)
-        if self._begun.before.has_children:  # only a sample shows what is held at the start
-            self._take(self._tap.rows_to_now(_ANSWER_WITHIN_S))
-        self._begun.held = self._tap.latest if self._tap.is_alive else None
+        before = self._memory()
+        begun = Measurement(before=before, was_reset=was_reset, at_ns=time.monotonic_ns(), operation=operation)
+        self._begun = begun
+        if before.has_children:  # only a sample shows what is held at the start
+            self._take(begun, self._tap.rows_to_now(_ANSWER_WITHIN_S))
+        begun.held = self._tap.latest if self._tap.is_alive else None
 
     def peak(self) -> Peak:
         """Return the peak since the test began."""
@@ -96,23 +85,14 @@ class Meter:
         assert begun is not None
         self._note_mark(after)
         asks = after.has_children or not begun.was_reset
-        self._take(self._tap.rows_to_now(_ANSWER_WITHIN_S) if asks else self._tap.rows())
-        return peak_of(
-            Measurement(
-                before=begun.before,
-                after=after,
-                was_reset=begun.was_reset,
-                held=begun.held,
-                largest=begun.largest,
-                is_sampled=self._tap.is_alive,
-            )
-        )
+        self._take(begun, self._tap.rows_to_now(_ANSWER_WITHIN_S) if asks else self._tap.rows())
+        return peak_of(begun, after, is_sampled=self._tap.is_alive)
 
-    def _take(self, rows: Iterable[Row]) -> None:
-        assert self._begun is not None
+    @staticmethod
+    def _take(begun: Measurement, rows: Iterable[Row]) -> None:
         for row in rows:
-            if row.at_ns >= self._begun.at_ns and (self._begun.largest is None or row.rss > self._begun.largest.rss):
-                self._begun.largest = row
+            if row.at_ns >= begun.at_ns and (begun.largest is None or row.rss > begun.largest.rss):
+                begun.largest = row
 
     def largest_process(self) -> tuple[str, int] | None:
         """Return command and RSS of the largest process in the test's largest sample."""
@@ -145,8 +125,3 @@ class Meter:
 
     def _note_mark(self, memory: Memory) -> None:
         self._own_mark = max(self._own_mark, memory.mark or 0)
-
-
-def _is_recorded() -> bool:
-    """Return whether an outer recording includes this process."""
-    return VARIABLE in os.environ

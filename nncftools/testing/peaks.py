@@ -1,12 +1,17 @@
-"""The peak of one test, from figures of the kernel and the sampler."""
+"""The peak of one test, from figures of the kernel and the sampler.
+
+A test keeps it in ``user_properties``, which pytest sends from worker to controller and writes to JUnit XML.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nncftools.testing.kernel import Memory
     from nncftools.testing.tap import Row
 
@@ -17,6 +22,7 @@ SAMPLED = "sampled"
 UNSAMPLED = "unsampled"
 """The test's process only: without a sampler, the sum over the processes is unknown."""
 UNKNOWN = "unknown"
+_SIZE, _ABOVE_START, _KNOWN = _OURS = ("memory_peak_bytes", "memory_above_start_bytes", "memory_known")
 
 
 @dataclass(frozen=True)
@@ -30,31 +36,31 @@ class Peak:
     """How the peak is known: one of the constants above."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Measurement:
     """What is known about a test, from its start."""
 
     before: Memory
     """The kernel's figures at its start."""
-    after: Memory
-    """The kernel's figures at its end."""
     was_reset: bool
     """Whether the high-water mark was reset at its start."""
-    held: Row | None
+    at_ns: int = 0
+    """Its start, on CLOCK_MONOTONIC."""
+    operation: int | None = None
+    """Its number in the marks log."""
+    held: Row | None = None
     """The last sample before it."""
-    largest: Row | None
+    largest: Row | None = None
     """The largest sample during it."""
-    is_sampled: bool
-    """Whether the sampler ran until its end."""
 
 
-def peak_of(measurement: Measurement) -> Peak:
-    """Return the peak of a test."""
+def peak_of(measurement: Measurement, after: Memory, *, is_sampled: bool) -> Peak:
+    """Return the peak of a test; ``after`` has the kernel's figures at its end."""
     before, largest, held = measurement.before, measurement.largest, measurement.held
-    own = _own_mark(measurement)
-    found = [(own, KERNEL), (_mark_of_child(measurement), KERNEL)]
+    own = _own_mark(measurement, after)
+    found = [(own, KERNEL), (_mark_of_child(before, after), KERNEL)]
     if own is None:
-        found += [(before.rss, SAMPLED), (measurement.after.rss, SAMPLED)]
+        found += [(before.rss, SAMPLED), (after.rss, SAMPLED)]
     if largest is not None and (own is None or largest.processes > 1):
         found.append((largest.rss, SAMPLED))
     size, known = max(((size, known) for size, known in found if size), default=(None, UNKNOWN), key=itemgetter(0))
@@ -62,24 +68,36 @@ def peak_of(measurement: Measurement) -> Peak:
         return Peak()
     start = held.rss if held is not None and before.has_children else before.rss
     above_start = None if start is None else max(0, size - start)
-    return Peak(size, above_start, known if measurement.is_sampled else UNSAMPLED)
+    return Peak(size, above_start, known if is_sampled else UNSAMPLED)
 
 
-def _own_mark(measurement: Measurement) -> int | None:
+def _own_mark(measurement: Measurement, after: Memory) -> int | None:
     """Return this process's largest RSS during the test; without a reset it is known only if it is a new maximum."""
-    before, after = measurement.before, measurement.after
-    if before.mark is None or after.mark is None:
+    before = measurement.before.mark
+    if before is None or after.mark is None:
         return None
-    return after.mark if measurement.was_reset or after.mark > before.mark else None
+    return after.mark if measurement.was_reset or after.mark > before else None
 
 
-def _mark_of_child(measurement: Measurement) -> int | None:
+def _mark_of_child(before: Memory, after: Memory) -> int | None:
     """Return the largest RSS of a child that started and was waited for during the test; None if uncertain.
 
     A child's ``ru_maxrss`` includes its parent's RSS at the fork, and exec keeps it (getrusage(2)): only a larger value
     is the child's own. A child from before the test may have had its peak before the test.
     """
-    before, after = measurement.before, measurement.after
     if before.has_children or before.children_mark is None or after.children_mark is None or after.mark is None:
         return None
     return after.children_mark if after.children_mark > max(before.children_mark, after.mark) else None
+
+
+def put(peak: Peak, properties: list[tuple[str, object]]) -> None:
+    """Store a peak in a test's properties and replace that of an earlier run; unknown figures are left out."""
+    figures = zip(_OURS, (peak.size, peak.above_start, peak.known), strict=True)
+    others = [(name, value) for name, value in properties if name not in _OURS]
+    properties[:] = [*others, *((name, figure) for name, figure in figures if figure is not None)]
+
+
+def taken(properties: Iterable[tuple[str, object]]) -> Peak | None:
+    """Return the peak in a test's properties; None if it was not measured."""
+    found: dict[str, Any] = {name: value for name, value in properties if name in _OURS}
+    return Peak(found.get(_SIZE), found.get(_ABOVE_START), found[_KNOWN]) if _KNOWN in found else None

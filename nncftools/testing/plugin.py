@@ -14,8 +14,6 @@ _MARKER = (
     "limit_peak(size, *, from_zero=False): with --memory, fail the test if the memory of its process and "
     'child processes exceeds a size such as "200 MiB"; with from_zero, memory held at its start is subtracted.'
 )
-_INTERVAL_S = 0.01
-_LISTED = 10
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,12 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("memory", "memory of each test (nncf-tools)")
     group.addoption("--memory", action="store_true", help="show the tests with the largest peaks and apply limit_peak")
     group.addoption(
-        "--memory-top", type=int, default=_LISTED, metavar="N", help="number of tests to show (default: 10, 0: all)"
+        "--memory-top", type=int, default=10, metavar="N", help="number of tests to show (default: 10, 0: all)"
     )
     group.addoption(
         "--memory-interval",
         type=float,
-        default=_INTERVAL_S,
+        default=0.01,
         metavar="S",
         help="seconds between samples of the process and its children (default: 0.01)",
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.testing import properties
-from nncftools.testing.peaks import SAMPLED, UNSAMPLED
+from nncftools.testing.peaks import SAMPLED, UNSAMPLED, taken
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Summary:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Store the peak of a finished test; a repeated run replaces it."""
-        peak = properties.taken(report.user_properties) if report.when == "teardown" else None
+        peak = taken(report.user_properties) if report.when == "teardown" else None
         if peak is not None:
             self._peaks[report.nodeid] = peak
 

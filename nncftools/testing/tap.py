@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
     from nncftools.journal.lines import Line
 
-_SOURCE = "pytest"
 _NO_MARK = "\n"
 """Any write to the marks log triggers a sample; an empty line is no mark."""
-_OWN = "the test's own"
 _LOOK_EVERY_S = 0.001
 _NANOSECONDS = 1_000_000_000
 
@@ -83,7 +81,7 @@ class Tap(Recorder):
     def begin(self, name: str) -> int:
         """Mark the start of an operation; return its number."""
         number = next(line.operations)
-        self._mark(line.begin(number, line.common_members(name, _SOURCE), time.monotonic_ns()))
+        self._mark(line.begin(number, line.common_members(name, "pytest"), time.monotonic_ns()))
         return number
 
     def end(self, number: int, error: str | None) -> None:
@@ -123,7 +121,7 @@ class Tap(Recorder):
         number = max(row.each, key=row.each.__getitem__, default=None)
         if number is None:
             return None
-        return (_OWN if number == 0 else self._commands.get(number, "")), row.each[number]
+        return ("the test's own" if number == 0 else self._commands.get(number, "")), row.each[number]
 
     def _row(self, sample: Sequence[float | None], each: dict[float, dict[int, int]]) -> Row | None:
         """Return a sample; None if its RSS is unknown."""

@@ -13,7 +13,7 @@ import pytest
 
 from nncftools.compression.page import page
 from nncftools.compression.plot import draw, rendered
-from nncftools.compression.recommend import bound_of
+from nncftools.compression.results import bound_of
 from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, written
 
 HOSTILE = "</script><script>window.injected = 1</script><img src=x onerror='window.injected = 1'>\x1b[31m"

@@ -5,37 +5,36 @@ import math
 import pathlib
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: TID253 — drawing is what is tested
 from matplotlib.text import Annotation, Text  # noqa: TID253 — the same
+from matplotlib.transforms import Bbox  # noqa: TID253 — the same
 
-from nncftools.compression.labels import Box, Labels
-from nncftools.compression.legend import DOMINATED
-from nncftools.compression.plot import MAX_NAMED, Drawing, draw, rendered
-from nncftools.compression.recommend import bound_of
-from nncftools.compression.results import Comparison
+from nncftools.compression.labels import Labels
+from nncftools.compression.plot import DOMINATED, MAX_NAMED, Drawing, draw, rendered
+from nncftools.compression.results import Comparison, bound_of
 from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, many, row, written
 
 
-def boxes(drawing: Drawing) -> tuple[list[Box], list[tuple[float, float]], Box]:
+def boxes(drawing: Drawing) -> tuple[list[Bbox], list[tuple[float, float]], Bbox]:
     """Return the positions of the names, the points and the axes, all in pixels."""
     renderer = FigureCanvasAgg(drawing.figure).get_renderer()  # type: ignore[no-untyped-call]
     (axes,) = drawing.figure.axes
     drawing.figure.draw(renderer)
     texts = [text for text in axes.texts if isinstance(text, Annotation)]
-    extents = [Text.get_window_extent(text, renderer) for text in texts]
+    names = [Bbox(Text.get_window_extent(text, renderer)) for text in texts]
     points = [tuple(axes.transData.transform((result.error, result.rate))) for result, _ in drawing.points]
-    frame = axes.get_window_extent(renderer)
-    return [Box(*box.extents) for box in extents], points, Box(*frame.extents)
+    return names, points, Bbox(axes.get_window_extent(renderer))
 
 
-def check(names: Sequence[Box], points: Sequence[tuple[float, float]], frame: Box) -> None:
+def check(names: Sequence[Bbox], points: Sequence[tuple[float, float]], frame: Bbox) -> None:
     """Fail when names overlap, cover a point or leave the axes."""
     marker = 4 * 120 / 72
-    assert not [pair for pair in itertools.combinations(names, 2) if pair[0].overlaps(pair[1])]
+    assert not [pair for pair in itertools.combinations(names, 2) if pair[0].fully_overlaps(pair[1])]
     for name in names:
-        assert name.within(frame)
-        assert not [point for point in points if math.dist(name.nearest(point), point) < marker]
+        assert all(frame.contains(*corner) for corner in name.corners())
+        assert not [point for point in points if math.dist(np.clip(point, name.min, name.max), point) < marker]
 
 
 def texts(comparisons: Sequence[Comparison], **options: object) -> list[str]:
@@ -85,13 +84,13 @@ class TestNames:
         points = [(100 + 7.3 * (number * 13 % 30), 100 + 5.1 * (number * 7 % 30)) for number in range(30)]
 
         def places() -> list[object]:
-            return list(Labels(points, Box(0, 0, 500, 400), 5).place_all(sizes))
+            return list(Labels(points, (0, 0, 500, 400), 5).place_all(sizes))
 
         assert places() == places()
 
     def test_no_room(self) -> None:
         """A label that fits nowhere is not placed."""
-        assert Labels([(50, 50)], Box(0, 0, 100, 100), 5).place_all([(200, 10)]) == [None]
+        assert Labels([(50, 50)], (0, 0, 100, 100), 5).place_all([(200, 10)]) == [None]
 
     def test_hostile_names(self, tmp_path: pathlib.Path) -> None:
         """Names are drawn literally: no formulas, no control characters, shortened when long."""

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from nncftools.compression.recommend import bound_of, recommended
+from nncftools.compression.results import bound_of, recommended
 from nncftools.errors import UsageError
 from tests.compression.made_up import MADE_UP, changed, compared, four, written
 

@@ -53,7 +53,7 @@ def test_our_own_files_load_no_importer(tmp_path: pathlib.Path) -> None:
     loaded = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
     ours = {name for name in loaded if name.startswith("nncftools.importers.")}
 
-    assert ours == {f"nncftools.importers.{name}" for name in ("opening", "problems", "source")}
+    assert ours == {f"nncftools.importers.{name}" for name in ("opening", "source")}
 
 
 def test_saved_again_as_a_session(tmp_path: pathlib.Path) -> None:

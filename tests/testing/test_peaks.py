@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.testing import properties
 from nncftools.testing.kernel import Memory
-from nncftools.testing.peaks import KERNEL, SAMPLED, UNKNOWN, UNSAMPLED, Measurement, Peak, peak_of
+from nncftools.testing.peaks import KERNEL, SAMPLED, UNKNOWN, UNSAMPLED, Measurement, Peak, peak_of, put, taken
 from nncftools.testing.tap import Row
 
 ALONE = Memory(rss=30, mark=30, children_mark=20, has_children=False)
@@ -23,10 +22,16 @@ def row(rss: int, processes: int) -> Row:
     return Row(0, rss, processes)
 
 
-def measurement(**known: Any) -> Measurement:  # noqa: ANN401 — any field of a measurement
-    """Return the measurement of a sampled test, after a reset, with no sample during it."""
-    given = {"before": ALONE, "after": after(50), "was_reset": True, "held": None, "largest": None, "is_sampled": True}
-    return Measurement(**{**given, **known})
+def peak_with(
+    *,
+    before: Memory = ALONE,
+    after: Memory = after(50),  # noqa: B008 — never changed
+    was_reset: bool = True,
+    is_sampled: bool = True,
+    **samples: Row,
+) -> Peak:
+    """Return the peak of a test, by default a sampled one, after a reset, with no sample during it."""
+    return peak_of(Measurement(before=before, was_reset=was_reset, **samples), after, is_sampled=is_sampled)
 
 
 @pytest.mark.parametrize(
@@ -51,19 +56,19 @@ def measurement(**known: Any) -> Measurement:  # noqa: ANN401 — any field of a
 )
 def test_peak(known: dict[str, Any], peak: Peak) -> None:
     """The largest certain figure is the peak, with how it is known."""
-    assert peak_of(measurement(**known)) == peak
+    assert peak_with(**known) == peak
 
 
 def test_peak_of_a_test_that_runs_again() -> None:
     """A peak replaces that of an earlier run in the properties of a test; unknown figures are left out."""
     of_test: list[tuple[str, object]] = [("own", "value")]
-    properties.put(Peak(5, 1, KERNEL), of_test)
-    properties.put(Peak(7, None, SAMPLED), of_test)
+    put(Peak(5, 1, KERNEL), of_test)
+    put(Peak(7, None, SAMPLED), of_test)
 
     assert of_test == [("own", "value"), ("memory_peak_bytes", 7), ("memory_known", "sampled")]
-    assert properties.taken(of_test) == Peak(7, None, SAMPLED)
+    assert taken(of_test) == Peak(7, None, SAMPLED)
 
 
 def test_a_test_that_was_not_measured() -> None:
     """A test without our properties has no peak."""
-    assert properties.taken([("own", "value")]) is None
+    assert taken([("own", "value")]) is None

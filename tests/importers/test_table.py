@@ -2,19 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.importers import children, merged
-from nncftools.importers.children import Children
-from nncftools.importers.merged import Merged, Table
-from nncftools.importers.problems import Problems
+from nncftools.importers import table
+from nncftools.importers.source import Problems
+from nncftools.importers.table import Children, Merged, Table
 from nncftools.session.samples import TIME
 
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Merge from a hundred rows on."""
-    monkeypatch.setattr(merged, "MAX_ROWS", 100)
-    monkeypatch.setattr(merged, "_BATCH", 10)
-    monkeypatch.setattr(children, "MAX_ROWS", 100)
+    monkeypatch.setattr(table, "MAX_ROWS", 100)
+    monkeypatch.setattr(table, "_BATCH", 10)
 
 
 def filled(rows: int) -> Table:
@@ -83,7 +81,7 @@ def test_series_of_many_processes_are_merged() -> None:
 
 def test_very_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a number of processes, others are left out, and a warning says so."""
-    monkeypatch.setattr(children, "MAX_PROCESSES", 2)
+    monkeypatch.setattr(table, "MAX_PROCESSES", 2)
     found = Children()
     for pid in (5, 6, 7, 8, 5):
         found.take(pid, 0.0, 1.0)

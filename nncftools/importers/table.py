@@ -1,0 +1,266 @@
+"""The samples and processes of a log, any number in bounded memory, and the session that they become.
+
+Beyond a limit, neighbours are merged; no peak is lost.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shlex
+from array import array
+from operator import sub
+from typing import TYPE_CHECKING, Any
+
+from nncftools.errors import SessionFileError
+from nncftools.metrics import is_memory
+from nncftools.session.from_journal import last_counters
+from nncftools.session.merging import kept_rows, merging_told, usual_distance
+from nncftools.session.model import Host, Process, SamplerFacts, Series, Start
+from nncftools.session.peaks import peaks
+from nncftools.session.samples import TIME, Samples
+from nncftools.session.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from nncftools.importers.source import Problems, Source
+
+MAX_ROWS = 1_000_000
+"""The most rows that a session holds."""
+MAX_PROCESSES = 10_000
+_BATCH = 100_000
+"""New rows are merged in batches of at least this many."""
+
+Columns = dict[str, "array[float]"]
+
+
+class Merged:
+    """Columns that keep all rows at first, and half as many after each ``halve``.
+
+    All rows count alike, early or late: every bucket holds the same number of original rows.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Start without rows; ``names`` are metrics; a time column is added."""
+        self.new: Columns = {name: array("d") for name in (TIME, *names)}
+        """Rows since the last ``settle``; append to all columns or none."""
+        self._kept: Columns = {name: array("d") for name in self.new}
+        self._kept_per_bucket = 2 * sum(is_memory(name) for name in self.new) + 1
+        self._bucket = 0
+        """Original rows per bucket; 0: not merged."""
+        self._settled = 0
+        """Original rows before the new ones."""
+
+    def __len__(self) -> int:
+        return len(self._kept[TIME]) + len(self.new[TIME])
+
+    def settle(self) -> None:
+        """Merge the new rows as the earlier ones were merged."""
+        rows = len(self.new[TIME])
+        new = self._merged(self.new, rows) if self._bucket else self.new
+        for name, column in self._kept.items():
+            column.extend(new[name])
+        self._settled += rows
+        self.new = {name: array("d") for name in self._kept}
+
+    def halve(self) -> None:
+        """Keep half of the rows."""
+        self.settle()
+        self._bucket = 2 * (self._bucket or self._kept_per_bucket)
+        self._kept = self._merged(self._kept, self._settled)
+
+    def bound(self) -> None:
+        """Merge when there are enough new rows, and more rows than a session holds."""
+        if len(self.new[TIME]) >= max(_BATCH, self._bucket):
+            self.settle()
+            if len(self) > MAX_ROWS:
+                self.halve()
+
+    def _merged(self, columns: Columns, rows: int) -> Columns:
+        """Return the rows to keep of columns that hold this many original rows."""
+        gauges = [column for name, column in columns.items() if is_memory(name)]
+        kept = kept_rows(gauges, len(columns[TIME]), round(rows / self._bucket) * self._kept_per_bucket)
+        return {name: array("d", map(column.__getitem__, kept)) for name, column in columns.items()}
+
+    def columns(self) -> Columns:
+        """Return all rows that were kept."""
+        self.settle()
+        return self._kept
+
+
+class Table(Merged):
+    """The samples of a log as they are read, with their count and longest gap."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Start without rows; ``names`` are metrics; a time column is added."""
+        super().__init__(names)
+        self.taken = 0
+        """The number of samples before merging."""
+        self.longest_gap_s: float | None = None
+        self._last: list[float] = []
+
+    @property
+    def last_s(self) -> float:
+        """The time of the last row; 0 when there is none."""
+        return self._last[0] if self._last else 0.0
+
+    def extend(self, columns: Mapping[str, list[float]]) -> None:
+        """Add rows: columns of equal length, times ascending."""
+        for name, column in self.new.items():
+            column.fromlist(columns[name])
+        self.taken += len(columns[TIME])
+        times = [*self._last, *columns[TIME]]
+        gap = max(map(sub, times[1:], times), default=0.0)
+        if self.taken > 1:
+            self.longest_gap_s = max(gap, self.longest_gap_s or 0.0)
+        self._last = times[-1:]
+        self.bound()
+
+    def append(self, row: Sequence[float]) -> None:
+        """Add one row: the time, then the metrics in their order."""
+        self.extend({name: [value] for name, value in zip(self.new, row, strict=True)})
+
+    def columns(self) -> Columns:
+        """Return all rows that were kept, at most as many as a session holds."""
+        if len(self) > MAX_ROWS:
+            self.halve()
+        return super().columns()
+
+
+class Children:
+    """The processes that a log lists one by one, each with its RSS over time. A PID is one process."""
+
+    def __init__(self) -> None:
+        """Start without processes."""
+        self._left_out = False
+        self._known: dict[int | None, _Child] = {}
+        self._values = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def take(self, pid: int | None, time: float, rss: float, command: Sequence[str] = ()) -> None:
+        """Add a sample, in the log's units; PID None is the one process whose PID is unknown."""
+        child = self._known.get(pid)
+        if child is None:
+            if len(self._known) == MAX_PROCESSES:
+                self._left_out = True
+                return
+            child = self._known[pid] = _Child(command)
+        child.take(time, rss)
+        self._values += 1
+        if self._values > MAX_ROWS:
+            for child in self._known.values():
+                child.series.halve()
+            self._values = sum(len(child.series) for child in self._known.values())
+
+    def warn(self, problems: Problems) -> None:
+        """Warn if processes were left out."""
+        if self._left_out:
+            problems.warn(f"only the first {MAX_PROCESSES:,} processes are listed; RSS is the sum of all")
+
+    def processes(self, end: float, *, unit: int = 1, zero: float = 0.0) -> list[Process]:
+        """Return the processes; those with a row at ``end``, the time of the last row, had not ended.
+
+        ``unit`` is the size of the log's unit in bytes, ``zero`` the time of the start.
+        """
+        known = enumerate(self._known.items())
+        return [child.process(number, pid, end - zero, unit, zero) for number, (pid, child) in known]
+
+
+class _Child:
+    def __init__(self, command: Sequence[str]) -> None:
+        self.series = Merged(["rss"])
+        self._command = list(command)
+        self._samples = 0
+
+    def take(self, time_s: float, rss: float) -> None:
+        self._samples += 1
+        self.series.new[TIME].append(time_s)
+        self.series.new["rss"].append(rss)
+
+    def process(self, number: int, pid: int | None, end_s: float, unit: int, zero: float) -> Process:
+        columns = self.series.columns()
+        time_s = [time - zero for time in columns[TIME]]
+        rss = [round(value * unit) for value in columns["rss"]]
+        return Process(
+            id=number,
+            pid=pid,
+            name=os.path.basename(self._command[0]) if self._command else "",  # noqa: PTH119 — not a path of this machine
+            command=self._command,
+            start_s=time_s[0],
+            end_s=time_s[-1] if time_s[-1] < end_s else None,
+            samples=self._samples,
+            peak_rss=max(rss),
+            series=Series(time_s=time_s, rss=rss),
+        )
+
+
+def words(command: str) -> list[str]:
+    """Split a command that a log stores as one text into words; return it whole when that fails."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return [command]
+
+
+def session_of(  # noqa: PLR0913 — everything that differs between logs
+    source: Source,
+    recorder: str,
+    table: Table,
+    *,
+    unit: int = 1,
+    zero: float = 0.0,
+    began: float | None = None,
+    **known: Any,  # noqa: ANN401 — any field of a session
+) -> Session:
+    """Return the session of a log.
+
+    ``recorder`` is the importer's name, ``unit`` the size of the table's memory unit in bytes, ``zero`` the table's
+    time at the start, ``began`` the start in Unix seconds; ``known`` are further fields of ``Session``. Raises
+    SessionFileError when there is no sample.
+    """
+    if not len(table):
+        why = source.problems.first_unreadable or "it holds no sample"
+        raise SessionFileError(f"{source.path}: nothing could be read as a log of {recorder}: {why}")
+    columns = {name: _converted(name, column, unit, zero) for name, column in table.columns().items()}
+    samples = Samples(columns, str(source.path), may_fall_below_zero=known.get("from_zero", False))
+    time_s = samples.time_s
+    is_merged = len(time_s) < table.taken
+    facts = SamplerFacts(
+        source=recorder,
+        taken=table.taken,
+        achieved_interval_s=(time_s[-1] - time_s[0]) / (table.taken - 1) if table.taken > 1 else None,
+        longest_gap_s=table.longest_gap_s,
+        merged_s=usual_distance(time_s) if is_merged else None,
+    )
+    given: dict[str, Any] = {"duration_s": time_s[-1], "host": Host(), "finished": None}
+    return Session(
+        name=source.path.name,
+        start=Start(utc=_utc(began)),
+        sampler=facts,
+        samples=samples,
+        totals=last_counters(samples),
+        peaks=peaks(samples, []),
+        warnings=[*source.problems.warnings(), *([merging_told(table.taken, len(time_s))] if is_merged else [])],
+        **(given | known),
+    )
+
+
+def _converted(name: str, column: array[float], unit: int, zero: float) -> array[float]:
+    if name == TIME:
+        return array("d", [time - zero for time in column]) if zero else column
+    if is_memory(name) and unit != 1:
+        return array("d", [(value * unit + 0.5) // 1 for value in column])
+    return column
+
+
+def _utc(seconds: float | None) -> str | None:
+    """Return a Unix time in a session's format; None for an invalid one."""
+    if seconds is None:
+        return None
+    try:
+        return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="microseconds")
+    except (ValueError, OverflowError, OSError):
+        return None
