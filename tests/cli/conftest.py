@@ -14,7 +14,7 @@ from tests.conftest import Run
 
 @pytest.fixture
 def in_process(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run nncf-tools as ``nncf_tools`` does, in this process: not for commands that record, which change its signals."""
+    """Run nncf-tools as ``nncf_tools`` does, in this process: not to record, which changes its signals."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
