@@ -124,7 +124,7 @@ def pids(processes: list[Process]) -> list[int]:
 
 def look(tree: Tree) -> list[Process]:
     """Have a tree notice that something forked, and return the descendants that it finds."""
-    tree.stir()
+    tree.has_changed()
     return tree.refresh()
 
 

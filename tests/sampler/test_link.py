@@ -31,7 +31,7 @@ def test_order_longer_than_a_pipe_holds(both: Both) -> None:
     """An order of any length arrives whole, and messages that follow it at once are none of it."""
     ours, sampler = both
     if os.fork() == 0:
-        ours.send(ORDER)  # type: ignore[arg-type]
+        ours.send_order(ORDER)  # type: ignore[arg-type]
         ours.send_message(link.SIGNAL, 15)
         os._exit(0)
     order = sampler.order()
@@ -51,13 +51,13 @@ def test_starter_that_is_gone(both: Both) -> None:
     assert list(sampler.messages()) == []
     assert not sampler.is_open
     ours.close()
-    sampler.tell(link.STARTED, 1)
+    sampler.send(link.STARTED, 1)
 
 
 def test_parts_of_a_message_wait_for_the_rest(both: Both) -> None:
     """A message counts when it has arrived whole."""
     ours, sampler = both
-    ours.send({})  # type: ignore[typeddict-item]
+    ours.send_order({})  # type: ignore[typeddict-item]
     sampler.order()
     os.write(ours._outgoing, b'{"stop":true}\n{"sig')
     first = list(sampler.messages())
@@ -69,10 +69,10 @@ def test_parts_of_a_message_wait_for_the_rest(both: Both) -> None:
 def test_questions_are_answered(both: Both) -> None:
     """Whoever listens answers, after what it was told to pass on before."""
     ours, sampler = both
-    ours.send({})  # type: ignore[typeddict-item]
+    ours.send_order({})  # type: ignore[typeddict-item]
     sampler.order()
-    sampler.tell(link.STARTED, 7)
-    sampler.tell(link.ASK)
+    sampler.send(link.STARTED, 7)
+    sampler.send(link.ASK)
     os.close(sampler._outgoing)
     ours.send_message(link.SIGNAL, 15)
     told = ours.listen()
@@ -86,7 +86,7 @@ def test_questions_are_answered(both: Both) -> None:
 def test_full_pipe_stops_nobody(both: Both) -> None:
     """A sampler that is stopped does not stop the starter, however much that has to say."""
     ours, _ = both
-    ours.send({})  # type: ignore[typeddict-item]
+    ours.send_order({})  # type: ignore[typeddict-item]
 
     assert all(ours.send_message(link.SIGNAL, 10) for _ in range(10_000))
 
@@ -94,7 +94,7 @@ def test_full_pipe_stops_nobody(both: Both) -> None:
 def test_sampler_that_is_gone(both: Both) -> None:
     """The starter learns that nobody is there to pass a signal on."""
     ours, sampler = both
-    ours.send({})  # type: ignore[typeddict-item]
+    ours.send_order({})  # type: ignore[typeddict-item]
     os.close(sampler.descriptor)
     said = ours.send_message(link.SIGNAL, 10)
     sampler.descriptor = os.open(os.devnull, os.O_RDONLY)

@@ -221,7 +221,7 @@ class TestEnds:
         """A child of ours that ended on an idle machine is told once, whenever its message is read."""
         exits = FakeExits()
         source, told = proc.source(*COLUMNS, exits=exits)
-        source._roster._reaper = os.getpid()
+        source._records._reaper = os.getpid()
         proc.add(5)
         proc.set_children(1, 5)
         source.account(0.0)
@@ -301,7 +301,7 @@ class TestClose:
         source, _ = proc.source(*COLUMNS)
         proc.add(1, state=state)
 
-        assert source.is_empty(1.0) is empty
+        assert (source.alive(1.0) == []) is empty
 
 
 def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nncftools.journal.plan import Plan
 from nncftools.sampler.counters import Counters
-from nncftools.sampler.psutil_source import GIVEN, PsutilSource
+from nncftools.sampler.psutil_source import SUPPORTED, PsutilSource
 from tests.conftest import HANGING_S
 from tests.sampler.fake_proc import Told, facts
 from tests.waiting import until
@@ -59,7 +59,7 @@ def family() -> Iterator[Callable[..., psutil.Process]]:
 def recording(process: psutil.Process, **fields: Any) -> tuple[PsutilSource, Told]:  # noqa: ANN401 — any field of the plan
     """Return a source attached to a process, and the list of what it tells the journal."""
     told: Told = []
-    plan = Plan(GIVEN, **{"pid": process.pid, **fields})
+    plan = Plan(SUPPORTED, **{"pid": process.pid, **fields})
     source = PsutilSource(plan, lambda *line: told.append(line))
     source.start(process.pid)
     return source, told
@@ -67,7 +67,7 @@ def recording(process: psutil.Process, **fields: Any) -> tuple[PsutilSource, Tol
 
 def sampled(source: PsutilSource) -> dict[str, float | None]:
     """Return the next sample, by metric."""
-    return dict(zip(GIVEN, source.sample(1.0), strict=True))
+    return dict(zip(SUPPORTED, source.sample(1.0), strict=True))
 
 
 def resident(pid: int) -> int:
@@ -139,7 +139,7 @@ def test_child_that_ended(tmp_path: pathlib.Path) -> None:
         assert shell.stdout is not None
         shell.stdout.readline()
         source, told = recording(psutil.Process(shell.pid))
-        source._counters = Counters(GIVEN, from_now=False)
+        source._counters = Counters(SUPPORTED, from_now=False)
         before = sampled(source)
         (child,) = psutil.Process(shell.pid).children()
         child.kill()
@@ -178,7 +178,7 @@ def test_nothing_is_left(family: Callable[..., psutil.Process]) -> None:
     found = sampled(source)
 
     assert [found[name] for name in ("rss", "vms", "threads", "processes")] == [None] * 4
-    assert source.is_empty(2.0)
+    assert source.alive(2.0) == []
 
 
 def test_process_that_is_not_there() -> None:

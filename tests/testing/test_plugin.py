@@ -397,7 +397,9 @@ def test_limit(): pass
 def test_no_sampler(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no recording can be started, the kernel's figures are there, and a warning says why there is no more."""
     suite.path.joinpath("conftest.py").write_text(
-        "from nncftools.sampler import client\ndef fail(*_): raise OSError('no more processes')\nclient.Beside = fail\n"
+        "from nncftools.sampler import client\n"
+        "def fail(*_): raise OSError('no more processes')\n"
+        "client.DetachedSampler = fail\n"
     )
     monkeypatch.setenv("COLUMNS", "200")
     result = suite("def test_64(): touch(64)")

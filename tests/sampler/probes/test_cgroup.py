@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nncftools.sampler.probes import cgroup
-from nncftools.sampler.probes.cgroup import Cgroup, why_not
+from nncftools.sampler.probes.cgroup import Cgroup, why_unavailable
 
 V1, V2 = "memory.usage_in_bytes", "memory.current"
 TMPFS = "tmpfs - tmpfs tmpfs rw,mode=755"
@@ -259,12 +259,12 @@ def test_availability(machine: Machine, monkeypatch: pytest.MonkeyPatch, *, acco
     fake: Any = cgroup.os
     monkeypatch.setattr(fake, "getpid", lambda: 7)
 
-    assert why_not(str(machine.proc)) == expected
+    assert why_unavailable(str(machine.proc)) == expected
 
 
 def test_this_machine() -> None:
     """On a real machine the probe reads a figure exactly when it says that it can."""
     (used,) = Cgroup("/proc", os.getpid()).read()
 
-    assert (used is None) == bool(why_not("/proc"))
+    assert (used is None) == bool(why_unavailable("/proc"))
     assert used is None or used > 0

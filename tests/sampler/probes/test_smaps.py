@@ -13,7 +13,7 @@ import pytest
 
 from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.probes import smaps
-from nncftools.sampler.probes.smaps import Smaps, why_not
+from nncftools.sampler.probes.smaps import Smaps, why_unavailable
 from nncftools.sampler.probes.stat import Stat
 from nncftools.sampler.tree import Process, Tree
 from tests.sampler.fake_proc import FILES, KIB, FakeProc, vanish
@@ -337,7 +337,7 @@ def test_old_kernel(tmp_path: pathlib.Path, *, exists: bool, expected: str) -> N
     if exists:
         (tmp_path / "self/smaps_rollup").touch()
 
-    assert why_not(str(tmp_path)) == expected
+    assert why_unavailable(str(tmp_path)) == expected
 
 
 def unreadable(proc: FakeProc, pid: int) -> None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from nncftools.sampler.passing_on import TOGETHER_S, PassingOn
+from nncftools.sampler.signal_forwarding import SAME_WITHIN_S, SignalForwarder
 
 TERM, USR1 = signal.SIGTERM, signal.SIGUSR1
-LATER_S = 2 * TOGETHER_S
+LATER_S = 2 * SAME_WITHIN_S
 FAR_S = 1000.0
 
 
@@ -20,27 +20,27 @@ class Group:
     asked: int = 0
 
     def __post_init__(self) -> None:
-        self.passing_on = PassingOn(self.delivered.append, self._ask)
+        self.forwarder = SignalForwarder(self.delivered.append, self._ask)
 
     def _ask(self) -> None:
         self.asked += 1
 
     def ours(self, number: int, at_s: float) -> None:
         """Have a signal arrive at the sampler."""
-        self.passing_on.take_ours(number, at_s)
+        self.forwarder.note_ours(number, at_s)
 
     def theirs(self, number: int, at_s: float) -> None:
         """Have the command line tell of a signal."""
-        self.passing_on.take_theirs(number, at_s)
+        self.forwarder.note_theirs(number, at_s)
 
     def settle(self, at_s: float, *, alone: bool = False) -> list[int]:
         """Decide what is due; return all that the command was sent."""
-        self.passing_on.settle(at_s, alone=alone)
+        self.forwarder.settle(at_s, alone=alone)
         return self.delivered
 
     def answer(self) -> list[int]:
         """Have the command line answer; return the same."""
-        self.passing_on.answered()
+        self.forwarder.answered()
         return self.delivered
 
 
@@ -61,8 +61,8 @@ def test_for_the_command_line() -> None:
     group = Group()
     group.theirs(USR1, 0)
 
-    assert group.settle(TOGETHER_S / 2) == []
-    assert group.settle(TOGETHER_S) == [USR1]
+    assert group.settle(SAME_WITHIN_S / 2) == []
+    assert group.settle(SAME_WITHIN_S) == [USR1]
     assert group.settle(FAR_S) == [USR1]
 
 
@@ -146,10 +146,10 @@ def test_without_command_line() -> None:
 def test_when_to_look_again() -> None:
     """The sampler is woken for a decision that a time brings, and not while it waits for an answer."""
     group = Group()
-    remaining_s = group.passing_on.remaining_s
+    remaining_s = group.forwarder.remaining_s
     assert remaining_s(0) is None
     group.ours(TERM, 1)
-    assert remaining_s(1) == pytest.approx(TOGETHER_S)
+    assert remaining_s(1) == pytest.approx(SAME_WITHIN_S)
     group.settle(1 + LATER_S)
 
     assert remaining_s(2) is None
