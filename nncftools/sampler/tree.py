@@ -48,14 +48,7 @@ class Process:
     """One process of the tree, with its kept descriptors and its facts."""
 
     def __init__(  # noqa: PLR0913 — where it is, and which files to keep
-        self,
-        root: str,
-        pid: int,
-        parent: Process | None,
-        number: int,
-        files: Sequence[str],
-        *,
-        allowance: Allowance,
+        self, root: str, pid: int, parent: Process | None, number: int, files: Sequence[str], *, allowance: Allowance
     ) -> None:
         """Keep ``files`` open, as far as ``allowance`` permits."""
         self.path = f"{root}/{pid}"

@@ -9,7 +9,7 @@ from tests.waiting import until
 
 
 def test_nothing_is_read_before(capfd: pytest.CaptureFixture[str]) -> None:
-    """What arrives is the command line's to pass on until that is gone; then all of it, up to the last writer's end."""
+    """Output is left to the command line until that is gone; then all of it is read, until the last writer ends."""
     (source, writer), (reader, sink) = os.pipe(), os.pipe()
     relay = OutputRelay([(source, sink)])
     os.write(writer, b"before ")
@@ -30,7 +30,7 @@ def test_nothing_is_read_before(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_sink_that_is_gone_takes_all() -> None:
-    """When nobody takes the output any more, the command's writes go on to work."""
+    """When nobody reads the output any more, the command's writes still succeed."""
     (source, writer), (reader, sink) = os.pipe(), os.pipe()
     os.close(reader)
     relay = OutputRelay([(source, sink)])
@@ -59,7 +59,7 @@ def test_many_descriptors() -> None:
 
 
 def test_release() -> None:
-    """What the command line has closed is closed here, so that the command notices."""
+    """A pair that the command line has closed is closed here, so that the command notices."""
     (source, writer), (reader, sink) = os.pipe(), os.pipe()
     relay = OutputRelay([(source, sink)])
     relay.release(source)

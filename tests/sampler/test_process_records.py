@@ -20,7 +20,7 @@ NEVER_MORE_THAN = 4096
 
 
 def ended(pid: int, parent: int, **fields: Any) -> Exit:  # noqa: ANN401 — any field
-    """Return what the kernel tells of the end of a process."""
+    """Return the kernel's report of the end of a process."""
     of = Exit(pid)
     of.parent_pid = parent
     of.name = f"n{pid}"
@@ -30,7 +30,7 @@ def ended(pid: int, parent: int, **fields: Any) -> Exit:  # noqa: ANN401 — any
 
 
 class Recording:
-    """The records of the tree of process 1, which is found at the start, and what it told.
+    """The records of the tree of process 1, which is found at the start, and the lines that were written.
 
     Processes begin with the recording, as a command does that it starts.
     """
@@ -58,12 +58,12 @@ class Recording:
         self.records.write_end(process, now_s, None, None)
 
     def facts(self, pid: int) -> dict[str, Any]:
-        """Return what is known of a process in the end; fail unless it was told as one."""
+        """Return all facts of a process; fail unless it was recorded as one process."""
         (found,) = [of for of in facts(self.told).values() if of.get("pid") == pid]
         return found
 
     def pids(self) -> list[int | None]:
-        """Return the PIDs of the processes that were told, by number."""
+        """Return the PIDs of the recorded processes, by number."""
         return [of.get("pid") for _, of in sorted(facts(self.told).items())]
 
 
@@ -77,7 +77,7 @@ class TestUnseen:
     """Processes that ended before any scan found them."""
 
     def test_child(self, recording: Recording) -> None:
-        """A child of a process of the tree is told with its parent and all its figures."""
+        """A child of a process of the tree is recorded with its parent and all its figures."""
         of = ended(5, 1, cpu_s=0.25, elapsed_s=0.5, high_water_mark=3 * MIB, wait_status=3 << 8, forked_copy=True)
         recording.records.add_exits([of], 2.0)
 
@@ -96,7 +96,7 @@ class TestUnseen:
         }
 
     def test_signal(self, recording: Recording) -> None:
-        """A process that was killed is told with the signal, also when it dumped its memory."""
+        """A killed process is recorded with the signal, also when it dumped its memory."""
         recording.records.add_exits([ended(5, 1, wait_status=signal.SIGSEGV | 0x80)], 2.0)
 
         assert recording.facts(5)["exit"] == {"code": None, "signal": signal.SIGSEGV}
@@ -114,20 +114,20 @@ class TestUnseen:
         assert recording.facts(5)["start_s"] == 0.0
 
     def test_child_of_the_reaper(self, recording: Recording) -> None:
-        """An orphan, which was re-parented to the sampler, is told without a parent."""
+        """An orphan, which became the sampler's child, is recorded without a parent."""
         recording.records.add_exits([ended(5, REAPER)], 2.0)
 
         assert recording.facts(5)["parent"] is None
 
     def test_grandchild(self, recording: Recording) -> None:
-        """A grandchild that ended before its parent is told after it, with its number."""
+        """A grandchild that ended before its parent is recorded after it, with its number as parent."""
         recording.records.add_exits([ended(6, 5), ended(5, 1)], 2.0)
 
         assert recording.pids() == [1, 5, 6]
         assert recording.facts(6)["parent"] == recording.facts(5)["id"]
 
     def test_generations(self, recording: Recording) -> None:
-        """However many generations ended unseen, and in however many readings, each has its parent."""
+        """Each process has its parent, for any number of generations that ended unseen, in any number of readings."""
         recording.records.add_exits([ended(8, 7), ended(7, 6)], 2.0)
         recording.records.add_exits([ended(6, 5)], 2.1)
         before = recording.pids()
@@ -139,7 +139,7 @@ class TestUnseen:
         ]
 
     def test_child_of_a_process_that_is_found_later(self, recording: Recording, proc: FakeProc) -> None:
-        """A child that ended before its parent was found is told when the parent is."""
+        """A child that ended before its parent was found is recorded together with the parent."""
         recording.records.add_exits([ended(6, 5)], 0.5)
         proc.add(5)
         proc.set_children(1, 5)
@@ -157,13 +157,13 @@ class TestUnseen:
         assert recording.facts(6)["parent"] == recording.facts(5)["id"]
 
     def test_unrelated(self, recording: Recording) -> None:
-        """Processes of others are not told."""
+        """Unrelated processes are not recorded."""
         recording.records.add_exits([ended(900 + place, 800) for place in range(100)], 2.0)
 
         assert recording.pids() == [1]
 
     def test_without_children(self, proc: FakeProc) -> None:
-        """When descendants are left out, none is told; the command itself still has its figures."""
+        """Without descendants, none is recorded; the command itself still has its figures."""
         recording = Recording(proc, children=False)
         recording.records.add_exits([ended(5, 1), ended(6, REAPER), ended(1, 40, cpu_s=0.5)], 2.0)
         recording.remove(recording.tree.processes[0])
@@ -206,7 +206,7 @@ class TestBounds:
         assert recording.told[-1] == ("warning", "3 more processes, all small and short-lived, are not listed")
 
     def test_nothing_left_out(self, recording: Recording) -> None:
-        """When all are listed, nothing is warned of."""
+        """When all processes are listed, there is no warning."""
         recording.records.close()
 
         assert [key for key, _ in recording.told] == ["process"]
@@ -216,7 +216,7 @@ class TestZombie:
     """A process of which only the entry in the process table is left when it is found."""
 
     def test_found_before_its_message(self, recording: Recording, proc: FakeProc) -> None:
-        """A zombie that the scan finds first is told once, by its message."""
+        """A zombie that the scan finds before its message is recorded once, by the message."""
         proc.add_zombie(5)
         proc.set_children(1, 5)
         (zombie,) = recording.scan()
@@ -228,7 +228,7 @@ class TestZombie:
         assert (recording.facts(5)["cpu_s"], recording.facts(5)["end_s"]) == (0.5, 2.0)
 
     def test_found_after_its_message(self, recording: Recording, proc: FakeProc) -> None:
-        """A zombie whose message came first is told once."""
+        """A zombie that the scan finds after its message is recorded once."""
         recording.records.add_exits([ended(5, 1, cpu_s=0.5)], 2.0)
         proc.add_zombie(5)
         proc.set_children(1, 5)
@@ -238,7 +238,7 @@ class TestZombie:
         assert (recording.facts(5)["cpu_s"], recording.facts(5)["end_s"]) == (0.5, 2.0)
 
     def test_dying_process_that_is_found_after_its_message(self, recording: Recording, proc: FakeProc) -> None:
-        """A process that still gives back its memory when its end was told already is told once."""
+        """A process that still frees its memory after the message about its end is recorded once."""
         recording.records.add_exits([ended(5, 1)], 2.0)
         proc.add(5)
         proc.set_children(1, 5)
@@ -261,7 +261,7 @@ class TestZombie:
         assert recording.pids() == [1, 5, 5]
 
     def test_without_accounting(self, proc: FakeProc) -> None:
-        """When no message will come, a zombie is told when it is found."""
+        """Without exit accounting, a zombie is recorded when it is found."""
         recording = Recording(proc, accounting=False)
         proc.add_zombie(5)
         proc.set_children(1, 5)
@@ -275,7 +275,7 @@ class TestSeen:
     """Processes that a scan found while they lived."""
 
     def test_who_it_is(self, proc: FakeProc) -> None:
-        """A process is told with name, command, parent and start."""
+        """A process is recorded with name, command, parent and start."""
         recording = Recording(proc)
         proc.add(5, name="worker")
         proc.set_children(1, 5)
@@ -306,7 +306,7 @@ class TestSeen:
         assert [recording.facts(pid)["start_s"] for pid in (5, 6, 7)] == [-7.0, 2.0, 0.0]
 
     def test_accounted_end(self, recording: Recording) -> None:
-        """What the kernel told of the end of a process is told when it leaves the tree, in the place of the samples."""
+        """When a process leaves the tree, the kernel's report of its end replaces the figures of the samples."""
         (process,) = recording.tree.processes
         process.peak_rss, process.samples, process.cpu_ticks = 10, 3, 7
         recording.records.add_exits([ended(1, 40, cpu_s=0.123, high_water_mark=MIB, wait_status=3 << 8)], 2.0)
@@ -320,7 +320,7 @@ class TestSeen:
         assert (after["samples"], after["peak_rss"]) == (3, 10 * PAGE)
 
     def test_end_without_message(self, recording: Recording) -> None:
-        """A process whose message was lost is told with what the samples know of it."""
+        """A process whose message was lost is recorded with the figures of the samples."""
         (process,) = recording.tree.processes
         process.peak_rss, process.samples, process.cpu_ticks = 10, 3, 7
         recording.remove(process)
@@ -330,7 +330,7 @@ class TestSeen:
         assert "accounted" not in found
 
     def test_reaped_end(self, recording: Recording) -> None:
-        """Status and limit that came with the reaping are told."""
+        """Status and limit from the reaping are recorded."""
         (process,) = recording.tree.processes
         recording.tree.remove(process)
         recording.records.write_end(process, 3.0, {"code": None, "signal": 9}, 5 * MIB)
@@ -345,7 +345,7 @@ class TestSeen:
         assert recording.facts(1)["peak_rss"] is None
 
     def test_outlives_the_recording(self, recording: Recording) -> None:
-        """A process that goes on is told with its figures and without an end."""
+        """A process that outlives the recording is recorded with its figures and without an end."""
         (process,) = recording.tree.processes
         Stat(0).read([process])
         recording.records.write_figures(process)
@@ -353,7 +353,7 @@ class TestSeen:
         assert (recording.facts(1)["samples"], "end_s" in recording.facts(1)) == (1, False)
 
     def test_mark_of_the_living(self, recording: Recording, proc: FakeProc) -> None:
-        """The kernel's high-water mark is told when it has risen, and only then."""
+        """The kernel's high-water mark is recorded only when it has risen."""
         (process,) = recording.tree.processes
         recording.records.update_high_water_mark(process)
         recording.records.update_high_water_mark(process)
@@ -384,7 +384,7 @@ class TestSeen:
     def test_accounted_mark_of_before_the_recording(
         self, recording: Recording, proc: FakeProc, pages: int, told: int | None
     ) -> None:
-        """The same holds for the mark that the kernel tells at the end."""
+        """The same holds for the mark in the kernel's report of the end."""
         proc.started = 4711
         proc.add(5, pages=100)
         proc.set_children(1, 5)
@@ -396,7 +396,7 @@ class TestSeen:
 
     @pytest.mark.process
     def test_mark_of_the_dead(self, recording: Recording) -> None:
-        """A process that is gone is not weighed."""
+        """The high-water mark of a process that is gone is not read."""
         (process,) = recording.tree.processes
         vanish(process)
         recording.records.update_high_water_mark(process)
@@ -404,7 +404,7 @@ class TestSeen:
         assert "high_water_mark" not in recording.facts(1)
 
     def test_exec(self, recording: Recording, proc: FakeProc) -> None:
-        """A new name is told once."""
+        """A new name is recorded once."""
         proc.add(1, name="program")
         for _ in range(2):
             recording.records.update_identity(recording.tree.processes[0])

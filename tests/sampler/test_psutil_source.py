@@ -57,7 +57,7 @@ def family() -> Iterator[Callable[..., psutil.Process]]:
 
 
 def recording(process: psutil.Process, **fields: Any) -> tuple[PsutilSource, Told]:  # noqa: ANN401 — any field of the plan
-    """Return a source attached to a process, and the list of what it tells the journal."""
+    """Return a source attached to a process, and the list of its journal lines."""
     told: Told = []
     plan = Plan(SUPPORTED, **{"pid": process.pid, **fields})
     source = PsutilSource(plan, lambda *line: told.append(line))
@@ -71,7 +71,7 @@ def sampled(source: PsutilSource) -> dict[str, float | None]:
 
 
 def resident(pid: int) -> int:
-    """Return the RSS that the kernel tells."""
+    """Return the kernel's RSS."""
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -129,7 +129,7 @@ def test_counters_begin_with_the_recording(family: Callable[..., psutil.Process]
 
 @pytest.mark.process
 def test_child_that_ended(tmp_path: pathlib.Path) -> None:
-    """A child that is gone leaves the sums, is told to have ended, and what it did stays in the totals."""
+    """A child that is gone leaves the sums, is recorded as ended, and its figures stay in the totals."""
     burn = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
     (tmp_path / "burn.py").write_text(burn)
     script = f"{sys.executable} -S -E burn.py <&3 & wait; read end"
@@ -154,7 +154,7 @@ def test_child_that_ended(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.process
 def test_zombie(family: Callable[..., psutil.Process]) -> None:
-    """A child that has ended and that nobody has reaped is no process any more, and holds nothing."""
+    """A child that has ended but was not reaped does not count as a process and holds no memory."""
     parent = family(10, 0, 20, 0)
     (child,) = parent.children()
     source, _ = recording(parent)

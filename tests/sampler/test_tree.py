@@ -164,7 +164,7 @@ class TestVanishing:
 
     @pytest.mark.process
     def test_thread_that_ended(self, proc: FakeProc) -> None:
-        """When a thread has ended, the children of the other threads are found, and the threads are listed anew."""
+        """When a thread has ended, the children of the other threads are found, and the threads are listed again."""
         proc.add(1, threads={1: [], 2: []})
         tree = proc.tree()
         (process,) = tree.processes

@@ -100,18 +100,14 @@ def _rollup(folder: int | str) -> tuple[int, int]:
             file = os.open(f"{folder}/smaps_rollup", os.O_RDONLY)
         else:
             file = os.open("smaps_rollup", os.O_RDONLY, dir_fd=folder)
+        try:
+            data = os.pread(file, 4096, 0)
+        finally:
+            os.close(file)
     except (FileNotFoundError, ProcessLookupError):
         return 0, 0
     except OSError:
         return _UNREADABLE
-    try:
-        data = os.pread(file, 4096, 0)
-    except ProcessLookupError:
-        return 0, 0
-    except OSError:
-        return _UNREADABLE
-    finally:
-        os.close(file)
     lines = (line.split() for line in data.split(b"\n")[1:] if line)
     sizes = {words[0]: int(words[1]) * _KIB for words in lines}
     return sizes.get(b"Pss:", 0), sum(size for key, size in sizes.items() if key.startswith(b"Private_"))

@@ -255,10 +255,10 @@ class TestSums:
 
 
 class TestPasses:
-    """When passes begin, and which results are told."""
+    """When passes begin, and which results are returned."""
 
     def test_unknown_between_two_passes(self, clock: Clock, proc: FakeProc) -> None:
-        """A result is told in one sample; until the next pass has ended, the figures are unknown."""
+        """A result is returned for one sample; until the next pass has ended, the figures are unknown."""
         clock.pass_s = 0.5
         process = add(proc, 1, pss_kib=100)
         probe = Smaps()
@@ -332,7 +332,7 @@ class TestPasses:
 
 @pytest.mark.parametrize(("exists", "expected"), [(True, ""), (False, "the kernel has no smaps_rollup (before 4.14)")])
 def test_old_kernel(tmp_path: pathlib.Path, *, exists: bool, expected: str) -> None:
-    """A kernel that does not sum up PSS is told apart."""
+    """A kernel without smaps_rollup is recognised."""
     (tmp_path / "self").mkdir()
     if exists:
         (tmp_path / "self/smaps_rollup").touch()
