@@ -1,9 +1,9 @@
-"""What goes wrong in a way that the user can mend: one line of text and an exit status."""
+"""Errors that the user can fix: one line of text and an exit status."""
 
 import os
 
 CAN_RECORD = os.name == "posix"
-"""Whether a process can hand descriptors on, as a recorder does with its journal and its pipes."""
+"""Whether a process can pass on descriptors, as a recorder does with its journal and pipes."""
 
 
 class NncfToolsError(Exception):
@@ -12,34 +12,34 @@ class NncfToolsError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, mended_by: str = "") -> None:
-        """Fail with ``message``; ``mended_by`` names what would help. By which option it is said, ``cli`` knows."""
+        """Fail with ``message``; ``mended_by`` names the remedy, for which ``cli`` knows the option."""
         super().__init__(message)
         self.mended_by = mended_by
 
 
 class UsageError(NncfToolsError):
-    """What is asked for cannot be; the command line names the option before the message."""
+    """The request is invalid; the command line puts the option's name before the message."""
 
     exit_code = 2
 
 
 class CommandNotFoundError(NncfToolsError):
-    """The command to measure does not exist; the status is the shell's."""
+    """The command to record does not exist; the exit status is the shell's."""
 
     exit_code = 127
 
 
 class CommandNotExecutableError(NncfToolsError):
-    """The command to measure exists and cannot be executed; the status is the shell's."""
+    """The command to record exists but cannot be executed; the exit status is the shell's."""
 
     exit_code = 126
 
 
 class SessionFileError(NncfToolsError):
-    """A session or journal file cannot be read; the message names the file and the place in it."""
+    """A session or journal cannot be read; the message names the file and the place in it."""
 
 
 def refuse_to_record() -> None:
-    """Raise NncfToolsError where nothing can be recorded: on Windows."""
+    """Raise NncfToolsError on systems that cannot record: Windows."""
     if not CAN_RECORD:
         raise NncfToolsError("recording needs Linux or macOS; reports, comparisons and pictures work here")

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and their descriptors."""
+"""Atomic file writes, and helpers for descriptors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _STANDARD_ERROR = 2
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a new, empty file beside ``path`` that takes its place at the end, or vanishes on an error.
+    """Yield a new, empty file next to ``path``; it replaces ``path`` at the end, or is removed on an error.
 
-    It keeps the file's ending, from which writers of pictures tell the format. Raises OSError.
+    It keeps the file's ending, from which image writers derive the format. Raises OSError.
     """
     beside = path.with_name(f".{os.urandom(4).hex()}.{path.name}")
     os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
@@ -38,7 +38,7 @@ def write_all(descriptor: int, data: bytes) -> None:
     while data:
         try:
             data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # a terminal or pipe that another program, which shares it, has made so
+        except BlockingIOError:  # another program that shares the terminal or pipe made it non-blocking
             _wait_until_writable(descriptor)
 
 
@@ -51,9 +51,9 @@ def _wait_until_writable(descriptor: int) -> None:
 
 
 def descriptors_in_use() -> int:
-    """Return how many descriptors this process has open; 0 where that cannot be known."""
+    """Return the number of descriptors that this process has open; 0 when that is unknown."""
     try:
-        return len(os.listdir("/dev/fd")) - 1  # noqa: PTH208 — counted, the one for listing left out
+        return len(os.listdir("/dev/fd")) - 1  # noqa: PTH208 — only counted, without the one that lists
     except OSError as error:
         if error.errno != errno.EMFILE:
             return 0
@@ -63,9 +63,9 @@ def descriptors_in_use() -> int:
 
 
 def above_standard(descriptor: int) -> int:
-    """Return a descriptor that no program takes for its standard input, output or error, in place of a given one.
+    """Return a descriptor above 2 in place of a given one, so that no program takes it for a standard stream.
 
-    Where these are closed, new files get their numbers.
+    When standard streams are closed, new files get their numbers.
     """
     if descriptor > _STANDARD_ERROR:
         return descriptor

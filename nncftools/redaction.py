@@ -13,7 +13,7 @@ _OF_A_MODEL = (
     "pad", "eos", "bos", "unk", "sep", "cls", "mask", "special", "start", "end", "stop", "image", "audio", "video",
     "prompt", "num", "max", "min", "new", "per", "first", "last", "next",
 )  # fmt: skip
-"""`--pad-token` and its like are settings of a tokenizer."""
+"""`--pad-token` and similar options are tokenizer settings."""
 _TOKEN = "".join(f"(?<!{kind}[-_])" for kind in _OF_A_MODEL) + "token"
 _NAME = (
     rf"(?:pass(?:word|wd|phrase|code)?|secret|credentials?|{_TOKEN}|api[-_]?key"
@@ -21,16 +21,16 @@ _NAME = (
 )
 _KEY = rf"(?:[\w.-]*[-_.])?{_NAME}"
 _VARIABLE = r"[\w.-]*(?:_KEY|_PWD|PASSWORD|PASSWD|PASSPHRASE|(?<![\w.-])KEY)"
-"""`PGPASSWORD`, `WANDB_KEY`: in capitals less is enough."""
+"""`PGPASSWORD`, `WANDB_KEY`: for names in capitals, weaker hints suffice."""
 _BEGIN = r"(?<![\w.-])"
-"""A name is looked for once, from its first character: else a word of 100,000 letters would take minutes."""
+"""Matches are tried only at the start of a name: otherwise a word of 100,000 letters would take minutes."""
 _PIECE = r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\."
 _VALUE = rf"(?:{_PIECE}|[^\s;&|])+"
-"""A word of a shell's line."""
+"""One word of a shell command line."""
 _WHOLE_OPTION = re.compile(rf"--?{_KEY}", re.IGNORECASE)
 _WHOLE_SETTING = re.compile(rf"[-+]{{0,2}}(?:(?i:{_KEY})|{_VARIABLE})=")
 _SCRIPT_NEXT = re.compile(r"-\w*c")
-"""`sh -c` and its like: what follows is a line, of which only a part may be a secret."""
+"""`sh -c` and similar: the next word is a command line, of which only a part may be a secret."""
 _INSIDE = (
     (re.compile(rf"{_BEGIN}((?i:{_KEY})|{_VARIABLE})( ?=(?!=) ?){_VALUE}"), r"\1\2***"),
     (re.compile(rf"{_BEGIN}(--?{_KEY}\s+)(?!-){_VALUE}", re.IGNORECASE), r"\1***"),
@@ -45,17 +45,17 @@ _INSIDE = (
     (re.compile(r"(?<![A-Za-z0-9])(?:A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|npm_[A-Za-z0-9]{36})"), HIDDEN),
     (re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
 )
-"""What is looked for inside a word, which may be a shell's line: settings, options, headers, URLs, known tokens.
+"""Patterns inside a word, which may be a shell command line: settings, options, headers, URLs, known tokens.
 
-Each takes time in proportion to the text: a command may be given whatever the kernel allows, 128 KiB a word.
+Each pattern runs in linear time: the kernel allows words of 128 KiB.
 """
 
 
 class Redaction:
-    """What to hide: what looks like a secret, and what the user names besides."""
+    """Hides what looks like a secret, and what the user specifies in addition."""
 
     def __init__(self, more: Sequence[str] | None = ()) -> None:
-        """``more`` are regular expressions; of a match its first group is hidden, or all of it. None hides nothing."""
+        """``more`` are regular expressions; their first group is hidden, or the whole match. None hides nothing."""
         self._is_off = more is None
         self._more = [re.compile(pattern) for pattern in more or ()]
 
@@ -77,7 +77,7 @@ class Redaction:
         return found
 
     def text(self, text: str) -> str:
-        """Return text, such as a shell's line, with secrets hidden."""
+        """Return text, such as a shell command line, with secrets hidden."""
         if self._is_off:
             return text
         for pattern, hidden in _INSIDE:

@@ -1,4 +1,4 @@
-"""Bytes, seconds and rates to text. Everything inside the package is in bytes and seconds."""
+"""Formats bytes, seconds and rates. Everything inside the package is in bytes and seconds."""
 
 import math
 import re
@@ -26,9 +26,9 @@ class MemoryUnit(StrEnum):
         return size / self.factor
 
     def text(self, size: float | None) -> str:
-        """Return ``size`` bytes as text without the unit's name: ``"1,234.5"``, or a dash for unknown.
+        """Return ``size`` bytes as text without the unit: ``"1,234.5"``, or a dash for unknown.
 
-        One decimal up to 10,000 and none beyond; GiB and GB carry three, bytes none.
+        One decimal up to 10,000 and none beyond; three decimals for GiB and GB, none for bytes.
         """
         if size is None:
             return UNKNOWN
@@ -39,7 +39,7 @@ class MemoryUnit(StrEnum):
         return f"{value:z,.{decimals}f}"
 
     def label(self, size: float | None) -> str:
-        """Return ``size`` bytes as text with the unit's name: ``"633.2 MiB"``, or a dash for unknown."""
+        """Return ``size`` bytes as text with the unit: ``"633.2 MiB"``, or a dash for unknown."""
         return UNKNOWN if size is None else f"{self.text(size)} {self}"
 
 
@@ -83,7 +83,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def size_text(size: float | None) -> str:
-    """Return bytes as text in the binary unit that fits: ``"52.0 KiB"``, ``"1.5 GiB"``."""
+    """Return bytes as text in the best-fitting binary unit: ``"52.0 KiB"``, ``"1.5 GiB"``."""
     if size is None:
         return UNKNOWN
     if round(size) < MemoryUnit.KiB.factor:
@@ -94,12 +94,12 @@ def size_text(size: float | None) -> str:
 
 
 def number_text(number: float | None) -> str:
-    """Return a number of things as text: ``"1,234"``, or a dash for unknown."""
+    """Return a count as text: ``"1,234"``, or a dash for unknown."""
     return UNKNOWN if number is None else f"{number:,.0f}"
 
 
 def text_of(value: float | None, unit: str) -> str:
-    """Return a figure as text with the unit that fits; its own is ``"B"``, ``"s"`` or ``""``."""
+    """Return a figure as text in the best-fitting unit; its own unit is ``"B"``, ``"s"`` or ``""``."""
     return {"B": size_text, "s": seconds_text}.get(unit, number_text)(value)
 
 
@@ -108,14 +108,14 @@ _UNITS = {unit.value.casefold(): unit for unit in MemoryUnit}
 
 
 def size_from(text: str) -> tuple[int, MemoryUnit]:
-    """Return the bytes of a size with its unit, in any case, and the unit: ``"8GiB"``, ``"1.5 MB"``.
+    """Parse a size with its unit, in any case: ``"8GiB"``, ``"1.5 MB"``. Returns the bytes and the unit.
 
-    Raises ValueError, which says what was expected, and found.
+    Raises ValueError, which says what was expected and what was found.
     """
     found = _SIZE.fullmatch(text.strip())
     unit = None if found is None else _UNITS.get(found[2].casefold())
     size = math.inf if found is None or unit is None else float(found[1]) * unit.factor
     if unit is None or not math.isfinite(size) or round(size) <= 0:
-        expected = f"a size above 0 with its unit ({', '.join(MemoryUnit)}) expected, as 8GiB"
+        expected = f"a size above 0 with its unit ({', '.join(MemoryUnit)}) expected, such as 8GiB"
         raise ValueError(f"{expected}, found {text!r}")
     return round(size), unit

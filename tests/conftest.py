@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -65,10 +65,18 @@ sys.addaudithook(_start_none_unmarked)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line for each reason which tests were left out."""
+    """List the skipped tests, one line per reason."""
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
     for reason, times in reasons.items():
         terminalreporter.write_line(f"left out: {times} test{'s' * (times > 1)}: {reason}")
+
+
+@pytest.fixture(autouse=True)
+def _same_signals() -> Iterator[None]:
+    """Have each test leave signals as it found them: the next one's programs inherit them."""
+    before = surroundings.signals()
+    yield
+    assert surroundings.signals() == before
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def mib(*sizes: float | None) -> list[int | None]:
 
 
 def samples(time_s: Sequence[float], **columns: Column) -> Samples:
-    """Return columns as a recording has them: None becomes NaN."""
+    """Return columns as in a recording: None becomes NaN."""
     given: dict[str, Column] = {TIME: time_s, **columns}
     return Samples(
         {name: array("d", (nan if value is None else value for value in column)) for name, column in given.items()}
@@ -42,13 +42,13 @@ def samples(time_s: Sequence[float], **columns: Column) -> Samples:
 
 
 def process(number: int = 0, **fields: Any) -> Process:  # noqa: ANN401 — any field of a process
-    """Return a process that lived through the whole recording of ``session``."""
+    """Return a process that lives through the whole recording of ``session``."""
     given = {"pid": 100 + number, "name": "work", "command": ["work"], "start_s": 0.0, "end_s": 1.0}
     return Process(id=number, **{**given, **fields})
 
 
 def session(columns: Mapping[str, Column] | None = None, **fields: Any) -> Session:  # noqa: ANN401 — any field of a session
-    """Return a clean run with one sample each half second: by default RSS of 100, 300 and 200 MiB."""
+    """Return a complete run with one sample every half second: by default RSS of 100, 300 and 200 MiB."""
     of = dict(columns) if columns is not None else {"rss": mib(*RSS_MIB)}
     number = len(next(iter(of.values()), ()))
     time_s = of.pop(TIME, [place / 2 for place in range(number)])
@@ -102,16 +102,16 @@ END = {"end": {"duration_s": 1.25, "totals": {"cpu_user": 0.5}, "exit": {"code":
 
 
 def journal(*lines: object, first: object = None) -> bytes:
-    """Return a journal: header, start, one process, then ``lines``; those of bytes are taken as they are."""
+    """Return a journal: header, start, one process, then ``lines``; bytes are inserted unchanged."""
     of = (header() if first is None else first, START, FIRST_PROCESS, *lines)
     return b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in of)
 
 
 @contextlib.contextmanager
 def full_disk(free: int = 100) -> Iterator[None]:
-    """Have every write beyond ``free`` bytes of a file fail as on a full disk.
+    """Make every write beyond ``free`` bytes of a file fail as on a full disk.
 
-    Programs started meanwhile keep no compiled modules: before Python 3.13.1 the import system cuts such a file short
+    Programs started meanwhile write no compiled modules: before Python 3.13.1 the import system truncates such a file
     on a full disk, and every later import of the module fails (https://github.com/python/cpython/issues/126606).
     """
     resource = pytest.importorskip("resource", reason="no file size limit on this system")

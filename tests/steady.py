@@ -1,9 +1,9 @@
-"""Run the test suite again and again under hard conditions, and list what failed how often.
+"""Run the test suite repeatedly under hard conditions, and list how often each test failed.
 
     python -m tests.steady --runs 10 --busy 2
     python -m tests.steady --runs 3 --signals-ignored --user nobody -- tests/cli -x
 
-Everything after ``--`` goes to pytest. Ends with 1 when any run was not green.
+Everything after ``--`` goes to pytest. Ends with 1 if any run failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 class Run(NamedTuple):
-    """What came of one run of the suite."""
+    """The outcome of one run of the suite."""
 
     status: int
     seconds: float
@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
 
 def main() -> int:
-    """Run as often as asked for, tell each run, then what failed."""
+    """Run as often as requested, report each run, then list the failures."""
     options, words = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the busy loops, too
     failures: Counter[str] = Counter()
@@ -60,7 +60,7 @@ def main() -> int:
 def _options() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="python -m tests.steady", description=__doc__, formatter_class=_Formatter)
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="how often (default: 3)")
-    parser.add_argument("--busy", type=int, default=0, metavar="N", help="beside N loops that do nothing but burn CPU")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="number of loops that burn CPU meanwhile")
     parser.add_argument("--signals-ignored", action="store_true", help="with SIGINT, SIGHUP and SIGQUIT ignored")
     parser.add_argument("--user", help="as this user (root only)")
     parser.add_argument("--nice", type=int, default=0, metavar="N", help="at this niceness")
@@ -75,12 +75,12 @@ def _options() -> tuple[argparse.Namespace, list[str]]:
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the examples as they are."""
+    """Restores the examples."""
 
 
 @contextlib.contextmanager
 def _busy(number: int) -> Iterator[None]:
-    """Burn CPU beside what runs, in a session of its own, as another user's work would."""
+    """Burn CPU in a separate session, like another user's work."""
     words = [sys.executable, "-S", "-E", "-c", "while True: pass"]
     loops = [subprocess.Popen(words, start_new_session=True) for _ in range(number)]
     try:
@@ -136,7 +136,7 @@ def _run(options: argparse.Namespace, words: list[str]) -> Run:
 
 
 def _condition(options: argparse.Namespace) -> None:
-    """Set what a started process inherits."""
+    """Set the conditions that a started process inherits."""
     if options.signals_ignored:
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
@@ -144,7 +144,7 @@ def _condition(options: argparse.Namespace) -> None:
 
 
 def _kept(output: pathlib.Path) -> pathlib.Path:
-    """Keep what a run printed; return where."""
+    """Save the output of a run; return its path."""
     kept = pathlib.Path(tempfile.gettempdir()) / f"steady-failed-{os.getpid()}-{time.strftime('%H%M%S')}.txt"
     kept.write_bytes(output.read_bytes())
     return kept
@@ -156,7 +156,7 @@ def _cpu_of_children() -> float:
 
 
 def _failed(result: pathlib.Path, status: int) -> list[str]:
-    """Return the tests that failed, or what else went wrong."""
+    """Return the failed tests, or another reason for failure."""
     if not result.exists():
         return [f"(pytest ended with status {status} before its report)"] if status else []
     cases = ET.parse(result).iter("testcase")  # noqa: S314 — our own file

@@ -1,4 +1,4 @@
-"""What the tests assume of the process that runs them, and pass on to what they start."""
+"""The process state that the tests assume and pass on to what they start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 import signal
 
 HANGING_S = 120
-"""Whatever takes longer is not coming."""
+"""The longest wait; nothing takes longer."""
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 _UNWANTED = {
     "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE",
@@ -33,7 +33,7 @@ def settle() -> None:
 
 
 def _settle_signals() -> None:
-    """Take signals as an interactive shell starts a program with them: none ignored, none blocked."""
+    """Set signals as an interactive shell does for a program: none ignored, none blocked."""
     for number in signal.valid_signals() - _IGNORED_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -41,8 +41,14 @@ def _settle_signals() -> None:
 
 
 def _settle_limits() -> None:
-    """Allow the descriptors that a desktop does, and no core dumps: some tests kill processes."""
+    """Use a desktop's limit of descriptors, and no core dumps: some tests kill processes."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = _DESCRIPTORS if most == resource.RLIM_INFINITY else min(_DESCRIPTORS, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def signals() -> object:
+    """Return what a test must leave as it found it: signals that are handled, ignored or blocked."""
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    return handlers, signal.pthread_sigmask(signal.SIG_BLOCK, ())

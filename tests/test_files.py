@@ -8,13 +8,13 @@ from nncftools.files import replacing
 
 
 def contents(folder: pathlib.Path) -> dict[str, str]:
-    """Return what the files of a folder hold, by name."""
+    """Return the contents of a folder's files by name."""
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("before", [None, "old"])
 def test_the_file_takes_its_place(tmp_path: pathlib.Path, before: str | None) -> None:
-    """What was written is there at the end under the name, and nothing else is."""
+    """In the end, the content is under the name, and there is no other file."""
     path = tmp_path / "a.txt"
     if before is not None:
         path.write_text(before)
@@ -37,7 +37,7 @@ def test_until_the_end_the_old_file_stays(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("error", [ValueError, OSError, KeyboardInterrupt])
 def test_on_an_error_the_old_file_stays(tmp_path: pathlib.Path, error: type[BaseException]) -> None:
-    """Whatever interrupts the writing, the old file is as it was and no other is left."""
+    """Any interruption leaves the old file unchanged and no other file."""
     path = tmp_path / "a.txt"
     path.write_text("old")
 
@@ -48,7 +48,7 @@ def test_on_an_error_the_old_file_stays(tmp_path: pathlib.Path, error: type[Base
 
 
 def test_the_ending_is_kept(tmp_path: pathlib.Path) -> None:
-    """The new file ends like the name, from which some writers tell the format."""
+    """The new file has the ending of the name, from which some writers derive the format."""
     with replacing(tmp_path / "a.svg") as beside:
         suffix, folder = beside.suffix, beside.parent
 
@@ -64,7 +64,7 @@ def test_the_new_file_is_empty_at_first(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_file_has_the_usual_permissions(tmp_path: pathlib.Path) -> None:
-    """The file is as readable as one that was simply written."""
+    """The file is as readable as one written directly."""
     (tmp_path / "plain").write_text("")
     with replacing(tmp_path / "a.txt"):
         pass

@@ -1,8 +1,9 @@
-"""Who may import whom: the folders of the package are layers."""
+"""Checks imports between layers: the folders of the package."""
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import pathlib
 import re
 import subprocess
@@ -24,7 +25,6 @@ MAY_IMPORT = {
     "importers": {"session"},
     "marks": {"session"},
     "compression": {"session", "drawing"},
-    "compression.sweep": {"session", "sampler.client"},
     "live": {"analysis", "journal", "session", "render", "marks"},
     "api": {"sampler.client", "journal", "analysis", "session", "marks", "render", "importers"},
     "testing": {"api", "journal", "session", "marks"},
@@ -67,7 +67,7 @@ def imported(path: pathlib.Path) -> set[str]:
 
 
 def ours(path: pathlib.Path) -> set[str]:
-    """Return what a module imports of the package's folders and modules, by names inside it."""
+    """Return the package's folders and modules that a module imports, by names inside the package."""
     names = (name.partition(".") for name in imported(path))
     inside = {name for root, _, name in names if root == "nncftools"}
     return {name for name in inside if name.partition(".")[0] in HERE}
@@ -83,12 +83,25 @@ def modules(package: str) -> list[pathlib.Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+def needed(path: pathlib.Path) -> set[str]:
+    """Return the modules of ours that a module imports, for types as well, by names inside the package."""
+    every = {name_of(other) for other in ROOT.rglob("*.py")}
+    found = set[str]()
+    for name in imported(path):
+        inside = name.removeprefix("nncftools.") if name.startswith("nncftools.") else None
+        while inside and inside not in every:
+            inside = inside.rpartition(".")[0]
+        if inside is not None:
+            found.add(inside or "__init__")
+    return found - {name_of(path)}
+
+
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_imports_only_what_its_layer_may(package: str) -> None:
-    """No module imports a layer that the table does not name, not even inside a function or for types."""
+    """No module imports a layer that the table does not list, not even inside a function or for types."""
     forbidden: list[str] = []
     for path in modules(package):
         module = name_of(path)
@@ -96,6 +109,13 @@ def test_imports_only_what_its_layer_may(package: str) -> None:
         forbidden += [f"{module} -> {name}" for name in sorted(ours(path)) if not is_within(name, allowed)]
 
     assert forbidden == []
+
+
+def test_nothing_imports_in_a_circle() -> None:
+    """Modules can be put in an order in which each imports only those before it, types included."""
+    order = graphlib.TopologicalSorter({name_of(path): needed(path) for path in ROOT.rglob("*.py")})
+
+    assert set(order.static_order()) >= {"cli.app", "metrics"}  # raises CycleError, which names a circle
 
 
 @pytest.mark.parametrize("module", sorted(EVERYBODY))
@@ -106,7 +126,7 @@ def test_what_everybody_imports_imports_no_layer(module: str) -> None:
 
 @pytest.mark.parametrize("path", modules("sampler"), ids=name_of)
 def test_the_sampler_knows_nothing_of_the_others(path: pathlib.Path) -> None:
-    """The sampler imports nothing of ours but itself, the ground floor and what it writes."""
+    """The sampler imports nothing of ours but itself, the base modules and what it writes."""
     assert [name for name in ours(path) if not is_within(name, SAMPLER_MAY_NAME | {"sampler"})] == []
 
 
@@ -130,7 +150,7 @@ MAY_NAME_OPTIONS = {
 
 
 def texts(path: pathlib.Path) -> list[str]:
-    """Return the literals of a module but its docstrings."""
+    """Return the literals of a module except its docstrings."""
     tree = ast.parse(path.read_bytes())
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     found = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs)
@@ -138,9 +158,9 @@ def texts(path: pathlib.Path) -> list[str]:
 
 
 def test_options_are_named_in_cli_alone() -> None:
-    """No message elsewhere names an option of the command line: what fails says what is wrong, ``cli`` by which option.
+    """Only ``cli`` names options of the command line; other messages say what is wrong.
 
-    The pytest plugin names its own.
+    The pytest plugin names its own options.
     """
     option = re.compile(r"--[a-z][a-z0-9_-]+")
     ours = {name for path in modules("cli") for text in texts(path) for name in option.findall(text)}
@@ -156,7 +176,7 @@ def test_options_are_named_in_cli_alone() -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("module", ["nncftools", "nncftools.metrics", "nncftools.sampler.service"])
 def test_importing_loads_no_third_party_module(module: str) -> None:
-    """Importing the package, or the sampler, loads the standard library and itself, and nothing else."""
+    """Importing the package or the sampler loads only the standard library and itself."""
     program = f"import sys; before = set(sys.modules); import {module}; print(*sorted(set(sys.modules) - before))"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
     foreign = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names

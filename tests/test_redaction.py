@@ -7,7 +7,7 @@ import pytest
 from nncftools.redaction import HIDDEN, Redaction
 
 LONGEST = 128 * 1024 - 1
-"""What the kernel allows a word of a command line."""
+"""The longest word that the kernel allows in a command line."""
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ LONGEST = 128 * 1024 - 1
     ],
 )  # fmt: skip
 def test_hidden(command: str, expected: str) -> None:
-    """What looks like a secret is hidden, and nothing beside it."""
+    """What looks like a secret is hidden, and nothing else."""
     assert Redaction().words(shlex.split(command)) == shlex.split(expected)
 
 
@@ -52,7 +52,7 @@ def test_hidden(command: str, expected: str) -> None:
     ],
 )
 def test_in_a_shells_line(line: str, expected: str) -> None:
-    """Of a line for a shell only the secrets are hidden, quoted and escaped as they may be."""
+    """In a shell command line, only the secrets are hidden, in any quoting."""
     assert Redaction().words(["sh", "-c", line]) == ["sh", "-c", expected]
 
 
@@ -71,33 +71,33 @@ def test_in_a_shells_line(line: str, expected: str) -> None:
     ],
 )
 def test_not_hidden(command: str) -> None:
-    """Settings of tokenizers and models, and words that only contain such a name, stay as they were typed."""
+    """Settings of tokenizers and models, and words that only contain such a name, stay as typed."""
     words = shlex.split(command)
     assert Redaction().words(words) == words
 
 
 def test_option_without_a_value() -> None:
-    """An option that follows is no value."""
+    """A following option is not a value."""
     words = ["login", "--use-auth-token", "--force"]
     assert Redaction().words(words) == words
 
 
 class TestOwn:
     def test_all_of_a_match(self) -> None:
-        """What the user's expression matches is hidden, besides what is hidden anyway."""
+        """Matches of the user's expression are hidden in addition."""
         hidden = Redaction([r"/home/\w+"]).words(["cat", "/home/anna/x", "--token=a"])
         assert hidden == ["cat", "***/x", "--token=***"]
 
     def test_its_group(self) -> None:
-        """Of an expression with a group the group alone is hidden."""
+        """With a group in the expression, only the group is hidden."""
         assert Redaction(["id-([0-9]+)"]).words(["x", "--user", "id-4711"]) == ["x", "--user", "id-***"]
 
     def test_nothing(self) -> None:
-        """An expression that matches nothing between two characters hides nothing."""
+        """An empty match hides nothing."""
         assert Redaction(["x*"]).words(["abc"]) == ["abc"]
 
     def test_off(self) -> None:
-        """Without redaction everything stays."""
+        """Without redaction, everything stays."""
         words = ["login", "--password", "hunter2", "hf_AbCdEfGhIjKl0123"]
         assert Redaction(None).words(words) == words
 
@@ -126,6 +126,6 @@ PIECES = (
 
 @pytest.mark.parametrize("piece", PIECES)
 def test_longest_word(piece: str) -> None:
-    """The longest word that the kernel allows takes time in proportion, whatever it consists of."""
+    """The longest word that the kernel allows takes linear time, for any content."""
     text = (piece * LONGEST)[:LONGEST]
     assert Redaction().words(["x", text, "--password", "hunter2"])[-1] == HIDDEN

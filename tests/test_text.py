@@ -18,7 +18,7 @@ from nncftools.text import printable, shortened
     ],
 )
 def test_printable(text: str, expected: str) -> None:
-    """What does not show, or would act on a terminal, is written out; everything else stays."""
+    """Invisible characters, and those that control a terminal, are escaped; everything else stays."""
     assert printable(text) == expected
 
 
@@ -32,5 +32,5 @@ def test_printable(text: str, expected: str) -> None:
     ],
 )
 def test_shortened(text: str, length: int, expected: str) -> None:
-    """A long text is cut in its middle to exactly the length, a short one stays."""
+    """A long text is cut in its middle to exactly the length; a short one stays."""
     assert shortened(text, length) == expected

@@ -46,7 +46,7 @@ def test_of() -> None:
     ],
 )
 def test_text(unit: str, size: float | None, text: str) -> None:
-    """Sizes have thousands' commas and as many decimals as say something, and nothing is a negative zero."""
+    """Sizes have thousands separators and meaningful decimals, and there is no negative zero."""
     assert MemoryUnit(unit).text(size) == text
 
 
@@ -55,7 +55,7 @@ def test_text(unit: str, size: float | None, text: str) -> None:
     [("MiB", 633.2 * MIB, "633.2 MiB"), ("B", 1000, "1,000 B"), ("GB", 0, "0.000 GB"), ("MiB", None, "–")],
 )
 def test_label(unit: str, size: float | None, label: str) -> None:
-    """A label is the text with the unit's name, and a dash alone for unknown."""
+    """A label is the text with the unit, or a single dash for unknown."""
     assert MemoryUnit(unit).label(size) == label
 
 
@@ -83,7 +83,7 @@ def test_label(unit: str, size: float | None, label: str) -> None:
     ],
 )
 def test_seconds_text(seconds: float | None, text: str) -> None:
-    """A duration is in the unit that fits what it is rounded to."""
+    """A duration is in the unit that fits its rounded value."""
     assert seconds_text(seconds) == text
 
 
@@ -103,7 +103,7 @@ def test_seconds_text(seconds: float | None, text: str) -> None:
     ],
 )
 def test_size_text(size: float | None, text: str) -> None:
-    """A size is in the binary unit that fits what it is rounded to."""
+    """A size is in the binary unit that fits its rounded value."""
     assert size_text(size) == text
 
 
@@ -119,5 +119,5 @@ def test_size_from(text: str, size: int, unit: MemoryUnit) -> None:
 @pytest.mark.parametrize("text", ["", "8", "GiB", "-1GiB", "0GiB", "0.1B", "8 TiB", "200 MB/s", "9" * 400 + "B"])
 def test_no_size(text: str) -> None:
     """Anything else is refused with what was expected."""
-    with pytest.raises(ValueError, match=r"a size above 0 with its unit \(B, KiB, .* expected, as 8GiB, found"):
+    with pytest.raises(ValueError, match=r"a size above 0 with its unit \(B, KiB, .* expected, such as 8GiB, found"):
         size_from(text)

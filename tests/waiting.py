@@ -1,4 +1,4 @@
-"""Wait for what a test can see, never for a time."""
+"""Waits for visible conditions, never for a fixed time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Seen = TypeVar("Seen")
 
 
 def until(look: Callable[[], Seen], what: str = "what the test waits for") -> Seen:
-    """Look until there is something to be seen (anything true) and return it; fail when it never comes."""
+    """Poll until the result is true, and return it; fail when that takes too long."""
     deadline = time.monotonic() + HANGING_S
     while not (seen := look()):
         assert time.monotonic() < deadline, f"waited in vain for {what}"

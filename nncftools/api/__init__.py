@@ -1,1 +1,1 @@
-"""What a program uses to record itself."""
+"""The Python API: a program records itself."""

@@ -1,4 +1,4 @@
-"""Memory of this program over time: ``MemoryMonitor`` and ``memory_monitor_context``."""
+"""``MemoryMonitor`` and ``memory_monitor_context``: memory of this program over time."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _FROM_ZERO = "_from-zero"
 
 
 class MemoryMonitor:
-    """Records one type of memory of this program in a process of its own, which no native call holds up.
+    """Records one type of memory of this program, in a separate process that no native call delays.
 
-    Use ``start`` and ``stop``, or a ``with`` block. Several monitors may run at once; none is part of any figure.
+    Use ``start`` and ``stop``, or a ``with`` block. Several monitors may run at once; no figure includes a monitor.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class MemoryMonitor:
         memory_unit: MemoryUnit = MemoryUnit.MiB,
         include_child_processes: bool | None = None,  # noqa: FBT001 — the signature that users of NNCF's monitor know
     ) -> None:
-        """Plan to take a sample every ``interval`` seconds, descendants included unless that is False.
+        """Prepare to sample every ``interval`` seconds; ``include_child_processes=False`` leaves descendants out.
 
-        SYSTEM and CGROUP are figures of the whole machine or group in any case. Raises ValueError for an interval that
-        is not between 1 ms and a year.
+        SYSTEM and CGROUP always cover the whole machine or control group. Raises ValueError for an interval that is not
+        between 1 ms and a year.
         """
         self.interval = interval
         self.memory_type = MemoryType(memory_type)
@@ -49,19 +49,19 @@ class MemoryMonitor:
         self._recorder = Recorder([self.memory_type], interval, children=include_child_processes is not False)
 
     def start(self, at_exit_fn: Callable[[], object] | None = None) -> Self:
-        """Start, and return when the first sample, the baseline, is taken.
+        """Start, and return after the first sample, the baseline.
 
-        ``at_exit_fn`` is called at the interpreter's exit, when all data is there. Raises RuntimeError when the monitor
-        runs already, NncfToolsError when no recording can be made.
+        ``at_exit_fn`` is called when the interpreter exits, after all data is read. Raises RuntimeError if the monitor
+        is already running, NncfToolsError if nothing can be recorded.
         """
         if self._recorder.is_running:
-            raise RuntimeError("the monitor was started already; stop it first, or use another one")
+            raise RuntimeError("the monitor is already running; stop it first, or use another one")
         self._recorder.start()
         _started[self] = (os.getpid(), at_exit_fn)
         return self
 
     def stop(self) -> None:
-        """End the recording; does nothing when none runs."""
+        """End the recording; does nothing if none is running."""
         self._recorder.stop()
 
     def __enter__(self) -> Self:
@@ -72,14 +72,14 @@ class MemoryMonitor:
 
     @property
     def session(self) -> Session | None:
-        """All that was recorded, up to now while the monitor runs; None before the start."""
+        """The recording so far; None before the start."""
         return self._recorder.session
 
     def get_data(self, memory_from_zero: bool = False) -> tuple[list[float], list[float]]:  # noqa: FBT001, FBT002 — the signature that users know
-        """Return seconds since the start, and memory in the monitor's unit; also while it runs.
+        """Return times in seconds since the start and memory in the monitor's unit, also while it runs.
 
-        Both are empty when nothing was recorded. Samples whose figure is unknown are left out. With
-        ``memory_from_zero``, the first value is subtracted from all.
+        Both lists are empty if nothing was recorded. Samples with unknown memory are left out. ``memory_from_zero``
+        subtracts the first value from all values.
         """
         session = self.session
         return (
@@ -96,12 +96,13 @@ class MemoryMonitor:
         plot_title: str = "",
         filename_suffix: str = "",
     ) -> None:
-        """Write ``{type}_memory_usage{suffix}.txt`` and ``.png`` to the folder ``save_dir``, made if it is missing.
+        """Write ``{type}_memory_usage{suffix}.txt`` and ``.png`` to the folder ``save_dir``; make it if it is missing.
 
-        In a rank of a job its number stands before the suffix: ``rss_memory_usage-rank0_from-zero.txt``.
+        In a job, the rank comes before the suffix: ``rss_memory_usage-rank0_from-zero.txt``.
 
         The text has a row ``time value`` per sample, then ``Total time`` in seconds and ``Max memory`` in the monitor's
-        unit. Without data it says so, and there is no picture. Raises OSError, ValueError for lists of unequal length.
+        unit. Without data it says so, and no picture is drawn. Raises OSError, and ValueError for lists of unequal
+        length.
         """
         from nncftools.render.exports import memory_log
 
@@ -116,9 +117,9 @@ class MemoryMonitor:
         return f"{self.memory_type}_memory_usage{launcher.suffix(os.environ)}{suffix}"
 
     def save_memory_plot(self, log_filepath: Path, plot_title: str = "", filename_suffix: str = "") -> None:
-        """Draw a log that ``save_memory_logs`` wrote, beside it as ``{type}_memory_usage{suffix}.png``.
+        """Draw a log of ``save_memory_logs`` to ``{type}_memory_usage{suffix}.png`` in the same folder.
 
-        Lines that cannot be read are left out. Raises OSError, and NncfToolsError for what is no such log.
+        Lines that cannot be read are skipped. Raises OSError, and NncfToolsError if the file is not such a log.
         """
         from nncftools.importers import nncf
         from nncftools.importers.source import Source
@@ -136,12 +137,12 @@ class MemoryMonitor:
 
 
 _started: dict[MemoryMonitor, tuple[int, Callable[[], object] | None]] = {}
-"""The process that started each monitor (a forked child exits, too), and what it wants called at exit."""
+"""For each monitor: the PID that started it (forked children exit, too) and its ``at_exit_fn``."""
 
 
 @atexit.register
 def _finish_all() -> None:
-    """End all recordings, and only then write what they hold: drawing takes memory."""
+    """End all recordings before any callback draws, because drawing takes memory."""
     for monitor in _started:
         monitor.stop()
     for owner, at_exit_fn in _started.values():
@@ -150,7 +151,7 @@ def _finish_all() -> None:
 
 
 class _Data(dict[MemoryType, "float | tuple[list[float], list[float]]"]):
-    """By type of memory, filled when the block has ended: the maximum, or seconds and values."""
+    """By type of memory: the maximum, or times and values; filled when the block ends."""
 
 
 @contextlib.contextmanager
@@ -162,10 +163,10 @@ def memory_monitor_context(
 ) -> Iterator[_Data]:
     """Record RSS and SYSTEM of this program during the block, with one sampler.
 
-    Yields a dictionary that is filled when the block ends, also by an exception: by ``MemoryType``, the largest value
-    from zero in ``memory_unit``, or with ``return_max_value=False`` the lists of seconds and values. With ``save_dir``,
-    logs and pictures of both types, absolute and from zero, are written there. Raises NncfToolsError when no recording
-    can be made, ValueError for an interval that is not between 1 ms and a year.
+    Yields a dictionary that is filled when the block ends, also by an exception. By ``MemoryType`` it holds the largest
+    value above the first sample, in ``memory_unit``; with ``return_max_value=False`` lists of seconds and values. With
+    ``save_dir``, logs and pictures of both types, absolute and from zero, are written there. Raises NncfToolsError if
+    nothing can be recorded, ValueError for an interval that is not between 1 ms and a year.
     """
     types = (MemoryType.RSS, MemoryType.SYSTEM)
     recorder = Recorder(types, interval)
@@ -187,7 +188,7 @@ def memory_monitor_context(
 def values_of(
     session: Session, memory_type: MemoryType, unit: MemoryUnit, *, from_zero: bool
 ) -> tuple[list[float], list[float]]:
-    """Return the known samples of a session: seconds since its start, and values in ``unit``."""
+    """Return the known samples of a session as seconds since its start and values in ``unit``."""
     pairs = zip(session.samples.time_s, session.samples[memory_type], strict=True)
     known = [(time, value) for time, value in pairs if not isnan(value)]
     zero = known[0][1] if known and from_zero else 0.0
@@ -195,7 +196,7 @@ def values_of(
 
 
 def _session_of(metric: MemoryType, unit: MemoryUnit, time_s: Sequence[float], values: Sequence[float]) -> Session:
-    """Return a session of nothing but these samples, which may be above a baseline."""
+    """Return a session that holds only these samples; values may be relative to a baseline."""
     from nncftools.session.model import Host, SamplerFacts, Start
     from nncftools.session.samples import TIME, Samples
     from nncftools.session.session import Session

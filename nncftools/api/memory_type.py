@@ -1,4 +1,4 @@
-"""The kinds of memory that can be recorded: every memory metric."""
+"""The types of memory that can be recorded: all memory metrics."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from nncftools.metrics import MEMORY
 
 
 class MemoryType(StrEnum):
-    """A kind of memory; its value is the metric's name, whose meaning ``nncf-tools metrics`` lists.
+    """A type of memory; its value is the metric's name. ``nncf-tools metrics`` explains each.
 
-    Besides the two of NNCF's monitor there is a member for every other memory metric: ``MemoryType.PSS``.
+    NNCF's monitor knows RSS and SYSTEM; every other memory metric is a member, too, such as ``MemoryType.PSS``.
     """
 
     RSS = "rss"
     SYSTEM = "system"
-    _ignore_ = ["name"]  # noqa: RUF012 — how an enumeration leaves a name out
+    _ignore_ = ["name"]  # noqa: RUF012 — keeps the loop variable out of the members
     for name in MEMORY:
         if name.upper() not in vars():
             vars()[name.upper()] = name

@@ -11,7 +11,7 @@ _INTERVAL_S = 0.05
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Add the magic ``%%memory [SECONDS]``, which runs a cell, samples every SECONDS (0.05) and shows what it cost."""
+    """Add the magic ``%%memory [SECONDS]``: run a cell, sample every SECONDS (0.05), show what it cost."""
     from IPython.core.error import UsageError
     from IPython.display import display
 

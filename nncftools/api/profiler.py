@@ -1,4 +1,4 @@
-"""``Profiler``: what each operation of a program costs, recorded by a process of its own."""
+"""``Profiler``: records what each operation of a program costs, in a separate process."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ _WIDTH = 100
 class Profiler:
     """Records this program and its descendants, and the operations that it names.
 
-    ``with Profiler() as p:``, inside of it ``with p.operation("export"):`` or ``p.mark("export")``, and
-    ``@p.operation("compile")`` before a function. Then ``p.report()``, ``p.plot("run.png")``, ``p.session``.
+    Use ``with Profiler() as p:`` and inside it ``with p.operation("export"):`` or ``p.mark("export")``, or decorate a
+    function with ``@p.operation("compile")``. Then call ``p.report()`` or ``p.plot("run.png")``, or use ``p.session``.
     """
 
     def __init__(self, interval: float = 0.05, *, include_children: bool = True) -> None:
-        """Plan to take a sample every ``interval`` seconds. Raises ValueError unless it is from 1 ms to a year."""
+        """Prepare to sample every ``interval`` seconds. Raises ValueError unless it is from 1 ms to a year."""
         self._recorder = Recorder(_METRICS, interval, children=include_children)
 
     @property
     def is_running(self) -> bool:
-        """Whether a recording was started and not stopped."""
+        """Whether the recording was started and not stopped."""
         return self._recorder.is_running
 
     def start(self) -> Self:
-        """Start; the first sample is taken when it returns. Raises RuntimeError when it runs, NncfToolsError."""
+        """Start, and return after the first sample. Raises RuntimeError if it is already running, NncfToolsError."""
         if self.is_running:
-            raise RuntimeError("the profiler was started already")
+            raise RuntimeError("the profiler is already running")
         self._recorder.start()
         return self
 
     def stop(self) -> None:
-        """End the recording; does nothing when none runs."""
+        """End the recording; does nothing if none is running."""
         self._recorder.stop()
 
     def __enter__(self) -> Self:
@@ -58,19 +58,19 @@ class Profiler:
         self.stop()
 
     def mark(self, name: str) -> None:
-        """Begin an operation that the next ``mark`` on its level ends; nearly free when nothing is recorded."""
+        """Start an operation that the next ``mark`` on its level ends; nearly free if nothing is recorded."""
         if self._recorder.is_running:
             operations.mark_operation(name)
 
     @contextlib.contextmanager
     def operation(self, name: str) -> Iterator[None]:
-        """Name an operation: a ``with`` block, or a function that this decorates; an exception ends it, too."""
+        """Name a ``with`` block or a decorated function as an operation; an exception ends it, too."""
         with operations.operation(name) if self._recorder.is_running else contextlib.nullcontext():
             yield
 
     @property
     def session(self) -> Session:
-        """All that was recorded, with its marks; up to now while it runs. Raises NncfToolsError before the start."""
+        """The recording so far, with its marks. Raises NncfToolsError before the start."""
         session = self._recorder.session
         if session is None:
             raise NncfToolsError("nothing was recorded: start the profiler first")
@@ -89,7 +89,7 @@ class Profiler:
         return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
     def plot(self, path: str | os.PathLike[str]) -> pathlib.Path:
-        """Draw memory, CPU, I/O and the operations, to a .png, .svg or .pdf file, and return its path.
+        """Draw memory, CPU, I/O and operations to a .png, .svg or .pdf file, and return its path.
 
         Raises NncfToolsError before the start, OSError.
         """

@@ -1,4 +1,4 @@
-"""``QEffMemoryProfiler``: the QEfficient memory profiler's interface over our own recording."""
+"""``QEffMemoryProfiler``: the interface of QEfficient's memory profiler, over our recorder."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ProfileSample:
-    """One sample; MB are 10^6 bytes, NaN is unknown or not monitored."""
+    """One sample; an MB is 10^6 bytes, NaN means unknown or not monitored."""
 
     timestamp: dt.datetime
     """Local time."""
     rss_mb: float
     vms_mb: float
     cpu_percent: float
-    """Since the sample before, of one core; NaN for the first sample."""
+    """Percent of one core since the previous sample; NaN for the first sample."""
     disk_read_mb: float
-    """Read from storage since the start."""
+    """MB read from storage since the start."""
     disk_write_mb: float
     disk_read_rate: float
-    """MB/s since the sample before."""
+    """MB/s since the previous sample."""
     disk_write_rate: float
 
 
 class QEffMemoryProfiler:
     """Records memory, CPU and disk I/O of this program and its descendants, and the operations that it marks.
 
-    It differs from QEfficient's own in what it measures, not in how it is used: sampling is never held up by native
-    code, a name that is marked twice is two operations, what an operation cost comes from the samples at its ends, CPU
-    usage is not smoothed, and the I/O of child processes counts, also when they have ended.
+    It is used like QEfficient's own profiler but measures differently. Native code never delays sampling. A name
+    marked twice is two operations. An operation's cost comes from the samples at its start and end. CPU usage is not
+    smoothed. The I/O of child processes counts, even after they have ended.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 — the signature that users of QEfficient's profiler know
@@ -59,10 +59,10 @@ class QEffMemoryProfiler:
         enable_disk_monitoring: bool = True,  # noqa: FBT001, FBT002 — the same
         track_child_processes: bool = True,  # noqa: FBT001, FBT002 — the same
     ) -> None:
-        """Plan to take a sample every ``sampling_interval`` seconds.
+        """Prepare to sample every ``sampling_interval`` seconds.
 
-        ``output_file`` is where the picture goes by default; ``verbose`` logs marks. What is not enabled is NaN. Raises
-        ValueError for an interval that is not from 1 ms to a year.
+        ``output_file`` is the picture's default path; ``verbose`` logs marks. Metrics that are not enabled are NaN.
+        Raises ValueError for an interval that is not from 1 ms to a year.
         """
         self.sampling_interval = sampling_interval
         self.output_file = output_file
@@ -72,30 +72,30 @@ class QEffMemoryProfiler:
         self._profiler = Profiler(sampling_interval, include_children=track_child_processes)
 
     def start_monitoring(self) -> None:
-        """Start; the first sample is taken when it returns. Does nothing when it runs. Raises NncfToolsError."""
+        """Start, and return after the first sample; does nothing if already running. Raises NncfToolsError."""
         if not self._profiler.is_running:
             self._profiler.start()
 
     def stop_monitoring(self) -> None:
-        """End the recording, and the last operation with it; does nothing when none runs."""
+        """End the recording and the last operation; does nothing if none is running."""
         if self._profiler.is_running:
             self.mark_operation(_COMPLETION)
             self._profiler.stop()
 
     def mark_operation(self, name: str) -> None:
-        """Begin an operation, which ends the one before it."""
+        """Start an operation and end the previous one."""
         self._profiler.mark(name)
         if self.verbose:
             _logger.info("operation: %s", name)
 
     def mark_segment(self, name: str) -> None:
-        """Do the same as ``mark_operation``."""
+        """Call ``mark_operation``."""
         self.mark_operation(name)
 
     def generate_memory_graph(self, filename: str | None = None) -> None:
-        """Draw memory over time with the operations; the ending of the file name (.png, .svg, .pdf) tells the format.
+        """Draw memory over time with the operations, as .png, .svg or .pdf by the file name's extension.
 
-        Raises OSError, NncfToolsError when nothing was recorded.
+        Raises OSError, and NncfToolsError if nothing was recorded.
         """
         self._profiler.plot(filename or self.output_file)
 
@@ -107,23 +107,23 @@ class QEffMemoryProfiler:
 
     @property
     def session(self) -> Session:
-        """All that was recorded. Raises NncfToolsError before the start."""
+        """The recording so far. Raises NncfToolsError before the start."""
         return self._profiler.session
 
     @property
     def operations(self) -> list[tuple[dt.datetime, str]]:
-        """The marks: local time and name, in their order."""
+        """The marks in order: local time and name."""
         session = self.session
         return [(_local(session, mark.start_s), mark.name) for mark in session.marks]
 
     @property
     def peak_rss(self) -> float:
-        """The peak of RSS in MB, 10^6 bytes; at least, where the kernel knows of more than the samples."""
+        """The RSS peak in MB (10^6 bytes): a lower bound, from the samples and the kernel's high-water marks."""
         return _MB.of(self.session.peaks["rss"].low or 0)
 
     @property
     def peak_operation(self) -> str | None:
-        """The operation in which the largest sample of RSS was taken; None when there is none."""
+        """The operation with the largest sample of RSS; None if there is no sample."""
         session = self.session
         at_s = session.peaks["rss"].at_s
         if at_s is None:
@@ -140,11 +140,11 @@ class QEffMemoryProfiler:
         return [ProfileSample(*row) for row in zip(moments, *data.values(), strict=True)]
 
     def get_synchronized_data(self) -> dict[str, list[float]]:
-        """Return lists of equal length, a value for each sample.
+        """Return lists of equal length with a value per sample.
 
         ``timestamps`` are seconds since the start; ``rss_memory``, ``vms_memory``, ``disk_read_bytes`` and
-        ``disk_write_bytes`` are MB (10^6 bytes), the latter since the start; ``cpu_usage`` is per cent of one core and
-        ``disk_read_rate``, ``disk_write_rate`` are MB/s, since the sample before (NaN for the first).
+        ``disk_write_bytes`` are MB (10^6 bytes), the last two since the start. ``cpu_usage`` is percent of one core;
+        ``disk_read_rate`` and ``disk_write_rate`` are MB/s. All three are since the previous sample, NaN for the first.
         """
         return _synchronized(self.session, cpu=self._cpu, disk=self._disk)
 
@@ -198,19 +198,19 @@ def _synchronized(session: Session, *, cpu: bool, disk: bool) -> dict[str, list[
 
 
 def _rates(times: Sequence[float], totals: Sequence[float]) -> list[float]:
-    """Return by how much a total rose per second since the sample before; NaN for the first."""
+    """Return the increase per second of a total since the previous sample; NaN for the first."""
     steps = zip(times, times[1:], totals, totals[1:], strict=False)
     rates = [(later - earlier) / (end - begin) if end > begin else nan for begin, end, earlier, later in steps]
     return [nan, *rates] if times else []
 
 
 def _local(session: Session, at_s: float) -> dt.datetime:
-    """Return a moment of a session as local time."""
+    """Return seconds since a session's start as local time."""
     return (dt.datetime.fromisoformat(session.start.utc or "") + dt.timedelta(seconds=at_s)).astimezone()
 
 
 def _size(megabytes: float, sign: str = "") -> str:
-    """Return MB as text, in GB from 2,000 on."""
+    """Return MB as text, in GB from 2,000 MB on."""
     if isnan(megabytes):
         return "unknown"
     return f"{megabytes / 1000:{sign}.1f} GB" if abs(megabytes) >= _MUCH_MB else f"{megabytes:{sign}.1f} MB"

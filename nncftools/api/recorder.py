@@ -1,4 +1,4 @@
-"""A recording of this process and its descendants by a sampler process, from start to session."""
+"""Records this process and its descendants with a sampler process, and returns a session."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _ENDS_WITHIN_S = 30.0
 
 
 class Recorder:
-    """Records until it is stopped, or until this process ends in whatever way.
+    """Records until it is stopped or this process ends, however it ends.
 
-    A child that was forked meanwhile holds a copy that does nothing: the recording is its parent's.
+    In a forked child the copy of a recorder does nothing: the recording belongs to the parent.
     """
 
     def __init__(self, metrics: Sequence[str], interval_s: float, *, children: bool = True) -> None:
-        """Plan to record ``metrics``, and what costs nothing besides, every ``interval_s`` seconds.
+        """Prepare to record ``metrics``, and metrics that cost nothing extra, every ``interval_s`` seconds.
 
         Raises ValueError for an interval that is not from 1 ms to a year.
         """
@@ -60,11 +60,11 @@ class Recorder:
 
     @property
     def is_running(self) -> bool:
-        """Whether a recording was started, by this very process, and not stopped."""
+        """Whether this process started a recording and has not stopped it."""
         return self._sampler is not None and self._owner == os.getpid()
 
     def start(self) -> None:
-        """Start; return when the first sample is taken. Raises NncfToolsError."""
+        """Start, and return after the first sample. Raises NncfToolsError."""
         refuse_to_record()
         from nncftools.sampler import client
 
@@ -85,12 +85,12 @@ class Recorder:
             raise NncfToolsError(f"the recording could not be started: {error}") from error
         if not self._sampler.has_news(_READY_WITHIN_S) or not self._sampler.has_begun():
             self._clear()
-            raise NncfToolsError("the recording could not be started: the sampler ended, or did not answer")
+            raise NncfToolsError("the recording could not be started: the sampler ended or did not answer")
 
     def stop(self) -> None:
-        """End the recording and keep its session; does nothing when none runs.
+        """End the recording and keep its session; does nothing if none is running.
 
-        Warns when the sampler was killed meanwhile: the session then holds what was recorded up to then.
+        Warns if the sampler was killed: the session then holds the samples up to that time.
         """
         if not self.is_running or self._sampler is None:
             return
@@ -107,7 +107,7 @@ class Recorder:
 
     @property
     def session(self) -> Session | None:
-        """What was recorded up to now; None before the start."""
+        """The recording so far; None before the start."""
         return self._read() if self.is_running else self._session
 
     def _read(self) -> Session:
@@ -115,12 +115,12 @@ class Recorder:
         from nncftools.session.session import Session
 
         session = Session.load(self._journal)
-        with contextlib.suppress(OSError):  # somebody has tidied up in the temporary folder
+        with contextlib.suppress(OSError):  # the temporary folder may have been cleaned
             take_own(session, b"" if self._marks is None else self._marks.read_bytes(), "marks", self._owner)
         return session
 
     def _place(self) -> int:
-        """Make the journal in a temporary folder, or in memory where none can be written; return its descriptor."""
+        """Create the journal in a temporary folder, or in memory if that fails; return its descriptor."""
         with contextlib.suppress(OSError):
             self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"))
             self._journal = self._folder / f"recording{journal_file.ENDING}"

@@ -1,49 +1,42 @@
-"""The command line: its subcommands, and the boundary where an error becomes one line and an exit status."""
+"""The command line: registers the subcommands and turns an error into one line and an exit status."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Annotated
 
 import typer
 
-from nncftools.cli import (
-    compare,
-    from_lm_eval,
-    mark,
-    metrics,
-    monitor,
-    profile,
-    replay,
-    report,
-    schema,
-    screen,
-    viz_compression,
-    watch,
-)
+from nncftools.cli import screen
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.text import printable
 from nncftools.version import __version__
 
 PROGRAM = "nncf-tools"
+COMMANDS = (
+    "monitor",
+    "profile",
+    "mark",
+    "watch",
+    "replay",
+    "report",
+    "compare",
+    "metrics",
+    "schema",
+    "viz_compression",
+    "from_lm_eval",
+)
+"""The modules of the subcommands, in the order of the help; each has a function ``register``."""
 
 app = typer.Typer(
     name=PROGRAM,
-    rich_markup_mode=None,  # Rich help costs 100 ms of CPU more at every --help and wrong option
+    rich_markup_mode=None,  # Rich help costs 100 ms more CPU for every --help and wrong option
     pretty_exceptions_enable=False,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-monitor.register(app)
-profile.register(app)
-mark.register(app)
-watch.register(app)
-replay.register(app)
-report.register(app)
-compare.register(app)
-metrics.register(app)
-schema.register(app)
-viz_compression.register(app)
-from_lm_eval.register(app)
+for _name in COMMANDS:
+    importlib.import_module(f"nncftools.cli.{_name}").register(app)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 — the signature of an option's callback
@@ -56,11 +49,11 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 — the signature of a
 def _root(
     context: typer.Context,
     *,
-    version: Annotated[  # noqa: ARG001 — acted on by its callback
+    version: Annotated[  # noqa: ARG001 — its callback acts on it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Record what compressing, quantizing or exporting a network really cost in memory, CPU and disk I/O."""
+    """Record what compressing, quantizing or exporting a network really costs in memory, CPU and disk I/O."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(UsageError.exit_code)
@@ -72,18 +65,18 @@ def run() -> int:
     try:
         status = app(prog_name=PROGRAM, standalone_mode=False)
     except NncfToolsError as error:
-        _complain(PROGRAM, str(error))
+        _print_error(PROGRAM, str(error))
         return error.exit_code
     except Exception as error:
-        if not hasattr(error, "format_message"):  # Click's or Typer's own, which moved between their versions
+        if not hasattr(error, "format_message"):  # not an error of Click or Typer, whose classes moved between versions
             raise
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else PROGRAM
-        _complain(where, f"{error.format_message().rstrip('.')}; see `{where} --help`")
+        _print_error(where, f"{error.format_message().rstrip('.')}; see `{where} --help`")
         return int(getattr(error, "exit_code", UsageError.exit_code))
     return status if isinstance(status, int) else 0
 
 
-def _complain(where: str, message: str) -> None:
+def _print_error(where: str, message: str) -> None:
     text = " ".join(message.split())
-    screen.tell(f"{where}: error: {printable(text)}\n")
+    screen.to_stderr(f"{where}: error: {printable(text)}\n")

@@ -1,4 +1,4 @@
-"""What a shell offers at Tab where a file name would not do; see completions/."""
+"""What a shell offers at Tab instead of file names; see completions/."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def memory_types(incomplete: str) -> list[tuple[str, str]]:
-    """Return the memory metrics, and what they mean."""
-    offered = {name: METRICS[name].meaning for name in MEMORY} | {"all": "everything that is available here"}
+    """Return the memory metrics with their meanings."""
+    offered = {name: METRICS[name].meaning for name in MEMORY} | {"all": "all metrics that are available here"}
     return [(name, meaning) for name, meaning in offered.items() if name.startswith(incomplete)]
 
 
 def programs(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the programs on PATH for the first word of a command; beyond it, and with a folder, files do."""
+    """Return programs on PATH for the first word of a command; for later words and paths the shell offers files."""
     if context.params.get("words") or not incomplete or os.sep in incomplete:
         return []
     return sorted(set(_executables(incomplete)))
@@ -32,7 +32,7 @@ def _executables(beginning: str) -> Iterator[str]:
         with (
             contextlib.suppress(OSError),
             os.scandir(folder or os.curdir) as files,
-        ):  # it may be gone, or another user's
+        ):  # the folder may be missing or unreadable
             for file in files:
                 if file.name.startswith(beginning) and os.access(file, os.X_OK) and file.is_file():
                     yield file.name

@@ -1,4 +1,4 @@
-"""The files of a recording that runs, held by their descriptors."""
+"""The files of a running recording, held open by descriptor."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _NEW_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def claimed(place: Destination) -> Claim:
-    """Make journal and log of marks, which belong to this run alone from then on. Raises UsageError."""
+def claim_files(place: Destination) -> Claim:
+    """Create the journal and the marks log for this run alone. Raises UsageError."""
     try:
         if place.folder is not None:
             check_owner(place.folder)
@@ -45,13 +45,13 @@ def claimed(place: Destination) -> Claim:
 
 
 class Claim:
-    """The files of a recording that runs, by their descriptors: whatever becomes of the paths, these are ours."""
+    """The files of a running recording, by descriptor: they stay ours even if their paths are moved or removed."""
 
     def __init__(self, place: Destination, journal: int) -> None:
-        """Open the journal once more to be read: what is locked goes to the sampler. Raises OSError."""
+        """Open the journal a second time, for reading; the locked descriptor goes to the sampler. Raises OSError."""
         self._place = place
         self.locked = journal
-        """The locked, append-only descriptor for the sampler; -1 once it has it."""
+        """The locked, append-only descriptor for the sampler; -1 after the hand-over."""
         with contextlib.ExitStack() as stack:
             self.journal = stack.enter_context(journal_file.reader(place.journal, journal))
             self._folder = above_standard(os.open(place.session.parent, _FOLDER))
@@ -61,21 +61,21 @@ class Claim:
             stack.pop_all()
 
     def hand_over(self) -> None:
-        """Close our copy of what the sampler has: the lock is to end with it."""
+        """Close our copy of the sampler's descriptor, so that the lock ends with the sampler."""
         os.close(self.locked)
         self.locked = -1
 
-    def marked(self) -> bytes:
-        """Return what was appended to the log of marks."""
+    def read_marks(self) -> bytes:
+        """Return the content of the marks log."""
         with os.fdopen(os.dup(self.marks), "rb") as log:
             log.seek(0)
             return log.read()
 
     @contextlib.contextmanager
     def place(self) -> Iterator[Destination]:
-        """Yield what is to be written, by a name that stays that of our folder while somebody may swap it.
+        """Yield the files to write, by a path that leads to our folder even if another one takes its place.
 
-        Raises OSError when it is not ours any more. A folder that the command has made anew is.
+        A folder that the command removed and made again counts as ours. Raises OSError for any other folder.
         """
         parent = self._place.session.parent
         parent.mkdir(parents=True, exist_ok=True)
@@ -89,8 +89,8 @@ class Claim:
         finally:
             os.close(folder)
 
-    def left(self) -> pathlib.Path:
-        """Return where the journal lies: where its name leads elsewhere by now, a copy of it. Raises OSError."""
+    def surviving_journal(self) -> pathlib.Path:
+        """Return the journal's path, or that of a new copy if its name now leads to another file. Raises OSError."""
         path = self._place.journal
         if journal_file.leads_to(path, self.journal.fileno()):
             return path
@@ -101,26 +101,26 @@ class Claim:
         return copy
 
     def hold(self) -> None:
-        """Keep others from taking the journal for an abandoned one, once the sampler has ended."""
+        """Lock the journal after the sampler has ended, so that others do not take it for an abandoned one."""
         journal_file.hold(self.journal.fileno())
 
     def remove(self) -> None:
-        """Remove both files, once the session is written; what others have put in their place stays."""
+        """Remove both files after the session is written; files that others put in their place stay."""
         with contextlib.suppress(OSError):
             journal_file.remove(self._place.journal, self.journal.fileno())
         with contextlib.suppress(OSError):
             journal_file.remove(self._place.marks, self.marks)
 
     def abandon(self) -> None:
-        """Leave nothing of a run that never began."""
+        """Remove all files of a run that never started."""
         self.remove()
         if self._place.folder is not None:
             with contextlib.suppress(OSError):
                 self._place.folder.rmdir()
-                self._place.folder.parent.rmdir()  # only if this run made it: it holds nothing else then
+                self._place.folder.parent.rmdir()  # succeeds only if it is empty: then this run made it
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close all descriptors."""
         self.journal.close()
         os.close(self.marks)
         os.close(self._folder)
@@ -129,6 +129,6 @@ class Claim:
 
 
 def _named(folder: int, path: pathlib.Path) -> pathlib.Path:
-    """Return a name of an open folder that leads to no other; where there is none, its path."""
+    """Return the path of an open folder through its descriptor; without /proc, its ordinary path."""
     name = pathlib.Path(f"/proc/self/fd/{folder}")
     return name if name.exists() else path

@@ -1,4 +1,4 @@
-"""The command to measure: from the words on the command line to an argument list that can be executed."""
+"""From the words on the command line to the argument list to execute."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SHELL = "/bin/sh"
 def arguments(words: Sequence[str], *, shell: bool) -> list[str]:
     """Return the argument list to execute.
 
-    Words are taken as they are. A single word with spaces is split as a shell would (nothing is expanded), unless a
-    program of that name exists. With ``shell`` the single word is a shell's script. Raises UsageError.
+    Words are used unchanged. A single word with spaces is split as a shell would split it, without expansion, unless
+    a program of that name exists. With ``shell`` the single word is a shell script. Raises UsageError.
     """
     if shell:
         if len(words) != 1:
@@ -30,12 +30,14 @@ def arguments(words: Sequence[str], *, shell: bool) -> list[str]:
         try:
             return shlex.split(words[0])
         except ValueError as error:
-            raise UsageError(f"argument COMMAND: {_shown(words[0])!r} cannot be split into words: {error}") from error
+            raise UsageError(
+                f"argument COMMAND: {_redacted(words[0])!r} cannot be split into words: {error}"
+            ) from error
     return list(words)
 
 
 def check_executable(program: str) -> None:
-    """Raise CommandNotFoundError or CommandNotExecutableError when ``program`` cannot be started."""
+    """Raise CommandNotFoundError or CommandNotExecutableError if ``program`` cannot be started."""
     path = pathlib.Path(program)
     has_folder = os.sep in program or (os.altsep is not None and os.altsep in program)
     if has_folder and path.exists():
@@ -43,15 +45,15 @@ def check_executable(program: str) -> None:
             raise CommandNotExecutableError(f"cannot run {program!r}: {_why_not(path)}")
     elif has_folder or shutil.which(program) is None:
         place = "no such file" if has_folder else "no program of that name on PATH"
-        raise CommandNotFoundError(f"cannot run {_shown(program)!r}: {place}")
+        raise CommandNotFoundError(f"cannot run {_redacted(program)!r}: {place}")
 
 
 def _why_not(path: pathlib.Path) -> str:
     return "it is a folder" if path.is_dir() else "it is not executable (chmod +x, or name its interpreter first)"
 
 
-def _shown(text: str) -> str:
-    """Return what may be told of a command that was typed wrongly: `HF_TOKEN=... program` is a shell's syntax."""
+def _redacted(text: str) -> str:
+    """Hide secrets in a mistyped command: `HF_TOKEN=... program` works only in a shell."""
     from nncftools.redaction import Redaction
 
     return Redaction().text(text)

@@ -1,4 +1,4 @@
-"""``nncf-tools compare``: two runs, or groups of repeated runs, beside each other, with gates for scripts."""
+"""``nncf-tools compare``: compares runs, or groups of repeated runs, with gates for scripts."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ Examples:
 
 \b
 A gate is METRIC[@OPERATION], > or <, a number and a unit (%, s, B, KiB, MiB,
-GiB). With a sign (+5%, +100MiB, -10%) it limits the change against BASE,
-without one the figure of NEW. Metrics: peak_rss and peak_ before any other
-memory metric, duration, cpu, read_bytes, write_bytes, read_chars, write_chars.
+GiB). With a sign (+5%, +100MiB, -10%) it limits the change from BASE to NEW,
+without one the figure of NEW. Metrics: peak_ and the name of a memory metric
+(peak_rss), duration, cpu, read_bytes, write_bytes, read_chars, write_chars.
 
 \b
-The exit status is 3 when a gate failed."""
+The exit status is 3 if a gate fails."""
 
 GATE_FAILED = 3
 HYPERFINE = "hyperfine"
 FORMATS = ("text", "markdown", "json", HYPERFINE)
 _MOST_CURVES = 14
 _MOST_RUNS = 100
-"""In a group; the exact rank test of more would take seconds a figure."""
+"""In a group; with more, the exact rank test takes seconds per figure."""
 
 Sessions = Annotated[
     list[pathlib.Path] | None,
@@ -54,28 +54,28 @@ Sessions = Annotated[
         metavar="BASE NEW [NEW]",
         readable=False,
         show_default=False,
-        help="Sessions, journals, or folders with one; each NEW is compared with BASE.",
+        help="Sessions, journals, or folders that hold one. Each NEW is compared with BASE.",
     ),
 ]
 Base = Annotated[
     list[str] | None,
-    typer.Option("--base", metavar="PATTERN", help="A group of repeated runs instead, as 'old-*.json'; repeatable."),
+    typer.Option("--base", metavar="PATTERN", help="A group of repeated runs, such as 'old-*.json'; repeatable."),
 ]
 New = Annotated[
-    list[str] | None, typer.Option("--new", metavar="PATTERN", help="The group to compare with it; repeatable.")
+    list[str] | None, typer.Option("--new", metavar="PATTERN", help="The group to compare with --base; repeatable.")
 ]
-Format = Annotated[str, typer.Option("--format", "-f", metavar="|".join(FORMATS), help="How it is written.")]
+Format = Annotated[str, typer.Option("--format", "-f", metavar="|".join(FORMATS), help="Output format.")]
 Output = Annotated[
     pathlib.Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
 ]
 Picture = Annotated[
     pathlib.Path | None,
-    typer.Option("--plot", "-p", metavar="FILE", help="Also draw memory over time of all: .png, .svg or .pdf."),
+    typer.Option("--plot", "-p", metavar="FILE", help="Also draw memory over time of all runs: .png, .svg or .pdf."),
 ]
 FailIf = Annotated[
     list[str] | None,
-    typer.Option("--fail-if", metavar="GATE", help="End with status 3 when this is so; repeatable."),
+    typer.Option("--fail-if", metavar="GATE", help="Exit with status 3 if GATE is true; repeatable."),
 ]
 
 
@@ -109,9 +109,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     output = None if output is None else destination.replaceable("--output", output, force=force)
     plot = None if plot is None else destination.picture("--plot", plot, force=force)
     if plot is not None and len(groups) > _MOST_CURVES:
-        raise UsageError(
-            f"option --plot: {len(groups)} sessions; at most {_MOST_CURVES} can be told apart in a picture"
-        )
+        raise UsageError(f"option --plot: {len(groups)} sessions; a picture can show at most {_MOST_CURVES}")
     runs, curves, timings = _loaded(groups, depth, with_curves=plot is not None)
     compared = [comparison.compared(runs[0], group) for group in runs[1:]]
     with options.named("--fail-if"), options.mended(depth=": give --depth"):
@@ -121,7 +119,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
         _draw(runs, curves, unit, plot)
     for one, verdicts in judged:
         for verdict in verdicts:
-            screen.tell(_verdict_text(verdict, one if len(judged) > 1 else None))
+            screen.to_stderr(_verdict_text(verdict, one if len(judged) > 1 else None))
     failed = any(not verdict.passed for _, verdicts in judged for verdict in verdicts)
     return GATE_FAILED if failed else 0
 
@@ -136,8 +134,8 @@ def _groups(
         groups = [[_session_file(path)] for path in sessions]
     else:
         if sessions:
-            words = f"{str(sessions[0])!r} found beside --base and --new"
-            raise UsageError(f"argument BASE: {words}; patterns have to be quoted, as in --base 'a*.json'")
+            words = f"{str(sessions[0])!r} found together with --base or --new"
+            raise UsageError(f"argument BASE: {words}; quote patterns, as in --base 'a*.json'")
         if base is None or new is None:
             raise UsageError("options --base and --new: both expected")
         groups = [_matched("--base", base), _matched("--new", new)]
@@ -152,7 +150,7 @@ def _session_file(path: pathlib.Path) -> pathlib.Path:
 
 
 def _matched(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:
-    """Return the sessions that patterns match, in the order of their names; a name without wildcards is itself."""
+    """Return the sessions that patterns match, sorted by name; an existing file matches only itself."""
     from glob import glob
 
     from nncftools.marks.sidecars import SIDECARS
@@ -175,13 +173,13 @@ def _check_once(groups: Sequence[Sequence[pathlib.Path]]) -> None:
 
     twice = destination.given_twice(path for group in groups for path in group)
     if twice is not None:
-        raise UsageError(f"{str(twice)!r} is given twice; a run can only be compared with another one")
+        raise UsageError(f"{str(twice)!r} is given twice; name different runs")
 
 
 def _loaded(
     groups: Sequence[Sequence[pathlib.Path]], depth: int, *, with_curves: bool
 ) -> tuple[list[list[Run]], list[list[Curve]], list[list[Timing]]]:
-    """Return what is needed of each session, one loaded at a time: a group of large ones would fill the memory."""
+    """Return what the comparison needs of each session. Only one session is loaded at a time, to bound the memory."""
     from nncftools.analysis.comparison import measured
     from nncftools.cli import opening
     from nncftools.render.exports.hyperfine import timing
@@ -196,7 +194,7 @@ def _loaded(
         curves.append([])
         timings.append([])
         for path in group:
-            session = opening.opened(path, options.DEFAULT_LOG_DIR)
+            session = opening.open_session(path, options.DEFAULT_LOG_DIR)
             if session.rank is not None:
                 ranks[-1].add((session.rank.job, session.rank.number))
             runs[-1].append(measured(session, str(path), depth))
@@ -210,10 +208,10 @@ def _loaded(
 
 
 def _check_no_job(group: Sequence[pathlib.Path], ranks: Collection[object]) -> None:
-    """Raise UsageError for the ranks of a job where repeated runs are expected."""
+    """Raise UsageError if a group holds ranks of a job instead of repeated runs."""
     if len(ranks) > 1:
         raise UsageError(
-            f"{group[0]} and others of its group are ranks, not repeated runs: put those of each job together first, "
+            f"{group[0]} and others of its group are ranks, not repeated runs: merge the ranks of each job first, "
             f"with `nncf-tools report RANKS --format session -o job.json`"
         )
 
@@ -222,7 +220,7 @@ def _put(content: RenderableType, output: pathlib.Path | None) -> None:
     from nncftools.cli import destination, screen
 
     if output is None:
-        screen.put(content)
+        screen.to_stdout(content)
         return
     from nncftools.files import replacing
 
@@ -231,7 +229,7 @@ def _put(content: RenderableType, output: pathlib.Path | None) -> None:
             beside.write_text(screen.plain(content), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise destination.cannot_write("--output", output, error) from error
-    screen.tell(f"Written to {printable(str(output))}\n")
+    screen.to_stderr(f"Written to {printable(str(output))}\n")
 
 
 def _rendered(judged: Sequence[tuple[Comparison, Sequence[Verdict]]], format_: str, unit: MemoryUnit) -> RenderableType:
@@ -253,13 +251,13 @@ def _rendered(judged: Sequence[tuple[Comparison, Sequence[Verdict]]], format_: s
 
 
 def _hyperfine(runs: Sequence[Sequence[Run]], timings: Sequence[Sequence[Timing]]) -> str:
-    """Return each group as one command with its runs, named by its files where commands do not tell groups apart."""
+    """Return each group as one command with its runs. Groups are named by their files unless their commands differ."""
     from nncftools.render.exports import hyperfine
     from nncftools.render.tables.comparison import runs_text
 
     commands = [{run.command for run in group} for group in runs]
-    told = sum(map(len, commands)) == len(set[str]().union(*commands)) == len(runs)
-    names = [group[0].command if told else runs_text(group) for group in runs]
+    distinct = sum(map(len, commands)) == len(set[str]().union(*commands)) == len(runs)
+    names = [group[0].command if distinct else runs_text(group) for group in runs]
     return hyperfine.document([hyperfine.result(name, group) for name, group in zip(names, timings, strict=True)])
 
 
@@ -272,17 +270,17 @@ def _draw(
 
     metric = overlay.common_metric(curves)
     if metric is None:
-        raise NncfToolsError("option --plot: the runs have no memory metric in common that could be drawn")
+        raise NncfToolsError("option --plot: the runs have no memory metric in common to draw")
     names = [runs_text(group) for group in runs]
     try:
         overlay.draw(list(zip(names, curves, strict=True)), metric, unit, picture)
     except OSError as error:
         raise destination.cannot_write("--plot", picture, error) from error
-    screen.tell(f"Drawn to {printable(str(picture))}\n")
+    screen.to_stderr(f"Drawn to {printable(str(picture))}\n")
 
 
 def _verdict_text(verdict: Verdict, of: Comparison | None) -> str:
-    """Return what came of a gate in one line, with the run that it is of when there are several."""
+    """Return the result of a gate in one line; ``of`` adds the name of the run."""
     result = "passed" if verdict.passed else "failed"
     run = "" if of is None else f"{of.new[0].title}: "
     return f"gate {result}: {run}{printable(verdict.gate.text)}: {verdict.measured}\n"

@@ -1,4 +1,4 @@
-"""Which files a recording leaves, and that they can be written, checked before the command is started."""
+"""Which files a recording writes, and checks before the command starts that they can be written."""
 
 from __future__ import annotations
 
@@ -39,34 +39,34 @@ class Log:
 
 @dataclass(frozen=True)
 class Destination:
-    """The files of one recording, by absolute paths: the command may change or remove folders."""
+    """The files of one recording, by absolute path: the working folder may be removed while the command runs."""
 
     session: pathlib.Path
     journal: pathlib.Path
     logs: Sequence[Log]
     folder: pathlib.Path | None
-    """The folder made for this run alone, if one was."""
+    """The folder made for this run alone; None with --output."""
     shown: str
-    """The session, or that folder, as the user would type it."""
+    """The session or its folder, as the user would type it."""
     sidecar: pathlib.Path | None = None
-    """Where a profile leaves its marks."""
+    """Where a profile writes its marks."""
     panels: pathlib.Path | None = None
     """Where a profile draws its picture."""
     force: bool = False
-    """Whether what an earlier run left may be replaced."""
+    """Whether files of an earlier run may be replaced."""
 
     @property
     def option(self) -> str:
-        """The option that names the place."""
+        """The option that names the location."""
         return "--output" if self.folder is None else "--log-dir"
 
     @property
     def marks(self) -> pathlib.Path:
-        """The file that marks are appended to while the recording runs."""
+        """The marks log: marks are appended to it while the recording runs."""
         return self.journal.with_name(self.journal.name.removesuffix(JOURNAL_ENDING) + MARKS_ENDING)
 
     def within(self, folder: pathlib.Path) -> Destination:
-        """Return the same files by another name of their folder."""
+        """Return the same files under another path of their folder."""
 
         def moved(path: pathlib.Path | None) -> pathlib.Path | None:
             return None if path is None else folder / path.name
@@ -76,7 +76,7 @@ class Destination:
         return replace(self, session=session, logs=logs, sidecar=moved(self.sidecar), panels=moved(self.panels))
 
     def point_latest(self) -> None:
-        """Make ``latest`` in the log folder lead to this run; where links cannot be made, there is none."""
+        """Point the link ``latest`` in the log folder to this run, if links can be made."""
         if self.folder is None:
             return
         link = self.folder.parent / LATEST
@@ -89,7 +89,7 @@ class Destination:
 def new_folder(
     log_dir: pathlib.Path, name: str, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool
 ) -> Destination:
-    """Make a new folder for this run under ``log_dir``. Raises UsageError when that cannot be."""
+    """Make a new folder for this run under ``log_dir``. Raises UsageError if it cannot be made."""
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
     wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
     try:
@@ -113,7 +113,7 @@ def new_folder(
 
 
 def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
-    """Yield the first folder that could be made, named ``name``, ``name-2`` or so on."""
+    """Yield the first of ``name``, ``name-2``, … that could be made."""
     number = 1
     while True:
         folder = log_dir / (name if number == 1 else f"{name}-{number}")
@@ -126,7 +126,7 @@ def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
 
 
 def check_owner(log_dir: pathlib.Path) -> None:
-    """Raise UsageError when a folder, or a link to it, belongs to somebody who could swap what is written into it."""
+    """Raise UsageError if the folder, or a link to it, belongs to another user, who could replace files in it."""
     for status in (log_dir.lstat(), log_dir.stat()):
         if status.st_uid not in {os.geteuid(), 0}:
             raise UsageError(
@@ -145,16 +145,16 @@ def _user(number: int) -> str:
 
 
 def _absolute(path: pathlib.Path) -> pathlib.Path:
-    """Return a path that holds wherever the command goes. Raises FileNotFoundError in a folder that was removed."""
+    """Return an absolute path. Raises FileNotFoundError if the working folder was removed."""
     return path if path.is_absolute() else pathlib.Path.cwd() / path
 
 
 def at_file(
     output: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, force: bool
 ) -> Destination:
-    """Write the session to ``output`` and, if asked for, pictures beside it. Raises UsageError when that cannot be.
+    """Write the session to ``output`` and, with ``plot``, pictures beside it. Raises UsageError if that is impossible.
 
-    The name gets the rank, so that those of one job do not write over each other.
+    In a rank of a job the names get the rank, so that ranks do not overwrite each other's files.
     """
     output = written("--output", numbered(output, launcher.suffix(os.environ)), force=force)
     name = session_stem(output)
@@ -180,14 +180,14 @@ def at_file(
 
 
 def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
-    """Return a session's path with ``suffix`` before its endings: ``run-2-rank0.json.gz``."""
+    """Return a session's path with ``suffix`` before its extensions: ``run-2-rank0.json.gz``."""
     if not (suffix and path.name):
         return path
     return path.with_name(re.sub(r"((?:\.json)?(?:\.gz)?)$", lambda found: suffix + found[1], path.name, count=1))
 
 
 def with_profile(place: Destination, *, plot: bool, force: bool) -> Destination:
-    """Return the same with a file of marks and, if asked for, one of panels. Raises UsageError when that cannot be."""
+    """Add a sidecar for marks and, with ``plot``, a picture of panels. Raises UsageError if that is impossible."""
     name = session_stem(place.session)
     panels = place.session.with_name(name + PANELS_ENDING)
     if plot:
@@ -196,14 +196,14 @@ def with_profile(place: Destination, *, plot: bool, force: bool) -> Destination:
 
 
 def session_stem(session: pathlib.Path) -> str:
-    """Return a session's file name without its endings, from which the files beside it have their names."""
+    """Return a session's file name without extensions; the files beside it start with it."""
     return re.sub(r"(\.json)?(\.gz)?$", "", session.name) or session.name
 
 
 def written(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
-    """Return a file that a recording is to write. Raises UsageError as ``replaceable``, and for a symbolic link.
+    """Check a file that a recording will write, and return it. Raises UsageError like ``replaceable``, and for a link.
 
-    Whoever made the link would choose the file that is written hours later.
+    Through a symbolic link, another user could choose which file is written hours later.
     """
     try:
         is_link = path.is_symlink()
@@ -215,9 +215,9 @@ def written(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
 
 
 def replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
-    """Return the file that a write to ``path`` would make or replace, links followed.
+    """Return the file that a write to ``path`` would create or replace; links are followed.
 
-    Raises UsageError, which names ``option``, for anything but a file, and without ``force`` for a file that exists.
+    Raises UsageError, which names ``option``, if ``path`` is not a regular file, or exists and ``force`` is not given.
     """
     try:
         if path.is_symlink():
@@ -234,19 +234,19 @@ def replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path
 
 
 def picture(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
-    """Return the file that a picture is drawn to. Raises UsageError as ``replaceable``, and for another format."""
+    """Check a picture's path and return it. Raises UsageError like ``replaceable``, and for an unknown format."""
     if path.suffix.lower() not in _PICTURES:
         raise UsageError(f"option {option}: {str(path)!r} does not end in one of {', '.join(_PICTURES)}")
     return replaceable(option, path, force=force)
 
 
 def cannot_write(option: str, path: pathlib.Path, error: OSError) -> NncfToolsError:
-    """Return what to raise when a file that an option names could not be written after all."""
+    """Return the error for a file that passed the checks and still could not be written."""
     return NncfToolsError(f"option {option}: cannot write {str(path)!r}: {error.strerror or error}")
 
 
 def given_twice(paths: Iterable[pathlib.Path]) -> pathlib.Path | None:
-    """Return the first path of a file that came before, however it is written; None when there is none."""
+    """Return the first path that leads to the same file as an earlier one; None if there is none."""
     seen: set[pathlib.Path] = set()
     for path in paths:
         if path.resolve() in seen:
@@ -256,10 +256,10 @@ def given_twice(paths: Iterable[pathlib.Path]) -> pathlib.Path | None:
 
 
 def newest_session(log_dir: pathlib.Path) -> pathlib.Path:
-    """Return the session or journal under ``log_dir`` that was written last. Raises NncfToolsError if there is none."""
+    """Return the newest session or journal under ``log_dir``. Raises NncfToolsError if there is none."""
     patterns = (SESSION, f"*{JOURNAL_ENDING}", f"*/{SESSION}", f"*/*{JOURNAL_ENDING}")
     paths = (path for pattern in patterns for path in log_dir.glob(pattern) if LATEST not in path.parts[:-1])
-    found = [path for path in paths if not path.is_fifo()]  # anybody can put one there, and reading it would not end
+    found = [path for path in paths if not path.is_fifo()]  # reading a FIFO that another user put there would never end
     if not found:
         message = f"no session under {str(log_dir)!r}; record one with `nncf-tools monitor COMMAND`, or name a file"
         raise NncfToolsError(message)
@@ -267,7 +267,7 @@ def newest_session(log_dir: pathlib.Path) -> pathlib.Path:
 
 
 def written_ns(path: pathlib.Path) -> int:
-    """Return when a file was last written; 0 when its recorder has just replaced it."""
+    """Return the time of the last write; 0 if the file is gone, because its recorder has just replaced it."""
     with contextlib.suppress(OSError):
         return path.stat().st_mtime_ns
     return 0

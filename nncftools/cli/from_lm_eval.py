@@ -1,4 +1,4 @@
-"""``nncf-tools from-lm-eval``: a row of weight-compression results from what evaluation tools left."""
+"""``nncf-tools from-lm-eval``: turns the results of evaluation tools into a row of weight-compression results."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Examples:
   nncf-tools viz-compression -i data.csv"""
 
 _MENDED = {
-    "row": "; say more of --int4, --lora-rank, --plot-name",
-    "model": "; say which with --model",
+    "row": "; add --int4, --lora-rank or --plot-name",
+    "model": "; name one with --model",
     "force": "; give --force to replace",
 }
 
@@ -31,7 +31,7 @@ Results = Annotated[
 ]
 Output = Annotated[
     pathlib.Path,
-    typer.Option("--output", "-o", metavar="FILE", show_default=False, help="The CSV file to make, or to add to."),
+    typer.Option("--output", "-o", metavar="FILE", show_default=False, help="The CSV file to create or to extend."),
 ]
 Wwb = Annotated[
     pathlib.Path | None,
@@ -44,7 +44,10 @@ Share8 = Annotated[
 Tasks = Annotated[
     list[str] | None,
     typer.Option(
-        "--task", metavar="TASK:METRIC", show_default=False, help="Take this as well, as column 'TASK, METRIC'."
+        "--task",
+        metavar="TASK:METRIC",
+        show_default=False,
+        help="Also read this metric, into the column 'TASK, METRIC'.",
     ),
 ]
 
@@ -60,7 +63,7 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     *,
     output: Output,
     mode: Annotated[str, typer.Option("--mode", metavar="TEXT", show_default=False, help="fp32, int8, int4 + gptq …")],
-    model: Annotated[str, typer.Option("--model", metavar="NAME", help="Default: the file's only model.")] = "",
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="Default: the only model in FILE.")] = "",
     int4: Share = None,
     int8: Share8 = None,
     lora_rank: Annotated[int | None, typer.Option("--lora-rank", metavar="N", min=1, help="Rank of adapters.")] = None,
@@ -68,16 +71,18 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     wwb: Wwb = None,
     model_dir: Annotated[
         pathlib.Path | None,
-        typer.Option("--model-dir", metavar="DIR", show_default=False, help="Its files make up the size, in GiB."),
+        typer.Option(
+            "--model-dir", metavar="DIR", show_default=False, help="The size of its files, in GiB, is the model's size."
+        ),
     ] = None,
     tasks: Tasks = None,
     setup: Annotated[str, typer.Option("--setup", metavar="TEXT", help="Name of a new file's first column.")] = "model",
     force: Annotated[bool, typer.Option("--force", help="Replace figures that differ.")] = False,
 ) -> int:
-    """Add a row to a CSV file for viz-compression, or fill the gaps of one.
+    """Add a row to a CSV file for viz-compression, or fill gaps in a row.
 
-    The row is the one with this model and mode, and with the --int4, --int8,
-    --lora-rank and --plot-name that are given; a new one if there is none.
+    The row to fill has this model and mode, and the given --int4, --int8,
+    --lora-rank and --plot-name. Without such a row, a new one is added.
     """
     from nncftools.cli import destination, screen
     from nncftools.compression import evaluations
@@ -89,7 +94,7 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
         if share is not None and not (math.isfinite(share) and 0 <= share <= 1):
             raise UsageError(f"option {option}: a share from 0 to 1 expected, found {share:g}")
     if not mode.strip() or not setup.strip():
-        raise UsageError("options --mode and --setup: a text expected")
+        raise UsageError("options --mode and --setup: text expected")
     with options.named("--task"):
         wanted = evaluations.tasks_of(tasks or ())
     figures: dict[str, float] = {}
@@ -108,5 +113,5 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
         raise destination.cannot_write("--output", output, error) from error
     what = "added" if filled.is_new else "completed"
     gaps = f"; still empty: {'; '.join(filled.gaps)}" if filled.gaps else ""
-    screen.tell(f"Row {filled.number} {what} in {printable(str(output))}{gaps}\n")
+    screen.to_stderr(f"Row {filled.number} {what} in {printable(str(output))}{gaps}\n")
     return 0

@@ -1,4 +1,4 @@
-"""``--max-memory`` and ``--on-limit``: the most memory that a command may hold."""
+"""``--max-memory`` and ``--on-limit``: a limit on the command's memory."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ ACTIONS = ("warn", "kill")
 
 MaxMemory = Annotated[
     str | None,
-    typer.Option("--max-memory", metavar="SIZE", help="The most RSS of all processes together, as 8GiB or 500MiB."),
+    typer.Option(
+        "--max-memory", metavar="SIZE", help="Limit on the sum of RSS over all processes, such as 8GiB or 500MiB."
+    ),
 ]
 OnLimit = Annotated[
     str,
     typer.Option(
         "--on-limit",
         metavar="|".join(ACTIONS),
-        help="When a sample is above: warn once, or end all (SIGTERM, after 5 s SIGKILL).",
+        help="If a sample exceeds it: warn once, or end all processes (SIGTERM, after 5 s SIGKILL).",
     ),
 ]
 
 
 def limit(max_memory: str | None, action: str) -> MemoryLimit | None:
-    """Return the limit of two options, None when there is none. Raises UsageError."""
+    """Return the limit that the two options set, or None. Raises UsageError."""
     if action not in ACTIONS:
         raise UsageError(f"option --on-limit: {action!r} is not one of {', '.join(ACTIONS)}")
     if max_memory is None:

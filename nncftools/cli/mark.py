@@ -18,17 +18,17 @@ Example, in a script that `nncf-tools profile ./compress.sh` runs:
   python compress.py OUT
 
 \b
-Without a recording it does nothing. A line appended to the file that
-NNCF_TOOLS_MARKS names does the same, from any language (docs/marks.md)."""
+Outside a recording it does nothing. From any other language, append a line to
+the file that NNCF_TOOLS_MARKS names (docs/marks.md)."""
 
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="mark", short_help="Name the operation that begins now.", epilog=EXAMPLES)(mark)
+    app.command(name="mark", short_help="Name the operation that starts now.", epilog=EXAMPLES)(mark)
 
 
-def mark(name: Annotated[str, typer.Argument(metavar="NAME", help="What the report calls it.")]) -> None:
-    """Begin an operation of the run that this is part of; the next mark ends it."""
+def mark(name: Annotated[str, typer.Argument(metavar="NAME", help="The operation's name in the report.")]) -> None:
+    """Start an operation in the current recording; the next mark ends it."""
     if not name.strip():
         raise UsageError("argument NAME: at least one character expected")
     log = os.environ.get(VARIABLE)

@@ -1,4 +1,4 @@
-"""``nncf-tools metrics``: what can be recorded, where it comes from and what it costs."""
+"""``nncf-tools metrics``: which metrics can be recorded, with source and cost."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Examples:
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="metrics", short_help="List what can be recorded.", epilog=EXAMPLES)(metrics)
+    app.command(name="metrics", short_help="List the metrics that can be recorded.", epilog=EXAMPLES)(metrics)
 
 
 def metrics(
     *,
     source: options.Source = options.DEFAULT_SOURCE,
-    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """List every metric: meaning, unit, source, cost of a sample, and whether it is available here."""
+    """List every metric: meaning, unit, source, cost per sample, and whether it is available here."""
     import json
 
     from nncftools.sampler import client
@@ -40,7 +40,7 @@ def metrics(
     options.check_source(source)
     offers = client.offers(source)
     facts = [_facts(metric, offers.get(metric.name)) for metric in METRICS.values() if metric.probe]
-    screen.put(f"{json.dumps(facts, indent=2)}\n" if as_json else _table(facts))
+    screen.to_stdout(f"{json.dumps(facts, indent=2)}\n" if as_json else _table(facts))
 
 
 def _facts(metric: Metric, offer: Offer | None) -> dict[str, str]:
@@ -61,7 +61,7 @@ def _table(facts: Sequence[dict[str, str]]) -> RenderableType:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("Metric", no_wrap=True)
     table.add_column("Unit")
-    table.add_column("Meaning, source, cost of a sample", overflow="fold")
+    table.add_column("Meaning, source, cost per sample", overflow="fold")
     for of in facts:
         origin = f"not here: {of['missing']}" if of["missing"] else f"{of['source']}, {of['cost']}"
         table.add_row(of["name"], of["unit"] or "–", f"{of['meaning']}\n[dim]{origin}[/dim]")

@@ -30,30 +30,31 @@ Examples:
   mpirun -n 4 nncf-tools monitor --output run.json python train.py
 
 \b
-The exit status is the command's, whatever happens to the recording: 128 + N
-when signal N killed it, 127 when it was not found, 126 when it could not be
-executed. Started by torchrun, mpirun
-or srun, the names get the rank (run-rank0.json); `nncf-tools report
-run-rank*.json` puts them together."""
+The exit status is the command's, even if the recording fails: 128 + N if
+signal N killed it, 127 if it was not found, 126 if it could not be executed.
+Under torchrun, mpirun or srun, file names get the rank (run-rank0.json);
+`nncf-tools report run-rank*.json` merges them."""
 
 Plot = Annotated[
     bool | None,
-    typer.Option("--plot/--no-plot", help="Draw pictures. Default: yes in --log-dir, no with --output."),
+    typer.Option("--plot/--no-plot", help="Draw pictures. Default: yes; with --output, no."),
 ]
 Pid = Annotated[int | None, typer.Option("--pid", min=1, metavar="PID", help="Attach to a running process instead.")]
 Duration = Annotated[
     float | None,
-    typer.Option("--duration", metavar="SECONDS", help="Stop recording after this time; the command goes on."),
+    typer.Option("--duration", metavar="SECONDS", help="Stop recording after this time; the command keeps running."),
 ]
 
 Repeat = Annotated[
     int,
-    typer.Option("--repeat", min=1, metavar="N", help="Run it N times, into N sessions (-1, -2, …) to compare."),
+    typer.Option(
+        "--repeat", min=1, metavar="N", help="Run the command N times and write N sessions (-1, -2, …) to compare."
+    ),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the subcommand; options after the command's first word are the command's own."""
+    """Add the subcommand; options after the first word of the command belong to the command."""
     app.command(
         name="monitor",
         short_help="Record a command and all its descendants.",
@@ -111,7 +112,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         redact=options.redaction(redact, is_off=no_redact),
     )
     from nncftools.cli import destination, recording, repeating
-    from nncftools.cli.showing import Showing
+    from nncftools.cli.display import DisplayOptions
     from nncftools.sampler.starter import Starter
 
     zeros = (True,) if from_zero else (False, True)
@@ -125,12 +126,12 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         names = [f"{run_name}{suffix}" for suffix in suffixes]
         places = (destination.new_folder(log_dir, of, metrics, zeros, plot=plot is not False) for of in names)
     view = View(metrics=metrics, unit=unit, from_zero=from_zero)
-    showing = Showing(live, capture)
+    display = DisplayOptions(live, capture)
 
     with Starter() as starter:
 
         def record(place: Destination) -> Recorded:
             run = recording.Run(starter, plan, name, argv, place)
-            return recording.record(run, view, quiet=quiet, showing=showing)
+            return recording.record(run, view, quiet=quiet, display=display)
 
         return repeating.repeat(repeat, places, record, view, quiet=quiet)

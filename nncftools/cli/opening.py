@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, progress
 from nncftools.errors import UsageError
-from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, beside
+from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, find_sidecar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,57 +16,58 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-"""Else numpy, if it is imported later, starts threads for linear algebra: they stay idle, and cost 0.04 s of CPU.
+"""Without it, numpy starts threads for linear algebra when it is imported; they stay idle and cost 0.04 s of CPU.
 
-Commands that open a session start no program of the user, which would inherit this.
+Commands that open a session start no user program that could inherit it.
 """
 _STANDARD_INPUT = pathlib.Path("/dev/stdin")
 
 
-def opened_together(
+def open_sessions(
     paths: Sequence[pathlib.Path],
     log_dir: pathlib.Path,
     sidecars: Sequence[pathlib.Path] = (),
     forced: str | None = None,
 ) -> Session:
-    """Return one session, as ``opened`` does, or what several of the ranks of a job amount to.
+    """Return one session, as ``open_session`` does, or several ranks of a job merged into one.
 
-    Of several, sidecars that a pattern has matched with them are left out. Raises NncfToolsError.
+    Sidecars among several paths, matched by the same pattern, are skipped. Raises NncfToolsError.
     """
     parts = [path for path in paths if not path.name.endswith(SIDECARS)] or paths
     twice = destination.given_twice(parts)
     if twice is not None:
         raise UsageError(f"argument SESSION: {str(twice)!r} is given twice; a recording counts once")
     if len(parts) <= 1:
-        return opened(parts[0] if parts else None, log_dir, sidecars, forced)
+        return open_session(parts[0] if parts else None, log_dir, sidecars, forced)
     from nncftools.analysis import merge_ranks
 
-    session = merge_ranks.merged({str(path): opened(path, log_dir, forced=forced) for path in parts})
-    _put_around(session, sidecars)
+    session = merge_ranks.merged({str(path): open_session(path, log_dir, forced=forced) for path in parts})
+    _add_enclosing(session, sidecars)
     return session
 
 
-def opened(
+def open_session(
     path: pathlib.Path | None,
     log_dir: pathlib.Path,
     sidecars: Sequence[pathlib.Path] = (),
     forced: str | None = None,
 ) -> Session:
-    """Return a session (``-``: of standard input), the newest in a folder, or of all; or what another tool's log holds.
+    """Return the session in a file, in standard input (``-``), or in another tool's log.
 
-    ``forced`` names the tool; else a log is recognised. A sidecar beside it holds its marks, in place of its own; the
-    operations of ``sidecars`` are put around them. Raises NncfToolsError.
+    A folder stands for its newest session, None for the newest in ``log_dir``. ``forced`` names the tool that wrote a
+    log; by default it is recognised. Marks of a sidecar beside the file replace the file's own; the operations of
+    ``sidecars`` are placed around them. Raises NncfToolsError.
     """
-    from nncftools.importers.opening import opened as opened_file
+    from nncftools.importers.opening import read_session
 
     source = log_dir if path is None else _STANDARD_INPUT if str(path) == "-" else path
     file = destination.newest_session(source) if path is None or source.is_dir() else source
-    with options.named("--from"), progress.reading(file.name) as told:
-        session = opened_file(file, forced, told)
-    found = beside(file)
+    with options.named("--from"), progress.reading(file.name) as on_progress:
+        session = read_session(file, forced, on_progress)
+    found = find_sidecar(file)
     if found is not None:
         _take_beside(session, found, file)
-    _put_around(session, sidecars)
+    _add_enclosing(session, sidecars)
     return session
 
 
@@ -76,11 +77,11 @@ def _take_beside(session: Session, found: pathlib.Path, file: pathlib.Path) -> N
     if found.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
         collecting.take_log(session, found.read_bytes(), found.name)
     else:
-        session.marks = collecting.of_sidecar(found, session)
+        session.marks = collecting.read_sidecar(found, session)
 
 
-def _put_around(session: Session, sidecars: Sequence[pathlib.Path]) -> None:
+def _add_enclosing(session: Session, sidecars: Sequence[pathlib.Path]) -> None:
     for sidecar in sidecars:
         from nncftools.marks import collecting
 
-        collecting.put_around(session, collecting.of_sidecar(sidecar, session))
+        collecting.add_enclosing(session, collecting.read_sidecar(sidecar, session))

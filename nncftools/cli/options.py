@@ -1,4 +1,4 @@
-"""Options that several subcommands share, and the checks of their values."""
+"""Options that several subcommands share, and checks of their values."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ Words = Annotated[
         metavar="COMMAND [ARGUMENT]",
         show_default=False,
         autocompletion=candidates.programs,
-        help="The command, argument for argument; it keeps terminal, folder and environment.",
+        help="The command and its arguments; it keeps terminal, folder and environment.",
     ),
 ]
-Interval = Annotated[float, typer.Option("--interval", "-i", metavar="SECONDS", help="From one sample to the next.")]
+Interval = Annotated[float, typer.Option("--interval", "-i", metavar="SECONDS", help="Time between samples.")]
 Output = Annotated[
     pathlib.Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write only the session, to this file (.json or .json.gz)."),
 ]
 LogDir = Annotated[
     pathlib.Path,
-    typer.Option("--log-dir", metavar="DIR", help="Where a new folder with session, logs and pictures is made."),
+    typer.Option("--log-dir", metavar="DIR", help="Make a new folder with session, logs and pictures in DIR."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.")]
 Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="A name for the run.")]
 NoChildren = Annotated[bool, typer.Option("--no-children", help="Leave out descendants.")]
-WaitAll = Annotated[bool, typer.Option("--wait-all", help="Go on until the last descendant has ended.")]
+WaitAll = Annotated[bool, typer.Option("--wait-all", help="Record until the last descendant has ended.")]
 PerProcess = Annotated[bool, typer.Option("--per-process", help="Keep each process's RSS over time.")]
 MaxSamples = Annotated[
     int,
@@ -57,7 +57,7 @@ MaxSamples = Annotated[
         "--max-samples",
         min=100,
         metavar="N",
-        help="Beyond this number, merge neighbours; the smallest and largest values are kept.",
+        help="Beyond this number, merge neighbouring samples; minimum and maximum are kept.",
     ),
 ]
 Depth = Annotated[int, typer.Option("--depth", min=1, metavar="N", help="Levels of operations to show.")]
@@ -66,7 +66,7 @@ Shell = Annotated[bool, typer.Option("--shell", help="Run one quoted string thro
 Live = Annotated[bool, typer.Option("--live", help="Show memory, CPU and operations while the command runs.")]
 Capture = Annotated[
     pathlib.Path | None,
-    typer.Option("--capture", metavar="FILE", help="With --live: the command's output goes to this file instead."),
+    typer.Option("--capture", metavar="FILE", help="With --live: write the command's output to this file instead."),
 ]
 
 Types = Annotated[
@@ -85,28 +85,26 @@ Unit = Annotated[
         "--unit", "-u", metavar="UNIT", case_sensitive=False, help=f"Unit of memory: {', '.join(MemoryUnit)}."
     ),
 ]
-FromZero = Annotated[bool, typer.Option("--from-zero", help="Show only what came on top of the first sample.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+FromZero = Annotated[bool, typer.Option("--from-zero", help="Show memory relative to the first sample.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 Redact = Annotated[
     list[str] | None,
-    typer.Option(
-        "--redact", metavar="REGEX", help="Hide what matches in command lines, besides what looks like a secret."
-    ),
+    typer.Option("--redact", metavar="REGEX", help="Besides likely secrets, hide matches of REGEX in command lines."),
 ]
-NoRedact = Annotated[bool, typer.Option("--no-redact", help="Keep command lines as they were typed.")]
+NoRedact = Annotated[bool, typer.Option("--no-redact", help="Keep command lines unchanged.")]
 Source = Annotated[
     str,
     typer.Option(
         "--source",
         metavar="|".join(SOURCES),
-        help="Where figures come from: /proc (Linux), or psutil (macOS).",
+        help="Where figures come from: /proc (Linux) or psutil (macOS).",
     ),
 ]
 
 
 @contextlib.contextmanager
 def named(option: str) -> Iterator[None]:
-    """Put the option before the message of what fails; an error in a file names that file instead."""
+    """Put the option's name before the message of an error; an error in a file keeps the name of the file."""
     try:
         yield
     except SessionFileError:
@@ -118,7 +116,7 @@ def named(option: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def mended(**by: str) -> Iterator[None]:
-    """End the message of what fails with how options mend it: ``by`` the name that ``NncfToolsError.mended_by`` has."""
+    """Append to an error's message which option helps; ``by`` maps ``NncfToolsError.mended_by`` to the text."""
     try:
         yield
     except NncfToolsError as error:
@@ -129,7 +127,7 @@ def mended(**by: str) -> Iterator[None]:
 def memory_types(
     asked: Sequence[str] | None, available: Iterable[str], default: Sequence[str] = DEFAULT_TYPES
 ) -> list[str]:
-    """Return the memory metrics to show, each once; raise UsageError for one that is not available."""
+    """Return the memory metrics to show, without duplicates. Raises UsageError for one that is not available."""
     here = list(available)
     if asked is None:
         return [name for name in default if name in here] or here
@@ -140,7 +138,7 @@ def memory_types(
 
 
 def checked_seconds(option: str, seconds: float, shortest: float) -> float:
-    """Return ``seconds``; raise UsageError when it is not a number from ``shortest`` to a year."""
+    """Return ``seconds``. Raises UsageError unless it is a number from ``shortest`` to a year."""
     if not (math.isfinite(seconds) and shortest <= seconds <= LONGEST_S):
         raise UsageError(
             f"option {option}: a number of seconds from {shortest:g} to a year expected, found {seconds:g}"
@@ -149,7 +147,7 @@ def checked_seconds(option: str, seconds: float, shortest: float) -> float:
 
 
 def redaction(patterns: Sequence[str] | None, *, is_off: bool) -> list[str] | None:
-    """Return what to hide besides what looks like a secret, None to hide nothing. Raises UsageError."""
+    """Return the patterns to hide in addition to likely secrets, or None to hide nothing. Raises UsageError."""
     for pattern in patterns or ():
         try:
             re.compile(pattern)
@@ -161,13 +159,13 @@ def redaction(patterns: Sequence[str] | None, *, is_off: bool) -> list[str] | No
 
 
 def check_source(source: str) -> None:
-    """Raise UsageError when there is no such source of figures."""
+    """Raise UsageError for an unknown source."""
     if source not in SOURCES:
         raise UsageError(f"option --source: {source!r} is not one of {', '.join(SOURCES)}")
 
 
 def checked_capture(capture: pathlib.Path | None, *, live: bool, force: bool) -> pathlib.Path | None:
-    """Return the file that the command's output goes to; raise UsageError when that cannot be."""
+    """Return the file for the command's output. Raises UsageError if it cannot be written, or without a live view."""
     if capture is None:
         return None
     from nncftools.cli import destination

@@ -1,4 +1,4 @@
-"""What to record, from checked options to the sampler's plan; shared by the commands that record."""
+"""From options to the sampler's plan; shared by the commands that record."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def plan(  # noqa: PLR0913 — one parameter per option
 
 
 def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the memory metrics to record, and what is recorded besides, once it is known that that can be done here.
+    """Return the memory metrics to record, and the other metrics that are always recorded.
 
-    Raises NncfToolsError.
+    Raises NncfToolsError if this machine cannot record them.
     """
     refuse_to_record()
     from nncftools.sampler import client
@@ -70,7 +70,7 @@ def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tup
 
 
 def target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:
-    """Return the argument list to execute, empty to attach to ``pid``. Raises NncfToolsError."""
+    """Return the argument list to execute; an empty one attaches to ``pid``. Raises NncfToolsError."""
     if pid is None:
         argv = command.arguments(words, shell=shell)
         if not argv:

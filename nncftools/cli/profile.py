@@ -1,4 +1,4 @@
-"""``nncf-tools profile``: record a command and which of its operations cost what."""
+"""``nncf-tools profile``: records a command and what each of its operations costs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ Examples:
 
 \b
 Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficient
-are marked by themselves; a script marks others by `nncf-tools mark NAME`, Python
-by `with nncftools.operation(NAME):`. The exit status is the command's."""
+are marked automatically. Mark others with `nncf-tools mark NAME` in a script or
+`with nncftools.operation(NAME):` in Python. The exit status is the command's."""
 
 DEFAULT_TYPES = ("rss", "anon", "file", "shmem")
 _LONGEST_NAME = 80
 
-NoAuto = Annotated[bool, typer.Option("--no-auto", help="Mark no calls by themselves.")]
+NoAuto = Annotated[bool, typer.Option("--no-auto", help="Mark no calls automatically.")]
 MarkCall = Annotated[
     list[str] | None,
     typer.Option(
         "--mark-call",
         metavar="MODULE:FUNCTION=NAME",
-        help="Mark the calls of a function, too; repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
+        help="Also mark calls of this function; repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
     ),
 ]
 MarkOn = Annotated[
@@ -47,16 +47,16 @@ MarkOn = Annotated[
     typer.Option(
         "--mark-on",
         metavar="REGEX",
-        help="Lines of output that match begin an operation, named by the match, or its group (?P<name>…); repeatable.",
+        help="A matching line of output starts an operation, named by the match or its group (?P<name>…); repeatable.",
     ),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the subcommand; options after the command's first word are the command's own."""
+    """Add the subcommand; options after the first word of the command belong to the command."""
     app.command(
         name="profile",
-        short_help="Record a command and what each of its operations cost.",
+        short_help="Record a command and what each of its operations costs.",
         epilog=EXAMPLES,
         context_settings={"allow_interspersed_args": False},
     )(profile)
@@ -89,7 +89,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
     no_redact: options.NoRedact = False,
     source: options.Source = options.DEFAULT_SOURCE,
 ) -> int:
-    """Record a command, and name what cost memory, CPU and I/O: report, session, marks and picture."""
+    """Record a command and what its operations cost: report, session, marks, picture."""
     metrics, others = planning.columns(types, source, DEFAULT_TYPES)
     calls = _calls(mark_call or [], no_auto=no_auto)
     patterns = [_pattern(text) for text in mark_on or []]
@@ -106,7 +106,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
         redact=options.redaction(redact, is_off=no_redact),
     )
     from nncftools.cli import destination, recording
-    from nncftools.cli.showing import Showing
+    from nncftools.cli.display import DisplayOptions
     from nncftools.sampler.starter import Starter
 
     if output is not None:
@@ -116,14 +116,14 @@ def profile(  # noqa: PLR0913 — one parameter per option
     place = destination.with_profile(place, plot=plot, force=force)
     marking = recording.Marking(calls, _naming(patterns) if patterns else None)
     view = View(metrics=metrics, unit=unit, depth=depth)
-    showing = Showing(live, capture)
+    display = DisplayOptions(live, capture)
     with Starter() as starter:
         run = recording.Run(starter, plan, name, argv, place, marking)
-        return recording.record(run, view, quiet=quiet, showing=showing).status
+        return recording.record(run, view, quiet=quiet, display=display).status
 
 
 def _calls(asked: list[str], *, no_auto: bool) -> list[Call] | None:
-    """Return the calls to mark besides the catalogue's, None to mark none of either. Raises UsageError."""
+    """Return the calls to mark in addition to the catalogue, or None to mark no calls at all. Raises UsageError."""
     if no_auto:
         if asked:
             raise UsageError("option --mark-call: either --no-auto or --mark-call, not both")

@@ -1,4 +1,4 @@
-"""How far a long reading is, on a terminal."""
+"""A progress bar for reading long files, on a terminal."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _AFTER_S = 2.0
-"""What is done sooner needs no bar."""
+"""A shorter read shows no bar."""
 
 
 @contextlib.contextmanager
 def reading(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Yield what is told of bytes that were read, and of how many (None for unknown); None where nobody looks."""
+    """Yield a callback for the bytes read so far and the total (None if unknown); without a terminal, yield None."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -24,14 +24,14 @@ def reading(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
     with contextlib.ExitStack() as stack:
         bar: Callable[[int, int | None], None] | None = None
 
-        def told(done: int, total: int | None) -> None:
+        def show(done: int, total: int | None) -> None:
             nonlocal bar
             if bar is None and time.monotonic() - begun_s > _AFTER_S:
                 bar = _bar(stack, name)
             if bar is not None:
                 bar(done, total)
 
-        yield told
+        yield show
 
 
 def _bar(stack: contextlib.ExitStack, name: str) -> Callable[[int, int | None], None]:

@@ -1,7 +1,7 @@
-"""One recording from start to its files; imported by ``monitor`` when its options are known to be right.
+"""One recording, from its start to its files; ``monitor`` imports this after it has checked its options.
 
-Once the command has started, its exit status is ours, whatever happens to the recording. So everything after its end is
-guarded, files are read by descriptors that nobody can swap, and what saving needs is imported while the command runs.
+After the command has started, we exit with its exit status, even if the recording fails. So every step after its end is
+guarded, files are read through open descriptors, and modules for saving are imported while the command runs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.cli import screen
-from nncftools.cli.claim import claimed
-from nncftools.cli.showing import NOTHING, Scene, Showing
+from nncftools.cli.claim import claim_files
+from nncftools.cli.display import NO_DISPLAY, DisplayOptions, OutputDisplay
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.marks.line import OUTPUT, VARIABLE
 from nncftools.redaction import Redaction
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Marking:
-    """How the operations of a command come to be marked, besides by themselves."""
+    """How operations are marked in addition to those that the command marks."""
 
     automatic: Sequence[Call] | None = None
-    """The user's calls to mark besides those of the catalogue; None to mark none of either."""
+    """The user's calls to mark in addition to the catalogue; None to mark no calls at all."""
     on: Callable[[str], str | None] | None = None
-    """What names the operation that a line of output begins, None when it begins none."""
+    """Returns the name of the operation that a line of output starts, or None."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What to record, and where to leave it."""
+    """What to record and where to save it."""
 
     starter: Starter
     plan: Plan
@@ -62,33 +62,33 @@ class Run:
     marking: Marking = Marking()
 
     def header(self) -> Header:
-        """Return the facts that the journal begins with."""
+        """Return the journal's header."""
         command = [_as_text(word) for word in self.argv]
-        return client.header(_as_text(self.name), command, _folder(), launcher.of(os.environ), self.plan)
+        return client.header(_as_text(self.name), command, _working_folder(), launcher.of(os.environ), self.plan)
 
 
 class Recorded(NamedTuple):
-    """What came of a run."""
+    """The result of a run."""
 
     status: int
-    """The exit status to end with: the command's."""
+    """Our exit status: the command's, after it has started."""
     session: Session | None
-    """None when none could be made."""
+    """None if it could not be made."""
     interrupted: bool = False
-    """Whether the user stopped what came after the command."""
+    """Whether a signal asked us to stop, for instance while the summary was shown."""
 
 
-def record(run: Run, view: View, *, quiet: bool, showing: Showing = NOTHING) -> Recorded:
+def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DISPLAY) -> Recorded:
     """Record, write the files and show the summary.
 
-    Raises NncfToolsError when the command could not be started, never afterwards.
+    Raises NncfToolsError if the command could not be started, never afterwards.
     """
-    claim = claimed(run.place)
+    claim = claim_files(run.place)
     try:
         header = run.header()
-        outcome = _run(run, header, claim, view, showing)
+        outcome = _run(run, header, claim, view, display)
         status = int(bool(run.argv)) if outcome.exit_code is None else outcome.exit_code
-        session, is_there = _saved(run, header, claim, outcome)
+        session, is_there = _make_and_save(run, header, claim, outcome)
         if session is None:
             return Recorded(status, None, interrupted=run.starter.asked_to_end is not None)
         try:
@@ -96,17 +96,17 @@ def record(run: Run, view: View, *, quiet: bool, showing: Showing = NOTHING) -> 
                 _show(session, run.place, claim if is_there else None, view, quiet=quiet)
         except Interrupted as interrupted:
             where = f" to {run.place.shown}" if is_there else ""
-            _tell(f"{interrupted}: the session is written{where}, perhaps not all beside it")
+            _print_message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
             return Recorded(status, session, interrupted=True)
         return Recorded(status, session, interrupted=run.starter.asked_to_end is not None)
     finally:
         claim.close()
 
 
-def _run(run: Run, header: Header, claim: Claim, view: View, showing: Showing) -> Outcome:
-    """Start the command and wait for its end. Raises NncfToolsError, and leaves nothing, when it was not started."""
+def _run(run: Run, header: Header, claim: Claim, view: View, display: DisplayOptions) -> Outcome:
+    """Start the command and wait for its end. If it cannot be started, remove all files and raise NncfToolsError."""
     try:
-        outcome = _outcome(run, header, claim, view, showing)
+        outcome = _record_command(run, header, claim, view, display)
         if outcome.pid is None and run.argv:
             raise _not_started(outcome)
     except OSError as error:
@@ -120,23 +120,23 @@ def _run(run: Run, header: Header, claim: Claim, view: View, showing: Showing) -
     return outcome
 
 
-def _outcome(run: Run, header: Header, claim: Claim, view: View, showing: Showing) -> Outcome:
-    """Do so. Raises OSError, NncfToolsError when the sampler was not started."""
-    with Scene(showing, view, _marking_lines(run, claim.marks), run.starter) as scene:
+def _record_command(run: Run, header: Header, claim: Claim, view: View, display: DisplayOptions) -> Outcome:
+    """Run sampler and command inside the display. Raises OSError, NncfToolsError if the sampler cannot start."""
+    with OutputDisplay(display, view, _marking_lines(run, claim.marks), run.starter) as shown:
         sampler = client.Sampler(
             run.starter,
             run.plan,
             run.argv,
             marks=run.place.marks,
             environment=_environment(run.place.marks, run.marking),
-            outputs=scene.outputs,
-            relays=scene.relays,
+            outputs=shown.outputs,
+            relays=shown.relays,
         )
         with sampler:
             sampler.start(header, claim.locked)
             claim.hand_over()
-            with _guarded("the command's output cannot be shown as asked for"):
-                scene.begin(run.place.journal, claim.journal.fileno(), sampler.release)
+            with _guarded("the command's output cannot be shown as requested"):
+                shown.begin(run.place.journal, claim.journal.fileno(), sampler.release)
             with _guarded("nncf-tools is incomplete"):
                 _load_what_saving_needs()
             outcome = sampler.wait()
@@ -145,7 +145,7 @@ def _outcome(run: Run, header: Header, claim: Claim, view: View, showing: Showin
 
 
 def _not_started(outcome: Outcome) -> NncfToolsError:
-    """Return why the command was not started, with the exit status to end with."""
+    """Return the reason why the command was not started, with our exit status."""
     reason = None if outcome.end is None else outcome.end.get("error")
     error = NncfToolsError(reason or f"the sampler {outcome.lost or 'ended'} before the command began")
     error.exit_code = outcome.exit_code or error.exit_code
@@ -153,33 +153,33 @@ def _not_started(outcome: Outcome) -> NncfToolsError:
 
 
 def _load_what_saving_needs() -> None:
-    """Import it while the command runs: an upgrade of nncf-tools meanwhile must not cost the recording."""
+    """Import it while the command runs: an upgrade of nncf-tools in the meantime must not lose the recording."""
     import gzip  # noqa: F401 — used by a session whose name ends in .gz
 
     from nncftools.marks import collecting  # noqa: F401
     from nncftools.session import from_journal, store  # noqa: F401
 
 
-def _saved(run: Run, header: Header, claim: Claim, outcome: Outcome) -> tuple[Session | None, bool]:
-    """Make the session of a run and write it; where that fails, say so and where the rest lies.
+def _make_and_save(run: Run, header: Header, claim: Claim, outcome: Outcome) -> tuple[Session | None, bool]:
+    """Make and write the session; on failure print why, and where the journal is.
 
-    Return it, and whether it lies where it was asked for.
+    Return the session, and whether it is at the requested path.
     """
     session = None
     try:
         session = _session(run, header, claim, outcome)
         return session, _save(session, run.place, claim)
-    except Exception as error:  # noqa: BLE001 — whatever fails here must not change the command's exit status
+    except Exception as error:  # noqa: BLE001 — a failure here must not change the command's exit status
         what = "no session could be made" if session is None else "the session could not be written"
-        _tell(f"error: {what}: {error}; {_where_the_journal_lies(claim)}")
+        _print_message(f"error: {what}: {error}; {_journal_location(claim)}")
         return session, False
 
 
-def _where_the_journal_lies(claim: Claim) -> str:
+def _journal_location(claim: Claim) -> str:
     try:
-        return f"the journal is {claim.left()}"
+        return f"the journal is {claim.surviving_journal()}"
     except OSError as error:
-        return f"nor could the journal be kept: {error}"
+        return f"the journal could not be kept either: {error}"
 
 
 def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session:
@@ -190,11 +190,11 @@ def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Sessio
         from_journal.session_from(claim.journal, str(run.place.journal), header, outcome.start, outcome.end)
     )
     if outcome.lost is not None:
-        text = f"the sampler {outcome.lost}: the recording ended early, the command went on undisturbed"
+        text = f"the sampler {outcome.lost}: the recording ended early; the command was not affected"
         session.warnings.insert(0, text)
         session.exit = None if outcome.status is None else model.Exit(**outcome.status)
     with _guarded("the marks could not be read"):
-        _take_marks(session, claim.marked(), run.place.marks.name, automatic=run.marking.automatic is not None)
+        _take_marks(session, claim.read_marks(), run.place.marks.name, automatic=run.marking.automatic is not None)
     return session
 
 
@@ -207,17 +207,17 @@ def _take_marks(session: Session, data: bytes, name: str, *, automatic: bool) ->
     if session.marks or not automatic:
         return
     why = (
-        f"none of the {programs} Python programs called a catalogued function: name others with --mark-call"
+        f"none of the {programs} Python programs called a catalogued function: mark other calls with --mark-call"
         if programs
-        else "no Python program could be looked into (python -I, -E or -S, a cleaned environment, another language)"
+        else "no Python program loaded the hook (python -I, -E or -S, a cleared environment, another language)"
     )
-    session.warnings.append(f"no operation was marked: {why}; `nncf-tools mark` and --mark-on mark others")
+    session.warnings.append(f"no operation was marked: {why}; `nncf-tools mark` and --mark-on mark operations, too")
 
 
 def _save(session: Session, place: Destination, claim: Claim) -> bool:
-    """Write the session, and return whether to where it was asked for; its journal stays until it is there.
+    """Write the session, to a temporary folder if the requested path fails; return whether it is at that path.
 
-    Raises OSError.
+    The journal is removed only after the session is at the requested path. Raises OSError.
     """
     try:
         with claim.place() as found:
@@ -226,7 +226,7 @@ def _save(session: Session, place: Destination, claim: Claim) -> bool:
         elsewhere = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-")) / place.session.name
         session.save(elsewhere)
         reason = error.strerror or error
-        _tell(f"error: the session could not be written to {place.session} ({reason}); it is {elsewhere}")
+        _print_message(f"error: the session could not be written to {place.session} ({reason}); it is {elsewhere}")
         return False
     claim.remove()
     place.point_latest()
@@ -234,42 +234,42 @@ def _save(session: Session, place: Destination, claim: Claim) -> bool:
 
 
 def _show(session: Session, place: Destination, claim: Claim | None, view: View, *, quiet: bool) -> None:
-    """Show the summary, and write what belongs beside the session; nothing when that lies elsewhere (no ``claim``)."""
-    rank_number = _rank_beside_others(session)
+    """Show the summary and write the files beside the session; without ``claim`` the session is elsewhere: no files."""
+    rank_number = _later_rank(session)
     if not quiet and rank_number is None:
         with _guarded("the summary cannot be shown"):
             from nncftools.render.tables import text
 
-            screen.tell(text.report(session, view))
+            screen.to_stderr(text.report(session, view))
     if claim is None:
         return
-    with _guarded(f"the session is written to {place.shown}, but not all beside it"), claim.place() as found:
+    with _guarded(f"the session is written to {place.shown}, but files beside it are missing"), claim.place() as found:
         _write_beside(session, found, view)
     if not quiet:
         with _guarded("the summary cannot be shown"):
-            said = "\nWritten to " if rank_number is None else f"{_in_short(rank_number, session, view)}: "
-            screen.tell(f"{said}{printable(place.shown)}\n")
+            start = "\nWritten to " if rank_number is None else f"{_rank_line(rank_number, session, view)}: "
+            screen.to_stderr(f"{start}{printable(place.shown)}\n")
 
 
 @contextlib.contextmanager
 def _guarded(failure: str) -> Iterator[None]:
-    """Say in one line that something failed, and go on: the command has been started."""
+    """Print a failure in one line and continue: the command has started."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways where its set-up is broken
-        _tell(f"error: {failure}: {error}")
+    except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
+        _print_message(f"error: {failure}: {error}")
 
 
-def _tell(text: str) -> None:
-    screen.tell(f"nncf-tools: {printable(' '.join(text.split()))}\n")
+def _print_message(text: str) -> None:
+    screen.to_stderr(f"nncf-tools: {printable(' '.join(text.split()))}\n")
 
 
-def _rank_beside_others(session: Session) -> int | None:
-    """Return the rank of a job's part but the first, which tells its summary: they share a terminal."""
+def _later_rank(session: Session) -> int | None:
+    """Return the rank if it is above 0. Ranks share a terminal, so only rank 0 prints its summary."""
     return session.rank.number if session.rank is not None and session.rank.number > 0 else None
 
 
-def _in_short(rank: int, session: Session, view: View) -> str:
+def _rank_line(rank: int, session: Session, view: View) -> str:
     from nncftools.render.tables.facts import exit_text
 
     metric = view.metrics[0]
@@ -280,14 +280,14 @@ def _in_short(rank: int, session: Session, view: View) -> str:
 
 
 def _as_text(word: str) -> str:
-    """Return a word of the command line, or a path, with bytes that are not UTF-8 written out."""
+    """Return a word of the command line, or a path, with bytes that are not UTF-8 escaped."""
     return os.fsencode(word).decode(errors="backslashreplace")
 
 
-def _folder() -> str:
+def _working_folder() -> str:
     try:
-        return _as_text(os.getcwd())  # noqa: PTH109 — a text
-    except FileNotFoundError:  # removed while we are in it
+        return _as_text(os.getcwd())  # noqa: PTH109 — a str is needed
+    except FileNotFoundError:  # the folder was removed
         return ""
 
 
@@ -300,7 +300,7 @@ def _environment(log: pathlib.Path, marking: Marking) -> dict[str, str]:
 
 
 def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:
-    """Return what marks the operations that lines of the command's output begin; ``log`` is a descriptor."""
+    """Return a callback that marks operations by lines of output, None without --mark-on; ``log`` is a descriptor."""
     name_of = run.marking.on
     if name_of is None:
         return None

@@ -1,7 +1,7 @@
-"""The command's output on its way to ours, line by line to somebody who reads along.
+"""Passes the command's output on to ours, and each line to a callback.
 
-Where our output is a terminal, the command's is one too (of its own, raw: bytes pass as they are); input, the
-controlling terminal and the process group stay the command's own.
+If our output is a terminal, the command gets a raw terminal of its own, which passes bytes unchanged. Input,
+controlling terminal and process group are not affected.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ _STANDARD = (1, 2)
 
 
 class Relay:
-    """Passes standard output and error on until their last writer has closed them, as a pipe to ``tee`` would."""
+    """Passes standard output and error on until their last writer closes them, like a pipe to ``tee``."""
 
     def __init__(
         self,
-        heed: Callable[[str], None] | None = None,
-        put: Callable[[int, bytes], None] | None = None,
+        on_line: Callable[[str], None] | None = None,
+        write: Callable[[int, bytes], None] | None = None,
         *,
         only_terminals: bool = False,
         only_pipes: bool = False,
     ) -> None:
-        """Have ``heed`` called, in threads, with each line without colours; a progress bar's states are lines, too.
+        """Call ``on_line``, in threads, with each line without colours; each state of a progress bar is a line.
 
-        Output goes to ``put``, with the descriptor of ours that it was meant for, or else there. With
-        ``only_terminals`` what is none stays the command's own; with ``only_pipes`` the command finds no terminal.
+        Output goes to ``write``, which gets our descriptor and the data; by default it is written to that descriptor.
+        ``only_terminals`` relays no other outputs; with ``only_pipes`` the command gets no terminal.
         """
-        self._heed = heed
-        self._put = put or write_all
+        self._on_line = on_line
+        self._write = write or write_all
         self._only_terminals = only_terminals
         self._only_pipes = only_pipes
         self._terminals: dict[int, int] = {}
-        """The outer ends of those made, and the descriptors that they stand for."""
+        """By outer end of a terminal: our descriptor."""
         self.ends: list[tuple[int, int]] = []
-        """Where output arrives, and the descriptor of ours that it is meant for."""
+        """Pairs of the end where output arrives and our descriptor."""
         self._inner: dict[int, int] = {}
-        """By descriptor of ours: what the command writes to in its place."""
+        """By our descriptor: the end that the command writes to."""
         self._threads: list[threading.Thread] = []
         self._released: Callable[[int], object] = int
 
     @property
     def outputs(self) -> tuple[int | None, int | None]:
-        """What the command is to have as standard output and error; None for one that is closed."""
+        """The command's standard output and error; None if ours is closed."""
         return self._inner.get(1), self._inner.get(2)
 
     def __enter__(self) -> Self:
-        """Make the pipes or terminals, and begin to wait for output. Raises OSError, NncfToolsError."""
+        """Make the pipes or terminals and start to read from them. Raises OSError, NncfToolsError."""
         opened = [descriptor for descriptor in _STANDARD if _is_given(descriptor)]
         if self._only_terminals:
             opened = list(filter(os.isatty, opened))
@@ -78,7 +78,7 @@ class Relay:
             self.ends.append((outer, descriptor))
             self._threads.append(threading.Thread(target=self._pass_on, args=(outer, descriptor), daemon=True))
         try:
-            with held_back():  # ours is the one thread that wakes for a signal
+            with held_back():  # only the main thread handles signals
                 for thread in self._threads:
                     thread.start()
         except RuntimeError as error:
@@ -86,14 +86,14 @@ class Relay:
         return self
 
     def resize(self) -> None:
-        """Give the command's terminals the size that ours have now."""
+        """Set the command's terminals to the current size of ours."""
         for outer, descriptor in list(self._terminals.items()):
             _fit(outer, descriptor)
 
     def start(self, released: Callable[[int], object]) -> None:
-        """Close the command's ends, once it has them, so that the last writer's close is the end.
+        """Close our copies of the command's ends, so that output ends when its last writer closes it.
 
-        ``released`` is called with each outer end that was closed.
+        ``released`` is called with each outer end that is closed.
         """
         self._released = released
         self._close_inner()
@@ -111,32 +111,32 @@ class Relay:
 
     def _pass_on(self, outer: int, descriptor: int) -> None:
         rest = b""
-        # EIO: the last writer has closed; EPIPE: nobody reads ours, nor need they write
+        # EIO: the last writer has closed; EPIPE: our reader is gone, so the command may get EPIPE, too
         with contextlib.suppress(OSError):
             while chunk := os.read(outer, _CHUNK):
-                self._put(descriptor, chunk)
-                if self._heed is None:
+                self._write(descriptor, chunk)
+                if self._on_line is None:
                     continue
                 *lines, rest = _LINE_END.split(rest + chunk)
                 for line in lines:
-                    self._tell(line)
+                    self._pass_line(line)
                 rest = rest[-_LONGEST_LINE:]
-        self._tell(rest)
+        self._pass_line(rest)
         self._terminals.pop(outer, None)
         os.close(outer)
         self._released(outer)
 
-    def _tell(self, line: bytes) -> None:
+    def _pass_line(self, line: bytes) -> None:
         text = _ESCAPES.sub(b"", line).decode(errors="replace").strip()
-        if text and self._heed is not None:
+        if text and self._on_line is not None:
             try:
-                self._heed(text)
-            except Exception:  # noqa: BLE001 — whoever reads along must not stop the command's output
-                self._heed = None
+                self._on_line(text)
+            except Exception:  # noqa: BLE001 — a failing callback must not stop the command's output
+                self._on_line = None
 
 
 def _is_given(descriptor: int) -> bool:
-    """Return whether we were started with a descriptor; what was opened since is not inheritable."""
+    """Return whether we were started with this descriptor: descriptors opened later are not inheritable."""
     try:
         return os.get_inheritable(descriptor)
     except OSError:
@@ -144,7 +144,7 @@ def _is_given(descriptor: int) -> bool:
 
 
 def _terminal(like: int) -> tuple[int, int]:
-    """Return both ends of a new terminal of the size of an old one, which changes nothing in what passes."""
+    """Return both ends of a new raw terminal with the size of ``like``."""
     import tty
 
     outer, inner = os.openpty()

@@ -1,4 +1,4 @@
-"""One command recorded several times: a group of runs for ``nncf-tools compare``."""
+"""Records one command several times, as a group for ``nncf-tools compare``."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 def suffixes(count: int) -> list[str]:
-    """Return what is added to the names of the runs' files: nothing to that of a single one."""
+    """Return the suffixes for the file names of the runs; a single run gets none."""
     return [""] if count == 1 else [f"-{number}" for number in range(1, count + 1)]
 
 
 def repeat(
     count: int, places: Iterable[Destination], record: Callable[[Destination], Recorded], view: View, *, quiet: bool
 ) -> int:
-    """Record ``count`` times, up to the first run that fails; return the last exit status.
+    """Record ``count`` times; stop after the first run that fails. Return the last exit status.
 
-    After more than one, say how far the peaks of the first metric of ``view`` are apart.
+    After several runs, print median and range of the peaks of the first metric of ``view``.
     """
     peaks: list[dict[str, Peak]] = []
     recorded = None
     done = 0
     for done, place in enumerate(places, start=1):
         if count > 1 and not quiet:
-            screen.tell(f"\nRun {done} of {count}\n")
+            screen.to_stderr(f"\nRun {done} of {count}\n")
         recorded = record(place)
         if recorded.session is not None:
             peaks.append(recorded.session.peaks)
@@ -40,10 +40,10 @@ def repeat(
             break
     assert recorded is not None
     if count > 1 and not quiet:
-        screen.tell(f"\n{_summary(peaks, view)}\n")
+        screen.to_stderr(f"\n{_summary(peaks, view)}\n")
     if done < count:
         why = "was interrupted" if recorded.interrupted else f"ended with exit status {recorded.status}"
-        screen.tell(f"Stopped: run {done} of {count} {why}\n")
+        screen.to_stderr(f"Stopped: run {done} of {count} {why}\n")
     return recorded.status
 
 

@@ -1,4 +1,4 @@
-"""``nncf-tools replay``: a recorded run in the live view."""
+"""``nncf-tools replay``: shows a recorded run in the live view."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Source = Annotated[
         metavar="SESSION",
         readable=False,
         show_default=False,
-        help="A session, a journal, or a folder of them (then the newest); also gzipped. Default: memory_logs.",
+        help="A session, a journal, or a folder (its newest session); also gzipped. Default: memory_logs.",
     ),
 ]
-Speed = Annotated[float, typer.Option("--speed", metavar="N", help="Seconds of the run told in each second.")]
+Speed = Annotated[float, typer.Option("--speed", metavar="N", help="Seconds of the run to show per second.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="replay", short_help="Show a recorded run as it went on.", epilog=EXAMPLES)(replay)
+    app.command(name="replay", short_help="Show a recorded run in the live view.", epilog=EXAMPLES)(replay)
 
 
 def replay(
@@ -48,11 +48,11 @@ def replay(
     types: options.Types = None,
     unit: options.Unit = MemoryUnit.MiB,
 ) -> int:
-    """Show a recorded run in the live view, as it went on, faster."""
+    """Show a recorded run in the live view, at a multiple of its speed."""
     import sys
 
     from nncftools.cli import opening, screen
-    from nncftools.cli.showing import look_of
+    from nncftools.cli.display import look_of
     from nncftools.live.screen import figures, viewer
     from nncftools.live.screen.fullscreen import Ended
     from nncftools.live.state.replaying import Replay
@@ -61,7 +61,7 @@ def replay(
 
     if not _SLOWEST <= speed <= _FASTEST:
         raise UsageError(f"option --speed: a number from {_SLOWEST:g} to {_FASTEST:g} expected, found {speed:g}")
-    session = opening.opened(path, options.DEFAULT_LOG_DIR)
+    session = opening.open_session(path, options.DEFAULT_LOG_DIR)
     available = memory_of(session.samples.metrics)
     metrics = options.memory_types(types, available, ()) if types else []
     look = look_of(View(metrics, unit), sys.stdout.encoding, f"replay ×{speed:g}")
@@ -71,7 +71,7 @@ def replay(
         if viewer.can_draw(sys.stdout.fileno()):
             viewer.show(source, look, here, sys.stdout.fileno(), stays=True)
         else:
-            viewer.tell(source, look, here, screen.put)
+            viewer.tell(source, look, here, screen.to_stdout)
     except Ended as ended:
         return ended.status
     except KeyboardInterrupt:
@@ -80,16 +80,16 @@ def replay(
 
 
 class _Faster:
-    """A replay whose clock goes ``speed`` times as fast."""
+    """A replay at ``speed`` times the original speed."""
 
-    def __init__(self, told: Replay, speed: float) -> None:
-        self._told = told
+    def __init__(self, replay: Replay, speed: float) -> None:
+        self._replay = replay
         self._speed = speed
         self._now_s = 0.0
-        self.run = told.run
+        self.run = replay.run
 
     def step(self, passed_s: float) -> bool:
-        """Tell on; return whether more is to come."""
+        """Advance the replay; return whether there is more to show."""
         self._now_s += passed_s * self._speed
-        self._told.advance(self._now_s)
+        self._replay.advance(self._now_s)
         return not self.run.ended

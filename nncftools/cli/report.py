@@ -1,4 +1,4 @@
-"""``nncf-tools report``: show and draw a recorded session."""
+"""``nncf-tools report``: shows and draws a recorded session."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ Examples:
   nncf-tools report mprofile_20261121.dat --format session --output run.json
 
 \b
-Recordings of the ranks of one job are put together by the clock: each rank,
-their sum, and the rank that held most. Logs of mprof, psrecord, con-duct,
-NNCF's memory monitor and prmon are read, too."""
+Recordings of the ranks of one job are merged by time: each rank, their sum,
+and the rank with the highest peak. Logs of mprof, psrecord, con-duct, NNCF's
+memory monitor and prmon are read, too."""
 
 Sources = Annotated[
     list[pathlib.Path] | None,
@@ -46,21 +46,19 @@ Sources = Annotated[
         metavar="SESSION [SESSION]",
         readable=False,
         show_default=False,
-        help="A session, a journal, a log, or a folder of sessions (then the newest); also gzipped. Of several ranks, "
-        "all. Default: memory_logs.",
+        help="A session, a journal, a log, or a folder (its newest session); also gzipped. For a job, the sessions of "
+        "its ranks. Default: memory_logs.",
     ),
 ]
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="TOOL", help=f"Which tool wrote the log ({', '.join(IMPORTERS)}), if not recognised."
+        "--from", metavar="TOOL", help=f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised."
     ),
 ]
 Format = Annotated[
     str,
-    typer.Option(
-        "--format", "-f", metavar="FORMAT", help=f"What the report is written as: {', '.join(formats.FORMATS)}."
-    ),
+    typer.Option("--format", "-f", metavar="FORMAT", help=f"Output format: {', '.join(formats.FORMATS)}."),
 ]
 Output = Annotated[
     pathlib.Path | None,
@@ -68,7 +66,7 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Write the report to this file; memory-log: a .txt and a .png per metric to this folder.",
+        help="Write the report to this file; with memory-log: a .txt and a .png per metric to this folder.",
     ),
 ]
 Picture = Annotated[
@@ -103,7 +101,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     types: options.Types = None,
     unit: options.Unit = MemoryUnit.MiB,
     from_zero: options.FromZero = False,
-    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="Instead of the command.")] = "",
+    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="Title to show instead of the command.")] = "",
     force: options.Force = False,
 ) -> int:
     """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
@@ -120,34 +118,34 @@ def report(  # noqa: PLR0913 — one parameter per option
         for option, picture in (("--plot", plot), ("--panels", panels))
         if picture is not None
     }
-    with options.mended(importer=f"; --from NAME says what it is: {', '.join(IMPORTERS)}"):
-        session = opening.opened_together(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
+    with options.mended(importer=f"; name the tool that wrote it with --from: {', '.join(IMPORTERS)}"):
+        session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
     with options.named("--format"):
         content = render(session, view)
     if output is None:
-        screen.put(_for_screen(format_, content))
+        screen.to_stdout(_for_screen(format_, content))
     else:
         _write(content, output, force=force)
-        screen.tell(f"Written to {printable(str(output))}\n")
+        screen.to_stderr(f"Written to {printable(str(output))}\n")
     for option, picture in pictures.items():
         _draw(option, picture, session, view)
     return 0
 
 
 def _for_screen(name: str, content: Content) -> RenderableType | bytes:
-    """Return what can go to standard output. Raises UsageError for what cannot."""
+    """Return the content for standard output. Raises UsageError for several files, or binary data on a terminal."""
     if isinstance(content, Mapping):
-        raise UsageError(f"option --format: {name} is several files; name a folder for them with --output")
+        raise UsageError(f"option --format: {name} consists of several files; name a folder with --output")
     if isinstance(content, bytes) and sys.stdout.isatty():
-        raise UsageError(f"option --format: {name} is not for a terminal; name a file with --output")
+        raise UsageError(f"option --format: {name} cannot be shown on a terminal; name a file with --output")
     return content
 
 
 def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
-    """Write one file, gzipped when its name ends in ``.gz``, or several to a folder. Raises NncfToolsError."""
+    """Write one file, gzipped if its name ends in ``.gz``, or several into a folder. Raises NncfToolsError."""
     import gzip
 
     from nncftools.cli import destination, screen
@@ -182,4 +180,4 @@ def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> N
             panels.draw(session, view, picture)
     except OSError as error:
         raise destination.cannot_write(option, picture, error) from error
-    screen.tell(f"\nDrawn to {printable(str(picture))}\n")
+    screen.to_stderr(f"\nDrawn to {printable(str(picture))}\n")

@@ -25,4 +25,4 @@ def schema() -> None:
     from nncftools.cli import screen
     from nncftools.session import session
 
-    screen.put(f"{json.dumps(session.schema(), indent=2)}\n")
+    screen.to_stdout(f"{json.dumps(session.schema(), indent=2)}\n")

@@ -1,4 +1,4 @@
-"""Where words go: Rich output on a terminal, and the same words plain and without padding anywhere else."""
+"""Printing: Rich output on a terminal, plain text without padding elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN_WIDTH = 100
 
 
 def prepare() -> None:
-    """Make both streams take any character, also those that were closed or know only ASCII."""
+    """Make standard output and error accept any character, even if they are closed or ASCII only."""
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
@@ -25,19 +25,19 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def put(content: RenderableType | bytes) -> None:
-    """Print to standard output; raise NncfToolsError when that cannot be, BrokenPipeError when nobody reads on."""
+def to_stdout(content: RenderableType | bytes) -> None:
+    """Print to standard output. Raises BrokenPipeError if its reader is gone, NncfToolsError for other failures."""
     try:
         _write(content, sys.stdout)
     except BrokenPipeError:
         raise
     except OSError as error:
-        sys.stdout = _nowhere()  # else Python flushes again at its end, and complains
+        sys.stdout = _nowhere()  # otherwise Python flushes it again at exit and prints an error
         raise NncfToolsError(f"standard output cannot be written: {error.strerror}") from error
 
 
-def tell(content: RenderableType) -> None:
-    """Print to standard error, if that is still there: what was to be done is done."""
+def to_stderr(content: RenderableType) -> None:
+    """Print to standard error; a failure is ignored, because the work itself is done."""
     try:
         _write(content, sys.stderr)
     except OSError:
@@ -45,14 +45,14 @@ def tell(content: RenderableType) -> None:
 
 
 def plain(content: RenderableType) -> str:
-    """Return what a file gets: text as it is, anything else by Rich, in lines of at most 100 characters."""
+    """Return the text for a file: a str unchanged, anything else by Rich in lines of at most 100 characters."""
     return content if isinstance(content, str) else _rendered(content, io.StringIO())
 
 
 def _write(content: RenderableType | bytes, stream: TextIO) -> None:
-    """Write text and bytes as they are, anything else by Rich.
+    """Write text and bytes unchanged, and render anything else with Rich.
 
-    A terminal gets lines of its width; a pipe or file lines of at most 100 characters without trailing blanks.
+    Lines on a terminal have its width; lines in a pipe or file have at most 100 characters and no trailing blanks.
     """
     if isinstance(content, bytes):
         stream.buffer.write(content)

@@ -1,4 +1,4 @@
-"""``nncf-tools viz-compression``: the table and the trade-off picture of weight-compression results."""
+"""``nncf-tools viz-compression``: a table and a trade-off picture of weight-compression results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Folder = Annotated[
         "-o",
         metavar="DIR",
         show_default=False,
-        help="Where FILE.md and FILE.png go; files there are replaced. Default: beside the first FILE.",
+        help="Write FILE.md and FILE.png to DIR and replace old ones. Default: the folder of the first FILE.",
     ),
 ]
 Formats = Annotated[
@@ -61,14 +61,15 @@ Metrics = Annotated[
         metavar="COLUMN:DIRECTION",
         show_default=False,
         help="Average the errors of this column (higher or lower is better) instead of the standard four; repeatable. "
-        "'--metric standard' adds those.",
+        "'--metric standard' adds the standard four.",
     ),
 ]
 Recommend = Annotated[
-    str, typer.Option("--recommend", metavar="BOUND", help="Name the smallest model with, say, 'error<=5%'.")
+    str,
+    typer.Option("--recommend", metavar="BOUND", help="Print the smallest model within BOUND, such as 'error<=5%'."),
 ]
 MaxError = Annotated[
-    str, typer.Option("--max-error", metavar="PERCENT", help="Leave rows with more error out of the picture.")
+    str, typer.Option("--max-error", metavar="PERCENT", help="Leave rows with a larger error out of the picture.")
 ]
 
 
@@ -87,14 +88,14 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     recommend: Recommend = "",
     max_error: MaxError = "",
     extra: Annotated[bool, typer.Option("--extra", help="Show the file's other columns in the table.")] = False,
-    lenient: Annotated[bool, typer.Option("--lenient", help="Let int8, int4 or gptq rows be missing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all rows with what was computed.")] = False,
+    lenient: Annotated[bool, typer.Option("--lenient", help="Accept missing int8, int4 or gptq rows.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all rows with the computed values, as JSON.")] = False,
 ) -> int:
     """Make a table (.md) and a picture of weight-compression results.
 
     The CSV file holds one row per compressed model: its name, mode, %int4,
-    %int8, lora rank, plot name, size, and the results of its evaluation; the
-    fp32 row is what all others are compared with.
+    %int8, lora rank, plot name, size, and the results of its evaluation. The
+    other rows are compared with the fp32 row.
     """
     from nncftools.cli import screen
     from nncftools.compression.columns import chosen_metrics
@@ -123,25 +124,25 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     if as_json:
         import json
 
-        screen.put(json.dumps(rows(outcome.comparisons, bound), indent=2) + "\n")
+        screen.to_stdout(json.dumps(rows(outcome.comparisons, bound), indent=2) + "\n")
     elif bound is not None:
-        screen.put(_recommendation(outcome, bound))
-    screen.tell(_closing(outcome))
+        screen.to_stdout(_recommendation(outcome, bound))
+    screen.to_stderr(_closing(outcome))
     return 0
 
 
 def _closing(outcome: Outcome) -> str:
-    """Return what a reader should know of the table and the picture, and where they are."""
+    """Return the notes on table and picture, and the paths of the files."""
     from nncftools.text import printable
 
-    beyond = f"beyond --max-error, not in the picture: {outcome.left_out} of the rows"
+    beyond = f"rows beyond --max-error, not in the picture: {outcome.left_out}"
     notes = [*outcome.notes, *([beyond] if outcome.left_out else [])]
-    told = "".join(f"note: {printable(note)}\n" for note in notes)
-    return f"{told}Written to {', '.join(printable(str(path)) for path in outcome.files)}\n"
+    lines = "".join(f"note: {printable(note)}\n" for note in notes)
+    return f"{lines}Written to {', '.join(printable(str(path)) for path in outcome.files)}\n"
 
 
 def _percent(text: str) -> float:
-    """Return the fraction that a percentage means, with or without its sign. Raises UsageError."""
+    """Return a percentage, with or without %, as a fraction. Raises UsageError."""
     try:
         value = float(text.strip().removesuffix("%"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""``nncf-tools watch``: look at a recording that runs elsewhere, or at a running process."""
+"""``nncf-tools watch``: follows a recording that runs elsewhere, or a running process."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Examples:
   nncf-tools watch --pid 4711
 
 \b
-Keys: q quit, space pause, m metric, + and - zoom, l processes. The recording is
-not disturbed by being watched, nor by the end of it."""
+Keys: q quit, space pause, m metric, + and - zoom, l processes. Neither watching
+nor quitting affects the recording."""
 
 _SAVING_S = 10.0
 _PATIENCE_S = 2.0
@@ -41,7 +41,7 @@ Path = Annotated[
     typer.Argument(
         metavar="SESSION",
         show_default=False,
-        help="A session, its journal, or a folder of them. Default: the newest recording that runs in memory_logs.",
+        help="A session, its journal, or a folder of them. Default: the newest running recording in memory_logs.",
     ),
 ]
 Pid = Annotated[int | None, typer.Option("--pid", min=1, metavar="PID", help="Watch a running process instead.")]
@@ -60,7 +60,7 @@ def watch(
     interval: options.Interval = 0.1,
     unit: options.Unit = MemoryUnit.MiB,
 ) -> int:
-    """Follow a recording of another terminal, a job or a CI runner until it ends, then show its summary."""
+    """Follow a recording in another terminal, job or CI runner until it ends, then show its summary."""
     from nncftools.live.screen.fullscreen import Ended
 
     if pid is not None and path is not None:
@@ -86,21 +86,23 @@ def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: M
                 f"no recording runs under {str(options.DEFAULT_LOG_DIR)!r}; `nncf-tools report` shows the last one"
             )
             raise NncfToolsError(message)
-        found = opening.opened(path, options.DEFAULT_LOG_DIR) if journal is None else _opened(journal, journal)
+        found = (
+            opening.open_session(path, options.DEFAULT_LOG_DIR) if journal is None else _open_finished(journal, journal)
+        )
         _summary(found, types, unit, "This recording has ended.")
         return 0
-    with _followed(journal) as follower:
+    with _follow(journal) as follower:
         if not _show(follower, types, unit):
-            screen.put("The recording goes on.\n")
+            screen.to_stdout("The recording continues.\n")
             return 0
         if follower.error is not None:
             raise NncfToolsError(f"nothing was recorded: {follower.error}")
-    _summary(_opened(_saved(journal), journal), types, unit, "")
+    _summary(_open_finished(_wait_for_session(journal), journal), types, unit, "")
     return 0
 
 
 def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
-    """Return the journal that is meant: of a folder, the newest that is written to. Raises NncfToolsError."""
+    """Return the journal of ``path``, or the newest running one of a folder; None if there is none."""
     from nncftools.cli import destination
     from nncftools.journal.file import is_recording
 
@@ -121,7 +123,7 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
 
 
 @contextlib.contextmanager
-def _followed(journal: pathlib.Path) -> Iterator[Follower]:
+def _follow(journal: pathlib.Path) -> Iterator[Follower]:
     from nncftools.live.state.follower import Follower
 
     try:
@@ -133,14 +135,14 @@ def _followed(journal: pathlib.Path) -> Iterator[Follower]:
 
 
 class _Recording:
-    """A recording that goes on, as the source of a view."""
+    """A running recording, as the source of a view."""
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
         self.run = follower.run
 
     def step(self, _passed_s: float) -> bool:
-        """Read on; return whether more is to come."""
+        """Read what is new; return whether more may follow."""
         lives = self._follower.recorder_lives()
         self._follower.read()
         return lives and not self.run.ended
@@ -151,7 +153,7 @@ def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool
     import sys
 
     from nncftools.cli import screen
-    from nncftools.cli.showing import look_of
+    from nncftools.cli.display import look_of
     from nncftools.live.screen import figures, viewer
     from nncftools.render.view import View
 
@@ -162,12 +164,12 @@ def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool
     source = _Recording(follower)
     if viewer.can_draw(sys.stdout.fileno()):
         return viewer.show(source, look, here, sys.stdout.fileno(), stays=False)
-    viewer.tell(source, look, here, screen.put)
+    viewer.tell(source, look, here, screen.to_stdout)
     return True
 
 
 def _session_of(journal: pathlib.Path) -> pathlib.Path | None:
-    """Return the session that was made of a journal, None when there is none."""
+    """Return the session made from a journal, or None."""
     from nncftools.cli import destination
 
     name = journal.name.removesuffix(destination.JOURNAL_ENDING)
@@ -175,8 +177,8 @@ def _session_of(journal: pathlib.Path) -> pathlib.Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _saved(journal: pathlib.Path) -> pathlib.Path:
-    """Return the session that the recorder makes of its journal, once it is there, else the journal."""
+def _wait_for_session(journal: pathlib.Path) -> pathlib.Path:
+    """Wait until the recorder has replaced its journal with the session; if it never does, return the journal."""
     deadline = time.monotonic() + _SAVING_S
     patience = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
@@ -189,15 +191,15 @@ def _saved(journal: pathlib.Path) -> pathlib.Path:
     return journal
 
 
-def _opened(found: pathlib.Path, journal: pathlib.Path) -> Session:
-    """Return the session in ``found``; should it be the journal, the recorder may just now be replacing it."""
+def _open_finished(found: pathlib.Path, journal: pathlib.Path) -> Session:
+    """Return the session in ``found``; if that is a journal, the recorder may be replacing it right now."""
     from nncftools.cli import opening
 
     with contextlib.suppress(NncfToolsError):
-        session = opening.opened(found, options.DEFAULT_LOG_DIR)
+        session = opening.open_session(found, options.DEFAULT_LOG_DIR)
         if found.exists():
             return session
-    return opening.opened(_session_of(journal) or found, options.DEFAULT_LOG_DIR)
+    return opening.open_session(_session_of(journal) or found, options.DEFAULT_LOG_DIR)
 
 
 def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first: str) -> None:
@@ -209,12 +211,12 @@ def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first:
     available = memory_of(session.samples.metrics)
     view = View(options.memory_types(types, available), unit)
     if first:
-        screen.put(f"{first}\n\n")
-    screen.put(text.report(session, view))
+        screen.to_stdout(f"{first}\n\n")
+    screen.to_stdout(text.report(session, view))
 
 
 def _watch_process(pid: int, types: list[str] | None, interval: float, unit: MemoryUnit) -> int:
-    """Record a process into a folder that is gone afterwards, and show it."""
+    """Record a process into a temporary folder and show it."""
     from nncftools.cli import opening, planning
 
     metrics, others = planning.columns(types, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
@@ -231,10 +233,10 @@ def _watch_process(pid: int, types: list[str] | None, interval: float, unit: Mem
             sampler.start(client.header("", [], str(pathlib.Path.cwd()), None, plan), descriptor)
             os.close(descriptor)
             try:
-                with _followed(journal) as follower:
+                with _follow(journal) as follower:
                     _show(follower, types, unit)
             finally:
                 sampler.stop()
                 sampler.wait()
-        _summary(opening.opened(journal, options.DEFAULT_LOG_DIR), types, unit, "")
+        _summary(opening.open_session(journal, options.DEFAULT_LOG_DIR), types, unit, "")
     return 0

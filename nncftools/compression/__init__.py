@@ -1,4 +1,4 @@
-"""Results of weight compression: a CSV file, checked, becomes a table and a picture of error against size."""
+"""Results of weight compression: checks a CSV file, and makes a table and a picture of error against size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From cells to figures: every value is checked, and all that is wrong is told at once."""
+"""Converts cells to figures: every value is checked, and all problems are reported together."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 BASELINE = "fp32"
 REQUIRED_MODES = (BASELINE, "int8", "int4", "gptq")
-MOST_TOLD = 20
+MAX_LISTED = 20
 _SHOWN = 60
 _ROUNDING = 1e-6
-"""Ratios and similarities that were computed may miss their end by so much."""
+"""Tolerance for computed ratios and similarities beyond their limits."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One compressed model, every figure of it checked."""
+    """One compressed model with checked figures."""
 
     number: int
-    """In the file, whose header is row 1."""
+    """The row in the file; the header is row 1."""
     model: str
     mode: str
     int4: float
@@ -43,11 +43,11 @@ class Row:
     values: Mapping[str, float]
     """By the metric's column."""
     stderrs: Mapping[str, float]
-    """By the metric's column; only what the file holds."""
+    """By the metric's column; only those in the file."""
     extra: Mapping[str, str]
-    """All other columns, as they are written."""
+    """All other columns, unchanged."""
     stored: Mapping[str, float]
-    """What the file itself holds of the computed columns; only compared."""
+    """The file's own values of the computed columns; only compared."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,18 @@ class Model:
 
     path: pathlib.Path
     setup: str
-    """The first column's name."""
+    """The name of the first column."""
     name: str
     rows: Sequence[Row]
     baseline: Row
     missing: Sequence[str]
-    """Of the modes that are looked for, those that no row has; empty unless that is allowed."""
+    """The required modes that no row has; empty unless lenient."""
 
 
 def load(paths: Sequence[pathlib.Path], metrics: Sequence[Metric], *, lenient: bool = False) -> list[Model]:
-    """Read and check CSV files; with ``lenient``, modes other than the baseline's may be missing.
+    """Read and check CSV files; with ``lenient``, modes other than the baseline may be missing.
 
-    Raises NncfToolsError, whose message lists what is wrong by file, row, column and value.
+    Raises NncfToolsError, whose message lists the problems by file, row, column and value.
     """
     found: list[Model] = []
     problems: list[str] = []
@@ -81,13 +81,13 @@ def load(paths: Sequence[pathlib.Path], metrics: Sequence[Metric], *, lenient: b
         found += check.models(lenient=lenient)
         problems += [f"{str(path)!r}: {problem}" for problem in check.problems]
     if problems:
-        more = f"; and {len(problems) - MOST_TOLD:,} more" if len(problems) > MOST_TOLD else ""
-        raise NncfToolsError("; ".join(problems[:MOST_TOLD]) + more)
+        more = f"; and {len(problems) - MAX_LISTED:,} more" if len(problems) > MAX_LISTED else ""
+        raise NncfToolsError("; ".join(problems[:MAX_LISTED]) + more)
     return found
 
 
 class _Check:
-    """One file under examination; ``problems`` grows."""
+    """The check of one file; collects ``problems``."""
 
     def __init__(self, table: RawTable, metrics: Sequence[Metric]) -> None:
         self._table = table
@@ -96,7 +96,7 @@ class _Check:
         self.problems: list[str] = []
 
     def models(self, *, lenient: bool) -> list[Model]:
-        """Return the models of the file, in its order; what is wrong goes to ``problems``."""
+        """Return the models in the file's order; add what is wrong to ``problems``."""
         if not self._has_columns():
             return []
         self.problems += self._table.problems
@@ -116,7 +116,7 @@ class _Check:
             self.problems.append(f"row 1: no column {column!r}{instead}")
         if not missing and (header[0] in self._known or not header[0]):
             self.problems.append(
-                f"row 1, column {header[0]!r}: the first column is to name the set-up, with the models"
+                f"row 1, column {header[0]!r}: the first column must name the set-up and hold the models"
             )
         return not self.problems
 
@@ -152,7 +152,7 @@ class _Check:
         return row
 
     def _number(self, record: Record, column: str, least: float, most: float, *, above: bool = False) -> float:
-        """Return a cell's figure, NaN when it is wrong."""
+        """Return a cell's number, NaN when it is wrong."""
         text = record.cells[column]
         value = number(text)
         if value is None:
@@ -198,7 +198,9 @@ class _Check:
         return Model(self._table.path, self._table.header[0], name, rows, baseline, missing)
 
     def _zero(self, baseline: Row, column: str) -> None:
-        self.problems.append(f"row {baseline.number}, column {column!r}: the baseline cannot be 0, errors relate to it")
+        self.problems.append(
+            f"row {baseline.number}, column {column!r}: the baseline cannot be 0, as errors are relative to it"
+        )
 
     def _wrong(self, record: Record, column: str, expected: str) -> None:
         text = record.cells[column]
@@ -207,13 +209,13 @@ class _Check:
 
 
 def baselines_of(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows whose mode is fp32; if there is none, those whose mode names it among other words."""
+    """Return the rows whose mode is fp32, or else those whose mode contains it."""
     named = [row for row in rows if BASELINE in row.mode.casefold()]
     return [row for row in named if row.mode.casefold() == BASELINE] or named
 
 
 def number(text: str) -> float | None:
-    """Return the number that a cell holds, also when it is not finite; None for anything else."""
+    """Parse a cell as a number, which may be infinite or NaN; None for anything else."""
     if "_" in text or not text.isascii():
         return None
     try:
@@ -223,5 +225,5 @@ def number(text: str) -> float | None:
 
 
 def shown(text: str) -> str:
-    """Return a cell as a message shows it: quoted, and cut when it is long."""
+    """Quote a cell for a message; long ones are cut."""
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")

@@ -1,4 +1,4 @@
-"""The columns of the input file, and which of them are measures of quality."""
+"""The columns of the input file, and which of them measure quality."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ ERROR = "average relative error"
 RATE = "compression rate"
 DESCRIBING = (MODE, INT4, INT8, LORA_RANK, PLOT_NAME, SIZE)
 COMPUTED = (ERROR, RATE)
-"""What published files also hold: computed here, never read."""
+"""Published files hold them, too; they are computed here, never read."""
 STDERR = " stderr"
-"""Ends the name of the column that holds a metric's standard error."""
+"""The suffix of the column with a metric's standard error."""
 
 
 class Direction(StrEnum):
-    """Which way a metric is better, and so what its relative error is."""
+    """Which values of a metric are better; defines its relative error."""
 
     HIGHER = "higher"
-    """The drop over the baseline's value."""
+    """Error: the drop relative to the baseline."""
     LOWER = "lower"
-    """The increase over the baseline's value."""
+    """Error: the increase relative to the baseline."""
     SIMILARITY = "similarity"
-    """Compared with the baseline already: 1 − similarity."""
+    """Already relative to the baseline; error: 1 − similarity."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A measure of quality: a column with its direction and the values that it can take."""
+    """A measure of quality: its column, direction and valid range."""
 
     column: str
     direction: Direction
@@ -45,11 +45,11 @@ class Metric:
 
     @property
     def stderr_column(self) -> str:
-        """The column of the standard error, which a file may hold or not."""
+        """The column of the standard error; optional in a file."""
         return self.column + STDERR
 
     def relative_error(self, value: float, baseline: float) -> float:
-        """Return how much worse ``value`` is than ``baseline``, as a fraction of it; better is negative."""
+        """Return how much worse ``value`` is than ``baseline``, as a fraction of it; negative when better."""
         if self.direction is Direction.SIMILARITY:
             return 1 - value
         worse = baseline - value if self.direction is Direction.HIGHER else value - baseline
@@ -64,9 +64,9 @@ STANDARD = (WIKITEXT, LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, SIMILARITY)
 
 
 def chosen_metrics(texts: tuple[str, ...]) -> tuple[Metric, ...]:
-    """Return the metrics that ``NAME:higher``, ``NAME:lower`` or ``standard`` ask for; without any, the standard four.
+    """Parse ``NAME:higher``, ``NAME:lower`` or ``standard`` to metrics; without any, return the standard four.
 
-    A standard column keeps its own meaning. Raises UsageError.
+    A standard column keeps its own direction. Raises UsageError.
     """
     found: dict[str, Metric] = {}
     for text in texts or ("standard",):

@@ -1,4 +1,4 @@
-"""All that is known of one result, by the names of the input's columns: for JSON, and for who points at it."""
+"""Everything known about one result, by column name: for JSON output and for the page's tooltips."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def details(comparison: Comparison, result: Result) -> dict[str, object]:
-    """Return a result's figures and texts; None is unknown."""
+    """Return all values of a result; None is unknown."""
     row = result.row
     return {
         **row.extra,
@@ -39,7 +39,7 @@ def details(comparison: Comparison, result: Result) -> dict[str, object]:
 
 
 def rows(comparisons: Sequence[Comparison], bound: Bound | None = None) -> list[dict[str, object]]:
-    """Return the details of all results; with a bound, ``recommended`` tells the one to take of each model."""
+    """Return the details of all results; with a bound, ``recommended`` marks each model's best choice."""
     found: list[dict[str, object]] = []
     for comparison in comparisons:
         best = recommended(comparison, bound) if bound is not None else None

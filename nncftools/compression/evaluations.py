@@ -1,4 +1,4 @@
-"""Figures from what evaluation tools leave: lm-evaluation-harness, who-what-benchmark, a model's folder."""
+"""Reads figures from the output of evaluation tools: lm-evaluation-harness, who-what-benchmark, a model's folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 GIB = 2**30
-"""The unit of "Gb" in the published tables: Phi-3-mini's 3.82e9 weights of 4 bytes are 14.235 there."""
+"""The unit of "Gb" in the published tables, where Phi-3-mini's 3.82e9 weights of 4 bytes are 14.235."""
 _STANDARD = {
     ("wikitext", "word_perplexity"): WIKITEXT.column,
     ("lambada_openai", "acc"): LAMBADA_ACCURACY.column,
@@ -25,7 +25,7 @@ _STANDARD = {
 
 
 def tasks_of(texts: Sequence[str]) -> dict[tuple[str, str], str]:
-    """Return the column for every (task, metric): the standard three and what ``TASK:METRIC`` asks for.
+    """Return the column for every (task, metric): the standard three and each ``TASK:METRIC`` in ``texts``.
 
     Raises UsageError.
     """
@@ -57,7 +57,7 @@ def from_lm_eval(path: pathlib.Path, wanted: Mapping[tuple[str, str], str]) -> d
                 found[column + STDERR] = stderr
     if not found:
         tasks = ", ".join(map(shown, results)) or "none"
-        raise NncfToolsError(f"{str(path)!r}: no figure that is looked for; tasks there: {tasks}", mended_by="task")
+        raise NncfToolsError(f"{str(path)!r}: none of the wanted metrics found; its tasks: {tasks}", mended_by="task")
     return found
 
 
@@ -75,7 +75,7 @@ def _results(path: pathlib.Path) -> Mapping[str, object]:
 
 
 def _figure(path: pathlib.Path, of_task: Mapping[str, object], task: str, metric: str) -> float | None:
-    """Return a metric's value; None where there is none, or it is written as not available."""
+    """Return a metric's value; None when it is missing or "N/A"."""
     key = next((key for key in (f"{metric},none", metric) if key in of_task), None)
     value = None if key is None else of_task[key]
     if value is None or value == "N/A":
@@ -105,12 +105,12 @@ def similarity(path: pathlib.Path) -> float:
 
 
 def size_gib(path: pathlib.Path) -> float:
-    """Return the size of a file, or of all files in a folder, links followed, in GiB. Raises NncfToolsError."""
+    """Return the size in GiB of a file, or of all files in a folder; links are followed. Raises NncfToolsError."""
     try:
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         size = sum(file.stat().st_size for file in files)
     except OSError as error:
         raise NncfToolsError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     if not size:
-        raise NncfToolsError(f"{str(path)!r}: no files that hold anything; a model's folder expected")
+        raise NncfToolsError(f"{str(path)!r}: no files with content; a model's folder expected")
     return size / GIB

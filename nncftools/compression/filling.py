@@ -1,4 +1,4 @@
-"""A CSV file of results grows: a row is added, or the gaps of one are filled."""
+"""Adds a row to a CSV file of results, or fills the gaps of one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Key:
-    """Which row is meant; None is not said."""
+    """Identifies a row; None matches anything."""
 
     mode: str
     model: str | None = None
@@ -32,43 +32,43 @@ class Key:
     plot_name: str | None = None
 
     def cells(self) -> dict[str, str]:
-        """Return what is said, by column."""
-        said = {INT4: self.int4, INT8: self.int8, LORA_RANK: self.lora_rank, PLOT_NAME: self.plot_name}
-        texts = {column: f"{value:.6g}" if isinstance(value, float) else str(value) for column, value in said.items()}
-        return {MODE: self.mode, **{column: texts[column] for column, value in said.items() if value is not None}}
+        """Return the given values, by column."""
+        given = {INT4: self.int4, INT8: self.int8, LORA_RANK: self.lora_rank, PLOT_NAME: self.plot_name}
+        texts = {column: f"{value:.6g}" if isinstance(value, float) else str(value) for column, value in given.items()}
+        return {MODE: self.mode, **{column: texts[column] for column, value in given.items() if value is not None}}
 
 
 @dataclass(frozen=True)
 class Filled:
-    """What became of the row."""
+    """The row that was filled."""
 
     number: int
-    """In the file, whose header is row 1."""
+    """The row in the file; the header is row 1."""
     is_new: bool
     gaps: Sequence[str]
     """The columns of the standard table that are still empty."""
 
 
 def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float], *, force: bool = False) -> Filled:
-    """Write figures into the row that ``key`` means, or into a new one; make the file if there is none.
+    """Write figures into the row that matches ``key``, or into a new one; create the file if needed.
 
-    ``setup`` names the first column of a new file. A cell that holds another figure is only replaced with ``force``.
+    ``setup`` names the first column of a new file. A cell with a different figure is only replaced with ``force``.
     Raises NncfToolsError, OSError; the file is unchanged then.
     """
     header, rows = _opened(path, setup)
     model = key.model or _only_model(path, rows, header[0])
-    said = {header[0]: model, **key.cells()}
-    found = [place for place, row in enumerate(rows) if all(_fits(row, *one) for one in said.items())]
+    given = {header[0]: model, **key.cells()}
+    found = [place for place, row in enumerate(rows) if all(_matches(row, *one) for one in given.items())]
     if len(found) > 1:
         numbers = ", ".join(str(place + 2) for place in found)
-        raise NncfToolsError(f"{str(path)!r}: rows {numbers} all fit", mended_by="row")
+        raise NncfToolsError(f"{str(path)!r}: rows {numbers} all match", mended_by="row")
     if not found:
         rows.append({**dict.fromkeys(header, ""), **_shares(key)})
     place = found[0] if found else len(rows) - 1
     row = rows[place]
     texts = {column: repr(value) for column, value in figures.items()}
     _check(path, place + 2, row, texts, force=force)
-    row.update(said if not found else {column: text for column, text in said.items() if not row[column]})
+    row.update(given if not found else {column: text for column, text in given.items() if not row[column]})
     row.update(texts)
     header += [column for column in texts if column not in header]
     _save(path, header, rows)
@@ -84,7 +84,7 @@ def _opened(path: pathlib.Path, setup: str) -> tuple[list[str], list[dict[str, s
     if table.problems:
         raise NncfToolsError("; ".join(f"{str(path)!r}: {problem}" for problem in table.problems[:3]))
     if MODE not in table.header or table.header[0] in standard:
-        raise NncfToolsError(f"{str(path)!r}: no file of weight-compression results: row 1 lacks {MODE!r} or the model")
+        raise NncfToolsError(f"{str(path)!r}: not a weight-compression result file: row 1 lacks {MODE!r} or the model")
     header = [*table.header, *(column for column in standard if column not in table.header)]
     return header, [_padded(record, header) for record in table.records]
 
@@ -96,12 +96,12 @@ def _padded(record: Record, header: Sequence[str]) -> dict[str, str]:
 def _only_model(path: pathlib.Path, rows: Sequence[Mapping[str, str]], first: str) -> str:
     models = {row[first] for row in rows}
     if len(models) != 1:
-        raise NncfToolsError(f"{str(path)!r}: it names {len(models)} models", mended_by="model")
+        raise NncfToolsError(f"{str(path)!r}: it holds {len(models)} models", mended_by="model")
     return models.pop()
 
 
-def _fits(row: Mapping[str, str], column: str, text: str) -> bool:
-    """Return whether a row can be meant; a share that it lacks is a gap, an empty rank or name is not."""
+def _matches(row: Mapping[str, str], column: str, text: str) -> bool:
+    """Return whether a row matches; an empty share matches anything, an empty rank or name does not."""
     return _same(row[column], text) or (column in (INT4, INT8) and not row[column])
 
 
@@ -111,7 +111,7 @@ def _same(cell: str, text: str) -> bool:
 
 
 def _shares(key: Key) -> dict[str, str]:
-    """Return the shares of a new row as far as its mode, or one of them, tells."""
+    """Return the shares of a new row as far as they follow from its mode or from a given share."""
     mode = key.mode.casefold()
     int4 = key.int4 if key.int4 is not None else 0.0 if mode == "fp32" or mode.startswith("int8") else None
     if int4 is None:
@@ -121,7 +121,7 @@ def _shares(key: Key) -> dict[str, str]:
 
 def _check(path: pathlib.Path, place: int, row: Mapping[str, str], texts: Mapping[str, str], *, force: bool) -> None:
     differ = [
-        f"row {place}, column {column!r}: it holds {shown(row[column])}, new is {text}"
+        f"row {place}, column {column!r}: it holds {shown(row[column])}, the new value is {text}"
         for column, text in texts.items()
         if row.get(column) and not _same(row[column], text)
     ]

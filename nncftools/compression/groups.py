@@ -1,4 +1,4 @@
-"""Which kind of compression a row is, by what its mode says: nothing depends on exact names."""
+"""Derives a row's kind of compression from words in its mode, not from exact names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DATA_AWARE = re.compile(r"scale|awq|data.?aware|calibrat")
 
 
 class Group(StrEnum):
-    """A kind of compression; each is one series of the picture."""
+    """A kind of compression; each is one series in the picture."""
 
     BASELINE = "baseline"
     LORA = "LoRA correction"

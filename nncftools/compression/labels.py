@@ -1,4 +1,4 @@
-"""Where the names of points go, so that none covers another, or a point: plain geometry, always the same answer."""
+"""Places labels so that none covers another label or a point: plain geometry, deterministic."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 _DISTANCES = (4, 9, 16, 26, 38, 52, 70, 92, 120, 150, 185, 225)
 _DIRECTIONS = 16
 _PREFERRED = (2, 3, 1, 4, 0, 5, 15, 6, 14, 7, 13, 8, 12, 9, 11, 10)
-"""Of the directions, counted from the right against the clock: right and above first, then what is next to it."""
+"""Directions in order of preference, counted anticlockwise from the right: up and right first, then its neighbours."""
 _ON_LINE = 24.0
-"""What a label that lies on a line costs, as pixels of distance."""
+"""The cost of a label on a line, in pixels of distance."""
 _BESIDE_LINE = 3.0
 _LEADER = 6.0
 _CROSSED = 45.0
 _CROWD = 110.0
 FAR = 14.0
-"""From this distance on a line is to lead from the point to its label."""
+"""From this distance on, a leader connects the point to its label."""
 
 
 @dataclass(frozen=True)
@@ -40,34 +40,34 @@ class Box:
     top: float
 
     def overlaps(self, other: Box) -> bool:
-        """Return whether the two have a common area."""
+        """Return whether the two rectangles share an area."""
         across = self.left < other.right and other.left < self.right
         return across and self.bottom < other.top and other.bottom < self.top
 
     def within(self, other: Box) -> bool:
-        """Return whether nothing of this one is outside of the other."""
+        """Return whether this rectangle lies completely inside the other."""
         across = other.left <= self.left and self.right <= other.right
         return across and other.bottom <= self.bottom and self.top <= other.top
 
     def grown(self, by: float) -> Box:
-        """Return the rectangle with a margin."""
+        """Return the rectangle extended by a margin."""
         return Box(self.left - by, self.bottom - by, self.right + by, self.top + by)
 
     def nearest(self, point: Point) -> Point:
-        """Return the place in the rectangle that is nearest to a point."""
+        """Return the point of the rectangle that is nearest to ``point``."""
         return min(max(point[0], self.left), self.right), min(max(point[1], self.bottom), self.top)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a label goes, and how far from its point that is."""
+    """A label's rectangle, and its distance from its point."""
 
     box: Box
     distance: float
 
 
 class Labels:
-    """Finds a place for one label after the other."""
+    """Places labels one after another."""
 
     def __init__(self, points: Sequence[Point], inside: Box, radius: float, lines: Sequence[Segment] = ()) -> None:
         self._points = np.array(points, dtype=float).reshape(-1, 2)
@@ -78,9 +78,9 @@ class Labels:
         self._leaders: list[Segment] = []
 
     def place_all(self, sizes: Sequence[Point | None]) -> list[Place | None]:
-        """Return the places of labels of these widths and heights, one per point; None is no room, or no label.
+        """Return the places of labels of these widths and heights, one per point; None means no room or no label.
 
-        Labels in a crowd choose first.
+        Labels in crowded areas are placed first.
         """
         places: list[Place | None] = [None] * len(sizes)
         for index in sorted(range(len(sizes)), key=lambda index: (-self._neighbours(index), index)):
@@ -123,7 +123,7 @@ class Labels:
         return (across > wide.left) & (across < wide.right) & (up > wide.bottom) & (up < wide.top)
 
     def _disturbance(self, index: int, point: Point, box: Box, distance: float) -> float:
-        """Return what speaks against a place: lines under it, and a leader that crosses labels, points or leaders."""
+        """Return the cost of a place: lines under it, and a leader that crosses labels, points or leaders."""
         wide = box.grown(_BESIDE_LINE)
         cost = _ON_LINE * sum(_crosses(line, wide) for line in self._lines)
         cost += _CROSSED * sum(_crosses(leader, box) for leader in self._leaders)
@@ -145,7 +145,7 @@ class Labels:
 
 
 def _candidates(point: Point, size: Point, radius: float) -> Iterator[tuple[float, Box]]:
-    """Yield boxes around a point, the nearest first and of these the one above and to the right first."""
+    """Yield boxes around a point, by distance, then by preferred direction."""
     width, height = size
     for distance in _DISTANCES:
         for step in _PREFERRED:
@@ -160,7 +160,7 @@ def _candidates(point: Point, size: Point, radius: float) -> Iterator[tuple[floa
 
 
 def _crosses(segment: Segment, box: Box) -> bool:
-    """Return whether a part of the segment is inside the box (Liang and Barsky's clipping)."""
+    """Return whether part of the segment is inside the box (Liang–Barsky clipping)."""
     (x0, y0), (x1, y1) = segment
     enter, leave = 0.0, 1.0
     for start, change, low, high in ((x0, x1 - x0, box.left, box.right), (y0, y1 - y0, box.bottom, box.top)):

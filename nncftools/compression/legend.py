@@ -1,4 +1,4 @@
-"""What marks and colours mean in the picture."""
+"""The legend: the meaning of markers, colours and lines."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 _GROUPS = (Group.LORA, Group.GPTQ, Group.DATA_FREE, Group.MIXED, Group.DATA_AWARE, Group.INT8, Group.OTHER)
 MARKERS = dict(zip(_GROUPS, "D^vosXP", strict=True))
 COLOURS = dict(zip(_GROUPS, (PALETTE[place] for place in (2, 3, 1, 0, 4, 5, 6)), strict=True))
-"""A kind's colour where one model is shown; several models have a colour each."""
+"""The colour of a kind in a picture of one model; several models have one colour each."""
 MARKER_SIZE = 8.0
 DOMINATED = 0.45
-"""How opaque the points are that the Pareto front leaves behind."""
+"""The opacity of points that are not on the Pareto front."""
 _LINE = "#888888"
 _GREY = "#777777"
 _NAME = 40
 
 
 def add_legend(figure: Figure, results: Sequence[Result], models: Sequence[str], bound: Bound | None) -> None:
-    """Write below the picture what the drawn results' marks mean: models by colour, kinds by marker, lines."""
+    """Add the legend below the picture: models by colour, kinds by marker, lines."""
     entries = [*_models(models), *_kinds(results, several=len(models) > 1)]
     if sum(result.is_pareto for result in results) > len(models):
         entries.append(Line2D([], [], color=_LINE, linewidth=1.2, label="Pareto front"))

@@ -1,4 +1,4 @@
-"""From input files to the table and the pictures: everything is checked and made before anything is written."""
+"""Makes the table and the pictures from input files; nothing is written before everything is checked and made."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for."""
+    """The inputs and options of one call."""
 
     inputs: Sequence[pathlib.Path]
     folder: pathlib.Path | None = None
-    """Where the files go; beside the first input if None."""
+    """The output folder; by default that of the first input."""
     formats: Sequence[str] = ("png",)
     metrics: Sequence[Metric] = STANDARD
     lenient: bool = False
     extra: bool = False
     bound: Bound | None = None
     max_error: float | None = None
-    """Results beyond it are not drawn."""
+    """Results with a larger error are not drawn."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was found and written."""
+    """The results and the files written."""
 
     comparisons: Sequence[Comparison]
     files: Sequence[pathlib.Path]
     notes: Sequence[str]
-    """What a reader of the table and the picture should know."""
+    """Remarks for readers of the table and the picture."""
     left_out: int
-    """How many results are beyond the largest error that is drawn."""
+    """The number of results not drawn because of ``max_error``."""
 
 
 def visualize(
@@ -60,15 +60,15 @@ def visualize(
 ) -> list[pathlib.Path]:
     """Write the table (``.md``) and the picture (``.png``) of a CSV file of weight-compression results.
 
-    They are named like the input and replace what is there; without ``output_dir`` they go beside it. Returns their
-    paths. Raises NncfToolsError, whose message lists all that is wrong; nothing is written then.
+    They are named like the input and replace existing files; without ``output_dir`` they go next to the input. Returns
+    their paths. Raises NncfToolsError, whose message lists all problems; nothing is written then.
     """
     folder = None if output_dir is None else pathlib.Path(output_dir)
     return list(make(Request([pathlib.Path(input_file)], folder)).files)
 
 
 def make(request: Request) -> Outcome:
-    """Do what is asked for. Raises NncfToolsError; nothing is written then."""
+    """Make and write the outputs. Raises NncfToolsError; nothing is written then."""
     from nncftools.compression.plot import draw
 
     models = load(request.inputs, request.metrics, lenient=request.lenient)
@@ -81,7 +81,7 @@ def make(request: Request) -> Outcome:
 
 
 def _targets(request: Request) -> dict[str, pathlib.Path]:
-    """Return the file to write by its ending. Raises NncfToolsError for one that must not be replaced."""
+    """Return the file to write for each ending. Raises NncfToolsError for one that must not be replaced."""
     first = request.inputs[0]
     folder = first.parent if request.folder is None else request.folder
     stem = "+".join(dict.fromkeys(path.stem for path in request.inputs))[:_LONGEST_NAME]
@@ -99,7 +99,7 @@ def _targets(request: Request) -> dict[str, pathlib.Path]:
 def _contents(
     request: Request, found: Sequence[Comparison], targets: dict[str, pathlib.Path], drawing: Drawing
 ) -> dict[pathlib.Path, bytes]:
-    """Return what to write."""
+    """Return the content of each file."""
     from nncftools.compression.plot import rendered
 
     contents = {targets["md"]: markdown(*cells(found, extra=request.extra)).encode()}
@@ -114,7 +114,7 @@ def _contents(
 
 
 def _write(contents: dict[pathlib.Path, bytes]) -> None:
-    """Write all files, or none: they take their places only when all are complete."""
+    """Write all files or none: they are renamed into place only when all are complete."""
     path = next(iter(contents))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def _notes(found: Sequence[Comparison], unnamed: int) -> list[str]:
         if missing:
             notes.append(f"{comparison.name}: no row with {', '.join(missing)}; left out of table and picture")
         notes += [
-            f"{comparison.name}: column {column!r} of the file is not what its figures give; the computed one is shown"
+            f"{comparison.name}: column {column!r} does not match the figures of its rows; the computed one is shown"
             for column in differing(comparison)
         ]
     if unnamed:

@@ -1,4 +1,4 @@
-"""One self-contained page: the picture, whose points tell all of their row, and the table, which can be sorted."""
+"""One self-contained page: the picture, with the full row shown at each point, and a sortable table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 _UNSEEN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
-"""Of matplotlib's SVG: what a page does not need, with the addresses in it."""
+"""The parts of matplotlib's SVG that a page does not need, with the addresses in them."""
 
 
 def page(comparisons: Sequence[Comparison], picture: bytes, bound: Bound | None = None, *, extra: bool = False) -> str:
@@ -37,7 +37,7 @@ def page(comparisons: Sequence[Comparison], picture: bytes, bound: Bound | None 
         for place, (result, line) in enumerate(zip(results, table, strict=True))
     ]
     title = " · ".join(comparison.title for comparison in comparisons)
-    note = "Point at a mark for all of its row; click a heading to sort."
+    note = "Point at a mark to see its full row; click a heading to sort."
     for comparison, one in zip(comparisons, best, strict=False):
         note += f" {comparison.name}: {'none' if one is None else one.label} is the smallest with {bound}."
     parts = {
@@ -53,7 +53,7 @@ def page(comparisons: Sequence[Comparison], picture: bytes, bound: Bound | None 
 
 
 def _kind(column: Sequence[str]) -> str:
-    """Return the attribute of a column's cells: numbers stand on the right."""
+    """Return the attribute of a column's cells: numbers are right-aligned."""
     return ' class="number"' if all(number(cell.rstrip("%x")) is not None for cell in column if cell) else ""
 
 
@@ -79,7 +79,7 @@ def _text(text: str) -> str:
 
 
 def _data(rows: Sequence[dict[str, object]]) -> str:
-    """Return the rows as JSON that cannot end the script element it stands in."""
+    """Return the rows as JSON that cannot close its script element."""
     pairs = [[[name, _plain(value)] for name, value in row.items()] for row in rows]
     return json.dumps(pairs, ensure_ascii=True).replace("<", "\\u003c")
 

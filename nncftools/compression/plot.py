@@ -1,4 +1,4 @@
-"""The picture: average relative error against compression rate, every point named, the Pareto front drawn."""
+"""The picture: average relative error against compression rate, with named points and the Pareto front."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from nncftools.compression.results import Comparison, Result
 
 POINT = "row-"
-"""Begins the id of a point's SVG element; its number follows, counted over all results."""
+"""The prefix of a point's SVG id, before its number over all results."""
 TITLE = "title"
 """The id of the title's SVG element."""
 _SIZE = (10.0, 6.2)
 _LABEL_SIZE = 8.5
 _LABEL = 40
-MOST_NAMED = 80
-"""More names cannot be told apart."""
+MAX_NAMED = 80
+"""More names would be illegible."""
 _TITLE = 180
 _TITLE_LINE = 95
 
 
 @dataclass
 class Drawing:
-    """The picture and what is not on it."""
+    """The picture, and what was left out of it."""
 
     figure: Figure
     unnamed: int = 0
@@ -58,11 +58,11 @@ class Drawing:
 
 
 def draw(comparisons: Sequence[Comparison], bound: Bound | None = None, max_error: float | None = None) -> Drawing:
-    """Draw all results but the baselines; ``bound`` is drawn as a line, with a ring around what it recommends."""
+    """Draw all results but the baselines; ``bound`` is a line, with a ring around the result that it recommends."""
     canvas, axes = figure()
     canvas.set_size_inches(*_SIZE)
     drawing = Drawing(canvas)
-    _words(axes, comparisons)
+    _add_titles(axes, comparisons)
     lines = _series(drawing, axes, comparisons, max_error)
     if not drawing.points:
         axes.text(0.5, 0.5, "no compressed models to show", transform=axes.transAxes, ha="center", va="center")
@@ -74,12 +74,12 @@ def draw(comparisons: Sequence[Comparison], bound: Bound | None = None, max_erro
     add_legend(canvas, [result for result, _ in drawing.points], [of.name for of in comparisons], bound)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # drawn as boxes
-        _name(drawing, axes, lines)
+        _add_names(drawing, axes, lines)
     return drawing
 
 
 def rendered(drawing: Drawing, kind: str) -> bytes:
-    """Return the picture as ``png``, ``svg`` or ``pdf``; the same picture is always the same bytes."""
+    """Return the picture as ``png``, ``svg`` or ``pdf``; the same picture gives the same bytes."""
     content = io.BytesIO()
     metadata = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     with warnings.catch_warnings(), rc_context({"svg.hashsalt": "nncf-tools"}):
@@ -88,7 +88,7 @@ def rendered(drawing: Drawing, kind: str) -> bytes:
     return content.getvalue()
 
 
-def _words(axes: Axes, comparisons: Sequence[Comparison]) -> None:
+def _add_titles(axes: Axes, comparisons: Sequence[Comparison]) -> None:
     title = comparisons[0].title if len(comparisons) == 1 else " · ".join(of.name for of in comparisons)
     lines = textwrap.wrap(shortened(printable(title), _TITLE), _TITLE_LINE)
     axes.set_title("\n".join(lines), loc="left", fontsize=10, fontweight="bold", parse_math=False, gid=TITLE)
@@ -100,7 +100,7 @@ def _words(axes: Axes, comparisons: Sequence[Comparison]) -> None:
 
 
 def _series(drawing: Drawing, axes: Axes, comparisons: Sequence[Comparison], max_error: float | None) -> list[Segment]:
-    """Draw points, error bars and fronts; return the lines in the axes' data, for the names to keep off."""
+    """Draw points, error bars and fronts; return the lines, in data coordinates, that names should avoid."""
     lines: list[Segment] = []
     for number, place, result in _counted(comparisons):
         if result.is_baseline:
@@ -146,7 +146,7 @@ def _point(axes: Axes, result: Result, colour: str, gid: str) -> list[Segment]:
 
 
 def _front(axes: Axes, best: Sequence[Result], colour: str) -> list[Segment]:
-    """Draw the steps between the best results: at an error, the rate that can be had."""
+    """Draw the steps between the best results: the best rate available at each error."""
     if len(best) < 2:  # noqa: PLR2004 — a line has two ends
         return []
     errors, rates = [result.error for result in best], [result.rate for result in best]
@@ -160,7 +160,7 @@ def _step(one: Result, after: Result) -> list[Point]:
 
 
 def _limits(axes: Axes) -> None:
-    """Leave room around the points for their names; errors begin at 0 unless one is there or below."""
+    """Leave room around the points for their names; errors begin at 0 unless a point is at or below 0."""
     left, right = axes.dataLim.intervalx
     bottom, top = axes.dataLim.intervaly
     wide = max(right - min(left, 0), 0.01)
@@ -171,7 +171,7 @@ def _limits(axes: Axes) -> None:
 
 
 def _recommend(drawing: Drawing, axes: Axes, comparisons: Sequence[Comparison], bound: Bound) -> list[Segment]:
-    """Draw the bound, where it is near, and a ring around the smallest model under it; return the bound's line."""
+    """Draw the bound, if it is near, and a ring around the smallest model under it; return the bound's line."""
     for comparison in comparisons:
         best = recommended(comparison, bound)
         if best is not None and any(best is result for result, _ in drawing.points):
@@ -185,13 +185,13 @@ def _recommend(drawing: Drawing, axes: Axes, comparisons: Sequence[Comparison], 
     return [((bound.limit, bottom), (bound.limit, top))]
 
 
-def _name(drawing: Drawing, axes: Axes, lines: Sequence[Segment]) -> None:
-    """Write every point's name where it covers nothing; the layout is fixed from then on."""
+def _add_names(drawing: Drawing, axes: Axes, lines: Sequence[Segment]) -> None:
+    """Write every point's name where it covers nothing; fixes the layout."""
     engine = drawing.figure.get_layout_engine()
     assert engine is not None
     engine.execute(drawing.figure)
     drawing.figure.set_layout_engine("none")
-    renderer: RendererBase = FigureCanvasAgg(drawing.figure).get_renderer()  # type: ignore[no-untyped-call] # of theirs
+    renderer: RendererBase = FigureCanvasAgg(drawing.figure).get_renderer()  # type: ignore[no-untyped-call] # matplotlib's
     named = _named(drawing)
     texts = [_annotation(axes, result, colour) for result, colour in drawing.points]
     pixels = axes.transData.transform
@@ -213,9 +213,9 @@ def _name(drawing: Drawing, axes: Axes, lines: Sequence[Segment]) -> None:
 
 
 def _named(drawing: Drawing) -> set[int]:
-    """Return the numbers of the points to name: all, or of too many the best."""
+    """Return the numbers of the points to name: all, or the best if there are too many."""
     order = sorted(range(len(drawing.points)), key=lambda number: not drawing.points[number][0].is_pareto)
-    return set(order[:MOST_NAMED])
+    return set(order[:MAX_NAMED])
 
 
 def _annotation(axes: Axes, result: Result, colour: str) -> Annotation:

@@ -1,4 +1,4 @@
-"""From the bytes of a CSV file to its header and rows, before anything is understood of them."""
+"""Reads the header and rows of a CSV file, without interpreting them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator, Mapping, Sequence
 
-MOST_ROWS = 1000
-"""A table of more rows has no reader, and a picture of more points no room for their names."""
-MOST_BYTES = 10_000_000
+MAX_ROWS = 1000
+"""A longer table is unreadable, and a picture has no room for more names."""
+MAX_BYTES = 10_000_000
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True)
 class Record:
-    """One row of the file, numbered as a spreadsheet does: the header is row 1."""
+    """One row of the file, numbered as in a spreadsheet: the header is row 1."""
 
     number: int
     cells: Mapping[str, str]
@@ -31,19 +31,19 @@ class Record:
 
 @dataclass(frozen=True)
 class RawTable:
-    """The header, without blanks around its names, and the rows that are not empty."""
+    """The header, with names stripped, and the rows that are not empty."""
 
     path: pathlib.Path
     header: Sequence[str]
     records: Sequence[Record]
     problems: Sequence[str]
-    """Rows that have more or fewer cells than the header."""
+    """Rows with more or fewer cells than the header."""
 
 
 def read(path: pathlib.Path) -> RawTable:
-    """Read a CSV file: UTF-8 with or without mark, commas, quotes doubled.
+    """Read a CSV file: UTF-8 with or without a byte order mark, commas, quotes doubled.
 
-    Raises NncfToolsError for what is no such file, or has more than 1,000 rows or 10 MB.
+    Raises NncfToolsError for any other file, and for one with more than 1,000 rows or 10 MB.
     """
     text = _text(path)
     _check_separator(path, text)
@@ -59,11 +59,11 @@ def read(path: pathlib.Path) -> RawTable:
 def _text(path: pathlib.Path) -> str:
     try:
         with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise NncfToolsError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
-    if len(content) > MOST_BYTES:
-        raise NncfToolsError(f"{str(path)!r}: the file is larger than 10 MB; at most {MOST_ROWS:,} rows are read")
+    if len(content) > MAX_BYTES:
+        raise NncfToolsError(f"{str(path)!r}: the file is larger than 10 MB; at most {MAX_ROWS:,} rows are read")
     if content.startswith(_WIDE):
         raise NncfToolsError(f"{str(path)!r}: the file is in UTF-16; save it as UTF-8")
     try:
@@ -110,8 +110,8 @@ def _records(
     for number, row in rows:
         if not any(cell.strip() for cell in row):
             continue
-        if len(records) + len(problems) == MOST_ROWS:
-            raise NncfToolsError(f"{str(path)!r}: more than {MOST_ROWS:,} rows; split the file, or take the best rows")
+        if len(records) + len(problems) == MAX_ROWS:
+            raise NncfToolsError(f"{str(path)!r}: more than {MAX_ROWS:,} rows; split the file, or take the best rows")
         if len(row) != len(header):
             problems.append(f"row {number}: {len(header)} cells expected, found {len(row)}")
         else:

@@ -1,4 +1,4 @@
-"""Which of the models to take: the smallest whose error stays under a bound."""
+"""Recommends a model: the smallest whose error is within a bound."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 _BOUND = re.compile(r"\s*error\s*(<=?|≤)\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", re.IGNORECASE | re.ASCII)
 
 _DIGITS = 9
-"""Errors are compared after rounding: 0.05 computed is rarely 0.05 exactly."""
+"""Errors are compared after rounding: a computed 0.05 is rarely exactly 0.05."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest average relative error that is accepted, a fraction."""
+    """The largest accepted average relative error, as a fraction."""
 
     limit: float
     is_inside: bool
@@ -35,7 +35,7 @@ class Bound:
 
 
 def bound_of(text: str) -> Bound:
-    """Return the bound that ``error<=5%`` or ``error<0.05`` means. Raises UsageError."""
+    """Parse a bound like ``error<=5%`` or ``error<0.05``. Raises UsageError."""
     match = _BOUND.fullmatch(text)
     if match is None:
         raise UsageError(f"'error<=5%' or 'error<0.05' expected, found {text!r}")
@@ -46,6 +46,6 @@ def bound_of(text: str) -> Bound:
 
 
 def recommended(comparison: Comparison, bound: Bound) -> Result | None:
-    """Return the smallest model under the bound, of equally small ones the most exact; None if there is none."""
+    """Return the smallest model within the bound, among equals the one with the least error; None if there is none."""
     under = [result for result in comparison.results if bound.holds(result.error)]
     return min(under, key=lambda result: (result.row.size, result.error), default=None)

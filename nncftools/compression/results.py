@@ -1,4 +1,4 @@
-"""What follows from the figures: average relative error, compression rate, Pareto front. Pure functions."""
+"""Computes average relative error, compression rate and Pareto front. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from nncftools.compression.columns import Metric
 
 _MOST = 1e9
-"""No error or rate is as large as that."""
+"""Larger errors and rates are impossible."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A row with what was computed from it and the baseline."""
+    """A row with the values computed from it and the baseline."""
 
     row: Row
     error: float
-    """Mean of the metrics' relative errors, a fraction; below 0 where the model got better."""
+    """Mean of the metrics' relative errors, a fraction; negative when the model got better."""
     error_stderr: float | None
     """Standard error of ``error``; None when the file has none."""
     rate: float
@@ -35,11 +35,11 @@ class Result:
     group: Group
     is_baseline: bool
     is_pareto: bool
-    """Whether no other row is as small and as exact, and better in one of the two."""
+    """Whether no other row is at least as small and as accurate, and better in one of the two."""
 
     @property
     def label(self) -> str:
-        """The short name; the mode where the file has none."""
+        """The short name, or the mode if there is none."""
         return self.row.plot_name or self.row.mode
 
 
@@ -48,7 +48,7 @@ class Comparison:
     """One model's results, the smallest error first."""
 
     name: str
-    """Told apart from the other models that are shown with it."""
+    """Unique among the models shown together."""
     title: str
     """The model's name and set-up."""
     model: Model
@@ -67,9 +67,9 @@ def comparisons(models: Sequence[Model], metrics: Sequence[Metric]) -> list[Comp
 
 
 def evaluated(model: Model, metrics: Sequence[Metric]) -> list[Result]:
-    """Return a model's rows with their error and rate, sorted by error; equal errors stay in the file's order.
+    """Return a model's rows with error and rate, sorted by error; equal errors keep the file's order.
 
-    Raises NncfToolsError for figures so far apart that they cannot be right.
+    Raises NncfToolsError for impossible figures.
     """
     base = model.baseline
     points = [_point(model, row, metrics) for row in model.rows]
@@ -107,7 +107,7 @@ def average_error(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float:
 def error_stderr(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float | None:
     """Return the standard error of the average relative error, or None when no metric has one.
 
-    The first-order rule, with all measurements as if independent; a metric without standard error counts as exact.
+    First-order error propagation, assuming independent measurements; a metric without standard error counts as exact.
     """
     if not any(metric.column in row.stderrs for metric in metrics):
         return None
@@ -124,7 +124,7 @@ def error_stderr(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float | 
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
-    """Return the places of the (error, rate) points that none other is at least equal to, and better in one."""
+    """Return the indices of the (error, rate) points that no other point dominates."""
     order = sorted(range(len(points)), key=lambda place: (points[place][0], -points[place][1]))
     best: set[int] = set()
     top = -math.inf
@@ -137,7 +137,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> set[int]:
 
 
 def differing(comparison: Comparison) -> list[str]:
-    """Return the computed columns that the file holds too, with figures that differ by more than a thousandth."""
+    """Return the computed columns whose values in the file differ from the computed ones by more than a thousandth."""
     return [
         column
         for column, computed in ((ERROR, "error"), (RATE, "rate"))
@@ -155,7 +155,7 @@ def _title(model: Model) -> str:
 
 
 def _distinct(*choices: Sequence[str]) -> list[str]:
-    """Return for every place the first choice that no other place has, the last choice if need be."""
+    """Return, for each index, the first choice that is unique there, or else the last choice."""
     counts = [Counter(choice) for choice in choices]
     return [
         next((name for name, count in zip(names, counts, strict=True) if count[name] == 1), names[-1])

@@ -1,4 +1,4 @@
-"""The results as cells of text, and as a Markdown table that no cell can break."""
+"""The results as text cells, and as a Markdown table that no cell can break."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 _COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
 MODEL = "model"
 _SPECIAL = re.compile(r"[\\`*\[\]<>&|~$@{}]|(?<!\w)_|_(?!\w)|(?<=\bwww)\.|:(?=//)|!(?=\[)")
-"""What Markdown, its usual extensions or HTML may act on; ``_`` does nothing inside a word."""
+"""What Markdown, its common extensions or HTML may interpret; ``_`` is harmless inside a word."""
 
 
 def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table as plain text: several models get a column of their names.
+    """Return header and rows of the table as plain text; several models get a name column.
 
-    With ``extra``, the columns follow that only the files know.
+    With ``extra``, the files' other columns follow.
     """
     more = extra_columns(comparisons) if extra else []
     several = len(comparisons) > 1
@@ -40,12 +40,12 @@ def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[li
 
 
 def extra_columns(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return the names of the columns that are no part of the computation, in the files' order."""
+    """Return the names of the columns that are not used in the computation, in the files' order."""
     return list(dict.fromkeys(name for of in comparisons for result in of.results for name in result.row.extra))
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table, its columns aligned in the source as well."""
+    """Return a Markdown table whose columns are aligned in the source, too."""
     names = [escaped(name).replace(" ", "<br>") for name in header]
     table = [names, *([escaped(cell) for cell in row] for row in rows)]
     widths = [max(4, *map(len, column)) for column in zip(*table, strict=True)]
@@ -54,13 +54,13 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text that Markdown shows as it is, on one line, without control characters."""
+    """Escape text for Markdown, on one line, without control characters."""
     plain = printable(" ".join(text.split()))
     return _SPECIAL.sub(lambda match: f"&#{ord(match[0])};", plain)
 
 
 def percent(fraction: float) -> str:
-    """Return a share, with a decimal only when it has one."""
+    """Return a fraction as a percentage, with a decimal only when needed."""
     return f"{round(fraction * 100, 1):g}%"
 
 
@@ -70,7 +70,7 @@ def error_text(error: float) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """Return how many times smaller."""
+    """Return a compression rate: how many times smaller."""
     return f"{rate:.1f}x"
 
 

@@ -1,8 +1,8 @@
-"""Logs of other recorders as sessions.
+"""Imports logs of other recorders as sessions.
 
 An importer is one module with two functions, ``recognises(head) -> bool`` and ``read(source) -> Session``. To add one,
-write its file and name it here: nothing else changes. ``recognises`` must not take another tool's log for its own;
-what ``read`` does not find in the log is unknown in the session, never 0.
+write its file and list it here; no other file changes. ``recognises`` must not claim another tool's log. What ``read``
+does not find in the log is unknown in the session, never 0.
 """
 
 IMPORTERS = {

@@ -1,4 +1,4 @@
-"""Processes that a log tells of one by one, each with its RSS over time, in bounded memory."""
+"""The processes that a log lists one by one, each with its RSS over time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from nncftools.importers.merged import MOST_ROWS, Merged
+from nncftools.importers.merged import MAX_ROWS, Merged
 from nncftools.session.model import Process, Series
 from nncftools.session.samples import TIME
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     from nncftools.importers.problems import Problems
 
-MOST_PROCESSES = 10_000
+MAX_PROCESSES = 10_000
 _RSS = "rss"
 
 
 class Children:
-    """Collects samples by process. The same PID is taken for the same process."""
+    """Collects samples by process. Samples with the same PID belong to the same process."""
 
     def __init__(self) -> None:
-        """Begin without processes."""
+        """Start without processes."""
         self._left_out = False
         self._known: dict[int | None, _Child] = {}
         self._values = 0
@@ -32,29 +32,29 @@ class Children:
         return bool(self._known)
 
     def take(self, pid: int | None, time: float, rss: float, command: Sequence[str] = ()) -> None:
-        """Take a sample, in the log's units; None is the one process whose PID is unknown."""
+        """Add a sample, in the log's units; PID None is the one process whose PID is unknown."""
         child = self._known.get(pid)
         if child is None:
-            if len(self._known) == MOST_PROCESSES:
+            if len(self._known) == MAX_PROCESSES:
                 self._left_out = True
                 return
             child = self._known[pid] = _Child(command)
         child.take(time, rss)
         self._values += 1
-        if self._values > MOST_ROWS:
+        if self._values > MAX_ROWS:
             for child in self._known.values():
                 child.series.halve()
             self._values = sum(len(child.series) for child in self._known.values())
 
-    def tell(self, problems: Problems) -> None:
-        """Warn of processes that are not listed."""
+    def warn(self, problems: Problems) -> None:
+        """Warn if processes were left out."""
         if self._left_out:
-            problems.say(f"only the first {MOST_PROCESSES:,} processes are listed; RSS is the sum of all")
+            problems.warn(f"only the first {MAX_PROCESSES:,} processes are listed; RSS is the sum of all")
 
     def processes(self, end: float, *, unit: int = 1, zero: float = 0.0) -> list[Process]:
-        """Return the processes; those of which the last row, at ``end``, tells had not ended.
+        """Return the processes; those with a row at ``end``, the time of the last row, had not ended.
 
-        ``unit`` is the bytes in one unit of what was taken, ``zero`` the time at the start.
+        ``unit`` is the size of the log's unit in bytes, ``zero`` the time of the start.
         """
         known = enumerate(self._known.items())
         return [child.process(number, pid, end - zero, unit, zero) for number, (pid, child) in known]
@@ -89,7 +89,7 @@ class _Child:
 
 
 def words(command: str) -> list[str]:
-    """Return the words of a command that a log holds as one text; all of it as one word where that cannot be."""
+    """Split a command that a log stores as one text into words; return it whole when that fails."""
     try:
         return shlex.split(command)
     except ValueError:

@@ -1,8 +1,8 @@
-"""con-duct (0.23, usage files since 0.2): a line of JSON per report, and an info file about the run beside it.
+"""con-duct (0.23, usage files since 0.2): one line of JSON per report, and an info file about the run next to it.
 
-A report, by default each minute, holds the maxima of the samples since the one before, by default each second: the
-largest sum of all processes, and of each process the largest of its own. ``pcpu`` is ps's: CPU time by the time since
-the process began, not since the report before, and of that the maximum; CPU time is therefore unknown.
+A report, by default every minute, holds maxima of the samples since the last report, by default one per second: of the
+sum over all processes, and of each process. ``pcpu`` is the maximum of ps's figure, CPU time divided by the process's
+lifetime rather than by the time since the last report; CPU time is therefore unknown.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Info(msgspec.Struct):
 
 
 def recognises(head: Head) -> bool:
-    """Return whether it begins with a report, or is an info file."""
+    """Return whether the file begins with a report, or is an info file."""
     begin = head.text.lstrip()
     keys = (b'"timestamp"', b'"num_samples"', b'"processes"')
     is_report = all(key in begin[:200] for key in keys)
@@ -82,16 +82,16 @@ def recognises(head: Head) -> bool:
 
 
 def read(source: Source) -> Session:
-    """Return what usage and info file hold, whichever was given. Raises SessionFileError without a usage file."""
+    """Return the session of a usage and info file, given either one. Raises SessionFileError without a usage file."""
     if not _is_info(source.head):
-        return _read(source, _info_beside(source))
+        return _read(source, _adjacent_info(source))
     info = _info(_whole(source), source.path)
     stem = source.path.name.removesuffix(_INFO)
     for name in _USAGE:
         if source.path.with_name(stem + name).exists():
-            with source.beside(stem + name) as usage:
+            with source.sibling(stem + name) as usage:
                 return _read(usage, info)
-    raise SessionFileError(f"{source.path}: holds no samples, and con-duct's {stem}{_USAGE[0]} is not beside it")
+    raise SessionFileError(f"{source.path}: holds no samples, and con-duct's {stem}{_USAGE[0]} is not next to it")
 
 
 def _is_info(head: Head) -> bool:
@@ -103,7 +103,7 @@ def _whole(source: Source) -> bytes:
     for lines in source.lines():
         text += lines.text
         if len(text) > _LARGEST_INFO:
-            raise SessionFileError(f"{source.path}: larger than {_LARGEST_INFO >> 20} MiB, which no info file is")
+            raise SessionFileError(f"{source.path}: larger than {_LARGEST_INFO >> 20} MiB: not an info file")
     return text
 
 
@@ -111,22 +111,22 @@ def _info(text: bytes, path: pathlib.Path) -> _Info:
     try:
         return msgspec.json.decode(text, type=_Info)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SessionFileError(f"{path}: no info file of con-duct: {error}") from error
+        raise SessionFileError(f"{path}: not an info file of con-duct: {error}") from error
 
 
-def _info_beside(source: Source) -> _Info | None:
-    """Return what the info file beside a usage file says; None, and a warning, when there is none."""
+def _adjacent_info(source: Source) -> _Info | None:
+    """Return the info file next to a usage file; warn and return None when there is none."""
     name = source.head.name
     stem = next((name.removesuffix(ending) for ending in _USAGE if name.endswith(ending)), None)
     if stem is None or not source.path.with_name(stem + _INFO).is_file():
-        source.problems.say("con-duct's info file is not beside it: command, exit status and machine are unknown")
+        source.problems.warn("con-duct's info file is not next to it: command, exit status and machine are unknown")
         return None
     path = source.path.with_name(stem + _INFO)
     try:
         with path.open("rb") as file:
             return _info(file.read(_LARGEST_INFO), path)
     except (SessionFileError, OSError) as error:
-        source.problems.say(f"con-duct's info file beside it cannot be read: {error}")
+        source.problems.warn(f"con-duct's info file next to it cannot be read: {error}")
         return None
 
 
@@ -146,7 +146,7 @@ class _Reports:
         self._children = Children()
         self._last_s = 0.0
         self._samples = 0
-        self._most_samples = 0
+        self._max_samples = 0
 
     def take(self, lines: Lines) -> None:
         problems = self._source.problems
@@ -159,7 +159,7 @@ class _Reports:
                 if lines.whole:
                     problems.unreadable(number, line, why)
                 else:
-                    problems.say("the last line is cut off: it was left out")
+                    problems.warn("the last line is cut off: it was left out")
                 continue
             if self._began is None or (moment < self._began and not self._table.taken):
                 self._began = moment
@@ -176,20 +176,20 @@ class _Reports:
                 self._children.take(int(pid), time_s, process.rss, process.cmd.split())
         self._last_s = time_s
         self._samples += max(report.num_samples, 1)
-        self._most_samples = max(self._most_samples, report.num_samples)
+        self._max_samples = max(self._max_samples, report.num_samples)
 
     def session(self) -> Session:
-        self._tell()
+        self._warn()
         session = session_of(
             self._source,
             "con-duct",
             self._table,
             began=self._began,
             processes=self._children.processes(self._table.last_s),
-            **_told(self._info),
+            **_session_fields(self._info),
         )
         session.duration_s = max(session.duration_s, self._table.last_s)
-        if self._most_samples > 1:
+        if self._max_samples > 1:
             span_s = session.samples.time_s[-1] - session.samples.time_s[0]
             session.sampler = msgspec.structs.replace(
                 session.sampler,
@@ -200,19 +200,19 @@ class _Reports:
             )
         return session
 
-    def _tell(self) -> None:
-        say = self._source.problems.say
-        if self._most_samples > 1:
-            say(
-                f"a row is a report of con-duct, the maxima of up to {self._most_samples:,} samples before it: the "
-                f"peak is that of the samples, its time that of the report; averages are those of maxima"
+    def _warn(self) -> None:
+        warn = self._source.problems.warn
+        if self._max_samples > 1:
+            warn(
+                f"each row is a con-duct report: the maxima of up to {self._max_samples:,} samples before it; the "
+                f"peak is exact, its time is that of the report, averages are those of maxima"
             )
-        self._children.tell(self._source.problems)
-        told = self._info.execution_summary.peak_rss if self._info is not None else None
+        self._children.warn(self._source.problems)
+        reported = self._info.execution_summary.peak_rss if self._info is not None else None
         highest = max(self._table.columns()["rss"], default=nan)
-        if told is not None and told > highest:
-            say(
-                f"the info file tells a peak of {size_text(told)}, the reports reach {size_text(highest)}: "
+        if reported is not None and reported > highest:
+            warn(
+                f"the info file gives a peak of {size_text(reported)}, the reports reach only {size_text(highest)}: "
                 f"reports are missing"
             )
 
@@ -232,7 +232,7 @@ def _moment(timestamp: str) -> float:
 
 
 def _value(size: float | None) -> float:
-    """Return bytes, NaN for unknown. Raises ValueError for what cannot be."""
+    """Return bytes, NaN for unknown. Raises ValueError for impossible sizes."""
     if size is None:
         return nan
     if not 0 <= size <= LARGEST:
@@ -240,8 +240,8 @@ def _value(size: float | None) -> float:
     return size
 
 
-def _told(info: _Info | None) -> dict[str, Any]:
-    """Return the fields of a session that the info file tells."""
+def _session_fields(info: _Info | None) -> dict[str, Any]:
+    """Return the fields of a session that the info file gives."""
     if info is None:
         return {}
     summary = info.execution_summary

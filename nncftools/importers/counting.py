@@ -1,4 +1,4 @@
-"""Counters of logs, which may fall when a process ends, as totals that never do."""
+"""Turns counters that fall when a process ends into totals that never fall."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from itertools import accumulate
 from math import isnan
 
 
-class NeverFalling:
-    """A counter of the processes that are alive: what ended processes counted is kept, as far as it was seen.
+class MonotonicTotal:
+    """A sum of counters over live processes; keeps the counts of processes that ended, as far as they were seen.
 
-    The total is at least what it says: a fall hides what others counted meanwhile.
+    The total is a lower bound: a fall hides what other processes counted meanwhile.
     """
 
     def __init__(self, before: float | None = None) -> None:
-        """``before`` is what had been counted before the log's start; None: the first value."""
+        """``before`` is the count before the log's start; None means the first value."""
         self._before = before
         self._total = 0.0
 
     def take(self, values: list[float]) -> list[float]:
-        """Return the totals after each of the values; NaN for those that are unknown."""
+        """Return the total after each value; NaN for unknown values."""
         if self._before is None or isnan(sum(values)) or values[0] < self._before or values != sorted(values):
             return list(map(self._after, values))
-        shift = self._total - self._before  # as long as nothing falls, the totals are the values
+        shift = self._total - self._before  # while nothing falls, the totals are the values
         self._before = values[-1]
         self._total = self._before + shift
         return [value + shift for value in values] if shift else values
@@ -35,19 +35,19 @@ class NeverFalling:
         return self._total
 
 
-class Spent:
-    """CPU time, from how busy the processes were since the row before."""
+class CpuTime:
+    """CPU time, from the CPU percentage since the previous row."""
 
     def __init__(self) -> None:
-        """Begin at 0: a first row tells of no time."""
+        """Start at 0: the first row covers no time."""
         self._last_s: float | None = None
         self._total = 0.0
 
     def take(self, time_s: list[float], percent: list[float]) -> list[float]:
-        """Return the seconds that were spent up to each row; 100 % is one core."""
+        """Return the CPU seconds up to each row; 100 % is one core."""
         before = [time_s[0] if self._last_s is None else self._last_s, *time_s[:-1]]
-        spent = ((now - then) * busy / 100 for now, then, busy in zip(time_s, before, percent, strict=True))
-        totals = list(accumulate(spent, initial=self._total))
+        seconds = ((now - then) * busy / 100 for now, then, busy in zip(time_s, before, percent, strict=True))
+        totals = list(accumulate(seconds, initial=self._total))
         self._last_s = time_s[-1]
         self._total = totals[-1]
         return totals[1:]

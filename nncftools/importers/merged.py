@@ -1,4 +1,4 @@
-"""Rows that may be without number, in bounded memory: beyond a limit, neighbours are merged and no peak is lost."""
+"""Any number of rows, in bounded memory: beyond a limit, neighbours are merged; no peak is lost."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from nncftools.session.samples import TIME
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-MOST_ROWS = 1_000_000
-"""As many as a session holds."""
-_TOGETHER = 100_000
-"""New rows are merged when there are so many."""
+MAX_ROWS = 1_000_000
+"""The most rows that a session holds."""
+_BATCH = 100_000
+"""New rows are merged in batches of at least this many."""
 
 Columns = dict[str, "array[float]"]
 
 
 class Merged:
-    """Columns of which all rows are kept at first, and half as many each time they are halved.
+    """Columns that keep all rows at first, and half as many after each ``halve``.
 
-    All rows count alike, however early they came: buckets of neighbours are of as many rows everywhere.
+    All rows count alike, early or late: every bucket holds the same number of original rows.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Begin without rows; ``names`` are metrics, and the time is always there."""
+        """Start without rows; ``names`` are metrics; a time column is added."""
         self.new: Columns = {name: array("d") for name in (TIME, *names)}
-        """Rows that came since the last ``settle``; whoever appends to one column appends to all."""
+        """Rows since the last ``settle``; append to all columns or none."""
         self._kept: Columns = {name: array("d") for name in self.new}
-        self._most_of_bucket = 2 * sum(is_memory(name) for name in self.new) + 1
+        self._kept_per_bucket = 2 * sum(is_memory(name) for name in self.new) + 1
         self._bucket = 0
-        """How many rows are merged; 0: none."""
+        """Original rows per bucket; 0: not merged."""
         self._settled = 0
-        """How many rows came before the new ones."""
+        """Original rows before the new ones."""
 
     def __len__(self) -> int:
         return len(self._kept[TIME]) + len(self.new[TIME])
 
     def settle(self) -> None:
-        """Merge the new rows as those before them were merged."""
+        """Merge the new rows as the earlier ones were merged."""
         rows = len(self.new[TIME])
         new = self._merged(self.new, rows) if self._bucket else self.new
         for name, column in self._kept.items():
@@ -53,17 +53,17 @@ class Merged:
     def halve(self) -> None:
         """Keep half of the rows."""
         self.settle()
-        self._bucket = 2 * (self._bucket or self._most_of_bucket)
+        self._bucket = 2 * (self._bucket or self._kept_per_bucket)
         self._kept = self._merged(self._kept, self._settled)
 
     def is_bucket_full(self) -> bool:
-        """Whether there are enough new rows to be merged among themselves."""
-        return len(self.new[TIME]) >= max(_TOGETHER, self._bucket)
+        """Whether there are enough new rows to merge."""
+        return len(self.new[TIME]) >= max(_BATCH, self._bucket)
 
     def _merged(self, columns: Columns, rows: int) -> Columns:
-        """Return what is kept of columns that so many rows came to."""
+        """Return the rows to keep of columns that hold this many original rows."""
         gauges = [column for name, column in columns.items() if is_memory(name)]
-        kept = kept_rows(gauges, len(columns[TIME]), round(rows / self._bucket) * self._most_of_bucket)
+        kept = kept_rows(gauges, len(columns[TIME]), round(rows / self._bucket) * self._kept_per_bucket)
         return {name: array("d", map(column.__getitem__, kept)) for name, column in columns.items()}
 
     def columns(self) -> Columns:
@@ -73,13 +73,13 @@ class Merged:
 
 
 class Table(Merged):
-    """The samples of a log as they come, with what is to be known of all of them."""
+    """The samples of a log as they are read, with their count and longest gap."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Begin without rows; ``names`` are metrics, and the time is always there."""
+        """Start without rows; ``names`` are metrics; a time column is added."""
         super().__init__(names)
         self.taken = 0
-        """How many there were before neighbours were merged."""
+        """The number of samples before merging."""
         self.longest_gap_s: float | None = None
         self._last: list[float] = []
 
@@ -89,7 +89,7 @@ class Table(Merged):
         return self._last[0] if self._last else 0.0
 
     def extend(self, columns: Mapping[str, list[float]]) -> None:
-        """Take rows, all columns equally long and the time rising."""
+        """Add rows: columns of equal length, times ascending."""
         for name, column in self.new.items():
             column.fromlist(columns[name])
         self.taken += len(columns[TIME])
@@ -99,7 +99,7 @@ class Table(Merged):
         self._bound()
 
     def append(self, row: Sequence[float]) -> None:
-        """Take one row, the time first, then the metrics in their order."""
+        """Add one row: the time, then the metrics in their order."""
         for column, value in zip(self.new.values(), row, strict=True):
             column.append(value)
         self.taken += 1
@@ -116,11 +116,11 @@ class Table(Merged):
         """Merge when there are more rows than a session holds."""
         if self.is_bucket_full():
             self.settle()
-            if len(self) > MOST_ROWS:
+            if len(self) > MAX_ROWS:
                 self.halve()
 
     def columns(self) -> Columns:
         """Return all rows that were kept, at most as many as a session holds."""
-        if len(self) > MOST_ROWS:
+        if len(self) > MAX_ROWS:
             self.halve()
         return super().columns()

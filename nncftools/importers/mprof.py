@@ -1,9 +1,13 @@
-"""``mprof run`` of memory-profiler (0.61): lines that begin with a word.
+"""``mprof run`` of memory-profiler (0.61): lines that begin with a keyword.
 
-``CMDLINE`` command; ``MEM`` MiB and Unix seconds; ``CHLD`` PID, MiB and Unix seconds of each child, after the ``MEM``
-of the same sample (``--multiprocess``; PID 0: some of the children could not be read); ``FUNC`` name, MiB and Unix
-seconds at its begin and at its end, and how deep it was called. ``FUNC`` lines are written when the program ends, while
-``MEM`` lines wait for fifty of their kind: they may come first.
+- ``CMDLINE``: the command;
+- ``MEM``: MiB and Unix seconds;
+- ``CHLD``: PID, MiB and Unix seconds of each child, after the ``MEM`` of the same sample (``--multiprocess``; PID 0:
+  some children could not be read);
+- ``FUNC``: name, MiB and Unix seconds at its start and at its end, and its call depth.
+
+``FUNC`` lines are written when the program ends, while ``MEM`` lines are buffered, fifty at a time: ``FUNC`` may come
+first.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ _LINE = re.compile(rb"CMDLINE .|MEM -?[\d.]+ [\d.]+$|CHLD \d+ [\d.]+ [\d.]+$|FUN
 _FUNCTION = re.compile(
     r"FUNC (?P<name>.+?) -?\d+\.\d+ (?P<start>\d+\.\d+) -?\d+\.\d+ (?P<end>\d+\.\d+)(?: (?P<level>\d{1,4}))?"
 )
-_MOST_CALLS = 10_000
+_MAX_CALLS = 10_000
 _LONGEST_PID = 18
 
 
@@ -43,14 +47,14 @@ def recognises(head: Head) -> bool:
 
 
 def read(source: Source) -> Session:
-    """Return what the log holds; its memory is taken for RSS, mprof's default. Raises SessionFileError."""
+    """Return the session of the log; memory is assumed to be RSS, mprof's default. Raises SessionFileError."""
     log = _Log(source)
     log.read()
     return log.session()
 
 
 class _Log(RowLog):
-    """A row is a PID, MiB and Unix seconds; the PID is -1 where the line is ``MEM``, of the command itself."""
+    """A row is PID, MiB and Unix seconds; PID -1 stands for a ``MEM`` line, the command itself."""
 
     time_at = 2
     lowest = _OF_COMMAND
@@ -61,16 +65,16 @@ class _Log(RowLog):
         self._command: str | None = None
         self._calls: list[tuple[float, float, str, int]] = []
         self._calls_left_out = 0
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self._table = Table(["rss"])
         self._children = Children()
         self._sample: tuple[float, float] | None = None
-        """The last ``MEM``, its time first; children may follow."""
-        self._of_children = 0.0
-        self._held_more_than_all = False
-        self._not_all = 0
+        """Time and value of the last ``MEM``; its children may follow."""
+        self._children_mib = 0.0
+        self._children_exceeded_mem = False
+        self._unread_children = 0
 
     def numbers_of(self, text: bytes) -> bytes:
         lines = text.count(b"\n") + (not text.endswith(b"\n"))
@@ -94,17 +98,17 @@ class _Log(RowLog):
                 self._end_sample()
                 self._sample = time, value
             elif self._sample is None:
-                self._source.problems.say("children (CHLD) before the first sample (MEM) were left out")
+                self._source.problems.warn("children (CHLD) before the first sample (MEM) were left out")
             elif pid == 0:
-                self._not_all += 1
+                self._unread_children += 1
             else:
                 if not self._children:
                     self._take_command_alone()
                 self._children.take(int(pid), self._sample[0], value)
-                self._of_children += value
+                self._children_mib += value
 
     def _take_command_alone(self) -> None:
-        """Take the samples before the first child as those of the first process, the command."""
+        """Use the samples before the first child as those of the first process, the command."""
         command, _ = _command(self._command or "")
         before = self._table.columns()
         for sample in zip(before[TIME], before["rss"], strict=True):
@@ -113,15 +117,15 @@ class _Log(RowLog):
             self._children.take(None, *self._sample, command)
 
     def _end_sample(self) -> None:
-        """Take the last ``MEM`` with the children that followed it."""
+        """Add the last ``MEM`` with the children that followed it."""
         if self._sample is None:
             return
         time, memory = self._sample
-        self._table.append((time, memory + self._of_children))
+        self._table.append((time, memory + self._children_mib))
         if self._children:
             self._children.take(None, time, memory)
-        self._held_more_than_all |= self._of_children > memory
-        self._of_children = 0.0
+        self._children_exceeded_mem |= self._children_mib > memory
+        self._children_mib = 0.0
         self._sample = None
 
     def take_line(self, number: int, line: bytes, /) -> bool:
@@ -142,7 +146,7 @@ class _Log(RowLog):
         if not start <= end <= LATEST_S:
             return False
         call = (end - start, start, found["name"].removeprefix("."), int(found["level"] or 0))
-        if len(self._calls) < _MOST_CALLS:
+        if len(self._calls) < _MAX_CALLS:
             heapq.heappush(self._calls, call)
         else:
             heapq.heappushpop(self._calls, call)
@@ -151,7 +155,7 @@ class _Log(RowLog):
 
     def session(self) -> Session:
         self._end_sample()
-        self._tell()
+        self._warn()
         command, attached_to = _command(self._command or "")
         begin = self.begin_s or 0.0
         marks = self._marks(begin)
@@ -170,7 +174,7 @@ class _Log(RowLog):
         )
 
     def _marks(self, begin: float) -> list[Mark]:
-        """Return the calls of the recording, in the order of their starts; there may be older ones in the file."""
+        """Return the calls of this recording, sorted by start; the file may hold older ones."""
         return [
             Mark(
                 name=name,
@@ -183,22 +187,22 @@ class _Log(RowLog):
             if start + lasted >= begin
         ]
 
-    def _tell(self) -> None:
-        say = self._source.problems.say
-        if self._children and not self._held_more_than_all:
-            say(
-                "RSS is the sum of the command (MEM) and its children (CHLD); if mprof ran with --include-children as "
-                "well, MEM held the children already, and they count twice"
+    def _warn(self) -> None:
+        warn = self._source.problems.warn
+        if self._children and not self._children_exceeded_mem:
+            warn(
+                "RSS is the sum of the command (MEM) and its children (CHLD); if mprof also ran with "
+                "--include-children, MEM includes the children already, and they are counted twice"
             )
-        if self._not_all:
-            say(f"mprof could not read all children (CHLD 0) {self._not_all:,} times: RSS is at least what it says")
-        self._children.tell(self._source.problems)
+        if self._unread_children:
+            warn(f"mprof could not read all children (CHLD 0) {self._unread_children:,} times: RSS is a lower bound")
+        self._children.warn(self._source.problems)
         if self._calls_left_out:
-            say(f"of the calls (FUNC) the {_MOST_CALLS:,} longest are told, {self._calls_left_out:,} are left out")
+            warn(f"only the {_MAX_CALLS:,} longest calls (FUNC) are kept, {self._calls_left_out:,} were left out")
 
 
 def _command(text: str) -> tuple[list[str], int | None]:
-    """Return the command, and the PID if that is all that is known of it."""
+    """Return the command, and the PID when only that is known."""
     if text.isdecimal() and len(text) <= _LONGEST_PID:
         return [], int(text)
     if text.startswith("["):  # attached by name

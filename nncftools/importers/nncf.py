@@ -1,9 +1,9 @@
 """NNCF's memory monitor (``tools/memory_monitor.py``): rows of seconds and a value, then total time and maximum.
 
-``report --format memory-log`` writes the same; llm_bench of OpenVINO GenAI, too, with a third line at the end that
-tells when it began, in whole Unix seconds. The unit stands in the last line only, ``Max memory: 900.000 (MiB)``. The
-metric, and whether the first value was subtracted from all, stand in the file's name:
-``system_memory_usage_from-zero.txt``, llm_bench: ``rss_memory_usage_mem_increase_0.txt``.
+``report --format memory-log`` writes the same format. So does llm_bench of OpenVINO GenAI, with a third line at the
+end: the start in whole Unix seconds. Only the last line, ``Max memory: 900.000 (MiB)``, gives the unit. The file name
+gives the metric, and whether the first value was subtracted from all: ``system_memory_usage_from-zero.txt``; in
+llm_bench, ``rss_memory_usage_mem_increase_0.txt``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ROUNDED = 0.00051
 
 
 def recognises(head: Head) -> bool:
-    """Return whether it begins with rows, from 0 on or in a file of that name, or says that there are none."""
+    """Return whether it begins with rows that start at 0 or lie in a file of that name, or says that there are none."""
     if head.text.startswith(_NOTHING):
         return True
     first = _ROW.fullmatch(head.line(0))
@@ -48,17 +48,17 @@ def recognises(head: Head) -> bool:
 
 
 def read(source: Source, metric: str | None = None, unit: MemoryUnit = MemoryUnit.MiB) -> Session:
-    """Return what the log holds.
+    """Return the session of the log.
 
-    ``metric`` takes the place of what the file's name tells, ``unit`` that of a last line that is missing. Raises
+    ``metric`` overrides the one in the file name; ``unit`` is used when the last line is missing. Raises
     SessionFileError.
     """
     if source.head.text.startswith(_NOTHING):
         raise SessionFileError(f"{source.path}: nothing was recorded, the log says: {source.head.line(0).decode()}")
     named = _NAME.fullmatch(source.head.name)
     if metric is None and named is None:
-        source.problems.say(
-            "the file's name does not tell the metric, RSS is assumed; NNCF's names are rss_memory_usage.txt, "
+        source.problems.warn(
+            "the file name does not give the metric, RSS is assumed; NNCF's names are rss_memory_usage.txt, "
             "system_memory_usage.txt"
         )
     metric = metric or (named[1] if named else "rss")
@@ -75,9 +75,9 @@ class _Log(RowLog):
         super().__init__(source)
         self.width = 2
         self._metric = metric
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self._table = Table([self._metric])
         self._began: float | None = None
         self._unit: MemoryUnit | None = None
@@ -100,12 +100,12 @@ class _Log(RowLog):
 
     def session(self, unit: MemoryUnit, *, from_zero: bool) -> Session:
         if self._unit is None:
-            self._source.problems.say(f"the last line, which tells the unit, is missing: {unit} is assumed")
+            self._source.problems.warn(f"the last line, which gives the unit, is missing: {unit} is assumed")
         unit = self._unit or unit
         self._check(unit)
         if not from_zero and min(self._table.columns()[self._metric], default=0.0) < 0:
             from_zero = True
-            self._source.problems.say("values below zero: they are taken to be above a first sample that is not known")
+            self._source.problems.warn("values below zero: they are taken as relative to an unknown first sample")
         return session_of(
             self._source,
             "nncf",
@@ -117,11 +117,11 @@ class _Log(RowLog):
         )
 
     def _check(self, unit: MemoryUnit) -> None:
-        """Tell when the last line contradicts the rows. Raises SessionFileError for what cannot be."""
+        """Warn when the last line contradicts the rows. Raises SessionFileError for impossible values."""
         highest = max(self._table.columns()[self._metric], default=0.0)
         if self._maximum is not None and abs(highest - self._maximum) > _ROUNDED:
-            self._source.problems.say(
-                f"the last line tells a maximum of {self._maximum:.3f} {unit}, the rows reach {highest:.3f}: "
+            self._source.problems.warn(
+                f"the last line gives a maximum of {self._maximum:.3f} {unit}, the rows reach {highest:.3f}: "
                 f"rows are missing, or units are mixed"
             )
         if highest * unit.factor > LARGEST:

@@ -1,4 +1,4 @@
-"""From a file to what it holds, whoever wrote it."""
+"""Opens any file as a session: our own, a journal, or another recorder's log."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Importer(Protocol):
     """A module that reads the logs of one recorder."""
 
     def recognises(self, head: Head) -> bool:
-        """Return whether a file that begins like this is such a log."""
+        """Return whether a file with this head is such a log."""
 
     def read(self, source: Source) -> Session:
-        """Return what the log holds. Raises SessionFileError when that is nothing."""
+        """Return the session of the log. Raises SessionFileError when there is none."""
 
 
-def opened(path: str | os.PathLike[str], forced: str | None = None, progress: Progress | None = None) -> Session:
+def read_session(path: str | os.PathLike[str], forced: str | None = None, progress: Progress | None = None) -> Session:
     """Return a session, a journal or another recorder's log, each also gzipped, as a session.
 
-    ``forced`` names the importer; otherwise the content tells. ``progress`` is told of an importer's reading, often:
-    the bytes that were read, and of how many, None when that is unknown. Raises SessionFileError, which names the file,
-    the line and what was expected, and UsageError for an importer that does not exist.
+    ``forced`` names the importer; by default the content decides. ``progress`` is called often while an importer reads,
+    with the bytes read and the total, None when that is unknown. Raises SessionFileError, which names the file, the
+    line and what was expected, and UsageError for an unknown importer.
     """
     if forced is not None and forced not in IMPORTERS:
         raise UsageError(f"{forced!r} is not one of {', '.join(IMPORTERS)}")
@@ -50,7 +50,7 @@ def opened(path: str | os.PathLike[str], forced: str | None = None, progress: Pr
         if name is not None:
             return _redacted(_importer(name).read(source))
         if begins_an_object or not source.head.text.strip():
-            return source.as_session()  # its messages tell what is missing
+            return source.as_session()  # its messages say what is missing
         raise SessionFileError(
             f"{path}: neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))})",
             mended_by="importer",
@@ -58,7 +58,7 @@ def opened(path: str | os.PathLike[str], forced: str | None = None, progress: Pr
 
 
 def _redacted(session: Session) -> Session:
-    """Hide what looks like a secret: other recorders keep command lines as they were typed."""
+    """Hide what looks like a secret: other recorders store command lines as typed."""
     redaction = Redaction()
     session.command = redaction.words(session.command)
     for process in session.processes:

@@ -1,9 +1,8 @@
-"""prmon (1.0 to 3.1): a header of names, then a row per sample, both tab-separated.
+"""prmon (1.0 to 3.1): a header of names, then one row per sample, both tab-separated.
 
-Which columns there are, and in which order, depends on the version and on the monitors that were on. ``Time`` is in
-Unix seconds, ``wtime`` in seconds since the first process started, memory in units of 1024 bytes, CPU time in
-seconds, I/O in bytes. Values may be missing where ``prmon_compress_output.py`` dropped them. The summary,
-``prmon.json``, holds no samples.
+The columns and their order depend on the version and on the active monitors. ``Time`` is in Unix seconds, ``wtime`` in
+seconds since the first process started, memory in units of 1024 bytes, CPU time in seconds, I/O in bytes. Values that
+``prmon_compress_output.py`` dropped are missing. The summary, ``prmon.json``, holds no samples.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nncftools.errors import SessionFileError
-from nncftools.importers.counting import NeverFalling
+from nncftools.importers.counting import MonotonicTotal
 from nncftools.importers.merged import Table
 from nncftools.importers.row_log import RowLog
 from nncftools.importers.session import session_of
@@ -42,7 +41,7 @@ _METRICS = {
     "nprocs": "processes",
     "nthreads": "threads",
 }
-"""Metrics by the names of columns; other columns are passed over."""
+"""Metrics by column name; other columns are ignored."""
 
 
 def recognises(head: Head) -> bool:
@@ -51,7 +50,7 @@ def recognises(head: Head) -> bool:
 
 
 def read(source: Source) -> Session:
-    """Return what the log holds. Raises SessionFileError, also for the summary."""
+    """Return the session of the log. Raises SessionFileError, also for the summary."""
     if _is_summary(source.head):
         raise SessionFileError(
             f"{source.path}: prmon's summary, which holds no samples; its text file (prmon.txt) does"
@@ -66,7 +65,7 @@ def _is_summary(head: Head) -> bool:
 
 
 def _names(line: bytes) -> list[str] | None:
-    """Return the names of a header's columns, in small letters (the first versions had VMEM, PSS, RSS, Swap)."""
+    """Return the column names of a header, in lower case (the first versions had VMEM, PSS, RSS, Swap)."""
     names = line.decode("utf-8", "replace").lower().split("\t")
     return names if names[0] == _CLOCK and _SINCE_START in names else None
 
@@ -79,12 +78,12 @@ class _Log(RowLog):
         super().__init__(source)
         self._names: list[str] = []
         self._began: float | None = None
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self._began = None
         self._table = Table([metric for name, metric in _METRICS.items() if name in self._names])
-        self._counters = {metric: NeverFalling(0.0) for metric in _METRICS.values() if is_counter(metric)}
+        self._counters = {metric: MonotonicTotal(0.0) for metric in _METRICS.values() if is_counter(metric)}
 
     def take_line(self, number: int, line: bytes) -> bool:
         names = _names(line)
@@ -94,7 +93,7 @@ class _Log(RowLog):
         self._names = names
         self.width = len(names)
         self.time_at = names.index(_SINCE_START)
-        self.forget()
+        self.reset()
         return True
 
     def take(self, columns: Sequence[list[float]]) -> None:

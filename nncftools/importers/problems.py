@@ -1,41 +1,41 @@
-"""What was wrong with a log: one warning per kind of problem, which counts and names the first."""
+"""The problems of a log: one warning per kind, with a count and the first occurrence."""
 
 from __future__ import annotations
 
 _SHOWN = 60
-_TELLING_S = 0.05
+_COARSE_S = 0.05
 
 
 class Problems:
-    """Counts what could not be used of a log."""
+    """Counts the lines and samples of a log that could not be used."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start without problems."""
         self.first_unreadable = ""
-        """The first line that cannot be read, and why; empty when all can be."""
+        """The first unreadable line, and why; empty when all are readable."""
         self._unreadable = 0
         self._first_left_out = ""
         self._left_out = 0
-        self._said: dict[str, None] = {}
+        self._warnings: dict[str, None] = {}
 
     def unreadable(self, number: int, line: bytes, why: object) -> None:
-        """Count a line that cannot be read."""
+        """Count an unreadable line."""
         self.first_unreadable = self.first_unreadable or f"line {number}: {shown(line)}: {why}"
         self._unreadable += 1
 
     def went_back(self, number: int, before_s: float, after_s: float) -> None:
-        """Count a sample that was left out because this line lies before the one before; seconds since the start."""
-        digits = 2 if before_s - after_s >= _TELLING_S else 6
-        told = f"time goes back at line {number}, from {before_s:.{digits}f} s to {after_s:.{digits}f} s"
-        self._first_left_out = self._first_left_out or told
+        """Count a sample that was left out because time goes back at this line; seconds since the start."""
+        digits = 2 if before_s - after_s >= _COARSE_S else 6
+        message = f"time goes back at line {number}, from {before_s:.{digits}f} s to {after_s:.{digits}f} s"
+        self._first_left_out = self._first_left_out or message
         self._left_out += 1
 
-    def say(self, text: str) -> None:
-        """Take a warning; the same one once."""
-        self._said[text] = None
+    def warn(self, text: str) -> None:
+        """Add a warning, unless it is already there."""
+        self._warnings[text] = None
 
     def warnings(self) -> list[str]:
-        """Return all of it."""
+        """Return all warnings."""
         found = []
         if self._unreadable == 1:
             found.append(f"1 line could not be read, {self.first_unreadable}")
@@ -44,7 +44,7 @@ class Problems:
         if self._left_out:
             counted = "1 sample was" if self._left_out == 1 else f"{self._left_out:,} samples were"
             found.append(f"{self._first_left_out}: {counted} left out")
-        return [*found, *self._said]
+        return [*found, *self._warnings]
 
 
 def shown(line: bytes) -> str:

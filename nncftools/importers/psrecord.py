@@ -1,8 +1,8 @@
-"""psrecord (1.4): a header, then a row per sample, plain or CSV.
+"""psrecord (1.4): a header, then one row per sample, plain or CSV.
 
-Memory is in units of 2^20 bytes, CPU in per cent of one core since the row before (psutil's ``cpu_percent``: 0 in a
-process's first row). Read and write bytes are those of storage, of the processes alive. What psrecord prints around the
-rows when it writes to standard output is taken as well.
+Memory is in units of 2^20 bytes, CPU in per cent of one core since the previous row (psutil's ``cpu_percent``: 0 in a
+process's first row). Read and write bytes are storage I/O of the live processes. The text that psrecord prints around
+the rows on standard output is read, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from nncftools.importers.children import words
-from nncftools.importers.counting import NeverFalling, Spent
+from nncftools.importers.counting import CpuTime, MonotonicTotal
 from nncftools.importers.merged import Table
 from nncftools.importers.row_log import RowLog
 from nncftools.importers.session import session_of
@@ -28,7 +28,7 @@ _PLAIN = re.compile(rb"# *Elapsed time  +CPU \(%\)  +Real \(MB\)  +Virtual \(MB\
 _CSV = b"elapsed_time,"
 _CSV_BEGINS = b"elapsed_time,nproc,cpu,mem_real,mem_virtual"
 _PREAMBLE = 3
-"""Lines that may stand before the header."""
+"""Lines that may precede the header."""
 _CPU = "cpu"
 _MEMORY = ("rss", "vms")
 _COUNTERS = ("read_bytes", "write_bytes")
@@ -48,7 +48,7 @@ _NAMES = {
     "write bytes": "write_bytes",
     "write_bytes": "write_bytes",
 }
-"""Metrics by the names of columns; other columns are passed over."""
+"""Metrics by column name; other columns are ignored."""
 _COMMAND = re.compile(r"Starting up command '(.*)' and attaching to process")
 _PROCESS = re.compile(r"Attaching to process (\d{1,18})")
 _FINISHED = re.compile(r"Process finished \((\d{1,9}\.\d+) seconds\)")
@@ -62,7 +62,7 @@ def recognises(head: Head) -> bool:
 
 
 def read(source: Source) -> Session:
-    """Return what the log holds. Raises SessionFileError."""
+    """Return the session of the log. Raises SessionFileError."""
     log = _Log(source)
     log.read()
     return log.session()
@@ -72,19 +72,19 @@ class _Log(RowLog):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self._metrics: list[str] = []
-        """What the columns are, in their order."""
+        """The metrics of the columns, in order."""
         self._known: dict[str, Any] = {}
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self._table = Table([name for name in _METRICS if name in self._metrics])
-        self._spent = Spent()
-        self._counters = {name: NeverFalling() for name in _COUNTERS}
+        self._cpu_time = CpuTime()
+        self._counters = {name: MonotonicTotal() for name in _COUNTERS}
 
     def take(self, columns: Sequence[list[float]]) -> None:
         found = dict(zip(self._metrics, columns, strict=True))
         if _CPU in found:
-            found[_CPU] = self._spent.take(found[TIME], found[_CPU])
+            found[_CPU] = self._cpu_time.take(found[TIME], found[_CPU])
         for name, counter in self._counters.items():
             if name in found:
                 found[name] = counter.take(found[name])
@@ -98,7 +98,7 @@ class _Log(RowLog):
         return self._take_printed(line.decode("utf-8", "backslashreplace"))
 
     def _begin(self, number: int, names: list[str], separator: bytes | None) -> bool:
-        """Take a header; return whether it is one."""
+        """Read a header; return whether it is one."""
         metrics = [_NAMES.get(name.lower(), f"?{name}") for name in names]
         if TIME not in metrics:
             return False
@@ -107,11 +107,11 @@ class _Log(RowLog):
         self.width = len(metrics)
         self.time_at = metrics.index(TIME)
         self.separator = separator
-        self.forget()
+        self.reset()
         return True
 
     def _take_printed(self, line: str) -> bool:
-        """Take a line that psrecord prints around the log."""
+        """Read a line that psrecord prints around the log."""
         if found := _COMMAND.fullmatch(line):
             self._known["command"] = words(found[1])
         elif found := _PROCESS.fullmatch(line):

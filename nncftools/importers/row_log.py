@@ -1,4 +1,4 @@
-"""Logs of lines of numbers: read quickly where every line is as it should be, line by line elsewhere."""
+"""Logs of rows of numbers: parsed in bulk when all lines are valid, line by line otherwise."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ LATEST_S = 1e10
 """In Unix seconds, the year 2286."""
 _CUT_OFF = "the last line is cut off: it was left out"
 _AHEAD = 20
-"""Times the distance of its neighbours that a row has to lie ahead of them to be the wrong one."""
+"""A row this many times farther ahead of its neighbours than they are apart is taken for the wrong one."""
 _END = b";"
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _NUMBERS = msgspec.json.Decoder(list[float])
 
 
 class RowLog(ABC):
-    """Reads such a log. Rows are handed on in the order of their times; a row that lies before the last is left out."""
+    """Reads such a log. Rows are passed on in time order; a row before the last one is left out."""
 
     separator: bytes | None = None
-    """What stands between two numbers; None: any blanks."""
+    """The separator of numbers; None: any whitespace."""
     time_at = 0
-    """Which of the numbers is the time."""
+    """The position of the time in a row."""
     lowest = 0.0
-    """The smallest number that can be right; a time is never below zero."""
+    """The smallest valid number; a time is never below zero."""
     unknown: bytes | None = None
-    """What stands for a value that the log does not know, the time apart."""
+    """The text for an unknown value, in any column but the time."""
     ends_open = False
-    """Whether the last line may be whole without the end of a line."""
+    """Whether the last line is complete without a line break."""
 
     def __init__(self, source: Source) -> None:
         """Read nothing yet."""
         self.width = 0
-        """How many numbers a row has; 0: not known yet, there is no row before the header."""
+        """The number of values per row; 0 until the header is read."""
         self.begin_s: float | None = None
-        """The time of the first row, as the log has it."""
+        """The time of the first row, in the log's own clock."""
         self.over = False
-        """Whether the recording has ended: a row after this is of another one."""
+        """Whether the recording has ended: a further row belongs to another one."""
         self._source = source
         self._last_s = -LARGEST
         self._runs = 1
@@ -54,53 +54,53 @@ class RowLog(ABC):
 
     @abstractmethod
     def take(self, columns: Sequence[list[float]]) -> None:
-        """Take rows, a column for each of the numbers."""
+        """Add rows, given as columns."""
 
     @abstractmethod
     def take_line(self, number: int, line: bytes, /) -> bool:
-        """Take a line that is no row; return whether it is one of this log."""
+        """Read a line that is not a row; return whether it belongs to this kind of log."""
 
     def numbers_of(self, text: bytes) -> bytes:
-        """Return the text of lines without what is not a number in each of them. Raises ValueError for other lines."""
+        """Return the text with only the numbers of each line. Raises ValueError for other lines."""
         return text
 
     @abstractmethod
-    def forget(self) -> None:
-        """Forget all rows: another recording begins in the same file."""
+    def reset(self) -> None:
+        """Drop all rows: another recording begins in the same file."""
 
     def read(self) -> None:
-        """Read all of it."""
+        """Read the whole log."""
         for lines in self._source.lines():
             try:
                 columns = self._columns(lines)
-            except (ValueError, msgspec.DecodeError):  # something in them is not as it should be
+            except (ValueError, msgspec.DecodeError):  # some line is invalid
                 self._read_one_by_one(lines)
             else:
-                self._hand_on(columns)
+                self._pass_on(columns)
         if self._runs > 1:
-            self._source.problems.say(
+            self._source.problems.warn(
                 f"the file holds {self._runs:,} recordings, one after another; "
                 f"this is the last, from line {self._run_began:,} on"
             )
 
     def begin_again(self, number: int) -> None:
-        """Tell that another recording begins at this line, if there are rows of one before it."""
+        """Start another recording at this line, if the previous one has rows."""
         self.over = False
         if self.begin_s is not None:
             self._runs += 1
             self._run_began = number
             self.begin_s = None
             self._last_s = -LARGEST
-            self.forget()
+            self.reset()
 
-    def _hand_on(self, columns: Sequence[list[float]]) -> None:
+    def _pass_on(self, columns: Sequence[list[float]]) -> None:
         times = columns[self.time_at]
         self.begin_s = times[0] if self.begin_s is None else self.begin_s
         self._last_s = times[-1]
         self.take(columns)
 
     def _columns(self, lines: Lines) -> list[list[float]]:
-        """Return lines as columns; raise ValueError or DecodeError when one of them cannot be right."""
+        """Return lines as columns; raise ValueError or DecodeError when one is invalid."""
         if not lines.whole or not self.width or self.over:
             raise ValueError
         columns = _split(self.numbers_of(lines.text), self.width, self.separator)
@@ -122,32 +122,32 @@ class RowLog(ABC):
             try:
                 row = self._row(line)
             except ValueError as why:
-                self._hand_on_rows(rows)
+                self._pass_on_rows(rows)
                 if (lines.whole or self.ends_open) and self.take_line(place, line):
                     continue
                 if lines.whole:
                     problems.unreadable(place, line, why)
                 else:
-                    problems.say(_CUT_OFF)
+                    problems.warn(_CUT_OFF)
                 continue
             if self.over:
                 self.begin_again(place)
             time = row[self.time_at]
             before = rows[-1][self.time_at] if rows else self._last_s
             if not lines.whole:
-                problems.say(_CUT_OFF)
+                problems.warn(_CUT_OFF)
             elif time < before:
                 problems.went_back(place, before - (self.begin_s or 0.0), time - (self.begin_s or 0.0))
                 if len(rows) > 1 and before - time > _AHEAD * (time - rows[-2][self.time_at]) >= 0:
-                    rows[-1] = row  # a single time far ahead would cost all rows after it
+                    rows[-1] = row  # else a single time far ahead would lose all rows after it
             else:
                 self.begin_s = time if self.begin_s is None else self.begin_s
                 rows.append(row)
-        self._hand_on_rows(rows)
+        self._pass_on_rows(rows)
 
-    def _hand_on_rows(self, rows: list[list[float]]) -> None:
+    def _pass_on_rows(self, rows: list[list[float]]) -> None:
         if rows:
-            self._hand_on([list(column) for column in zip(*rows, strict=True)])
+            self._pass_on([list(column) for column in zip(*rows, strict=True)])
             rows.clear()
 
     def _row(self, line: bytes) -> list[float]:
@@ -166,7 +166,7 @@ class RowLog(ABC):
 
 
 def _split(text: bytes, width: int, separator: bytes | None) -> list[list[float]]:
-    """Return lines of numbers as columns; raise ValueError or DecodeError when one has another shape."""
+    """Split lines of numbers into columns; raise ValueError or DecodeError when one has another shape."""
     between = separator or b" "
     words = text.replace(b"\n", between + _END + between).split(separator)
     if separator is not None:
@@ -182,7 +182,7 @@ def _split(text: bytes, width: int, separator: bytes | None) -> list[list[float]
 
 
 def number(text: bytes, lowest: float = 0.0, largest: float = LARGEST) -> float:
-    """Return a number of a log. Raises ValueError, which says what was expected."""
+    """Parse a number. Raises ValueError, which says what was expected."""
     if _NUMBER.fullmatch(text) is None:
         raise ValueError("a number expected")
     value = float(text)

@@ -1,4 +1,4 @@
-"""What all importers do with what they read: make a session of it."""
+"""Makes a session of what an importer read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nncftools.importers.source import Source
 
 
-def session_of(  # noqa: PLR0913 — what is different from log to log
+def session_of(  # noqa: PLR0913 — everything that differs between logs
     source: Source,
     recorder: str,
     table: Table,
@@ -32,12 +32,12 @@ def session_of(  # noqa: PLR0913 — what is different from log to log
 ) -> Session:
     """Return the session of a log.
 
-    ``recorder`` is the importer's name, ``unit`` the bytes in one unit of the table's memory, ``zero`` the table's time
-    at the start, ``began`` the same in Unix seconds; ``known`` are fields of ``Session`` that the log tells. Raises
+    ``recorder`` is the importer's name, ``unit`` the size of the table's memory unit in bytes, ``zero`` the table's
+    time at the start, ``began`` the start in Unix seconds; ``known`` are further fields of ``Session``. Raises
     SessionFileError when there is no sample.
     """
     if not len(table):
-        why = source.problems.first_unreadable or "there is no sample in it"
+        why = source.problems.first_unreadable or "it holds no sample"
         raise SessionFileError(f"{source.path}: nothing could be read as a log of {recorder}: {why}")
     columns = {name: _converted(name, column, unit, zero) for name, column in table.columns().items()}
     samples = Samples(columns, str(source.path), may_fall_below_zero=known.get("from_zero", False))
@@ -78,7 +78,7 @@ def _converted(name: str, column: array[float], unit: int, zero: float) -> array
 
 
 def utc(seconds: float | None) -> str | None:
-    """Return a Unix time as a session has it; None for what is none."""
+    """Return a Unix time in a session's format; None for an invalid one."""
     if seconds is None:
         return None
     try:

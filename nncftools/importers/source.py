@@ -1,4 +1,4 @@
-"""A log that is read: its first lines, then whole lines in pieces, in bounded memory whatever its size."""
+"""A log file: its head, then whole lines in pieces, in bounded memory for any size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 Progress = Callable[[int, int | None], None]
-"""Told the bytes that were read, and of how many, None when that is unknown."""
+"""Called with the bytes read and the total, None when that is unknown."""
 
 _HEAD = 1 << 16
 _PIECE = 1 << 16
@@ -34,44 +34,44 @@ _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Head(NamedTuple):
-    """How a file begins: what importers are recognised by."""
+    """The beginning of a file, from which importers recognise it."""
 
     name: str
     """The file's name, without ``.gz``."""
     text: bytes
-    """At most 64 KiB, unpacked, the lines ended as on Unix; cut anywhere."""
+    """At most 64 KiB, decompressed, with Unix line ends; cut off anywhere."""
 
     def line(self, number: int) -> bytes:
-        """Return the line of this number, the first is 0; empty when there is none."""
+        """Return a line by number, from 0; empty when there is none."""
         return next(iter(self.text.split(b"\n", number + 1)[number : number + 1]), b"")
 
 
 class Lines(NamedTuple):
-    """Some lines of a file, the ends of lines as on Unix."""
+    """Some lines of a file, with Unix line ends."""
 
     text: bytes
     first: int
-    """The number of the first of them."""
+    """The number of the first line."""
     whole: bool = True
-    """False for a last line that does not end; it stands alone."""
+    """False for a last line without a line break; it comes alone."""
 
     def numbered(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines that are not blank, with their numbers, without their ends."""
+        """Yield the numbers and texts of the lines that are not blank, without line ends."""
         for number, line in enumerate(self.text.split(b"\n"), start=self.first):
             if line and not line.isspace():
                 yield number, line
 
 
 class Source:
-    """A log, opened; a context manager."""
+    """An open log; a context manager."""
 
     def __init__(self, path: pathlib.Path, progress: Progress | None = None) -> None:
         """Open a file or FIFO, also gzipped. Raises SessionFileError."""
         self.path = path
         self.problems = Problems()
-        """What could not be read of it."""
+        """What could not be read."""
         self._progress = progress
-        self._file = store.opened(path)
+        self._file = store.open_for_reading(path)
         try:
             self._bytes = io.BufferedReader(_Counted(self._file, progress), _HEAD)
             begin = self._bytes.peek(_HEAD)[:_HEAD]
@@ -91,12 +91,12 @@ class Source:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def beside(self, name: str) -> Source:
+    def sibling(self, name: str) -> Source:
         """Open another file of the same folder. Raises SessionFileError."""
         return Source(self.path.with_name(name), self._progress)
 
     def as_session(self) -> Session:
-        """Read it as a session or journal of our own. Raises SessionFileError."""
+        """Read it as our own session or journal. Raises SessionFileError."""
         return Session.of(store.load_from(self._bytes, self.path))
 
     def refuse_other_encodings(self) -> None:
@@ -108,7 +108,7 @@ class Source:
             raise SessionFileError(message)
 
     def lines(self) -> Iterator[Lines]:
-        """Yield all lines but those longer than 4 MiB, up to where gzip is damaged. Raises SessionFileError."""
+        """Yield all lines up to 4 MiB long, until the gzip data is damaged. Raises SessionFileError."""
         number = 1
         rest = b""
         passing_over = False
@@ -117,7 +117,7 @@ class Source:
                 begin = piece.find(b"\n") + 1
                 if begin == 0:
                     continue
-                passing_over, piece, number = False, piece[begin:], number + 1  # noqa: PLW2901 — what is left of it
+                passing_over, piece, number = False, piece[begin:], number + 1  # noqa: PLW2901 — the rest of the piece
             text = rest + piece
             end = text.rfind(b"\n") + 1
             rest = text[end:]
@@ -145,7 +145,7 @@ class Source:
 
 
 class _Counted(io.RawIOBase):
-    """A file that fills whole buffers, also from a pipe, and tells how much of it was read."""
+    """A file that fills whole buffers, also from a pipe, and reports how much was read."""
 
     def __init__(self, file: io.BufferedIOBase, progress: Progress | None) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class _Counted(io.RawIOBase):
 
 
 class _Unpacked(io.RawIOBase):
-    """What a gzipped file holds, up to where it is damaged."""
+    """The content of a gzipped file, up to any damage."""
 
     def __init__(self, file: io.BufferedIOBase, problems: Problems) -> None:
         super().__init__()
@@ -185,14 +185,14 @@ class _Unpacked(io.RawIOBase):
             data = self._file.read1(memoryview(buffer).nbytes)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             self._ended = True
-            self._problems.say(f"the gzip archive is damaged or cut off, what stands before it was read: {error}")
+            self._problems.warn(f"the gzip file is damaged or truncated, everything before that was read: {error}")
             return 0
         memoryview(buffer)[: len(data)] = data
         return len(data)
 
 
 def _unpacked(begin: bytes) -> bytes:
-    """Return what the begin of a gzipped file holds."""
+    """Return the decompressed beginning of a gzipped file."""
     try:
         return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(begin, _HEAD)
     except zlib.error:

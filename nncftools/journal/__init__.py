@@ -1,1 +1,1 @@
-"""What a recording writes while it runs: the lines, the plan, their writer, their reader, and the file itself."""
+"""What a recording writes while it runs: the lines, the plan, their writer and reader, and the file."""

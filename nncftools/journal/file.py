@@ -1,8 +1,8 @@
-"""The file of a journal: made, locked, taken over and removed so that nobody else's file is ever touched.
+"""The file of a journal: created, locked, taken over and removed without touching another recording's file.
 
 A recording is a lock (flock(2)) on its journal. The lock belongs to the open file description: the starter locks, hands
-the descriptor to the sampler and closes its own copy, so that the lock ends with the sampler. Whoever reads opens a
-description of their own, else a dead sampler looks alive. Only the holder of a file's lock removes that file.
+the descriptor to the sampler and closes its own copy, so that the lock ends with the sampler. Readers open their own
+description; otherwise a dead sampler would look alive. Only the holder of a file's lock removes that file.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 ENDING = ".journal.jsonl"
 PRIVATE = 0o600
-"""The journal holds the command as it was typed."""
+"""The journal holds the command as typed."""
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_NONBLOCK | os.O_CLOEXEC
 _TRIES = 50
 _PAUSE_S = 0.01
-"""Readers hold the lock for microseconds to see whether somebody records."""
+"""Readers hold the lock for microseconds to check for a recording."""
 
 
 class BusyError(OSError):
@@ -33,9 +33,9 @@ class BusyError(OSError):
 
 
 def create(path: pathlib.Path, *, replace: bool) -> int:
-    """Make a new journal, locked, and return its descriptor (append-only, mode 0600).
+    """Create and lock a new journal, and return its descriptor (append-only, mode 0600).
 
-    With ``replace``, what an ended recording left is removed first. Raises BusyError, FileExistsError, OSError.
+    With ``replace``, the journal of an ended recording is removed first. Raises BusyError, FileExistsError, OSError.
     """
     for _ in range(_TRIES):
         try:
@@ -52,7 +52,7 @@ def create(path: pathlib.Path, *, replace: bool) -> int:
 
 
 def remove_ended(path: pathlib.Path) -> None:
-    """Remove the journal of a recording that has ended, if there is one. Raises BusyError, OSError."""
+    """Remove the journal of an ended recording, if there is one. Raises BusyError, OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | _OLD)
     except FileNotFoundError:
@@ -66,15 +66,15 @@ def remove_ended(path: pathlib.Path) -> None:
 
 
 def remove(path: pathlib.Path, descriptor: int) -> None:
-    """Remove a file whose lock ``descriptor`` holds, unless ``path`` leads to another one by now. Raises OSError."""
+    """Remove a file locked through ``descriptor``, unless ``path`` now leads to another file. Raises OSError."""
     if leads_to(path, descriptor):
         path.unlink(missing_ok=True)
 
 
 def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
-    """Open a journal, or the log of marks beside it, to be read while it grows.
+    """Open a journal or a marks log for reading while it grows.
 
-    With ``descriptor``, open the very file that it leads to. Raises OSError, also for what is no file.
+    With ``descriptor``, open the very file behind it. Raises OSError, also if it is not a regular file.
     """
     own = os.open(path, os.O_RDONLY | _OLD) if descriptor is None else _opened_again(path, descriptor)
     if not stat.S_ISREG(os.fstat(own).st_mode):
@@ -84,7 +84,7 @@ def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
 
 
 def _opened_again(path: pathlib.Path, descriptor: int) -> int:
-    """Open the file of a descriptor once more, whatever its name leads to by now. Raises OSError."""
+    """Open the file of a descriptor again, even when its name leads elsewhere by now. Raises OSError."""
     with contextlib.suppress(OSError):
         return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | _OLD)
     own = os.open(path, os.O_RDONLY | _OLD)
@@ -95,7 +95,7 @@ def _opened_again(path: pathlib.Path, descriptor: int) -> int:
 
 
 def is_recording(path: pathlib.Path) -> bool:
-    """Return whether somebody records to a journal, False for one that we may not read. Raises OSError."""
+    """Return whether a recording holds the journal; False if it is not readable for us. Raises OSError."""
     with contextlib.suppress(FileNotFoundError, PermissionError):
         if path.is_file():
             with reader(path) as journal:
@@ -118,7 +118,7 @@ def is_held(descriptor: int) -> bool:
 
 
 def hold(descriptor: int) -> None:
-    """Take the lock after the sampler has let go of it, so that nobody takes the journal for an abandoned one."""
+    """Take the lock after the sampler released it, so that the journal does not look abandoned."""
     _lock(descriptor)
 
 
@@ -130,7 +130,7 @@ def leads_to(path: pathlib.Path, descriptor: int) -> bool:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock a file; return False when somebody else holds it. Where there are no locks, nobody does."""
+    """Lock a file; return False when another process holds the lock. Without lock support, succeed."""
     import fcntl
 
     for _ in range(_TRIES):

@@ -1,9 +1,9 @@
-"""Every key of a journal, typed: JSON Lines, UTF-8; bytes and seconds; null is unknown.
+"""The types of all keys in a journal: JSON Lines, UTF-8; bytes and seconds; null is unknown.
 
 The first line is a ``Header``. Every other line is a sample or a ``Line``. A sample is a list: the seconds since the
 start, then one value per column of the plan. A ``Line`` is an object with one key.
 
-The sampler uses these types for the checker only: it does not import ``typing``, which would cost memory.
+These types are for the type checker: the sampler does not import ``typing``, which would cost memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VERSION = 1
 
 
 class MemoryLimit(TypedDict):
-    """The most memory that the processes may hold together, and what is done when they hold more."""
+    """The memory limit for all processes together, and the action when they exceed it."""
 
     rss: int
     """In bytes."""
@@ -25,7 +25,7 @@ class MemoryLimit(TypedDict):
 
 
 class PlanFields(TypedDict, total=False):
-    """What the sampler was asked for; ``nncftools.journal.plan.Plan`` says what each means."""
+    """The request to the sampler; ``nncftools.journal.plan.Plan`` documents each field."""
 
     columns: Required[list[str]]
     pid: int | None
@@ -48,7 +48,7 @@ class Header(TypedDict, total=False):
     tool_version: str
     name: str
     command: list[str]
-    """As it was typed; bytes that are not UTF-8 are written ``\\xff``."""
+    """As typed; bytes that are not UTF-8 are written ``\\xff``."""
     cwd: str
     rank: dict[str, Any] | None
     """See ``nncftools.session.model.Rank``."""
@@ -58,30 +58,30 @@ class Header(TypedDict, total=False):
 
 
 class ExitStatus(TypedDict):
-    """How a process ended: by itself with ``code``, or killed by ``signal``; the other is null."""
+    """How a process ended: ``code`` if it exited, ``signal`` if it was killed; the other is null."""
 
     code: int | None
     signal: int | None
 
 
 class Start(TypedDict):
-    """The command has started: the moment that all seconds count from."""
+    """The start of the command: the zero of all seconds."""
 
     utc: str
     """ISO 8601 with zone."""
     monotonic_ns: int
     """The same moment on CLOCK_MONOTONIC."""
     utc_error_s: NotRequired[float | None]
-    """How wrong ``utc`` can be, as the kernel knows it (adjtimex(2))."""
+    """The possible error of ``utc``, as the kernel estimates it (adjtimex(2))."""
     pid: int
-    """The command's process."""
+    """The PID of the command."""
     sampler_pid: NotRequired[int]
 
 
 class ProcessFields(TypedDict, total=False):
     """Facts of one process; later lines add to earlier ones with the same ``id``.
 
-    ``nncftools.session.model.Process`` says what each means.
+    ``nncftools.session.model.Process`` documents each field.
     """
 
     id: Required[int]
@@ -100,11 +100,11 @@ class ProcessFields(TypedDict, total=False):
     accounted: bool
     cpu_s: float
     left_out: bool
-    """It turned out not to belong to the run: forget it."""
+    """The process does not belong to the run after all: drop it."""
 
 
 class SamplerEnd(TypedDict, total=False):
-    """What the sampling cost, and how punctual it was; see ``nncftools.session.model.SamplerFacts``."""
+    """The cost and punctuality of the sampling; see ``nncftools.session.model.SamplerFacts``."""
 
     cpu_s: float | None
     peak_rss: int | None
@@ -115,21 +115,21 @@ class SamplerEnd(TypedDict, total=False):
     longest_gap_s: float | None
     exit_accounting: str | None
     rows: int
-    """Samples that were written, after neighbours were merged."""
+    """Samples written, after merging."""
 
 
 class End(TypedDict, total=False):
     """The last line of a finished recording."""
 
     error: str | None
-    """Why the command never started; the other keys are missing then."""
+    """Why the command did not start; the other keys are missing then."""
     duration_s: float | None
     totals: dict[str, int | float | None]
-    """The counters at the end, also of processes that had ended."""
+    """The counters at the end, including processes that ended earlier."""
     exit: ExitStatus | None
     sampler: SamplerEnd
     unwritten: str
-    """Lines that a full disk kept out of the journal; told to the starter, never in the journal itself."""
+    """Lines that could not be written because the disk was full; sent to the starter, never in the journal itself."""
 
 
 class Line(TypedDict, total=False):
@@ -140,7 +140,7 @@ class Line(TypedDict, total=False):
     """The columns of all samples, where they are not those of the plan: a metric of devices has one for each."""
     process: ProcessFields
     each: dict[int, int]
-    """RSS in bytes by process ``id``, at the sample of the line before (``--per-process``)."""
+    """RSS in bytes by process ``id``, at the sample on the previous line (``--per-process``)."""
     warning: str
-    """Text that every report repeats."""
+    """A warning, which every report repeats."""
     end: End

@@ -1,4 +1,4 @@
-"""What a sampler records, of what, and how often; the journal's first line keeps it."""
+"""What a sampler records, and how often; stored in the journal's first line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Plan:
-    """A recording as it was asked for. Plain, because the sampler does without ``dataclasses`` (1.5 MiB)."""
+    """A requested recording. A plain class, because ``dataclasses`` would cost the sampler 1.5 MiB."""
 
     def __init__(  # noqa: PLR0913 — one parameter per key
         self,
@@ -28,30 +28,30 @@ class Plan:
         redact: Sequence[str] | None = (),
     ) -> None:
         self.columns = list(columns)
-        """The metrics to record, in the order of the values of a sample."""
+        """The metrics to record, in the order of a sample's values."""
         self.pid = pid
         """The process to attach to; None when a command is started."""
         self.interval_s = interval_s
-        """Seconds from one sample to the next, on absolute deadlines."""
+        """Seconds between samples, on absolute deadlines."""
         self.duration_s = duration_s
-        """Stop sampling after this many seconds; the command goes on."""
+        """Stop sampling after this many seconds; the command continues."""
         self.children = children
-        """Whether the descendants belong to the run."""
+        """Whether descendants belong to the run."""
         self.wait_all = wait_all
-        """Whether the recording goes on until the command's last descendant has ended."""
+        """Whether to record until the command's last descendant has ended."""
         self.per_process = per_process
-        """Whether the RSS of every process is kept for every sample."""
+        """Whether to keep the RSS of every process at every sample."""
         self.max_samples = max_samples
         """Beyond this number, neighbouring samples are merged."""
         self.source = source
-        """Where figures come from: ``proc`` or ``psutil``."""
+        """The source of the figures: ``proc`` or ``psutil``."""
         self.limit = limit
         """Compared with the column ``rss`` at each sample."""
         self.redact = None if redact is None else list(redact)
-        """Regular expressions of what is hidden besides what looks like a secret; None to hide nothing."""
+        """Regular expressions of further text to hide, besides what looks like a secret; None hides nothing."""
 
     def fields(self) -> PlanFields:
-        """Return the plan as JSON has it."""
+        """Return the plan as JSON fields."""
         return {
             "columns": self.columns,
             "pid": self.pid,

@@ -1,4 +1,4 @@
-"""Reads a journal, whole or while it grows: every line is decoded once, and lines that cannot be right are found."""
+"""Reads a journal, whole or while it grows: every line is decoded once, and invalid lines are reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 18
 _LONGEST_LINE = 1 << 26
-"""A header or process line holds a command line, which the kernel bounds to 2 MiB on most machines."""
+"""Header and process lines hold a command line, which the kernel limits to 2 MiB on most machines."""
 _WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, KeyError)
 
 
@@ -29,21 +29,21 @@ class Each(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What some lines of a journal say."""
+    """The content of some lines of a journal."""
 
     samples: list[list[float | None]]
     """Each is the seconds since the start, then a value per column."""
     each: list[Each]
     lines: list[Line]
-    """All others, in their order."""
+    """All other lines, in order."""
     bad: list[int]
-    """Numbers of the lines that could not be read, from 1."""
+    """Numbers of the unreadable lines, from 1."""
 
 
 class Lines:
-    """The whole lines that were appended to a file since the last look.
+    """The complete lines appended to a file since the last read.
 
-    The beginning of a line is read again when its rest is there: a writer may take it back.
+    An incomplete line is read again when its rest is there: the writer may truncate it.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -51,7 +51,7 @@ class Lines:
         self._offset = 0
 
     def next(self, *, one: bool = False) -> bytes:
-        """Return the next lines, or the next ``one``; nothing when there is no more. Raises OSError."""
+        """Return the next lines, or the next ``one``; empty when there are none. Raises OSError."""
         size = _CHUNK
         while True:
             self.file.seek(self._offset)
@@ -62,18 +62,18 @@ class Lines:
                 return data[:end]
             if len(data) < size:
                 return b""
-            if size >= _LONGEST_LINE:  # its rest is no JSON, and is counted as bad
+            if size >= _LONGEST_LINE:  # its rest is not JSON, and counts as bad
                 self._offset += size
             size = min(2 * size, _LONGEST_LINE)
 
 
 class Tail:
-    """A journal from its first line to what was written last."""
+    """A journal from its first line to the latest."""
 
     def __init__(self, file: BinaryIO, origin: str, header: Header | None = None) -> None:
-        """Read the first line of ``file``; ``origin`` names it in messages.
+        """Read the first line of ``file``; ``origin`` names the file in messages.
 
-        With ``header``, the first line is taken for that, whatever it says. Raises SessionFileError, OSError.
+        With ``header``, the first line is skipped and ``header`` is used instead. Raises SessionFileError, OSError.
         """
         self.file = file
         self._lines = Lines(file)
@@ -83,7 +83,7 @@ class Tail:
         self.header, self.plan = _header(first, origin) if header is None else (header, _plan(header))
 
     def read(self) -> Iterator[Chunk]:
-        """Yield what was appended since the last call, piece by piece. Raises OSError."""
+        """Yield the lines appended since the last call, in chunks. Raises OSError."""
         while data := self._lines.next():
             yield self._decoded(data)
 
@@ -102,7 +102,7 @@ class Tail:
         return chunk
 
     def _take_samples(self, rows: Sequence[tuple[int, bytes]], chunk: Chunk) -> None:
-        """Decode many samples at once; where one cannot be right, it is looked for by halves."""
+        """Decode many samples at once; when that fails, find the bad ones by bisection."""
         if not rows:
             return
         try:
@@ -159,7 +159,7 @@ def _header(line: bytes, origin: str) -> tuple[Header, Plan]:
 
 
 def _plan(header: Header) -> Plan:
-    """Return the plan of a header; keys of other versions are left out. Raises ValueError."""
+    """Return the plan of a header; keys of other versions are ignored. Raises ValueError."""
     fields: dict[str, Any] = dict(header["plan"])
     if not (isfinite(fields["interval_s"]) and fields["interval_s"] > 0):
         raise ValueError("at `$.plan.interval_s`: seconds expected")
@@ -169,4 +169,4 @@ def _plan(header: Header) -> Plan:
 
 def _check_columns(columns: list[str]) -> None:
     if len(set(columns)) != len(columns):
-        raise ValueError("at `$.plan.columns`: a metric comes twice")
+        raise ValueError("at `$.plan.columns`: a metric is listed twice")

@@ -1,4 +1,4 @@
-"""Marks the functions of the catalogue, and the user's, in each module as soon as it is imported.
+"""Wraps the functions of the catalogue, and those that the user names, as their modules are imported.
 
 Runs in the marked program at its start: Python 3.8 and later, as little of the standard library as possible.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 CALLS = "NNCF_TOOLS_MARK_CALLS"
-"""Names the user's functions, one a line, tabs between: module, function, name, kind (empty when it is of none)."""
+"""The user's functions, one per line, tab-separated: module, function, name, kind (empty if unknown)."""
 _PACKAGE = __name__.rpartition(".")[0]
 
 
@@ -32,7 +32,7 @@ class Entry:
 
 
 class Finder:
-    """Finds the modules with functions to mark, through those who would have found them anyway."""
+    """Finds the modules that have functions to mark; delegates to the other finders."""
 
     def __init__(self, path: bytes, entries: dict[str, list[Entry]]) -> None:
         self._path = path
@@ -41,8 +41,8 @@ class Finder:
         self._recorder: Any = None
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
-        """Return the module's spec, with a loader that marks; None for all that are not listed."""
-        if not self.lists(name):
+        """Return the module's spec with a loader that marks; None for modules that are not listed."""
+        if not self.is_listed(name):
             return None
         for finder in sys.meta_path:
             find = None if finder is self else getattr(finder, "find_spec", None)
@@ -53,8 +53,8 @@ class Finder:
                 return spec
         return None
 
-    def lists(self, module: str) -> bool:
-        """Return whether a module has functions to mark; reads its library's catalogue when that is new."""
+    def is_listed(self, module: str) -> bool:
+        """Return whether a module has functions to mark; reads the catalogue of its library on first use."""
         file = self._unread.pop(module.partition(".")[0], None)
         if file is not None:
             try:
@@ -86,7 +86,7 @@ class Finder:
         facts = entry.facts
         kind = facts["kind"]
         shown = facts.get("call") or name.partition(".")[0] + "." + entry.function
-        members = line.described(facts.get("name", kind), "auto", kind, shown, step=facts.get("step", False))
+        members = line.common_members(facts.get("name", kind), "auto", kind, shown, step=facts.get("step", False))
         try:
             wrapping.mark(module, entry.function, call_log.Call(members, facts.get("saves")), self._recorder)
         except wrapping.NotMarkable as reason:
@@ -96,7 +96,7 @@ class Finder:
 
 
 class Loader:
-    """Lets a module's own loader do its work, as if it were alone, and then marks."""
+    """Runs a module's own loader as if it were alone, then marks the module's functions."""
 
     def __init__(self, loader: Any, finder: Finder) -> None:
         self._loader = loader
@@ -106,18 +106,18 @@ class Loader:
         return getattr(object.__getattribute__(self, "_loader"), name)
 
     def exec_module(self, module: Any) -> None:
-        """Run the module, which sees its own loader, and mark its functions."""
+        """Execute the module, which sees its own loader, then mark its functions."""
         name = module.__spec__.name
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
         self._finder.mark(sys.modules.get(name, module), name)
 
-    # Of this very file, import leaves frames out of tracebacks.
+    # The import system drops frames of this file name from tracebacks.
     exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap>")
 
 
 def start() -> None:
-    """Mark from now on, into the log that the environment names."""
+    """Start to mark, into the log that the environment names."""
     path = os.fsencode(os.environ[line.VARIABLE])
     line.append(path, line.started(monotonic_ns()))
     entries: dict[str, list[Entry]] = {}
@@ -129,7 +129,7 @@ def start() -> None:
     sys.meta_path.insert(0, finder)
     for name in LIBRARIES:
         if name in sys.modules:
-            finder.lists(name)
+            finder.is_listed(name)
     for name in list(entries):
         if name in sys.modules:
             finder.mark(sys.modules[name], name)

@@ -1,4 +1,4 @@
-"""Calls as lines of the marks log: one by one, and together where they come by the thousand.
+"""Writes calls to the marks log: one line each, or aggregated when there are thousands.
 
 Runs in the marked program: Python 3.8 and later, the standard library only.
 """
@@ -16,10 +16,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WRITTEN = 1000
-"""Calls of one function right inside of one operation that get lines of their own; the others are told together."""
-TOGETHER_NS = 10 * 10**9
-"""The longest time told together, and so lost when the program is killed."""
+MAX_LOGGED = 1000
+"""Calls of one function directly inside one operation that get lines of their own; further calls are aggregated."""
+FLUSH_NS = 10 * 10**9
+"""Aggregated calls are flushed this often; a kill loses at most this much."""
 
 
 class Call:
@@ -29,13 +29,13 @@ class Call:
 
     def __init__(self, members: str, saves: tuple[int, str] | None = None) -> None:
         self.members = members
-        """What all its lines have in common."""
+        """The JSON members that all its lines share."""
         self.saves = saves
-        """Position and name of the argument that says where it saves an OpenVINO model."""
+        """Position and name of the argument that holds the path of a saved OpenVINO model."""
 
 
-class Tally:
-    """Calls that are told together; nanoseconds."""
+class Aggregate:
+    """Aggregated calls of one function; times in nanoseconds."""
 
     __slots__ = ("count", "end", "error", "longest", "start", "total")
 
@@ -45,7 +45,7 @@ class Tally:
         self.error: str | None = None
 
     def add(self, start: int, end: int, error: str | None) -> None:
-        """Count a call."""
+        """Add a call."""
         self.count += 1
         self.total += end - start
         self.longest = max(self.longest, end - start)
@@ -53,7 +53,7 @@ class Tally:
         self.error = error
 
     def line(self, members: str, where: str) -> str:
-        """Return its line; ``error`` is the last call's."""
+        """Return its line; ``error`` is that of the last call."""
         error = "" if self.error is None else f',"error":{line.quoted(self.error)}'
         return (
             f'{{{members},"t_ns":{self.start},"end_ns":{self.end},{where},'
@@ -62,99 +62,99 @@ class Tally:
 
 
 class Frame:
-    """A call that goes on, or the bottom of a thread; counts what is called right inside of it."""
+    """An open call, or the bottom of a thread's stack; counts the calls directly inside it."""
 
-    __slots__ = ("is_told", "op", "outer", "start", "tallies", "thread", "written")
+    __slots__ = ("aggregates", "is_logged", "op", "outer", "start", "thread", "written")
 
     def __init__(self) -> None:
         self.thread: Thread | None = None
         self.outer: Frame | None = None
         self.op = 0
         self.start = 0
-        self.is_told = False
-        """Whether it stands in the log, and what is inside of it can."""
+        self.is_logged = False
+        """Whether it is in the log; calls inside it are logged only then."""
         self.written: dict[Call, int] | None = None
-        self.tallies: dict[Call, Tally] | None = None
+        self.aggregates: dict[Call, Aggregate] | None = None
 
 
 class Thread(_local):
-    """A thread and the innermost of its calls."""
+    """A thread and its innermost open call."""
 
     def __init__(self) -> None:
         self.where = line.here()
         self.frame = Frame()
-        self.frame.is_told = True
+        self.frame.is_logged = True
 
 
 class Recorder:
-    """Writes what the threads of this process call."""
+    """Records the calls of all threads of this process."""
 
     def __init__(self, path: bytes) -> None:
         self._path = path
-        self._forget()
-        atexit.register(self._tell_all)
+        self._reset()
+        atexit.register(self._flush_all)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
+            os.register_at_fork(after_in_child=self._reset)
 
-    def _forget(self) -> None:
-        """Begin anew: the calls that a forked process came out of are its parent's."""
+    def _reset(self) -> None:
+        """Start empty, also after a fork: the open calls belong to the parent process."""
         self._thread = Thread()
-        self._waiting: dict[Frame, str] = {}
+        self._pending: dict[Frame, str] = {}
 
     def enter(self, frame: Frame, call: Call) -> None:
-        """Note that a call begins."""
+        """Record the start of a call."""
         thread = self._thread
         outer = thread.frame
         frame.outer = outer
         frame.thread = thread
         thread.frame = frame
-        if not outer.is_told:
+        if not outer.is_logged:
             return
         written = outer.written
         if written is None:
             written = outer.written = {}
         count = written.get(call, 0)
-        if count >= WRITTEN:
+        if count >= MAX_LOGGED:
             frame.start = monotonic_ns()
             return
-        if outer.tallies:
-            self._tell(outer, thread.where)
+        if outer.aggregates:
+            self._flush(outer, thread.where)
         written[call] = count + 1
         frame.op = next(line.operations)
-        frame.is_told = True
+        frame.is_logged = True
         line.append(self._path, line.begin(frame.op, call.members, monotonic_ns(), thread.where))
 
     def leave(self, frame: Frame, call: Call, error: str | None = None, facts: Callable[[], str] | None = None) -> None:
-        """Note that a call ends; ``facts`` is asked for what its line says beyond that."""
+        """Record the end of a call; ``facts`` returns further members for its line."""
         end = monotonic_ns()
         thread, outer = frame.thread, frame.outer
-        if outer is None or thread is not self._thread:  # it did not begin, or not in this process
+        if outer is None or thread is not self._thread:  # its start was not recorded, or in another process
             return
         thread.frame = outer
         if frame.op:
-            if frame.tallies:
-                self._tell(frame, thread.where)
+            if frame.aggregates:
+                self._flush(frame, thread.where)
             line.append(self._path, line.end(frame.op, end, error, facts() if facts else "", thread.where))
         elif frame.start:
             self._add(outer, call, (frame.start, end, error), thread.where)
 
-    def _add(self, outer: Frame, call: Call, told: tuple[int, int, str | None], where: str) -> None:
-        if outer.tallies is None:
-            outer.tallies = {}
-        tally = outer.tallies.get(call)
-        if tally is None:
-            tally = outer.tallies[call] = Tally(told[0])
-            self._waiting[outer] = where
-        tally.add(*told)
-        if tally.end - tally.start > TOGETHER_NS:
-            self._tell(outer, where)
+    def _add(self, outer: Frame, call: Call, span: tuple[int, int, str | None], where: str) -> None:
+        if outer.aggregates is None:
+            outer.aggregates = {}
+        aggregate = outer.aggregates.get(call)
+        if aggregate is None:
+            aggregate = outer.aggregates[call] = Aggregate(span[0])
+            self._pending[outer] = where
+        aggregate.add(*span)
+        if aggregate.end - aggregate.start > FLUSH_NS:
+            self._flush(outer, where)
 
-    def _tell(self, frame: Frame, where: str) -> None:
-        tallies, frame.tallies = frame.tallies, None
-        self._waiting.pop(frame, None)
-        for call, tally in (tallies or {}).items():
-            line.append(self._path, tally.line(call.members, where))
+    def _flush(self, frame: Frame, where: str) -> None:
+        aggregates, frame.aggregates = frame.aggregates, None
+        self._pending.pop(frame, None)
+        for call, aggregate in (aggregates or {}).items():
+            line.append(self._path, aggregate.line(call.members, where))
 
-    def _tell_all(self) -> None:
-        for frame, where in list(self._waiting.items()):
-            self._tell(frame, where)
+    def _flush_all(self) -> None:
+        for frame, where in list(self._pending.items()):
+            self._flush(frame, where)

@@ -1,4 +1,4 @@
-"""The functions that a user wants marked, and the environment in which a command marks them."""
+"""The functions that a user wants to mark, and the environment that makes a command mark them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Call(NamedTuple):
     """A function to mark, and the name of its operations."""
 
     module: str
-    """Where it is defined."""
+    """The module that defines it."""
     function: str
-    """Its name there, or ``Class.method``."""
+    """Its name in that module, or ``Class.method``."""
     name: str
 
 
 def parse(texts: Iterable[str]) -> list[Call]:
-    """Return the functions that texts like ``package.module:function=Name`` name. Raises ValueError."""
+    """Parse texts like ``package.module:function=Name``. Raises ValueError."""
     return [_parsed(text) for text in texts]
 
 
@@ -50,9 +50,9 @@ def _parsed(text: str) -> Call:
 
 
 def from_pyproject(folder: pathlib.Path) -> list[Call]:
-    """Return what ``mark-calls`` of ``[tool.nncf-tools]`` names in the pyproject.toml of ``folder`` or nearest above.
+    """Return the functions in ``mark-calls`` of ``[tool.nncf-tools]``, from the nearest pyproject.toml upwards.
 
-    Raises ValueError, which names the file, when it cannot be understood; OSError when it cannot be read.
+    Raises ValueError, which names the file, when it is invalid; OSError when it cannot be read.
     """
     resolved = folder.resolve()
     path = next((path for above in (resolved, *resolved.parents) if (path := above / "pyproject.toml").is_file()), None)
@@ -75,10 +75,10 @@ def _texts(document: dict[str, Any]) -> list[str]:
 
 
 def environment(log: pathlib.Path, calls: Sequence[Call]) -> dict[str, str]:
-    """Return the variables with which a command's Pythons write marks to ``log``, which must exist."""
+    """Return the environment variables that make a command's Pythons mark to ``log``, which must exist."""
     before = os.environ.get("PYTHONPATH")
     variables = {
-        VARIABLE: str(log.absolute()),  # not resolved: somebody may just have put a link there
+        VARIABLE: str(log.absolute()),  # not resolved: another user may have put a link there
         "PYTHONPATH": f"{HOOK}{os.pathsep}{before}" if before else str(HOOK),
     }
     if calls:

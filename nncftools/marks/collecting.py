@@ -1,4 +1,4 @@
-"""Marks into a session: from the log of a recording, and from sidecar files."""
+"""Adds marks to a session: from the log of a recording, and from sidecar files."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _SIDECAR = "sidecar"
 
 
 def take_log(session: Session, data: bytes, name: str) -> int:
-    """Give ``session`` the marks and models that a marks log noted; return how many Python programs could mark theirs.
+    """Add the marks and saved models of a marks log to ``session``; return the number of Pythons that the hook ran in.
 
-    Lines that cannot be read are left out, and counted in the session's warnings.
+    Unreadable lines are left out and counted in the session's warnings.
     """
     entries: list[Entry] = []
     wrong = []
     for row in rows(data, name, session.start):
         if row.entry is None:
-            wrong.append(f"{row.place} ({row.wrong})")
+            wrong.append(f"{row.place} ({row.problem})")
         else:
             entries.append(row.entry)
-    told = {entry.warning: None for entry in entries if entry.warning is not None}
-    session.warnings += told
+    warnings = {entry.warning: None for entry in entries if entry.warning is not None}
+    session.warnings += warnings
     if wrong:
         count = "1 mark" if len(wrong) == 1 else f"{len(wrong):,} marks"
         session.warnings.append(f"{count} could not be read, the first is {wrong[0]} of {name}")
@@ -49,7 +49,7 @@ def take_log(session: Session, data: bytes, name: str) -> int:
 
 
 def take_own(session: Session, data: bytes, name: str, pid: int) -> None:
-    """Give a recording that a program made of itself the marks of that program and its descendants."""
+    """Add the marks of a program that records itself, and of its descendants."""
     members = {pid, *(process.pid for process in session.processes)}
     found = (row.entry for row in rows(data, name, session.start) if row.entry is not None)
     own = (entry for entry in found if entry.is_operation and entry.pid in members and (entry.start_s or 0) >= 0)
@@ -57,9 +57,9 @@ def take_own(session: Session, data: bytes, name: str, pid: int) -> None:
 
 
 def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:
-    """Return what happened during the recording; what began before it begins with it.
+    """Return the marks that overlap the recording; a start before the recording is clipped to 0.
 
-    A line of output was written before the command's end, however late it was read.
+    A line of output was written before the command ended, even when it was read later.
     """
     return [
         replace(mark, start_s=min(max(0.0, mark.start_s), session.duration_s))
@@ -68,7 +68,7 @@ def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:
     ]
 
 
-def of_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
+def read_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
     """Return the operations of a sidecar file.
 
     Raises NncfToolsError, which names the file, the row and what was expected.
@@ -80,7 +80,7 @@ def of_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
     entries = []
     for row in rows(data, path.name, session.start):
         if row.entry is None:
-            raise NncfToolsError(f"{path}: {row.place}: {row.wrong}")
+            raise NncfToolsError(f"{path}: {row.place}: {row.problem}")
         entries.append(replace(row.entry, source=row.entry.source or _SIDECAR))
     marks = resolve((entry for entry in entries if entry.is_operation), session)
     for mark in marks:
@@ -92,32 +92,32 @@ def of_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
     return marks
 
 
-def put_around(session: Session, outer: Sequence[Mark]) -> None:
-    """Add operations to a session; those that it has already are inside of them."""
+def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
+    """Add operations to a session; existing operations that start within one become nested in it."""
     spans = in_order(outer)
     until = ends(spans, session)
 
-    def levels_at(at_s: float) -> int:
-        around = (mark.depth + 1 for mark, end_s in zip(spans, until, strict=True) if mark.start_s <= at_s < end_s)
-        return max(around, default=0)
+    def depth_at(at_s: float) -> int:
+        enclosing = (mark.depth + 1 for mark, end_s in zip(spans, until, strict=True) if mark.start_s <= at_s < end_s)
+        return max(enclosing, default=0)
 
-    inner = [replace(mark, depth=mark.depth + levels_at(mark.start_s)) for mark in session.marks]
+    inner = [replace(mark, depth=mark.depth + depth_at(mark.start_s)) for mark in session.marks]
     session.marks = in_order([*spans, *inner])
 
 
 def write_sidecar(marks: Iterable[Mark], path: pathlib.Path) -> None:
-    """Write operations as a sidecar, one a line, so that they can be edited. Raises OSError."""
-    lines = [msgspec.json.encode(_said(mark)).decode() for mark in marks]
+    """Write operations as a sidecar, one per line, so that they are easy to edit. Raises OSError."""
+    lines = [msgspec.json.encode(_fields(mark)).decode() for mark in marks]
     with replacing(path) as beside:
         beside.write_text("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n", encoding="utf-8")
 
 
-def _said(mark: Mark) -> dict[str, object]:
-    """Return the fields of a mark that say something."""
+def _fields(mark: Mark) -> dict[str, object]:
+    """Return the fields of a mark to write: some always, the others when they differ from their default."""
     always = ("name", "start_s", "end_s", "depth", "pid")
-    said = {}
+    fields = {}
     for field in msgspec.structs.fields(Mark):
         value = getattr(mark, field.name)
         if field.name in always or value != field.default:
-            said[field.name] = value
-    return said
+            fields[field.name] = value
+    return fields

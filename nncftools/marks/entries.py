@@ -1,4 +1,4 @@
-"""What a marks log or a sidecar holds, read from JSON, JSON Lines or CSV."""
+"""The rows of a marks log or sidecar, read from JSON, JSON Lines or CSV."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TIME_EXPECTED = "`start_s` (seconds from the start), `start` (ISO 8601 with zon
 
 
 class Entry(msgspec.Struct, kw_only=True):
-    """One row: a moment, an operation with its end, or the begin or end of one; docs/marks.md says what keys mean."""
+    """One row: a moment, a whole operation, or the begin or end of one; docs/marks.md defines the keys."""
 
     name: str = ""
     start_s: float | None = None
@@ -56,7 +56,7 @@ class Entry(msgspec.Struct, kw_only=True):
 
     @property
     def is_operation(self) -> bool:
-        """Whether this is about an operation, and no note of the recorder's hook."""
+        """Whether this describes an operation, as opposed to a note from the hook."""
         return self.warning is None and self.python is None
 
     def timed(self, clock: Clock) -> Self:
@@ -79,15 +79,15 @@ class Entry(msgspec.Struct, kw_only=True):
 
 
 class Clock:
-    """Turns any of the times that a row may hold into seconds from a session's start."""
+    """Converts any of the times that a row may hold to seconds from a session's start."""
 
     def __init__(self, start: Start) -> None:
-        """Take the session's start as zero."""
+        """Use the session's start as zero."""
         self._monotonic_ns = start.monotonic_ns
         self._utc = start.utc
 
     def seconds(self, seconds: float | None, moment: str | None, t_ns: int | None) -> float | None:
-        """Return the first that is given, in seconds, None when none is. Raises ValueError."""
+        """Return the first time that is given, in seconds; None when none is. Raises ValueError."""
         if seconds is not None:
             if not math.isfinite(seconds):
                 raise ValueError(f"a number of seconds expected, found {seconds}")
@@ -107,28 +107,28 @@ class Clock:
 
 
 class Row(msgspec.Struct):
-    """A row as it was found; ``entry`` is None where ``wrong`` says what it is not."""
+    """A row as found; ``entry`` is None when it is invalid, and ``problem`` says why."""
 
     place: str
     entry: Entry | None
-    wrong: str = ""
+    problem: str = ""
 
 
 def rows(data: bytes, name: str, start: Start) -> Iterator[Row]:
-    """Yield the rows of a marks log or sidecar; the ending of ``name`` tells CSV.
+    """Yield the rows of a marks log or sidecar; a ``name`` that ends in .csv means CSV.
 
     Raises NncfToolsError when it is neither JSON, JSON Lines nor CSV.
     """
     clock = Clock(start)
-    for place, found in _found(data, name):
+    for place, row in _raw_rows(data, name):
         try:
-            yield Row(place, msgspec.convert(found(), Entry, strict=not name.endswith(".csv")).timed(clock))
+            yield Row(place, msgspec.convert(row(), Entry, strict=not name.endswith(".csv")).timed(clock))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             yield Row(place, None, str(error))
 
 
-def _found(data: bytes, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield where each row is, and a function that returns it as it stands there."""
+def _raw_rows(data: bytes, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the place of each row, and a function that returns its raw content."""
     if name.endswith(".csv"):
         text = io.StringIO(data.decode("utf-8-sig", errors="replace"), newline="")
         for number, cells in enumerate(csv.DictReader(text), start=2):

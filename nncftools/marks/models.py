@@ -1,4 +1,4 @@
-"""What saved OpenVINO models tell of their compression."""
+"""The compression facts of saved OpenVINO models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def saved_models(entries: Iterable[Entry]) -> list[SavedModel]:
-    """Return the models whose ``rt_info`` was noted, those saved again under one name at their last state."""
+    """Return the models whose ``rt_info`` was logged; of models saved repeatedly under one path, the last state."""
     found: dict[str, SavedModel] = {}
     for entry in entries:
         if entry.saved and entry.rt_info and entry.start_s is not None:
@@ -25,15 +25,15 @@ def saved_models(entries: Iterable[Entry]) -> list[SavedModel]:
 
 
 def _facts(xml: str) -> Iterator[tuple[str, str]]:
-    """Yield place and value of each leaf of ``rt_info``: ``nncf/weight_compression/mode``, ``int4_sym``."""
+    """Yield path and value of each leaf of ``rt_info``: ``nncf/weight_compression/mode``, ``int4_sym``."""
     try:
         root = ET.fromstring(f"<rt_info>{xml}</rt_info>")  # noqa: S314 — a fragment has no DTD, and so no entities
     except ET.ParseError:
         return
-    waiting = [("", child) for child in root]
-    while waiting:
-        place, element = waiting.pop(0)
+    pending = [("", child) for child in root]
+    while pending:
+        place, element = pending.pop(0)
         value = element.get("value")
         if value is not None:
             yield place + element.tag, value
-        waiting += [(f"{place}{element.tag}/", child) for child in element]
+        pending += [(f"{place}{element.tag}/", child) for child in element]

@@ -1,4 +1,4 @@
-"""Operations that a Python program names itself, in whatever process of a recorded run it is."""
+"""Operations that a Python program marks itself, in any process of a recorded run."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ SOURCE = "api"
 
 
 def mark_operation(name: str) -> None:
-    """Begin an operation that the next one on its level ends, or the end of what it is inside of.
+    """Begin an operation; the next one on its level ends it, or the end of the enclosing one.
 
-    Does nothing when nothing records.
+    Does nothing when nothing is recording.
     """
     log = os.environ.get(line.VARIABLE)
     if log:
-        line.append(os.fsencode(log), line.moment(line.described(name, SOURCE), monotonic_ns()))
+        line.append(os.fsencode(log), line.moment(line.common_members(name, SOURCE), monotonic_ns()))
 
 
 @contextlib.contextmanager
 def operation(name: str) -> Iterator[None]:
-    """Name what is done in a ``with`` block, or by a function that this decorates; an exception ends it, too.
+    """Mark a ``with`` block or a decorated function as an operation; an exception ends it, too.
 
-    Does nothing when nothing records.
+    Does nothing when nothing is recording.
     """
     log = os.environ.get(line.VARIABLE)
     if not log:
         yield
         return
     path, op, error = os.fsencode(log), next(line.operations), None
-    line.append(path, line.begin(op, line.described(name, SOURCE), monotonic_ns()))
+    line.append(path, line.begin(op, line.common_members(name, SOURCE), monotonic_ns()))
     try:
         yield
     except BaseException as raised:
@@ -47,8 +47,8 @@ def operation(name: str) -> Iterator[None]:
 
 
 def mark_from_outside(log: int, name: str, source: str) -> None:
-    """Begin an operation of the run as a whole, which the next one that is marked from outside ends.
+    """Begin an operation of the whole run; the next one marked from outside ends it.
 
-    ``log`` is a descriptor, opened to append. Raises OSError.
+    ``log`` is a descriptor opened for appending. Raises OSError.
     """
-    os.write(log, f'{{{line.described(name, source)},"t_ns":{monotonic_ns()}}}\n'.encode("ascii"))
+    os.write(log, f'{{{line.common_members(name, source)},"t_ns":{monotonic_ns()}}}\n'.encode("ascii"))

@@ -16,9 +16,9 @@ _memory = -1
 
 
 def acquire() -> pathlib.Path:
-    """Return the log that this program's marks go to; until it is released as often, they do.
+    """Return the log for this program's marks; each call needs a matching ``release``.
 
-    Under ``nncf-tools`` that is the log of the recording around it.
+    Inside a run of ``nncf-tools``, that is the log of the outer recording.
     """
     global _users, _made  # noqa: PLW0603 — one log for all recorders of a program
     with _lock:
@@ -32,7 +32,7 @@ def acquire() -> pathlib.Path:
 
 
 def release() -> None:
-    """Let go of the log; its last user removes it."""
+    """Release the log; the last user removes it."""
     global _users, _made, _memory  # noqa: PLW0603 — the same
     with _lock:
         _users -= 1
@@ -49,7 +49,7 @@ def release() -> None:
 
 
 def _new() -> pathlib.Path:
-    """Return an empty file: a temporary one, or memory where none can be written."""
+    """Return an empty file: a temporary one, or one in memory when none can be written."""
     global _memory  # noqa: PLW0603 — the same
     try:
         descriptor, name = tempfile.mkstemp(prefix="nncf-tools-", suffix=".marks.jsonl")

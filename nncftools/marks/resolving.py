@@ -1,4 +1,4 @@
-"""From what was noted while a program ran to operations that know their depth and their end."""
+"""Turns marks as they were logged into operations with a depth and an end."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 AUTO = "auto"
 _Thread = tuple[int | None, int | None]
 _OUTSIDE: _Thread = (None, None)
-"""Where those stand who mark from outside of the programs: a shell script, a line of output, a sidecar."""
+"""The thread of marks made outside the programs: a shell script, a line of output, a sidecar."""
 
 
 class _Frame:
-    """An operation, and what it is inside of."""
+    """An operation and its enclosing one."""
 
-    __slots__ = ("entry", "inside", "is_moment", "mark", "thread")
+    __slots__ = ("enclosing", "entry", "is_moment", "mark", "thread")
 
-    def __init__(self, entry: Entry, thread: _Thread, inside: _Frame | None, *, is_moment: bool) -> None:
+    def __init__(self, entry: Entry, thread: _Thread, enclosing: _Frame | None, *, is_moment: bool) -> None:
         assert entry.start_s is not None
         self.entry = entry
         self.thread = thread
-        self.inside = inside
+        self.enclosing = enclosing
         self.is_moment = is_moment
         total_s = entry.total_s if entry.total_ns is None else entry.total_ns / 1e9
         longest_s = entry.longest_s if entry.longest_ns is None else entry.longest_ns / 1e9
@@ -41,7 +41,7 @@ class _Frame:
             name=entry.name,
             start_s=entry.start_s,
             end_s=entry.end_s,
-            depth=(0 if inside is None else inside.mark.depth + 1) if entry.depth is None else entry.depth,
+            depth=(0 if enclosing is None else enclosing.mark.depth + 1) if entry.depth is None else entry.depth,
             pid=entry.pid,
             source=entry.source or "",
             kind=entry.kind or kind_of(entry.name),
@@ -54,12 +54,13 @@ class _Frame:
 
 
 def resolve(entries: Iterable[Entry], session: Session) -> list[Mark]:
-    """Return the operations in the order of their starts; ``entries`` have their times in seconds from the start.
+    """Return the operations sorted by start; ``entries`` have their times in seconds from the start.
 
-    A moment opens an operation that the next one of its thread on its level ends, one marked by hand too, or the end of
-    what it is inside of. What was marked automatically is inside of the moment before it. What a child process does is
-    inside of what its parent was just doing, what is marked automatically on another thread inside of what the main
-    thread does; all is inside of what was marked from outside of the programs. What never ended is unfinished.
+    - A moment opens an operation. It ends at the next moment on its level and thread, at the next operation marked by
+      hand there, or with the enclosing operation. Automatic marks are nested in the preceding moment.
+    - Operations of a child process are nested in what its parent was doing; automatic marks on another thread, in what
+      the main thread was doing; everything, in what was marked from outside the programs.
+    - An operation that never ended is unfinished.
     """
     return _Resolver(session).marks(entries)
 
@@ -77,13 +78,13 @@ class _Resolver:
 
     def marks(self, entries: Iterable[Entry]) -> list[Mark]:
         for entry in sorted(_as_events(entries), key=_order):
-            self._take(entry)
+            self._add(entry)
         for frame in self._frames:
             self._finish(frame)
-        marks = [frame.mark for frame in _steps_together(self._frames)]
+        marks = [frame.mark for frame in _merged_steps(self._frames)]
         return in_order(marks)
 
-    def _take(self, entry: Entry) -> None:
+    def _add(self, entry: Entry) -> None:
         thread = _thread_of(entry)
         stack = self._stacks[thread]
         if thread not in self._threads[entry.pid]:
@@ -93,14 +94,14 @@ class _Resolver:
             return
         if entry.source != AUTO:
             self._end_moments(stack, entry.start_s, down_to=0)
-        frame = _Frame(entry, thread, self._surroundings(entry, thread), is_moment=entry.event is None)
+        frame = _Frame(entry, thread, self._enclosing(entry, thread), is_moment=entry.event is None)
         self._frames.append(frame)
         if entry.count == 1 and entry.depth is None:
             stack.append(frame)
 
     def _end(self, entry: Entry, stack: list[_Frame]) -> None:
         place = next((place for place, frame in enumerate(stack) if frame.entry.op == entry.op), None)
-        if place is None:  # it began before the recording, or its begin could not be written
+        if place is None:  # it began before the recording, or its begin was not written
             return
         self._end_moments(stack, entry.start_s, down_to=place + 1)
         frame = stack.pop(place)
@@ -112,8 +113,8 @@ class _Resolver:
         while len(stack) > down_to and stack[-1].is_moment:
             stack.pop().mark.end_s = at_s
 
-    def _surroundings(self, entry: Entry, thread: _Thread) -> _Frame | None:
-        """Return what is open around a new operation: on its thread, on its process's main thread, in its ancestors."""
+    def _enclosing(self, entry: Entry, thread: _Thread) -> _Frame | None:
+        """Return the open operation around a new one: on its thread, its process's main thread, or in an ancestor."""
         if self._stacks[thread]:
             return self._stacks[thread][-1]
         if thread == _OUTSIDE:
@@ -138,11 +139,11 @@ class _Resolver:
             yield process.pid
 
     def _finish(self, frame: _Frame) -> None:
-        """End what was never ended with what it is inside of; what is no moment is unfinished then."""
+        """End an operation that has no end with its enclosing one; mark it unfinished unless it is a moment."""
         if frame.mark.end_s is not None or frame.entry.depth is not None:
             return
-        if frame.inside is not None and frame.inside.thread[0] == frame.thread[0]:
-            frame.mark.end_s = frame.inside.mark.end_s
+        if frame.enclosing is not None and frame.enclosing.thread[0] == frame.thread[0]:
+            frame.mark.end_s = frame.enclosing.mark.end_s
         if not frame.is_moment and (self._finished or frame.mark.end_s is not None):
             frame.mark.error = UNFINISHED
 
@@ -152,7 +153,7 @@ def _thread_of(entry: Entry) -> _Thread:
 
 
 def _as_events(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield what has both ends, and others may be inside of, as a begin and an end."""
+    """Yield entries that have both ends, and may enclose others, as a begin and an end."""
     for number, entry in enumerate(entries):
         if entry.event is None and entry.end_s is not None and entry.count == 1 and entry.depth is None:
             op = -1 - number
@@ -163,27 +164,27 @@ def _as_events(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _order(entry: Entry) -> tuple[float, bool, float]:
-    """Order by time; at one moment ends come first, then the longest."""
+    """Sort by time; at equal times ends come first, then the longest."""
     assert entry.start_s is not None
     return entry.start_s, entry.event != END, -(entry.end_s or 0.0)
 
 
-def _steps_together(frames: Sequence[_Frame]) -> Iterator[_Frame]:
-    """Yield the operations, those that are steps of one loop, with nothing else between them, as one."""
+def _merged_steps(frames: Sequence[_Frame]) -> Iterator[_Frame]:
+    """Yield the operations; merge steps of one loop that have nothing else between them."""
     runs: dict[tuple[_Thread, _Frame | None], list[_Frame]] = {}
     for frame in frames:
-        key = frame.thread, frame.inside
+        key = frame.thread, frame.enclosing
         if frame.entry.step:
             runs.setdefault(key, []).append(frame)
             continue
         if key in runs:
-            yield _together(runs.pop(key))
+            yield _merged(runs.pop(key))
         yield frame
     for run in runs.values():
-        yield _together(run)
+        yield _merged(run)
 
 
-def _together(steps: Sequence[_Frame]) -> _Frame:
+def _merged(steps: Sequence[_Frame]) -> _Frame:
     first = steps[0]
     if len(steps) == 1:
         return first

@@ -1,4 +1,4 @@
-"""Put a function that records its calls in the place of a function.
+"""Replaces a function by one that records its calls.
 
 Runs in the marked program: Python 3.8 and later, the standard library only.
 """
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
 _LATER = 0x20 | 0x80 | 0x100 | 0x200
-"""CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR: the module inspect takes 10 ms to load."""
+"""CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR: importing inspect takes 10 ms."""
 
 
 class NotMarkable(Exception):  # noqa: N818 — no error of the program's
-    """The function cannot be marked; says why."""
+    """The function cannot be marked; the message says why."""
 
 
 def mark(module: object, qualified_name: str, call: Call, recorder: Recorder) -> None:
-    """Let a function or ``Class.method`` of a module record its calls, under every name that it has there.
+    """Make a function or ``Class.method`` of a module record its calls, under every name that it has there.
 
-    Raises NotMarkable; a function that is marked already stays so.
+    Raises NotMarkable; a function that is already marked stays as it is.
     """
     owner: Any = module
     *classes, name = qualified_name.split(".")
@@ -40,9 +40,9 @@ def mark(module: object, qualified_name: str, call: Call, recorder: Recorder) ->
     if getattr(getattr(function, "__code__", None), "co_filename", None) == marked.__code__.co_filename:
         return
     if type(function).__name__ not in _KINDS or (classes and not hasattr(found, "__get__")):
-        raise NotMarkable("is no function")
+        raise NotMarkable("is not a function")
     if _runs_later(function):
-        raise NotMarkable("is a coroutine or generator function, whose call is not its run")
+        raise NotMarkable("is a coroutine or generator function: its call returns before it runs")
     replacement: Any = marked(function, call, recorder)
     if function is not found:
         replacement = type(found)(replacement)
@@ -52,7 +52,7 @@ def mark(module: object, qualified_name: str, call: Call, recorder: Recorder) ->
 
 
 def _member(owner: Any, name: str) -> Any:
-    """Return what stands under a name in a module or class itself. Raises NotMarkable."""
+    """Return the attribute that a module or class itself defines. Raises NotMarkable."""
     if name in getattr(owner, "__dict__", ()):
         return vars(owner)[name]
     for base in getattr(owner, "__mro__", ()):
@@ -70,7 +70,7 @@ def _runs_later(function: Any) -> bool:
 
 
 def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Callable[..., Any]:
-    """Return a function that does what ``function`` does, and records it."""
+    """Return a wrapper of ``function`` that records its calls."""
     enter, leave, saves = recorder.enter, recorder.leave, call.saves
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -273,7 +273,7 @@ class Recording:
         """Write the last lines."""
         self._thinner.flush()
         self._writer.flush()
-        self._writer.tell_lost()
+        self._writer.warn_of_lost()
         sampler = {
             "cpu_s": round(time.process_time(), 6),
             "peak_rss": own_process.high_water_mark() or None,

@@ -35,7 +35,7 @@ def load(path: str | os.PathLike[str]) -> SessionData:
     Raises SessionFileError, which names the file, the place and what was expected.
     """
     path = pathlib.Path(path)
-    with opened(path) as file:
+    with open_for_reading(path) as file:
         return load_from(file, path)
 
 
@@ -86,7 +86,7 @@ def encoded(session: SessionData) -> bytes:
     return b"".join([*pieces, b"\n}\n"])
 
 
-def opened(path: pathlib.Path) -> io.BufferedReader:
+def open_for_reading(path: pathlib.Path) -> io.BufferedReader:
     """Open a file or a FIFO. Raises SessionFileError, also for what is neither."""
     try:
         mode = path.stat().st_mode

@@ -1,1 +1,1 @@
-"""``pytest --memory``: what each test costs in memory, and limits that fail a test."""
+"""``pytest --memory``: the memory peak of each test, and limits that fail a test."""

@@ -1,4 +1,4 @@
-"""What the kernel itself knows of this process's memory. Linux; elsewhere nothing is known."""
+"""The kernel's own figures of this process's memory. Linux only; elsewhere all figures are unknown."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _RESET_HIGH_WATER_MARK = b"5"
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """This process at one moment; bytes, None for unknown."""
+    """Memory of this process at one moment; in bytes, None for unknown."""
 
     rss: int | None = None
     mark: int | None = None
-    """VmHWM: the largest RSS since it was reset, or since the start."""
+    """VmHWM: the largest RSS since the last reset, or since the start."""
     children_mark: int | None = None
-    """The largest ``ru_maxrss`` of all descendants that were waited for, ever."""
+    """The largest ``ru_maxrss`` of all descendants that were ever waited for."""
     has_children: bool = True
-    """Whether it has a child; true as well when that is unknown."""
+    """Whether it has a child; also true if that is unknown."""
 
 
-def memory(besides: int | None) -> Memory:
-    """Return what the kernel says now; the process ``besides`` does not count as a child."""
+def memory(excluded_child: int | None) -> Memory:
+    """Return the current figures; the process ``excluded_child`` does not count as a child."""
     if sys.platform != "linux":
         return Memory()
     try:
@@ -36,11 +36,11 @@ def memory(besides: int | None) -> Memory:
     except OSError:
         figures = None
     mark, rss = (None, None) if figures is None else (int(figure) * 1024 for figure in figures.groups())
-    return Memory(rss=rss, mark=mark, children_mark=_children_mark(), has_children=_has_children(besides))
+    return Memory(rss=rss, mark=mark, children_mark=_children_mark(), has_children=_has_children(excluded_child))
 
 
 def reset_mark() -> bool:
-    """Set VmHWM to the current RSS, and with it what getrusage tells as ``ru_maxrss``; return whether that worked."""
+    """Set VmHWM, and with it getrusage's ``ru_maxrss``, to the current RSS; return whether that worked."""
     try:
         descriptor = os.open(_CLEAR_REFS, os.O_WRONLY)
         try:
@@ -66,7 +66,7 @@ def _children_mark() -> int:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
-def _has_children(besides: int | None) -> bool:
+def _has_children(excluded_child: int | None) -> bool:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -76,6 +76,6 @@ def _has_children(besides: int | None) -> bool:
         with os.scandir(_TASKS) as tasks:
             for task in tasks:
                 children.update(map(int, _read(f"{task.path}/children").split()))
-    except OSError:  # a thread has just ended, or the kernel keeps no such lists
+    except OSError:  # a thread has just ended, or this kernel has no such lists
         return True
-    return bool(children - {besides})
+    return bool(children - {excluded_child})

@@ -1,4 +1,4 @@
-"""``@pytest.mark.limit_peak``: what a test may hold, and whether it did."""
+"""``@pytest.mark.limit_peak``: a limit on a test's peak, and whether the test exceeded it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _LONGEST_COMMAND = 60
 _KNOWN_HOW = {
     KERNEL: "the kernel's maximum of one process",
     SAMPLED: "sampled",
-    UNSAMPLED: "of the test's process alone",
+    UNSAMPLED: "the test's process only",
 }
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The most that a test may hold."""
+    """The limit on a test's memory peak."""
 
     size: int
     """In bytes."""
     unit: MemoryUnit
     from_zero: bool
-    """Whether what was held when the test began does not count."""
+    """Whether the memory held at the start of the test is subtracted."""
 
 
 def limit_of(item: pytest.Item) -> Limit | None:
-    """Return the limit of a test: its closest marker's; None when it has none. Raises ValueError."""
+    """Return the limit of a test's closest marker, or None. Raises ValueError."""
     marker = item.get_closest_marker(_MARKER)
     if marker is None:
         return None
@@ -43,7 +43,7 @@ def limit_of(item: pytest.Item) -> Limit | None:
     from_zero = options.pop("from_zero", False)
     if not isinstance(text, str) or more or options or not isinstance(from_zero, bool):
         given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
-        expected = 'one size, as limit_peak("200 MiB") or limit_peak("200 MiB", from_zero=True), expected'
+        expected = 'expected one size, as in limit_peak("200 MiB") or limit_peak("200 MiB", from_zero=True)'
         raise ValueError(f"{item.nodeid}: {expected}, found {_MARKER}({', '.join(given)})")
     try:
         return Limit(*size_from(text), from_zero)
@@ -52,9 +52,9 @@ def limit_of(item: pytest.Item) -> Limit | None:
 
 
 def excess(limit: Limit, peak: Peak, largest_process: tuple[str, int] | None) -> str | None:
-    """Return what to tell of a test that held more than it may, None when it did not or that is not known.
+    """Return the message for a test that exceeded its limit; None if it did not, or if that is unknown.
 
-    ``largest_process`` is a command and its bytes at the moment of a sampled peak.
+    ``largest_process`` is the command and the bytes of the largest process at the moment of a sampled peak.
     """
     held = peak.above_start if limit.from_zero else peak.size
     if held is None or held <= limit.size:

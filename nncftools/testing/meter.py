@@ -1,4 +1,4 @@
-"""Measures one test after another in this process: one recording, and the kernel's mark that begins anew with each."""
+"""Measures tests one after another in this process: one recording, and a high-water mark reset for each test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nncftools.errors import NncfToolsError
 from nncftools.marks.line import VARIABLE
 from nncftools.testing import kernel
-from nncftools.testing.peaks import Course, Peak, peak_of
+from nncftools.testing.peaks import Measurement, Peak, peak_of
 from nncftools.testing.tap import Tap
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from nncftools.testing.tap import Row
 
 _ANSWER_WITHIN_S = 10.0
-"""A sample that is asked for comes within 3 ms; a busy machine takes longer, and without it the figure is too low."""
+"""A requested sample comes within 3 ms, later on a busy machine; without it the figure is too low."""
 
 
 @dataclass
 class _Begun:
-    """A test that runs."""
+    """A running test."""
 
     before: Memory
     was_reset: bool
@@ -38,10 +38,10 @@ class _Begun:
 
 
 class Meter:
-    """Is started once, measures tests, and is dropped or saved, all in the process that it was made in."""
+    """Is started, measures tests, and is dropped or saved, all in the process that created it."""
 
     def __init__(self, interval_s: float, *, is_kept: bool) -> None:
-        """Plan to take a sample every ``interval_s`` seconds; only a recording that ``is_kept`` can be saved.
+        """Prepare to sample every ``interval_s`` seconds; only with ``is_kept`` can the recording be saved.
 
         Raises ValueError for an interval that is not from 1 ms to a year.
         """
@@ -54,37 +54,37 @@ class Meter:
         self._begun: _Begun | None = None
 
     @property
-    def is_here(self) -> bool:
-        """Whether this is the process that it was made in, and not a forked copy."""
+    def is_own_process(self) -> bool:
+        """Whether this is the process that created the meter, and not a forked copy."""
         return self._pid == os.getpid()
 
     def start(self) -> None:
-        """Start the sampler. Raises NncfToolsError; peaks are known of this process alone then."""
+        """Start the sampler. Raises NncfToolsError; then only the peaks of this process are known."""
         self.is_started = True
-        self._resets = not _is_recorded() and kernel.reset_mark()  # a recorder around this one reads the mark, too
+        self._resets = not _is_recorded() and kernel.reset_mark()  # an outer recorder reads the mark, too
         try:
             self._tap.start()
         except OSError as error:
             raise NncfToolsError(f"the recording could not be started: {error}") from error
 
     def begin(self, name: str) -> None:
-        """Begin a test."""
-        for _ in self._tap.rows():  # before the mark begins anew: reading takes memory
+        """Start a test."""
+        for _ in self._tap.rows():  # before the mark is reset, because reading takes memory
             pass
         self._note_mark(self._memory())
         was_reset = self._resets and kernel.reset_mark()
         operation = self._tap.begin(name) if self._names_tests else None
         self._begun = _Begun(self._memory(), was_reset, time.monotonic_ns(), operation)
-        if self._begun.before.has_children:  # what is held at the begin is known by a sample only
+        if self._begun.before.has_children:  # only a sample shows what is held at the start
             self._take(self._tap.rows_to_now(_ANSWER_WITHIN_S))
-        self._begun.held = self._tap.latest if self._tap.lives else None
+        self._begun.held = self._tap.latest if self._tap.is_alive else None
 
     def peak(self) -> Peak:
         """Return the peak since the test began."""
         return self._peak(self._memory())
 
     def end(self, error: str | None) -> Peak:
-        """End the test, which the exception named ``error`` made fail, and return its peak."""
+        """End the test and return its peak; ``error`` names the exception that failed it."""
         assert self._begun is not None
         after = self._memory()
         if self._begun.operation is not None:
@@ -98,13 +98,13 @@ class Meter:
         asks = after.has_children or not begun.was_reset
         self._take(self._tap.rows_to_now(_ANSWER_WITHIN_S) if asks else self._tap.rows())
         return peak_of(
-            Course(
+            Measurement(
                 before=begun.before,
                 after=after,
                 was_reset=begun.was_reset,
                 held=begun.held,
                 largest=begun.largest,
-                is_sampled=self._tap.lives,
+                is_sampled=self._tap.is_alive,
             )
         )
 
@@ -115,7 +115,7 @@ class Meter:
                 self._begun.largest = row
 
     def largest_process(self) -> tuple[str, int] | None:
-        """Return command and RSS of the process that was the largest at the test's largest sample."""
+        """Return command and RSS of the largest process in the test's largest sample."""
         largest = None if self._begun is None else self._begun.largest
         return None if largest is None else self._tap.largest_process(largest)
 
@@ -124,29 +124,29 @@ class Meter:
         self._tap.drop()
 
     def save(self, path: pathlib.Path) -> list[str]:
-        """End the recording and write it; return what went wrong with it. Raises OSError."""
+        """End the recording and write it; return its warnings. Raises OSError."""
         self._note_mark(self._memory())
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self._tap.stop()
         session = self._tap.session
         if session is not None:
             from nncftools.session.peaks import peaks
 
-            if self._resets:  # the sampler, which looks once a second, has not seen every mark before it was reset
+            if self._resets:  # the sampler reads marks once a second and misses some before they are reset
                 for process in session.processes[:1]:
                     process.high_water_mark = max(process.high_water_mark or 0, self._own_mark) or None
                 session.peaks = peaks(session.samples, session.processes, session.sampler.peak_rss)
             session.save(path)
-        return [str(warning.message) for warning in told]
+        return [str(warning.message) for warning in caught]
 
     def _memory(self) -> Memory:
-        return kernel.memory(besides=self._tap.sampler_pid)
+        return kernel.memory(excluded_child=self._tap.sampler_pid)
 
     def _note_mark(self, memory: Memory) -> None:
         self._own_mark = max(self._own_mark, memory.mark or 0)
 
 
 def _is_recorded() -> bool:
-    """Return whether there is a recording around this process."""
+    """Return whether an outer recording includes this process."""
     return VARIABLE in os.environ

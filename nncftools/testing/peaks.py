@@ -1,4 +1,4 @@
-"""The peak of one test, from what the kernel and the sampler know."""
+"""The peak of one test, from figures of the kernel and the sampler."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ if TYPE_CHECKING:
     from nncftools.testing.tap import Row
 
 KERNEL = "kernel"
-"""The kernel's own maximum of one process, the test's or a child's: nothing between two samples is missing in it."""
+"""The kernel's maximum of one process, the test's or a child's; it includes peaks between samples."""
 SAMPLED = "sampled"
-"""The largest sum of the processes that was sampled; the peak was at least this."""
+"""The largest sampled sum over the processes; a lower bound of the peak."""
 UNSAMPLED = "unsampled"
-"""Of the test's process alone: there was no sampler, and what it held together with others is unknown."""
+"""The test's process only: without a sampler, the sum over the processes is unknown."""
 UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class Peak:
-    """What one test held at most; bytes, None for unknown."""
+    """The memory peak of one test; in bytes, None for unknown."""
 
     size: int | None = None
     above_start: int | None = None
-    """The peak less what was held when the test began."""
+    """The peak minus the memory held at the start of the test."""
     known: str = UNKNOWN
-    """How the peak is known."""
+    """How the peak is known: one of the constants above."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
-    """What is known of the time from the begin of a test."""
+class Measurement:
+    """What is known about a test, from its start."""
 
     before: Memory
-    """The kernel's figures at its begin."""
+    """The kernel's figures at its start."""
     after: Memory
-    """The same at its end."""
+    """The kernel's figures at its end."""
     was_reset: bool
-    """Whether the kernel's mark began anew with the test."""
+    """Whether the high-water mark was reset at its start."""
     held: Row | None
-    """The last sample before the test."""
+    """The last sample before it."""
     largest: Row | None
-    """The largest sample in it."""
+    """The largest sample during it."""
     is_sampled: bool
-    """Whether there were samples up to its end."""
+    """Whether the sampler ran until its end."""
 
 
-def peak_of(course: Course) -> Peak:
+def peak_of(measurement: Measurement) -> Peak:
     """Return the peak of a test."""
-    before, largest, held = course.before, course.largest, course.held
-    own = _own_mark(course)
-    found = [(own, KERNEL), (_mark_of_child(course), KERNEL)]
+    before, largest, held = measurement.before, measurement.largest, measurement.held
+    own = _own_mark(measurement)
+    found = [(own, KERNEL), (_mark_of_child(measurement), KERNEL)]
     if own is None:
-        found += [(before.rss, SAMPLED), (course.after.rss, SAMPLED)]
+        found += [(before.rss, SAMPLED), (measurement.after.rss, SAMPLED)]
     if largest is not None and (own is None or largest.processes > 1):
         found.append((largest.rss, SAMPLED))
     size, known = max(((size, known) for size, known in found if size), default=(None, UNKNOWN), key=itemgetter(0))
@@ -62,24 +62,24 @@ def peak_of(course: Course) -> Peak:
         return Peak()
     start = held.rss if held is not None and before.has_children else before.rss
     above_start = None if start is None else max(0, size - start)
-    return Peak(size, above_start, known if course.is_sampled else UNSAMPLED)
+    return Peak(size, above_start, known if measurement.is_sampled else UNSAMPLED)
 
 
-def _own_mark(course: Course) -> int | None:
-    """Return the largest RSS of this process in between; without a reset it is only known when it was a new maximum."""
-    before, after = course.before, course.after
+def _own_mark(measurement: Measurement) -> int | None:
+    """Return this process's largest RSS during the test; without a reset it is known only if it is a new maximum."""
+    before, after = measurement.before, measurement.after
     if before.mark is None or after.mark is None:
         return None
-    return after.mark if course.was_reset or after.mark > before.mark else None
+    return after.mark if measurement.was_reset or after.mark > before.mark else None
 
 
-def _mark_of_child(course: Course) -> int | None:
-    """Return the largest RSS of a child that was born and waited for in between, None when that is not certain.
+def _mark_of_child(measurement: Measurement) -> int | None:
+    """Return the largest RSS of a child that started and was waited for during the test; None if uncertain.
 
-    A child's ``ru_maxrss`` also holds what its parent had when it forked (getrusage(2) keeps it over exec): only what
-    exceeds that is the child's own. A child that was there before may have had its peak before.
+    A child's ``ru_maxrss`` includes its parent's RSS at the fork, and exec keeps it (getrusage(2)): only a larger value
+    is the child's own. A child from before the test may have had its peak before the test.
     """
-    before, after = course.before, course.after
+    before, after = measurement.before, measurement.after
     if before.has_children or before.children_mark is None or after.children_mark is None or after.mark is None:
         return None
     return after.children_mark if after.children_mark > max(before.children_mark, after.mark) else None

@@ -1,6 +1,6 @@
 """The pytest plugin's options and marker.
 
-Loaded at every start of pytest in an environment with nncf-tools: what measures is imported only with ``--memory``.
+pytest loads this module at every start if nncf-tools is installed; other modules are imported only with ``--memory``.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ import pathlib
 import pytest
 
 _MARKER = (
-    "limit_peak(size, *, from_zero=False): with --memory, fail the test when the memory of its process and their "
-    'children exceeds a size such as "200 MiB"; from_zero: above what was held when the test began.'
+    "limit_peak(size, *, from_zero=False): with --memory, fail the test if the memory of its process and "
+    'child processes exceeds a size such as "200 MiB"; with from_zero, memory held at its start is subtracted.'
 )
 _INTERVAL_S = 0.01
 _LISTED = 10
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--memory`` and what goes with it."""
+    """Add ``--memory`` and its related options."""
     group = parser.getgroup("memory", "memory of each test (nncf-tools)")
-    group.addoption("--memory", action="store_true", help="show the tests with the largest peaks, heed limit_peak")
+    group.addoption("--memory", action="store_true", help="show the tests with the largest peaks and apply limit_peak")
     group.addoption(
-        "--memory-top", type=int, default=_LISTED, metavar="N", help="how many tests are shown (default: 10, 0: all)"
+        "--memory-top", type=int, default=_LISTED, metavar="N", help="number of tests to show (default: 10, 0: all)"
     )
     group.addoption(
         "--memory-interval",
         type=float,
         default=_INTERVAL_S,
         metavar="S",
-        help="seconds between two samples of the process and its children (default: 0.01)",
+        help="seconds between samples of the process and its children (default: 0.01)",
     )
     group.addoption(
         "--memory-output",
         metavar="FILE.json",
-        help="write the recording, with an operation per test, for `nncf-tools report`; one per worker of pytest-xdist",
+        help="write a recording with one operation per test, for `nncf-tools report`; one file per pytest-xdist worker",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and with ``--memory`` what measures and what shows it. Raises UsageError."""
+    """Register the marker and, with ``--memory``, the plugins that measure and show. Raises UsageError."""
     config.addinivalue_line("markers", _MARKER)
     output = config.getoption("--memory-output")
     if config.getoption("--memory-top") < 0:
-        raise pytest.UsageError("option --memory-top: a number from 0 on expected")
+        raise pytest.UsageError("option --memory-top: a number of at least 0 expected")
     if not config.getoption("--memory"):
         if output is not None:
             raise pytest.UsageError("option --memory-output: only with --memory")
@@ -64,9 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _place(config: pytest.Config, given: str) -> pathlib.Path:
-    """Return where the recording of this process goes: a rank of a job has its number before the ending.
+    """Return the path of this process's recording.
 
-    So has a worker of pytest-xdist its name.
+    A job's rank and a pytest-xdist worker's name are put before the extension.
     """
     from nncftools.session import launcher
 

@@ -1,4 +1,4 @@
-"""A test's peak as ``user_properties``: pytest carries them from worker to controller and into JUnit XML."""
+"""A test's peak as ``user_properties``, which pytest sends from worker to controller and writes to JUnit XML."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _OURS = (_SIZE, _ABOVE_START, _KNOWN)
 
 
 def put(peak: Peak, properties: Properties) -> None:
-    """Put a peak into a test's properties, in place of that of an earlier run of the test; unknown is left out."""
+    """Store a peak in a test's properties and replace that of an earlier run; unknown figures are left out."""
     figures = zip(_OURS, (peak.size, peak.above_start, peak.known), strict=True)
     others = [(name, value) for name, value in properties if name not in _OURS]
     properties[:] = [*others, *((name, figure) for name, figure in figures if figure is not None)]
 
 
 def taken(properties: Iterable[tuple[str, object]]) -> Peak | None:
-    """Return the peak that is among a test's properties, None when it was not measured."""
+    """Return the peak in a test's properties; None if it was not measured."""
     found: dict[str, Any] = {name: value for name, value in properties if name in _OURS}
     return Peak(found.get(_SIZE), found.get(_ABOVE_START), found[_KNOWN]) if _KNOWN in found else None

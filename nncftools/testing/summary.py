@@ -1,4 +1,4 @@
-"""What pytest shows at its end: the tests with the largest peaks."""
+"""The table of the largest peaks, at the end of pytest's output."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 _ROW = "{:>10}  {:>11}  {:<9}  {}"
 _UNIT = MemoryUnit.MiB
 _MEANING = {
-    SAMPLED: "sampled: process and children together; between two samples it may be more",
-    UNSAMPLED: "unsampled: the process alone, for there was no sampler",
+    SAMPLED: "sampled: process and children together; the peak between samples may be higher",
+    UNSAMPLED: "unsampled: the process only, because there was no sampler",
 }
 
 
 class Summary:
-    """Gathers the peaks that come with the tests' reports, also those of pytest-xdist's workers."""
+    """Collects peaks from the reports of tests, also from pytest-xdist's workers."""
 
     def __init__(self, most: int) -> None:
-        """Show so many tests, all with 0."""
+        """Show at most ``most`` tests; 0 shows all."""
         self._most = most
         self._peaks: dict[str, Peak] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take the peak of a test that has ended; of one that is run again, the last."""
+        """Store the peak of a finished test; a repeated run replaces it."""
         peak = properties.taken(report.user_properties) if report.when == "teardown" else None
         if peak is not None:
             self._peaks[report.nodeid] = peak

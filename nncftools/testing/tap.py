@@ -1,4 +1,4 @@
-"""A recording of this process whose samples can be read while it goes on."""
+"""A recording of this process whose samples can be read while it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SOURCE = "pytest"
 _NO_MARK = "\n"
-"""Any write to the marks log triggers a sample; an empty line marks nothing."""
+"""Any write to the marks log triggers a sample; an empty line is no mark."""
 _OWN = "the test's own"
 _LOOK_EVERY_S = 0.001
 _NANOSECONDS = 1_000_000_000
@@ -37,14 +37,14 @@ class Row:
     """Of all processes together, in bytes."""
     processes: int
     each: dict[int, int] = field(default_factory=dict)
-    """The RSS of every process, by its number."""
+    """RSS by process ID within the recording."""
 
 
 class Tap(Recorder):
-    """Records RSS, of every process too."""
+    """Records RSS, in total and per process."""
 
     def __init__(self, interval_s: float) -> None:
-        """Plan to take a sample every ``interval_s`` seconds. Raises ValueError unless it is from 1 ms to a year."""
+        """Prepare to sample every ``interval_s`` seconds. Raises ValueError unless it is from 1 ms to a year."""
         super().__init__(["rss"], interval_s)
         self._plan.per_process = True
         columns = self._plan.columns
@@ -55,17 +55,17 @@ class Tap(Recorder):
         self._redaction = Redaction()
         self.sampler_pid: int | None = None
         self.latest: Row | None = None
-        """The last sample that was read."""
+        """The last sample read."""
 
     def start(self) -> None:
-        """Start; return when the first sample is taken. Raises NncfToolsError."""
+        """Start, and return after the first sample. Raises NncfToolsError."""
         super().start()
         self._tail = Tail(journal_file.reader(self._journal), str(self._journal))
-        for _ in self.rows():  # who samples, and since when
+        for _ in self.rows():  # reads the start line: the sampler's PID and the start time
             pass
 
     def drop(self) -> None:
-        """End the recording without a session, which takes 0.1 s to read; does nothing when none runs."""
+        """End the recording without reading the session (0.1 s); does nothing if none is running."""
         if self.is_running:
             self._clear()
 
@@ -76,18 +76,18 @@ class Tap(Recorder):
             self._tail = None
 
     @property
-    def lives(self) -> bool:
-        """Whether the sampler still records."""
+    def is_alive(self) -> bool:
+        """Whether the sampler is still recording."""
         return self.is_running and self._sampler is not None and not self._sampler.has_news(0)
 
     def begin(self, name: str) -> int:
-        """Mark the begin of an operation; return its number."""
+        """Mark the start of an operation; return its number."""
         number = next(line.operations)
-        self._mark(line.begin(number, line.described(name, _SOURCE), time.monotonic_ns()))
+        self._mark(line.begin(number, line.common_members(name, _SOURCE), time.monotonic_ns()))
         return number
 
     def end(self, number: int, error: str | None) -> None:
-        """Mark its end; ``error`` names an exception."""
+        """Mark the end of an operation; ``error`` names an exception."""
         self._mark(line.end(number, time.monotonic_ns(), error))
 
     def _mark(self, text: str) -> None:
@@ -95,17 +95,17 @@ class Tap(Recorder):
             line.append(os.fsencode(self._marks), text)
 
     def rows_to_now(self, within_s: float) -> Iterator[Row]:
-        """Yield the samples that were recorded since the last call, and ask and wait for one of now."""
+        """Yield the samples since the last call, then request a current one and wait up to ``within_s`` for it."""
         at_ns = time.monotonic_ns()
         until_ns = at_ns + round(within_s * _NANOSECONDS)
         yield from self.rows()
-        while (self.latest is None or self.latest.at_ns < at_ns) and time.monotonic_ns() < until_ns and self.lives:
-            self._mark(_NO_MARK)  # again and again: the sampler rests after each
+        while (self.latest is None or self.latest.at_ns < at_ns) and time.monotonic_ns() < until_ns and self.is_alive:
+            self._mark(_NO_MARK)  # repeatedly, because the sampler pauses after each
             time.sleep(_LOOK_EVERY_S)
             yield from self.rows()
 
     def rows(self) -> Iterator[Row]:
-        """Yield the samples that were recorded since the last call."""
+        """Yield the samples since the last call."""
         if self._tail is None:
             return
         for chunk in self._tail.read():
@@ -119,14 +119,14 @@ class Tap(Recorder):
                     yield row
 
     def largest_process(self, row: Row) -> tuple[str, int] | None:
-        """Return command and RSS of the largest process of a sample, None when they are unknown."""
+        """Return command and RSS of the largest process in a sample; None if unknown."""
         number = max(row.each, key=row.each.__getitem__, default=None)
         if number is None:
             return None
         return (_OWN if number == 0 else self._commands.get(number, "")), row.each[number]
 
     def _row(self, sample: Sequence[float | None], each: dict[float, dict[int, int]]) -> Row | None:
-        """Return a sample, None where its RSS is unknown."""
+        """Return a sample; None if its RSS is unknown."""
         rss, processes = (sample[place] for place in self._places)
         time_s = sample[0] or 0.0
         if rss is None:
@@ -134,9 +134,9 @@ class Tap(Recorder):
         at_ns = self._start_ns + round(time_s * _NANOSECONDS)
         return Row(at_ns, int(rss), int(processes or 0), each.get(time_s, {}))
 
-    def _learn(self, told: Line) -> None:
-        if "start" in told:
-            self._start_ns, self.sampler_pid = told["start"]["monotonic_ns"], told["start"].get("sampler_pid")
-        if told.get("process", {}).get("command"):
-            process = told["process"]
+    def _learn(self, found: Line) -> None:
+        if "start" in found:
+            self._start_ns, self.sampler_pid = found["start"]["monotonic_ns"], found["start"].get("sampler_pid")
+        if found.get("process", {}).get("command"):
+            process = found["process"]
             self._commands[process["id"]] = shlex.join(self._redaction.words(process["command"]))

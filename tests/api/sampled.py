@@ -1,4 +1,4 @@
-"""Wait until a recording of this very process has a sample of what it holds now; tested programs use it, too."""
+"""Wait until a recording of this process has a current sample; tested programs use it, too."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ class _Recording(Protocol):
 
 
 def begin_to_read() -> None:
-    """Read a recording once: what that loads is not to be part of any figure."""
+    """Read a recording once, so that the memory of the imports is in no figure."""
     with MemoryMonitor(interval=0.01) as monitor:
         wait_for_sample(monitor)
 
 
 def wait_for_sample(*recordings: _Recording) -> None:
-    """Return when each recording has a sample that was begun after this call."""
+    """Return when each recording has a sample that started after this call."""
     now_ns = time.monotonic_ns()
     for recording in recordings:
         until(lambda of=recording: _last_ns(of) > now_ns, "a sample of what is held now")  # type: ignore[misc]
 
 
 def wait_for_samples(recording: _Recording, number: int) -> None:
-    """Return when a recording has so many samples."""
+    """Return when a recording has this many samples."""
     until(lambda: _number(recording) >= number, f"{number} samples")
 
 
 def _last_ns(recording: _Recording) -> int:
-    """Return when the last sample was begun, on CLOCK_MONOTONIC; 0 when there is none."""
+    """Return the start of the last sample on CLOCK_MONOTONIC, 0 if there is none."""
     session = recording.session
     if session is None or not len(session.samples):
         return 0

@@ -49,7 +49,7 @@ def samplers_of(pid: int) -> list[int]:
 
 
 def has_ended(pid: int) -> bool:
-    """Say whether a process has ended; one that nobody has waited for yet has."""
+    """Return whether a process has ended; a zombie has."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -72,7 +72,7 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
 @pytest.mark.process
 class TestData:
     def test_allocation_from_zero(self, tmp_path: pathlib.Path) -> None:
-        """100 MiB that are touched show as 100 MiB above the baseline, within 1 %."""
+        """100 MiB of touched memory appear as 100 MiB above the baseline, within 1 %."""
         text = f"""
 from nncftools import MemoryMonitor
 from tests.api.sampled import begin_to_read, wait_for_sample
@@ -86,7 +86,7 @@ print(max(monitor.get_data(memory_from_zero=True)[1]))
         assert float(program(text, tmp_path).stdout) == pytest.approx(100, rel=0.01)
 
     def test_no_gap_while_the_interpreter_is_held(self, tmp_path: pathlib.Path) -> None:
-        """A native call that holds the GIL holds up no sample: 2 intervals at most lie between two, and missed ones."""
+        """A native call that holds the GIL delays no sample: gaps are at most 2 intervals and missed samples."""
         text = """
 import ctypes, sys
 from nncftools import MemoryMonitor
@@ -115,7 +115,7 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert float(gap_s) <= 0.02 * (2 + int(missed))
 
     def test_unit_and_baseline(self) -> None:
-        """Values are in the unit asked for; from zero, the first is 0; times rise from the start."""
+        """Values are in the requested unit; from zero, the first is 0; times increase from the start."""
         with MemoryMonitor(interval=0.01, memory_unit=MemoryUnit.KiB) as monitor:
             wait_for_sample(monitor)
         times, values = monitor.get_data()
@@ -127,7 +127,7 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert from_zero[0] == 0
 
     def test_while_it_runs(self) -> None:
-        """Data can be had before the end, and the baseline is there when start returns."""
+        """Data is available before the end, and the baseline as soon as start returns."""
         monitor = MemoryMonitor(interval=0.02)
         before = monitor.get_data()
         monitor.start()
@@ -140,7 +140,7 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert 1 <= len(at_once[0]) < len(later[0]) <= len(monitor.get_data()[0])
 
     def test_children(self) -> None:
-        """Descendants count, unless they are not wanted."""
+        """Descendants count unless they are switched off."""
         begin_to_read()
         figure = "open('/proc/self/status').read().partition('VmRSS:')[2].split()[0]"
         text = f"{TOUCH}; print({figure}, flush=True); input()"
@@ -160,7 +160,7 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert max(alone.get_data(memory_from_zero=True)[1]) < 20
 
     def test_monitors_do_not_see_each_other(self) -> None:
-        """Several monitors run at once, and their samplers are in no figure."""
+        """Several monitors run at once, and no figure includes their samplers."""
         with MemoryMonitor(interval=0.01) as first:
             monitors = [MemoryMonitor(interval=0.05, memory_type=kind).start() for kind in MemoryType]
             wait_for_sample(first, *monitors)
@@ -173,7 +173,7 @@ print(len(times), max(b - a for a, b in zip(times, times[1:])), monitor.session.
         assert set(of.samples["processes"]) == {1}
 
     def test_command_line_does_not_see_it_either(self, tmp_path: pathlib.Path) -> None:
-        """A recording of a program that records itself holds the program alone."""
+        """A recording of a program that records itself includes the program only."""
         text = """
 import pathlib
 from nncftools import MemoryMonitor, Session
@@ -190,7 +190,7 @@ with MemoryMonitor(interval=0.02) as inner:
         assert [process.samples > 2 for process in Session.load(tmp_path / "run.json").processes] == [True]
 
     def test_every_type(self) -> None:
-        """Each type of memory can be recorded, and RSS is what it is elsewhere."""
+        """Each type of memory can be recorded, and RSS agrees with other sources."""
         with MemoryMonitor(interval=0.02, memory_type=MemoryType.ANON) as monitor:
             wait_for_sample(monitor)
         session = monitor.session
@@ -203,7 +203,7 @@ with MemoryMonitor(interval=0.02) as inner:
 class TestLife:
     @pytest.mark.process
     def test_started_twice(self) -> None:
-        """A monitor that runs cannot be started, and can be once it was stopped."""
+        """A running monitor cannot be started; a stopped one can."""
         with MemoryMonitor(interval=0.05) as monitor, pytest.raises(RuntimeError, match="already"):
             monitor.start()
         monitor.start()
@@ -214,13 +214,13 @@ class TestLife:
 
     @pytest.mark.parametrize("interval", [0, -1, float("nan"), float("inf"), 1e-6])
     def test_interval(self, interval: float) -> None:
-        """An interval that cannot be kept is refused at once."""
+        """An invalid interval is refused at once."""
         with pytest.raises(ValueError, match="interval"):
             MemoryMonitor(interval=interval)
 
     @pytest.mark.process
     def test_at_exit(self, tmp_path: pathlib.Path) -> None:
-        """At the interpreter's exit all recordings end before the first function is called, in the order of starts."""
+        """At the interpreter's exit all recordings end, in start order, before the first function is called."""
         text = """
 from functools import partial
 from nncftools import MemoryMonitor
@@ -237,7 +237,7 @@ wait_for_sample(*monitors)
     @pytest.mark.process
     @pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), 9)", "os.abort()"])
     def test_no_sampler_outlives_a_crash(self, tmp_path: pathlib.Path, end: str) -> None:
-        """However the program ends, its sampler notices and ends."""
+        """The sampler ends with the program, however that ends."""
         text = f"""
 import os
 from nncftools import MemoryMonitor
@@ -257,7 +257,7 @@ input()
 
     @pytest.mark.process
     def test_killed_sampler(self) -> None:
-        """When the sampler is killed, what it recorded stays, the session says so, and the program goes on."""
+        """If the sampler is killed, its samples stay, the session says so, and the program continues."""
         monitor = MemoryMonitor(interval=0.02).start()
         wait_for_sample(monitor)
         (sampler,) = samplers_of(os.getpid())
@@ -289,7 +289,7 @@ input()
 
     @pytest.mark.process
     def test_exit_of_a_forked_child(self, tmp_path: pathlib.Path) -> None:
-        """A forked child that exits calls nothing: that is for the process that started the monitor."""
+        """A forked child calls nothing at its exit; only the process that started the monitor does."""
         text = """
 import os, sys
 from nncftools import MemoryMonitor
@@ -304,7 +304,7 @@ sys.exit()
     @pytest.mark.process
     @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
     def test_multiprocessing(self, tmp_path: pathlib.Path, method: str) -> None:
-        """Workers of every start method are counted, and can record themselves."""
+        """Workers of every start method count, and can record themselves."""
         (tmp_path / "work.py").write_text("""
 import pathlib
 from nncftools import MemoryMonitor
@@ -360,7 +360,7 @@ if __name__ == "__main__":
 
     @pytest.mark.process
     def test_no_temporary_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Where no folder can be written, the journal is kept in memory."""
+        """If no folder is writable, the journal is kept in memory."""
 
         def fail(**_: object) -> str:
             raise FileNotFoundError("no usable temporary directory")
@@ -373,7 +373,7 @@ if __name__ == "__main__":
 
     @pytest.mark.process
     def test_import_is_light(self, tmp_path: pathlib.Path) -> None:
-        """Importing the package loads nothing from elsewhere."""
+        """Importing the package loads no other package."""
         text = "import sys, nncftools, json; print(json.dumps(sorted(sys.modules)))"
         loaded = {name.partition(".")[0] for name in json.loads(program(text, tmp_path).stdout)}
 
@@ -382,7 +382,7 @@ if __name__ == "__main__":
 
 class TestLogs:
     def test_text(self, tmp_path: pathlib.Path) -> None:
-        """A log has a row per sample, the total time and the maximum with its unit; the picture lies beside it."""
+        """A log has a row per sample, the total time and the maximum with its unit; the picture is beside it."""
         monitor = MemoryMonitor(memory_unit=MemoryUnit.GB)
         monitor.save_memory_logs([0.0, 0.5], [1.0, 2.25], str(tmp_path / "new"), filename_suffix="_x")
 
@@ -399,7 +399,7 @@ class TestLogs:
         assert [path.name for path in tmp_path.iterdir()] == ["rss_memory_usage.txt"]
 
     def test_drawn_again(self, tmp_path: pathlib.Path) -> None:
-        """A saved log can be drawn again, as the same picture; what is no log is refused by its first line."""
+        """A saved log can be drawn again as the same picture; another file is refused by its first line."""
         monitor = MemoryMonitor()
         monitor.save_memory_logs([0.0, 0.5], [-1.0, 2.25], tmp_path, plot_title="A title")
         picture = tmp_path / "rss_memory_usage.png"
@@ -416,7 +416,7 @@ class TestLogs:
 @pytest.mark.process
 class TestContext:
     def test_maximum(self, recorders: list[Recorder], tmp_path: pathlib.Path) -> None:
-        """After the block, the largest values of RSS and SYSTEM above the baseline are there, and eight files."""
+        """After the block, there are the largest values of RSS and SYSTEM above the baseline, and eight files."""
         begin_to_read()
         recorders.clear()
         with memory_monitor_context(interval=0.02, save_dir=tmp_path) as data:
@@ -436,7 +436,7 @@ class TestContext:
         )
 
     def test_lists(self, recorders: list[Recorder]) -> None:
-        """Instead of the maximum, seconds and values can be had."""
+        """Seconds and values are available instead of the maximum."""
         with memory_monitor_context(interval=0.02, return_max_value=False) as data:
             wait_for_samples(recorders[0], 2)
         found = data[MemoryType.SYSTEM]
@@ -446,7 +446,7 @@ class TestContext:
         assert found[1][0] == 0
 
     def test_exception(self) -> None:
-        """An exception passes through, and the data up to it is there."""
+        """An exception passes through, and the data up to it is available."""
         with pytest.raises(KeyError, match="mine"), memory_monitor_context(interval=0.02) as data:
             raise KeyError("mine")
         assert set(data) == {MemoryType.RSS, MemoryType.SYSTEM}

@@ -22,7 +22,7 @@ for interval in ("0.01", "soon"):
 
 @pytest.fixture(scope="module")
 def shown() -> list[str]:
-    """Run cells under the magic in a real IPython; return what is printed with a right interval and a wrong one."""
+    """Run cells under the magic in a real IPython; return the output for a valid and an invalid interval."""
     words = [sys.executable, "-W", "ignore", "-c", SCRIPT]
     done = subprocess.run(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=HANGING_S
@@ -31,14 +31,14 @@ def shown() -> list[str]:
 
 
 def test_cell_is_run_and_reported(shown: list[str]) -> None:
-    """The cell runs in the user's namespace, and what it cost is shown behind its output."""
+    """The cell runs in the user's namespace, and its cost follows its output."""
     assert "its own output 5" in shown[0]
     assert "RSS" in shown[0].partition("its own output")[2]
     assert shown[0].endswith("kept\n")
 
 
 def test_wrong_interval_is_one_line(shown: list[str]) -> None:
-    """An interval that is none is refused without a traceback, and the cell does not run."""
+    """An invalid interval is refused without a traceback, and the cell does not run."""
     assert "seconds from 0.001 to a year expected, found 'soon'" in shown[1]
     assert "its own output" not in shown[1]
     assert shown[1].endswith("missing\n")

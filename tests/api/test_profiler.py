@@ -12,7 +12,7 @@ from tests.made_up import MIB
 
 
 def touch(size_mib: int) -> bytearray:
-    """Return memory that is really there."""
+    """Return resident memory."""
     held = bytearray(size_mib * MIB)
     held[::4096] = b"x" * len(held[::4096])
     return held
@@ -20,7 +20,7 @@ def touch(size_mib: int) -> bytearray:
 
 @pytest.mark.process
 def test_operations_keep_name_depth_and_order() -> None:
-    """Blocks, marks and decorated functions are phases; a repeated name is two, an inner one is deeper."""
+    """Blocks, marks and decorated functions are operations; a repeated name is two, a nested one is deeper."""
     profiler = Profiler(0.01)
 
     @profiler.operation("compile")
@@ -50,7 +50,7 @@ def test_operations_keep_name_depth_and_order() -> None:
 
 @pytest.mark.process
 def test_memory_of_an_operation() -> None:
-    """What an operation allocates is its delta, also when it comes twice."""
+    """An operation's delta is what it allocates, also for a repeated name."""
     begin_to_read()
     with Profiler(0.01) as profiler:
         held = []
@@ -80,7 +80,7 @@ def test_exception_ends_an_operation() -> None:
 
 @pytest.mark.process
 def test_threads_nest_their_own() -> None:
-    """An operation of another thread is not inside of the main thread's."""
+    """An operation of another thread is not nested in the main thread's."""
     with Profiler(0.01) as profiler, profiler.operation("main"):
         thread = threading.Thread(target=lambda: profiler.mark("other"))
         thread.start()
@@ -90,7 +90,7 @@ def test_threads_nest_their_own() -> None:
 
 
 def test_without_a_recording() -> None:
-    """When nothing is recorded, operations do nothing, and asking for the session says what to do."""
+    """If nothing is recorded, operations do nothing, and asking for the session says what to do."""
     profiler = Profiler()
     with profiler.operation("unseen"):
         profiler.mark("unseen")
@@ -113,7 +113,7 @@ def test_report_picture_and_page(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.process
 def test_started_twice() -> None:
-    """A profiler that runs cannot be started, and records anew once it was stopped."""
+    """A running profiler cannot be started; a stopped one records again."""
     with Profiler(0.01) as profiler:
         profiler.mark("first")
         with pytest.raises(RuntimeError, match="already"):

@@ -29,7 +29,7 @@ print(open("/proc/self/io").read().partition("\\nwrite_bytes: ")[2].split()[0])
 
 
 class Recorded(NamedTuple):
-    """A recording, and what the child in it says of itself."""
+    """A recording, and the figures that its child reports of itself."""
 
     profiler: QEffMemoryProfiler
     written_by_child: int
@@ -37,7 +37,7 @@ class Recorded(NamedTuple):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Record three operations, of which two have one name and the first holds the peak; a child writes in the last."""
+    """Record three operations: two share a name, the first has the peak, and a child writes in the last."""
     folder = tmp_path_factory.mktemp("qeff")
     of = QEffMemoryProfiler(
         sampling_interval=0.01,
@@ -57,7 +57,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         wait_for_sample(of)
         of.mark_operation("Export")
         wait_for_sample(of)
-        kept = touch(40)  # beyond what malloc would take from its heap
+        kept = touch(40)  # more than malloc takes from its heap
         wait_for_sample(of)
         of.mark_segment("Export")
         written, _ = child.communicate("\n", timeout=HANGING_S)
@@ -74,7 +74,7 @@ def profiler(recorded: Recorded) -> QEffMemoryProfiler:
 
 
 def test_data_is_synchronized(profiler: QEffMemoryProfiler) -> None:
-    """All lists have a value per sample; the first rates are unknown."""
+    """All lists have a value per sample; the first rate is unknown."""
     data = profiler.get_synchronized_data()
 
     assert list(data) == [
@@ -93,7 +93,7 @@ def test_data_is_synchronized(profiler: QEffMemoryProfiler) -> None:
 
 
 def test_child_io_counts(recorded: Recorded) -> None:
-    """What a child process wrote is there, and stays when it has ended."""
+    """What a child process wrote is counted, and stays after the child has ended."""
     written = recorded.profiler.get_synchronized_data()["disk_write_bytes"]
 
     assert written == sorted(written)
@@ -101,13 +101,13 @@ def test_child_io_counts(recorded: Recorded) -> None:
 
 
 def test_peak(profiler: QEffMemoryProfiler) -> None:
-    """The peak is in MB, and in the operation that held it."""
+    """The peak is in MB and belongs to the operation that reached it."""
     assert profiler.peak_rss == pytest.approx(max(sample.rss_mb for sample in profiler.samples), rel=0.02)
     assert profiler.peak_operation == "Model Loading"
 
 
 def test_repeated_names_are_two_operations(profiler: QEffMemoryProfiler) -> None:
-    """Marks keep their order; each phase has what it grew by itself."""
+    """Marks keep their order; each operation has its own growth."""
     first, second = (phase for phase in profiler.session.phases if phase.name == "Export")
 
     assert [name for _, name in profiler.operations] == ["Model Loading", "Export", "Export", "Completion"]
@@ -115,7 +115,7 @@ def test_repeated_names_are_two_operations(profiler: QEffMemoryProfiler) -> None
 
 
 def test_samples(profiler: QEffMemoryProfiler) -> None:
-    """Each sample has its moment and figures by name."""
+    """Each sample has its time and figures by name."""
     sample = profiler.samples[1]
 
     assert abs((dt.datetime.now(dt.UTC) - sample.timestamp).total_seconds()) < 600
@@ -123,7 +123,7 @@ def test_samples(profiler: QEffMemoryProfiler) -> None:
 
 
 def test_report_and_graph(profiler: QEffMemoryProfiler) -> None:
-    """The report has peak, statistics and timeline; the picture goes to the file that was asked for."""
+    """The report has peak, statistics and timeline; the picture goes to the requested file."""
     report = profiler.stop_and_save()
 
     assert "Peak during:    Model Loading" in report

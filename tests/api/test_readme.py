@@ -24,7 +24,7 @@ def scaled_down(example: str) -> str:
 @pytest.mark.process
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_example_runs_as_it_stands(tmp_path: pathlib.Path, number: int) -> None:
-    """Every Python example of README runs, prints nothing to standard error but logs, and leaves its files."""
+    """Every Python example in README runs, prints only logs to standard error, and writes its files."""
     result = subprocess.run(
         [sys.executable, "-c", scaled_down(EXAMPLES[number])],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""Run the command line without a process of its own, where a test is about what comes after the start."""
+"""Run the command line in this process, for tests of what comes after the start."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.conftest import Run
 
 @pytest.fixture
 def in_process(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run nncf-tools as ``nncf_tools`` does, in this process."""
+    """Run nncf-tools as ``nncf_tools`` does, in this process: not for commands that record, which change its signals."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # set by commands; this takes it back after the test
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # commands set it; this restores it after the test
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
         arguments = [app.PROGRAM, *map(str, words)]

@@ -1,4 +1,4 @@
-"""nncf-tools with shorter periods than its own, where a test would have to sit them out."""
+"""nncf-tools with shortened periods, for tests that would otherwise wait for them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ main()
 
 
 def hastened(periods: Mapping[str, float], *words: object) -> list[str]:
-    """Return the argument list that runs nncf-tools with ``words``; periods by module and name, in seconds."""
+    """Return the argument list that runs nncf-tools with ``words``; ``periods`` maps module and name to seconds."""
     given = " ".join(f"nncftools.{place}={seconds}" for place, seconds in periods.items())
     return [sys.executable, "-c", _PROGRAM, given, *map(str, words)]

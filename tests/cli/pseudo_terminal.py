@@ -1,4 +1,4 @@
-"""A real pseudo-terminal with a program in it, and what its screen shows."""
+"""A real pseudo-terminal that runs a program, and the content of its screen."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class PseudoTerminal:
         periods: Mapping[str, float] | None = None,
         **environment: str,
     ) -> None:
-        """Start ``nncf-tools WORDS`` in ``folder``, on a screen of so many columns and rows.
+        """Start ``nncf-tools WORDS`` in ``folder``, on a screen of ``columns`` by ``rows``.
 
-        ``in_shell``: as the child of a shell, which is there when it has ended. ``periods``: those of ``hastened``.
+        ``in_shell``: as the child of a shell that outlives it. ``periods``: as in ``hastened``.
         """
         columns, rows = size
         self.screen = _Screen(columns, rows)
@@ -73,12 +73,12 @@ class PseudoTerminal:
 
     @property
     def child(self) -> int:
-        """The PID of what the shell runs."""
+        """The PID of the program that the shell runs."""
         pid = self.process.pid
         return int(pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
     def read(self) -> bool:
-        """Take what was written up to now; return whether more may come."""
+        """Read the output so far; return whether more may follow."""
         try:
             data = self.process.read_nonblocking(1 << 16, timeout=0.05)
         except pexpect.TIMEOUT:
@@ -91,7 +91,7 @@ class PseudoTerminal:
 
     @property
     def lines(self) -> list[str]:
-        """The rows of the screen, without what is blank at their ends."""
+        """The rows of the screen, without trailing blanks."""
         return [line.rstrip() for line in self.screen.display]
 
     @property
@@ -101,11 +101,11 @@ class PseudoTerminal:
 
     @property
     def scrollback(self) -> str:
-        """What has left the screen at its top, and the screen."""
+        """Lines that scrolled off the top, and the screen."""
         return "\n".join([*self.screen.gone, *self.lines])
 
     def until(self, *sights: Sight) -> str:
-        """Read until the screen shows all of this at once: texts, patterns, and what conditions ask for; return it."""
+        """Read until the screen shows all texts and patterns and meets all conditions; return it."""
         deadline = time.monotonic() + HANGING_S
         while not all(_shows(self.text, sight) for sight in sights):
             assert self.read(), f"ended before; the screen:\n{self.text}"
@@ -145,7 +145,7 @@ class PseudoTerminal:
 
 
 class _Screen(pyte.Screen):
-    """A screen that keeps the lines that leave it at its top."""
+    """A screen that keeps lines that scroll off the top."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.gone: list[str] = []

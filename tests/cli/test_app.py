@@ -62,7 +62,7 @@ class TestStart:
 
 
 def test_schema_describes_a_recorded_session(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """What `schema` prints is a valid JSON Schema, and a recorded session follows it."""
+    """`schema` prints a valid JSON Schema, and a recorded session conforms to it."""
     schema = json.loads(nncf_tools("schema").stdout)
     nncf_tools("monitor", "-q", "-o", "run.json", "true")
     session = json.loads((tmp_path / "run.json").read_text())

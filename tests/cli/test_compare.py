@@ -39,7 +39,7 @@ def groups(tmp_path: pathlib.Path) -> pathlib.Path:
 @pytest.mark.usefixtures("pair")
 class TestPair:
     def test_text(self, nncf_tools: Run) -> None:
-        """Two sessions are compared, whole and by operation."""
+        """Two sessions are compared, in total and by operation."""
         result = nncf_tools("compare", "a.json", "b.json")
 
         assert (result.returncode, result.stderr) == (0, "")
@@ -47,7 +47,7 @@ class TestPair:
         assert "Export" in result.stdout.splitlines()
 
     def test_hyperfine(self, in_process: Run, pair: pathlib.Path) -> None:
-        """Commands that differ name themselves, and gates are judged as ever."""
+        """Different commands are named, and gates are judged as usual."""
         save(pair, "c.json", 500, command=["work", "--slow"])
         result = in_process("compare", "a.json", "c.json", "-f", "hyperfine", "--fail-if", "peak_rss<-10%")
 
@@ -63,10 +63,10 @@ class TestPair:
         assert [of["figures"]["peak_rss"]["percent"] for of in found] == [10.0, -50.0]
 
     @pytest.mark.parametrize(
-        ("format_", "start"), [("text", "COMPARISON"), ("markdown", "| | Session"), ("json", "{"), ("hyperfine", "{")]
+        ("format_", "start"), [("text", "COMPARISON"), ("markdown", "|  | Session"), ("json", "{"), ("hyperfine", "{")]
     )
     def test_output(self, in_process: Run, pair: pathlib.Path, format_: str, start: str) -> None:
-        """--output writes to a file what standard output would get."""
+        """--output writes to a file what standard output would show."""
         shown = in_process("compare", "a.json", "b.json", "--format", format_)
         written = in_process("compare", "a.json", "b.json", "--format", format_, "-o", "out")
 
@@ -76,25 +76,25 @@ class TestPair:
 
     @pytest.mark.parametrize(("name", "magic"), [("o.png", b"\x89PNG"), ("o.svg", b"<?xml"), ("o.pdf", b"%PDF")])
     def test_plot(self, in_process: Run, pair: pathlib.Path, name: str, magic: bytes) -> None:
-        """--plot draws memory over time of both."""
+        """--plot draws memory over time of both runs."""
         result = in_process("compare", "a.json", "b.json", "--plot", name)
 
         assert (result.returncode, result.stderr) == (0, f"Drawn to {name}\n")
         assert (pair / name).read_bytes().startswith(magic)
 
     def test_unit(self, in_process: Run) -> None:
-        """--unit is that of the peaks."""
+        """--unit applies to the peaks."""
         assert "Peak RSS, GB" in in_process("compare", "a.json", "b.json", "--unit", "gb").stdout
 
     def test_marks_beside(self, in_process: Run, pair: pathlib.Path) -> None:
-        """Operations of a sidecar are those that are compared."""
+        """Operations of a sidecar are compared."""
         for name in ("a", "b"):
             (pair / f"{name}.marks.json").write_text('[{"name": "Beside", "start_s": 0, "end_s": 1}]')
 
         assert "Beside" in in_process("compare", "a.json", "b.json").stdout.splitlines()
 
     def test_folders(self, in_process: Run, pair: pathlib.Path) -> None:
-        """A folder is the session in it."""
+        """A folder stands for the session in it."""
         for name in ("a", "b"):
             (pair / name).mkdir()
             (pair / f"{name}.json").rename(pair / name / "session.json")
@@ -122,7 +122,7 @@ class TestGates:
         ],
     )
     def test_status(self, in_process: Run, gates: list[str], status: int, lines: list[str]) -> None:
-        """A failed gate is status 3; every gate is one line on standard error that says what was measured."""
+        """A failed gate gives status 3; every gate prints one line on standard error with the measured figure."""
         result = in_process("compare", "a.json", "b.json", *(word for gate in gates for word in ("--fail-if", gate)))
 
         assert (result.returncode, result.stderr.splitlines()) == (status, lines)
@@ -140,7 +140,7 @@ class TestGates:
         ]
 
     def test_inner_operation(self, in_process: Run) -> None:
-        """--depth lets a gate name an operation inside of another one."""
+        """With --depth, a gate can name a nested operation."""
         words = ("compare", "a.json", "b.json", "--fail-if", "duration@inner>1s")
 
         refused = in_process(*words)
@@ -153,7 +153,7 @@ class TestGates:
         assert in_process(*words, "--depth", "2").returncode == 0
 
     def test_in_documents(self, in_process: Run) -> None:
-        """JSON and Markdown hold what came of the gates."""
+        """JSON and Markdown contain the results of the gates."""
         words = ("compare", "a.json", "b.json", "--fail-if", "peak_rss>+5%")
 
         assert json.loads(in_process(*words, "-f", "json").stdout)["comparisons"][0]["gates"][0]["passed"] is False
@@ -190,7 +190,7 @@ class TestGroups:
         assert "5 runs" in in_process("compare", "--base", "old-*.json", "--new", "new-*.json").stdout
 
     def test_a_name_with_brackets(self, in_process: Run, groups: pathlib.Path) -> None:
-        """A name that exists is itself, whatever it looks like as a pattern."""
+        """A name of an existing file stands for that file, even if it contains wildcards."""
         (groups / "old-0.json").rename(groups / "[x].json")
 
         assert in_process("compare", "--base", "[x].json", "--new", "new-*.json").returncode == 0
@@ -226,7 +226,7 @@ class TestRealGroups:
         assert 9.5 * MIB < peak["change"] < 10.5 * MIB
 
     def test_no_difference(self, in_process: Run, runs: pathlib.Path) -> None:
-        """Five real runs of the same and five more stay within a gate of 5 %: a median is a page or two apart."""
+        """Two groups of five real runs of one program stay within a gate of 5 %: medians differ by a page or two."""
         result, peak = compared(in_process, runs, "same")
 
         assert result.returncode == 0
@@ -235,7 +235,7 @@ class TestRealGroups:
 
 
 def compared(run: Run, folder: pathlib.Path, name: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Compare runs with the old ones; return what was printed, and the figures of the peak."""
+    """Compare runs with the old ones; return the output and the figures of the peak."""
     words = ("--base", folder / "old-*.json", "--new", folder / f"{name}-*.json", "-f", "json")
     result = run("compare", *words, "--fail-if", "peak_rss>+5%")
     return result, json.loads(result.stdout)["comparisons"][0]["figures"]["peak_rss"]
@@ -255,7 +255,7 @@ class TestBadInput:
             (["a.json", "pss.json"], 1, "no memory metric in common"),
             (["--base", "a.json"], 2, "options --base and --new: both expected"),
             (["--base", "x*", "--new", "b.json"], 2, "option --base: nothing matches 'x*'"),
-            (["--base", "a.json", "c.json", "--new", "b.json"], 2, "patterns have to be quoted"),
+            (["--base", "a.json", "c.json", "--new", "b.json"], 2, "quote patterns"),
             (["--base", "?.json", "--new", "b.json"], 2, "is given twice"),
             (["a.json", "b.json", "--fail-if", "peak"], 2, "option --fail-if: 'peak' cannot be read"),
             (["a.json", "b.json", "--fail-if", "peak>1%"], 2, "'peak' is not one of peak_rss"),
@@ -272,7 +272,7 @@ class TestBadInput:
     def test_is_one_line(
         self, in_process: Run, tmp_path: pathlib.Path, words: list[str], status: int, message: str
     ) -> None:
-        """What cannot be compared, read or written is one line that names it."""
+        """A file that cannot be compared, read or written gives one line that names it."""
         (tmp_path / "text").write_text("no session")
         (tmp_path / "old.png").write_text("precious")
         session({"rss": ()}).save(tmp_path / "empty.json")
@@ -293,7 +293,7 @@ class TestBadInput:
         assert (tmp_path / "out").read_text().startswith("COMPARISON")
 
     def test_one_sample(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """A session with one sample is compared, drawn, and said to be one."""
+        """A session with one sample is compared and drawn, and the report says that it has one."""
         session({"rss": mib(100)}, duration_s=0.0).save(tmp_path / "one.json")
         result = in_process("compare", "a.json", "one.json", "--plot", "o.png")
 
@@ -301,7 +301,7 @@ class TestBadInput:
         assert "! one.json has one sample" in result.stdout
 
     def test_too_many_for_a_picture(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """More sessions than there are colours and dashes are not drawn."""
+        """More sessions than there are line styles are not drawn."""
         names = [f"{number}.json" for number in range(15)]
         for name in names:
             save(tmp_path, name, 1)

@@ -45,13 +45,13 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def environment() -> dict[str, str]:
-    """Return an environment in which nncf-tools is found, and that of the user is not read."""
+    """Return an environment in which nncf-tools is found and the user's settings are not read."""
     path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "PS1": "> ", "TERM": "xterm", "HOME": "/nonexistent"}
 
 
 def shell(name: str) -> str:
-    """Return where a shell is; in CI all of them must be there."""
+    """Return the path of a shell; in CI all shells must be installed."""
     path = shutil.which(name)
     if path is None:
         if "CI" in os.environ:
@@ -62,7 +62,7 @@ def shell(name: str) -> str:
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish", "powershell"])
 def test_scripts_are_current(name: str) -> None:
-    """The scripts in the repository are those that the generator writes."""
+    """The generator writes exactly the scripts in the repository."""
     of = generator()
 
     assert (FOLDER / of.SHELLS[name]).read_text() == of.script(name)
@@ -77,7 +77,7 @@ def test_page_of_commands_is_current() -> None:
 
 
 def test_metrics_with_their_meaning() -> None:
-    """Memory types are offered with what they mean."""
+    """Memory types are offered with their meanings."""
     ((name, meaning),) = memory_types("ps")
 
     assert name == "pss"
@@ -85,7 +85,7 @@ def test_metrics_with_their_meaning() -> None:
 
 
 def test_programs_of_folders_that_can_be_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of PATH that cannot be read, is gone or holds no programs leaves those of the others."""
+    """A folder on PATH that is unreadable, missing or empty does not hide the programs of others."""
     (tmp_path / "[mine]").touch(0o755)
     (tmp_path / "[mine].txt").touch(0o644)
     (tmp_path / "[mine]-folder").mkdir()
@@ -95,14 +95,14 @@ def test_programs_of_folders_that_can_be_read(tmp_path: pathlib.Path, monkeypatc
 
 
 def pressed(folder: pathlib.Path, argv: list[str], prepare: str, typed: str) -> str:
-    """Type into an interactive shell, press Tab, and return what stands on the line then."""
+    """Type into an interactive shell, press Tab, and return the completed line."""
     child = pexpect.spawn(
         argv[0], argv[1:], cwd=str(folder), env=environment(), encoding="utf-8", timeout=HANGING_S, dimensions=(40, 200)
     )
     child.sendline(f"{prepare}; PS1='> '; echo read''y")
     child.expect("ready\r\n")
     child.send(f"{typed}\t")
-    child.send("\x01echo \r")  # to the beginning of the line, and have the shell say what it holds
+    child.send("\x01echo \r")  # go to the start of the line and let the shell echo it
     child.expect(r"\r\n(nncf-tools [^\r\x1b]*)\r\n")
     line: str = child.match[1]
     child.close(force=True)

@@ -1,4 +1,4 @@
-"""Tests of the names of a recording's files."""
+"""Tests of the file names of a recording."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ from nncftools.cli.destination import numbered
     [("run.json", "run-2.json"), ("a.b.json.gz", "a.b-2.json.gz"), ("run", "run-2"), ("run.gz", "run-2.gz")],
 )
 def test_numbered(name: str, expected: str) -> None:
-    """The number comes before the endings of a session."""
+    """The suffix comes before the extensions of a session."""
     assert numbered(pathlib.Path("x") / name, "-2") == pathlib.Path("x") / expected

@@ -12,7 +12,7 @@ MODES = {"fp32": 1.0, "int8": 0.99, "int4": 0.9, "int4 + gptq": 0.95}
 
 
 def evaluated(folder: pathlib.Path, name: str, quality: float) -> list[str]:
-    """Write what the evaluation of a model leaves; return the options that name it."""
+    """Write a model's evaluation results; return the options that name them."""
     wikitext = {"word_perplexity,none": 10 / quality, "word_perplexity_stderr,none": "N/A"}
     lambada = {"acc,none": 0.6 * quality, "acc_stderr,none": 0.006, "perplexity,none": 5 / quality}
     (folder / f"{name}.json").write_text(json.dumps({"results": {"wikitext": wikitext, "lambada_openai": lambada}}))
@@ -24,7 +24,7 @@ def evaluated(folder: pathlib.Path, name: str, quality: float) -> list[str]:
 
 
 def test_from_evaluations_to_the_picture(in_process: Run, tmp_path: pathlib.Path) -> None:
-    """Rows built from evaluation results are what viz-compression takes."""
+    """viz-compression accepts rows built from evaluation results."""
     for mode, quality in MODES.items():
         words = [*evaluated(tmp_path, mode.replace(" + ", "_"), quality), "--mode", mode, "-o", "data.csv"]
         words += ["--model", "M"] if mode == "fp32" else []
@@ -42,7 +42,7 @@ def test_from_evaluations_to_the_picture(in_process: Run, tmp_path: pathlib.Path
 
 
 def test_says_what_is_missing(in_process: Run, tmp_path: pathlib.Path) -> None:
-    """What is still empty after a step is told."""
+    """The message names fields that are still empty."""
     evaluated(tmp_path, "fp32", 1)
     result = in_process("from-lm-eval", "fp32.json", "--mode", "fp32", "--model", "M", "-o", "data.csv")
 
@@ -53,16 +53,16 @@ def test_says_what_is_missing(in_process: Run, tmp_path: pathlib.Path) -> None:
     ("words", "message"),
     [
         (["--mode", "int4", "--int4", "40"], "option --int4: a share from 0 to 1 expected, found 40"),
-        (["--mode", " "], "options --mode and --setup: a text expected"),
+        (["--mode", " "], "options --mode and --setup: text expected"),
         (["--mode", "int4", "none.json"], "cannot read 'none.json'"),
         (["--mode", "int4", "--wwb", "none.csv"], "cannot read 'none.csv'"),
-        (["--mode", "int4", "--model-dir", "none"], "'none': no files that hold anything"),
+        (["--mode", "int4", "--model-dir", "none"], "'none': no files with content"),
         (["--mode", "int4", "--task", "mmlu"], "option --task: 'TASK:METRIC' expected"),
-        (["--mode", "int4"], "'data.csv': it names 0 models; say which with --model\n"),
+        (["--mode", "int4"], "'data.csv': it holds 0 models; name one with --model\n"),
     ],
 )
 def test_options(in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
-    """A wrong option is one line, and no file is made."""
+    """A wrong option gives one line, and no file is written."""
     result = in_process("from-lm-eval", "-o", "data.csv", *words)
 
     assert result.returncode in {1, 2}
@@ -74,14 +74,14 @@ def test_options(in_process: Run, tmp_path: pathlib.Path, words: list[str], mess
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--mode", "int4"], "'data.csv': rows 4, 8 all fit; say more of --int4, --lora-rank, --plot-name"),
-        (["--mode", "fp32", "--wwb", "int8.csv"], "it holds '1', new is 0.99; give --force to replace"),
-        (["--mode", "int8", "int8.json", "other.json"], "tasks there: 'mmlu'; name one with --task"),
+        (["--mode", "int4"], "'data.csv': rows 4, 8 all match; add --int4, --lora-rank or --plot-name"),
+        (["--mode", "fp32", "--wwb", "int8.csv"], "it holds '1', the new value is 0.99; give --force to replace"),
+        (["--mode", "int8", "int8.json", "other.json"], "its tasks: 'mmlu'; name one with --task"),
         (["--mode", "int8", "-o", "file/data.csv", "--model", "M"], "option --output: cannot write 'file/data.csv': "),
     ],
 )
 def test_which_option_helps(in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
-    """What cannot be done is one line with the option that helps; the file is as it was."""
+    """An impossible request gives one line with the option that helps; the file is unchanged."""
     evaluated(tmp_path, "int8", 0.99)
     (tmp_path / "other.json").write_text('{"results": {"mmlu": {}}}')
     (tmp_path / "file").touch()

@@ -26,7 +26,7 @@ CHILD = f"until [ -s child ]; do sleep 0.01; done; exec {HOLD}"
 
 
 def runs(file: pathlib.Path) -> bool:
-    """Return whether the process runs whose PID a file holds; a zombie does not."""
+    """Return whether the process with the PID in a file is running; a zombie is not."""
     try:
         return psutil.Process(int(file.read_text())).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -34,7 +34,7 @@ def runs(file: pathlib.Path) -> bool:
 
 
 def until_ended(file: pathlib.Path) -> None:
-    """Wait for the end of the process whose PID a file holds; it would go on for twice as long as this waits."""
+    """Wait for the end of the process with the PID in a file; it would run twice as long as this waits."""
     waiting.until(lambda: not runs(file), "the end of the child")
 
 
@@ -42,32 +42,32 @@ def until_ended(file: pathlib.Path) -> None:
     ("text", "size"), [("8GiB", 8 << 30), ("0.5 gib", 1 << 29), ("500MB", 500_000_000), ("70B", 70)]
 )
 def test_size(text: str, size: int) -> None:
-    """A limit is a number with its unit, in any case."""
+    """A limit is a number with a unit in any letter case."""
     assert limit(text, "warn") == {"rss": size, "action": "warn"}
 
 
 @pytest.mark.parametrize("text", ["", "8", "GiB", "-1GiB", "0GiB", "0.1B", "8 TiB", "1e3MiB", "8GiB!"])
 def test_no_size(text: str) -> None:
-    """Anything else is refused with what was expected."""
+    """Anything else is refused; the message says what was expected."""
     with pytest.raises(UsageError, match="option --max-memory: a size above 0 with its unit"):
         limit(text, "warn")
 
 
 @pytest.mark.parametrize(("size", "action"), [(None, "kill"), ("8GiB", "stop")])
 def test_no_action(size: str | None, action: str) -> None:
-    """What is to be done without a limit, or is unknown, is refused."""
+    """An action without a limit, or an unknown one, is refused."""
     with pytest.raises(UsageError, match="option --on-limit"):
         limit(size, action)
 
 
 @pytest.mark.parametrize(("columns", "expected"), [(["pss"], ["rss", "pss"]), (["pss", "rss"], ["pss", "rss"])])
 def test_rss_is_recorded(columns: list[str], expected: list[str]) -> None:
-    """A limit needs RSS, which is recorded then."""
+    """A limit makes the recording include RSS."""
     assert planning.plan(columns, interval=1, limit={"rss": 1, "action": "warn"}).columns == expected
 
 
 def test_below(nncf_tools: Run) -> None:
-    """A command that stays below ends as it would, and nothing is said."""
+    """A command below its limit ends normally, and nothing is printed."""
     result = nncf_tools("monitor", "-q", "-o", "run.json", *KILL, *burner("touch", 1, 0.1, 3))
 
     assert (result.returncode, result.stderr) == (3, "")
@@ -75,7 +75,7 @@ def test_below(nncf_tools: Run) -> None:
 
 @pytest.mark.process
 def test_warn(tmp_path: pathlib.Path) -> None:
-    """A command that is above goes on; the warning is on standard error and in the session."""
+    """A command above its limit continues; the warning is on standard error and in the session."""
     words = command_line("monitor", "-q", "-o", "run.json", "--max-memory", "50MiB", *burner("touch", 100, "go", 3))
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -91,7 +91,7 @@ def test_warn(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("source", ["proc", "psutil"])
 def test_kill(nncf_tools: Run, tmp_path: pathlib.Path, source: str) -> None:
-    """The command is ended with all its descendants, its status is that of SIGTERM, and the session says why."""
+    """The command and all descendants are ended, the status is that of SIGTERM, and the session says why."""
     if source == "proc" and sys.platform != "linux":
         pytest.skip("no /proc")
     script = f"({CHILD}) & echo $! > child; wait"
@@ -107,7 +107,7 @@ def test_kill(nncf_tools: Run, tmp_path: pathlib.Path, source: str) -> None:
 
 
 def test_kill_what_ignores_that(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """What ignores SIGTERM gets SIGKILL 5 s later, also a child of a command that has ended."""
+    """A process that ignores SIGTERM gets SIGKILL after 5 s, also a child of a command that has ended."""
     script = f"(trap '' TERM; {CHILD}) & echo $! > child; wait"
     result = nncf_tools("monitor", "-q", "-i", "0.05", "-t", "pss", "-o", "run.json", *KILL, "sh", "-c", script)
     session = Session.load(tmp_path / "run.json")
@@ -118,7 +118,7 @@ def test_kill_what_ignores_that(nncf_tools: Run, tmp_path: pathlib.Path) -> None
 
 
 def test_kill_what_was_attached_to(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """A process that the recording is attached to is ended, too."""
+    """An attached process is ended, too."""
     with subprocess.Popen(burner("touch", 100, 2 * HANGING_S)) as process:
         try:
             words = ("-i", "0.05", *KILL, "--pid", process.pid)
@@ -134,7 +134,7 @@ def test_kill_what_was_attached_to(nncf_tools: Run, tmp_path: pathlib.Path) -> N
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the sampler ends with the command line")
 def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:
-    """The limit holds when the command line was killed: the sampler keeps it."""
+    """The limit holds after the command line is killed: the sampler enforces it."""
     gate = f"echo $$ > child; until [ -e go ]; do sleep 0.01; done; exec {HOLD}"
     child, journal = tmp_path / "child", tmp_path / "run.journal.jsonl"
     words = command_line("monitor", "-q", "-i", "0.05", "-o", "run.json", *KILL, "sh", "-c", gate)
@@ -159,7 +159,7 @@ def test_outlives_the_command_line(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_wrong(in_process: Run, tmp_path: pathlib.Path, words: tuple[str, ...], message: str) -> None:
-    """A wrong limit is one line, and nothing is run or left."""
+    """A wrong limit gives one line; nothing runs and no files are left."""
     result = in_process("monitor", *words, "touch", "ran")
 
     assert result.returncode == 2

@@ -30,20 +30,20 @@ def live(folder: pathlib.Path, *words: object, options: tuple[object, ...] = (),
 
 
 def ends_when_it_may(terminal: PseudoTerminal, folder: pathlib.Path) -> str:
-    """Let a burner that waits for the file ``go`` end; return the screen at the end."""
+    """Let a burner end that waits for the file ``go``; return the screen at the end."""
     (folder / "go").touch()
     return terminal.until_end()
 
 
 def row_of_view(text: str) -> int:
-    """Return the row of the screen that the view begins in."""
+    """Return the row of the screen in which the view starts."""
     return next(row for row, line in enumerate(text.split("\n")) if RECORDING.search(line))
 
 
 class TestView:
     @pytest.mark.parametrize("size", SIZES)
     def test_fills_the_lower_part_of_any_screen(self, tmp_path: pathlib.Path, size: tuple[int, int]) -> None:
-        """Command, memory with its peak, chart, processes and the machine's memory stand below the command's output."""
+        """Below the command's output are command, memory with its peak, chart, processes and the machine's memory."""
         terminal = live(tmp_path, *burner("touch", 50, "go"), size=size)
         peak = re.compile(r"^RSS .*, peak [\d.]+ MiB at", re.MULTILINE)
         processes = re.compile(r"^Largest  python |^ *\d+ python |  PID Process", re.MULTILINE)
@@ -55,7 +55,7 @@ class TestView:
         assert terminal.status == 0
 
     def test_gives_way_to_the_summary(self, tmp_path: pathlib.Path) -> None:
-        """When the command has ended, the view is gone and the summary stands below the command's words."""
+        """When the command has ended, the view is gone and the summary follows the command's output."""
         terminal = live(tmp_path, *burner("prints", 3, "go"), size=(100, 50))
         terminal.until(RECORDING)
         text = ends_when_it_may(terminal, tmp_path)
@@ -64,7 +64,7 @@ class TestView:
         assert text.index("line 0 of") < text.index("line 2 of") < text.index("Memory, MiB") < text.index("Written to")
 
     def test_operations_are_named(self, tmp_path: pathlib.Path) -> None:
-        """What is marked while the command runs is named in the view."""
+        """The view names operations that are marked while the command runs."""
         script = f"{sys.executable} -m nncftools mark 'Weight Compression'\n{' '.join(burner('touch', 0, 'go'))}"
         (tmp_path / "script").write_text(script)
         terminal = live(tmp_path, "sh", "script")
@@ -76,7 +76,7 @@ class TestView:
         assert terminal.status == 0
 
     def test_resizing(self, tmp_path: pathlib.Path) -> None:
-        """On a screen that became larger or smaller the view is drawn anew, once."""
+        """After a change of the screen size the view is drawn again, once."""
         terminal = live(tmp_path, *burner("prints", 3, "go"))
 
         def is_whole(text: str, columns: int, rows: int) -> bool:
@@ -94,7 +94,7 @@ class TestView:
         assert terminal.status == 0
 
     def test_no_colour(self, tmp_path: pathlib.Path) -> None:
-        """With NO_COLOR, nothing is coloured."""
+        """With NO_COLOR, there are no colours."""
         terminal = live(tmp_path, *burner("touch", 10, "go"), NO_COLOR="1")
         terminal.until(CHART)
         ends_when_it_may(terminal, tmp_path)
@@ -102,7 +102,7 @@ class TestView:
         assert b"\x1b[3" not in terminal.written.replace(b"\x1b[3;", b"")
 
     def test_ascii_where_nothing_else_can_be_shown(self, tmp_path: pathlib.Path) -> None:
-        """Where the encoding has no other characters, the view has none, either."""
+        """The view uses only characters that the encoding has."""
         terminal = live(tmp_path, *burner("touch", 10, "go"), PYTHONIOENCODING="ascii")
         terminal.until(RECORDING, re.compile(r"^ +0 \+.*\n +\+\+-+\+", re.MULTILINE), MACHINE)
         view = terminal.written
@@ -111,7 +111,7 @@ class TestView:
         assert view.isascii()
 
     def test_lines_where_nothing_can_be_drawn(self, tmp_path: pathlib.Path) -> None:
-        """Without a terminal, plain lines tell how it goes; standard output holds the command's words alone."""
+        """Without a terminal, plain lines show the progress; standard output has only the command's output."""
         words = ("monitor", "--live", "-o", "run.json", *burner("prints", 2, "go"))
         with subprocess.Popen(
             hastened({"live.screen.companion.STATUS_S": 0.1}, *words),
@@ -134,9 +134,9 @@ class TestView:
         assert "\x1b" not in before + rest
 
     def test_samples_are_the_same(self, tmp_path: pathlib.Path) -> None:
-        """With a view the sampler keeps its deadlines as well as one without that runs at the same time.
+        """A sampler with a view keeps its deadlines as well as one without that runs at the same time.
 
-        Chance makes either the better one; one that was held up by its view would be the worse one always.
+        Chance makes either one better; a sampler that its view delays would always be worse.
         """
 
         def share(name: str) -> float:
@@ -161,7 +161,7 @@ class TestView:
 
 class TestOutput:
     def test_much_output_scrolls_above(self, tmp_path: pathlib.Path) -> None:
-        """All lines of a command that prints a lot arrive in order, the last ones right above the view."""
+        """All lines of a verbose command arrive in order, the last ones directly above the view."""
         terminal = live(tmp_path, *burner("prints", 3000, "go"))
         text = terminal.until("line 2999 of", RECORDING)
         last = next(row for row, line in enumerate(text.split("\n")) if "line 2999 of" in line)
@@ -174,7 +174,7 @@ class TestOutput:
         assert not RECORDING.search(terminal.scrollback)
 
     def test_progress_bar(self, tmp_path: pathlib.Path) -> None:
-        """A bar is one line above the view, its last state stays, and what follows comes after it."""
+        """A progress bar is one line above the view; its last state stays, and later output follows it."""
         terminal = live(tmp_path, *burner("bar", 20, "go", "end"))
         text = terminal.until(" 50%|##########          | 10/20", RECORDING)
         (tmp_path / "go").touch()
@@ -188,7 +188,7 @@ class TestOutput:
         assert after.index("before the bar") < after.index("100%|") < after.index("after the bar")
 
     def test_captured_output(self, tmp_path: pathlib.Path) -> None:
-        """With --capture the output is in the file and not on the screen, which the view has for itself."""
+        """With --capture the output goes to the file, and the view has the whole screen."""
         terminal = live(tmp_path, *burner("prints", 3, "go"), options=("--capture", "out.txt"))
         text = terminal.until(RECORDING, CHART, MACHINE)
         ends_when_it_may(terminal, tmp_path)
@@ -217,7 +217,7 @@ class TestOutput:
 
 class TestAside:
     def test_password(self, tmp_path: pathlib.Path) -> None:
-        """When the command asks for a password, the view is gone, the question stands, and the answer arrives."""
+        """When the command asks for a password, the view is hidden, the prompt is visible, and the answer arrives."""
         terminal = live(tmp_path, *burner("asks", "password", "go"))
         terminal.until(RECORDING)
         (tmp_path / "go").touch()
@@ -231,7 +231,7 @@ class TestAside:
         assert terminal.status == 0
 
     def test_question(self, tmp_path: pathlib.Path) -> None:
-        """The same for a line that is asked for, which is echoed where it is typed."""
+        """The same for an input prompt; the answer is echoed where it is typed."""
         terminal = live(tmp_path, *burner("asks", "name", "go"))
         terminal.until(RECORDING)
         (tmp_path / "go").touch()
@@ -244,7 +244,7 @@ class TestAside:
         assert not RECORDING.search(text)
 
     def test_full_screen_programs(self, tmp_path: pathlib.Path) -> None:
-        """A program that takes the whole screen has it."""
+        """A full-screen program gets the whole screen."""
         terminal = live(tmp_path, *burner("takes", "go", "end"))
         terminal.until(RECORDING, CHART)
         (tmp_path / "go").touch()
@@ -259,7 +259,7 @@ class TestAside:
 
 class TestEndings:
     def test_interrupt(self, tmp_path: pathlib.Path) -> None:
-        """Ctrl-C ends the command; the terminal is as it was, and the summary says how it ended."""
+        """Ctrl-C ends the command; the terminal is restored, and the summary says how the command ended."""
         terminal = live(tmp_path, "sleep", 60)
         terminal.until(RECORDING)
         terminal.process.sendintr()
@@ -271,7 +271,7 @@ class TestEndings:
         assert terminal.status == 128 + signal.SIGINT
 
     def test_two_interrupts(self, tmp_path: pathlib.Path) -> None:
-        """Ctrl-C reaches a command that goes on after the first one a second time."""
+        """A second Ctrl-C reaches a command that survived the first."""
         script = "trap 'trap - INT; : > trapped' INT; : > ready; while :; do sleep 0.2; done"
         terminal = live(tmp_path, "sh", "-c", script)
         terminal.until(RECORDING, lambda _: (tmp_path / "ready").exists())
@@ -285,7 +285,7 @@ class TestEndings:
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
     def test_signals(self, tmp_path: pathlib.Path, number: int) -> None:
-        """Whatever ends the command through us, the terminal is as it was."""
+        """The terminal is restored, however the command is ended through us."""
         terminal = live(tmp_path, "sleep", 60)
         terminal.until(RECORDING)
         terminal.process.kill(number)
@@ -295,7 +295,7 @@ class TestEndings:
         assert terminal.status == 128 + number
 
     def test_kill(self, tmp_path: pathlib.Path) -> None:
-        """SIGKILL leaves modes, screen and cursor as they were, and the recording goes on."""
+        """After SIGKILL modes, screen and cursor are unchanged, and the recording continues."""
         journal = tmp_path / "run.journal.jsonl"
         terminal = live(tmp_path, *burner("touch", 5, "go"), in_shell=True)
         terminal.until(CHART)
@@ -314,7 +314,7 @@ class TestEndings:
         assert Session.load(journal).finished
 
     def test_failing_view(self, tmp_path: pathlib.Path) -> None:
-        """A view that fails is left out; the recording is not touched by it."""
+        """A failing view is dropped; the recording is unaffected."""
         (tmp_path / "plotext.py").write_text("raise RuntimeError('broken')\n")
         terminal = live(tmp_path, *burner("prints", 2, "go"), PYTHONPATH=f"{tmp_path}:{pathlib.Path.cwd()}")
         terminal.until("it could not be drawn: the live view steps aside", "line 1 of the command")
@@ -323,7 +323,7 @@ class TestEndings:
         assert terminal.status == 0
 
     def test_stopped_and_continued(self, tmp_path: pathlib.Path) -> None:
-        """Ctrl-Z takes the view away, and it is there again when the job goes on."""
+        """Ctrl-Z removes the view; it is back when the job continues."""
         terminal = live(tmp_path, *burner("touch", 5, "go"))
         command_line = psutil.Process(terminal.process.pid)
         terminal.until(CHART)

@@ -31,7 +31,7 @@ def log(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.mark.usefixtures("log")
 def test_report(in_process: Run) -> None:
-    """A log is reported as a session is; what it does not know is said to be unknown."""
+    """A log is reported like a session; facts missing from it are reported as unknown."""
     lines = in_process("report", "mprofile.dat").stdout.splitlines()
 
     assert lines[1:3] == ["python x.py", "2015-02-24 08:55:50 UTC on unknown host, 1.00 s, exit status unknown"]
@@ -43,7 +43,7 @@ def test_report(in_process: Run) -> None:
 
 @pytest.mark.usefixtures("log")
 def test_every_format(in_process: Run) -> None:
-    """Nothing that the log does not know becomes 0 in the summary for scripts."""
+    """A figure missing from the log is never 0 in the summary for scripts."""
     document = json.loads(in_process("report", "mprofile.dat", "--format", "json").stdout)
 
     assert document["peaks"]["rss"]["high"] is None
@@ -62,7 +62,7 @@ def test_every_format(in_process: Run) -> None:
 @pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
 @pytest.mark.usefixtures("log")
 def test_made_a_session(in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
-    """A log can be kept as a session, gzipped by its name."""
+    """A log can be saved as a session, gzipped if its name says so."""
     result = in_process("report", "mprofile.dat", "--format", "session", "--output", name)
     kept = Session.load(tmp_path / name)
 
@@ -73,7 +73,7 @@ def test_made_a_session(in_process: Run, tmp_path: pathlib.Path, name: str) -> N
 
 @pytest.mark.usefixtures("log")
 def test_compared(in_process: Run, tmp_path: pathlib.Path) -> None:
-    """Logs can be compared as sessions are."""
+    """Logs can be compared like sessions."""
     (tmp_path / "later.dat").write_text(LOG.replace("120.5", "241.0"))
     result = in_process("compare", "mprofile.dat", "later.dat", "--fail-if", "peak_rss>+5%")
 
@@ -82,7 +82,7 @@ def test_compared(in_process: Run, tmp_path: pathlib.Path) -> None:
 
 
 def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
-    """A log that is not recognised by its first line is read when its tool is named, as far as it can be."""
+    """A log with an unrecognised first line is read, as far as possible, if its tool is named."""
     (tmp_path / "log").write_text("# of last week\n" + LOG)
     refused = in_process("report", "log")
     result = in_process("report", "log", "--from", "mprof")
@@ -90,7 +90,8 @@ def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1
     assert "line 1 is '# of last week'" in refused.stderr
-    assert refused.stderr.endswith("; --from NAME says what it is: mprof, psrecord, con-duct, nncf, prmon\n")
+    known = "mprof, psrecord, con-duct, nncf, prmon"
+    assert refused.stderr.endswith(f"; name the tool that wrote it with --from: {known}\n")
     assert "RSS 120.5 MiB" in result.stdout
     assert "! 1 line could not be read, line 1: '# of last week':" in result.stdout
 
@@ -107,7 +108,7 @@ def test_forced(in_process: Run, tmp_path: pathlib.Path) -> None:
 )
 @pytest.mark.usefixtures("log")
 def test_wrong_tool(in_process: Run, words: list[str], message: str) -> None:
-    """A tool that does not exist, or did not write the log, is one line."""
+    """A tool that is unknown or did not write the log gives one line."""
     result = in_process("report", *words)
 
     assert result.returncode in {1, 2}
@@ -116,7 +117,7 @@ def test_wrong_tool(in_process: Run, words: list[str], message: str) -> None:
 
 
 def test_only_differences(in_process: Run, tmp_path: pathlib.Path) -> None:
-    """Of a log that counts from zero only differences are shown, without being asked for."""
+    """A log that counts from zero shows only differences, without --from-zero."""
     rows = "0.0 0.000\n0.5 -1.000\n1.0 300.000\nTotal time: 1.0\nMax memory: 300.000 (MiB)\n"
     (tmp_path / "rss_memory_usage_from-zero.txt").write_text(rows)
     result = in_process("report", "rss_memory_usage_from-zero.txt")
@@ -128,7 +129,7 @@ def test_only_differences(in_process: Run, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.process
 def test_long_reading(tmp_path: pathlib.Path) -> None:
-    """On a terminal, what takes long shows that it goes on, until it is read."""
+    """On a terminal, a long read shows a progress bar until it ends."""
     os.mkfifo(tmp_path / "slow.dat")
     seen = threading.Event()
     written = 0

@@ -20,14 +20,14 @@ NOT_FROM_PSUTIL = {"anon", "file", "shmem", "swap", "pss", "uss", "cgroup", "min
 
 
 def listed(run: Run, *words: str) -> dict[str, dict[str, str]]:
-    """Return what `metrics --json` tells, by name."""
+    """Return the output of `metrics --json` by metric."""
     return {facts["name"]: facts for facts in json.loads(run("metrics", "--json", *words).stdout)}
 
 
 class TestTable:
     @pytest.mark.process
     def test_fits_into_80_columns(self, tmp_path: pathlib.Path) -> None:
-        """On a terminal of 80 columns no line is longer, no word is lost, and every metric begins a line."""
+        """On a terminal of 80 columns no line is longer, no word is lost, and every metric starts a line."""
         terminal = pexpect.spawn(
             sys.executable,
             command_line("metrics")[1:],
@@ -55,7 +55,7 @@ class TestTable:
         assert first == [[name, metric.unit or "–"] for name, metric in RECORDED.items()]
 
     def test_says_what_it_means_and_where_it_is_from(self, in_process: Run) -> None:
-        """Meaning, source and cost stand behind every metric."""
+        """Every metric is followed by meaning, source and cost."""
         words = " ".join(in_process("metrics").stdout.split())
 
         assert "the part of RSS that no file backs: heap, stacks, arrays /proc/PID/status, 8 µs a process" in words
@@ -78,7 +78,7 @@ class TestJson:
         assert [of["name"] for of in facts] == list(RECORDED)
 
     def test_facts(self, in_process: Run) -> None:
-        """Meaning, unit and kind are those that the metric declares; all values are text."""
+        """Meaning, unit and kind match the declared metric; all values are text."""
         found = listed(in_process)
 
         assert {(name, of["meaning"], of["unit"], of["kind"]) for name, of in found.items()} == {
@@ -87,7 +87,7 @@ class TestJson:
         assert {type(value) for of in found.values() for value in of.values()} == {str}
 
     def test_from_proc(self, in_process: Run) -> None:
-        """On Linux every metric has a source and a cost, and what is read of processes is never missing."""
+        """On Linux every metric has a source and a cost, and per-process metrics are never missing."""
         found = listed(in_process, "--source", "proc")
 
         assert [name for name, of in found.items() if not (of["source"] and of["cost"])] == []
@@ -95,7 +95,7 @@ class TestJson:
         assert found["rss"]["source"] == "/proc/PID/stat"
 
     def test_from_psutil(self, in_process: Run) -> None:
-        """What psutil does not give is marked as missing, PSS among it."""
+        """Metrics that psutil does not provide, such as PSS, are marked as missing."""
         found = listed(in_process, "--source", "psutil")
 
         assert {name for name, of in found.items() if of["missing"]} == NOT_FROM_PSUTIL
@@ -104,7 +104,7 @@ class TestJson:
 
 
 def test_unknown_source(in_process: Run) -> None:
-    """A source that does not exist is one line and status 2."""
+    """An unknown source gives one line and status 2."""
     result = in_process("metrics", "--source", "tea")
 
     assert (result.returncode, result.stdout) == (2, "")
@@ -113,6 +113,6 @@ def test_unknown_source(in_process: Run) -> None:
 
 @pytest.mark.parametrize("source", ["proc", "psutil"])
 def test_offers_are_declared(source: str) -> None:
-    """A source offers no metric that is not declared."""
+    """A source offers only declared metrics."""
     assert set(offers(source)) - set(RECORDED) == set()
     assert set(SUPPORTED) <= set(RECORDED)

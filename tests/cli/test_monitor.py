@@ -64,12 +64,12 @@ def samples_in(journal: pathlib.Path) -> int:
 
 
 def is_written(path: pathlib.Path, text: str) -> bool:
-    """Return whether a file is there and holds a text."""
+    """Return whether a file exists and contains a text."""
     return path.exists() and text in path.read_text()
 
 
 def resident(pid: int) -> int:
-    """Return the RSS that the kernel tells of a process."""
+    """Return the RSS of a process from the kernel."""
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -80,19 +80,19 @@ def until_gone(pid: int) -> None:
 
 @pytest.fixture
 def truth(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Return the file into which a burner writes its own figures."""
+    """Return the file into which burners write their own figures."""
     return tmp_path / "truth"
 
 
 def sums(truth: pathlib.Path) -> list[float]:
-    """Return the figures that burners wrote, each added up over all lines."""
+    """Return the figures that burners wrote, each summed over all lines."""
     lines = [map(float, line.split()) for line in truth.read_text().splitlines()]
     return [sum(column) for column in zip(*lines, strict=True)]
 
 
 class TestFigures:
     def test_peak_of_touched_memory(self, recorded: Recorded, truth: pathlib.Path) -> None:
-        """200 MiB that were touched are seen within 2 % of what the process itself knows to be resident."""
+        """200 MiB of touched memory are recorded within 2 % of the RSS that the process reports."""
         session = recorded("-i", 0.02, "--", *burner("levels", truth, 1, 200, 2))
         (rss,) = sums(truth)
 
@@ -108,7 +108,7 @@ class TestFigures:
         assert session.peaks["rss"].sampled == pytest.approx(own, rel=0.02)
 
     def test_orphan_stays_in_the_tree(self, recorded: Recorded, truth: pathlib.Path) -> None:
-        """A daemon that forked twice and has a session of its own is counted."""
+        """A daemon that forked twice into a new process session is counted."""
         session = recorded("-i", 0.02, "--", *burner("daemon", truth, 100))
         (rss,) = sums(truth)
 
@@ -116,7 +116,7 @@ class TestFigures:
         assert (session.peaks["rss"].sampled or 0) > rss * 0.98
 
     def test_cpu_of_a_burning_child(self, recorded: Recorded, truth: pathlib.Path) -> None:
-        """CPU time agrees with what the kernel says of a shell and its child, within two ticks."""
+        """CPU time agrees with the kernel's figures of a shell and its child, within two ticks."""
         burn = f"{sys.executable} -S -E -c 'import time\nwhile time.process_time() < 0.3: pass'"
         session = recorded("--", "sh", "-c", f"{burn}; read -r line < /proc/$$/stat; echo $line > {truth}")
         ticks = sum(map(int, truth.read_text().rpartition(")")[2].split()[11:15]))
@@ -126,7 +126,7 @@ class TestFigures:
         assert cpu_s == pytest.approx(ticks * TICK_S, abs=2.01 * TICK_S)
 
     def test_bytes_read_by_a_child(self, recorded: Recorded, truth: pathlib.Path, tmp_path: pathlib.Path) -> None:
-        """What a child read through system calls is in the total, and the counters never fall."""
+        """Reads of a child through system calls are in the total, and counters never fall."""
         session = recorded("-i", 0.01, "--", *burner("read", truth, tmp_path / "data", 100))
         column = session.samples["read_chars"]
         (read,) = sums(truth)
@@ -136,7 +136,7 @@ class TestFigures:
         assert list(column) == sorted(column)
 
     def test_daemon_is_named_and_left(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A daemon that outlives the command is named and left."""
+        """A daemon that outlives the command is named and left running."""
         script = f"setsid sleep {HANGING_S} >/dev/null 2>&1 & {UNTIL_NAMED} {UNTIL_SAMPLED} echo $! > pid; exit 4"
         result = nncf_tools("monitor", "-i", 0.02, "-o", "run.json", "sh", "-c", script)
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
@@ -157,7 +157,7 @@ class TestFigures:
         assert session.duration_s > (session.processes[0].end_s or session.duration_s)
 
     def test_forked_copies_are_explained(self, nncf_tools: Run, truth: pathlib.Path) -> None:
-        """Copies of a process make the sum read several times too much; the report says so beside it."""
+        """Forked copies make the sum several times too large; the report says so beside it."""
         result = nncf_tools("monitor", "-i", 0.02, "-o", "r.json", "--", *burner("copies", truth, 100, 4, "rss"))
         words = " ".join(result.stderr.split())
         found = re.search(r"the largest single process held (\d+\.\d) MiB", words)
@@ -168,7 +168,7 @@ class TestFigures:
         assert rss / 5 / MIB < float(found[1]) * 1.02 < 1.1 * pss / MIB
 
     def test_pss_beside_rss(self, nncf_tools: Run, tmp_path: pathlib.Path, truth: pathlib.Path) -> None:
-        """Memory shared by five processes is five times in RSS and once in PSS, and the report says which to take."""
+        """Memory shared by five processes counts five times in RSS and once in PSS; the report says which to use."""
         words = ("-i", 0.02, "-o", "run.json", "-t", "rss", "-t", "pss", "--", *burner("copies", truth, 100, 4, "pss"))
         result = nncf_tools("monitor", *words)
         peaks = Session.load(tmp_path / "run.json").peaks
@@ -180,7 +180,7 @@ class TestFigures:
         assert "to size a machine, take PSS" in " ".join(result.stderr.split())
 
     def test_parts_of_rss_add_up(self, recorded: Recorded, truth: pathlib.Path) -> None:
-        """Anonymous, file-backed and shared memory together are RSS, and touched memory is anonymous."""
+        """RSS is the sum of anonymous, file-backed and shared memory, and touched memory is anonymous."""
         session = recorded("-i", 0.02, "-t", "all", "--", *burner("copies", truth, 100, 0, "uss"))
         peaks = {name: peak.sampled or 0 for name, peak in session.peaks.items()}
 
@@ -192,9 +192,9 @@ class TestFigures:
     def test_bracket_holds_a_spike(
         self, recorded: Recorded, truth: pathlib.Path, interval: float, samples: int
     ) -> None:
-        """Whatever the interval, the process's own high-water mark lies in the bracket, which is narrow.
+        """With any interval, the process's own high-water mark is within the bounds, which are narrow.
 
-        A peak that no sample saw is known from the kernel's high-water mark.
+        A peak between samples is known from the kernel's high-water mark.
         """
         session = recorded("-i", interval, "--", *burner("spike", truth, 60, 0.04, samples))
         (mark,) = sums(truth)
@@ -206,7 +206,7 @@ class TestFigures:
         assert peak.low_from == "high_water_mark" or interval < 10
 
     def test_every_exit_is_accounted_for(self, recorded: Recorded) -> None:
-        """With the privilege, every one of 300 short-lived children is in the session; without, the session says so."""
+        """With the privilege, the session has all 300 short-lived children; without, it says that some are missing."""
         script = "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done; exit 3"
         session = recorded("--wait-all", "--", "sh", "-c", f"sh -c '{script}'; true")
         accounting = session.sampler.exit_accounting
@@ -216,9 +216,9 @@ class TestFigures:
         assert accounting is None or [p.exit.code for p in session.processes if p.exit and p.exit.code] == [3]
 
     def test_totals_are_those_of_wait4(self, recorded: Recorded, truth: pathlib.Path) -> None:
-        """CPU time and faults at the end are what the kernel tells of the command and all that it waited for.
+        """Final CPU time and faults match the kernel's figures of the command and all children that it waited for.
 
-        CPU time of the process and of its children, in user mode and in the kernel, is told in whole ticks each.
+        The kernel reports CPU time of process and children, in user and kernel mode, in whole ticks each.
         """
         session = recorded("-i", 0.01, "--", *burner("rusage", truth, 4))
         cpu_s, minor = sums(truth)
@@ -241,7 +241,7 @@ class TestFigures:
         assert largest == [process.peak_rss for process in session.processes]
 
     def test_long_recording_stays_small(self, recorded: Recorded, truth: pathlib.Path) -> None:
-        """Beyond --max-samples neighbours are merged, the peak stays exact, and the session says so."""
+        """Beyond --max-samples neighbouring samples are merged, the peak stays exact, and the session says so."""
         words = ("-i", 0.002, "--max-samples", 100, "--", *burner("levels", truth, 1, 100, 110))
         session = recorded(*words)
         (rss,) = sums(truth)
@@ -264,7 +264,7 @@ class TestFigures:
 
 class TestCommand:
     def test_arguments_arrive_unchanged(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Spaces, dollars, stars, quotes, empty words, options and bytes that are no text arrive as given."""
+        """Spaces, dollars, stars, quotes, empty words, options and non-text bytes arrive unchanged."""
         words = ["a b", "$HOME", "*", "'\"", "", "-i", "--", "--quiet", "\udcff"]
         result = nncf_tools("monitor", "-q", "--no-plot", *burner("tell", "told.json", *words))
         told = json.loads((tmp_path / "told.json").read_text())
@@ -274,7 +274,7 @@ class TestCommand:
 
     @pytest.mark.process
     def test_folder_input_and_environment_are_the_commands(self, tmp_path: pathlib.Path) -> None:
-        """Folder, input and environment (plus where marks go) are those that nncf-tools was given, in any locale."""
+        """The command gets nncf-tools' folder, input and environment (plus the marks log), in any locale."""
         environment = {"PATH": os.environ["PATH"], "A": "b"}
         words = command_line("monitor", "-q", "-o", "r.json", *burner("tell", "told.json"))
         subprocess.run(
@@ -300,13 +300,13 @@ class TestCommand:
         )
 
     def test_output_passes_through(self, nncf_tools: Run) -> None:
-        """Standard output holds the command's words and none of ours."""
+        """Standard output has only the command's output."""
         result = nncf_tools("monitor", "--no-plot", "echo", "its own words")
 
         assert result.stdout == "its own words\n"
 
     def test_one_quoted_string_is_split_without_a_shell(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A single word with spaces is split, and nothing in it is expanded."""
+        """A single word with spaces is split, without expansion."""
         line = " ".join(burner("tell", "told.json", "$HOME", "'a b'"))
         nncf_tools("monitor", "-q", "--no-plot", line)
         told = json.loads((tmp_path / "told.json").read_text())
@@ -314,7 +314,7 @@ class TestCommand:
         assert told["arguments"] == ["$HOME", "a b"]
 
     def test_shell_only_when_asked_for(self, nncf_tools: Run) -> None:
-        """With --shell, one quoted string is a script."""
+        """With --shell, one quoted string is a shell script."""
         result = nncf_tools("monitor", "-q", "--no-plot", "--shell", "echo one | tr a-z A-Z; exit 5")
 
         assert result.stdout == "ONE\n"
@@ -329,7 +329,7 @@ class TestCommand:
 
     @pytest.mark.process
     def test_folder_that_was_removed(self, tmp_path: pathlib.Path) -> None:
-        """A working folder that is gone keeps nobody from recording."""
+        """A recording works even if the working folder was removed."""
         words = " ".join(command_line("monitor", "-q", "-o", tmp_path / "run.json", "true"))
         script = f"mkdir gone && cd gone && rmdir ../gone && PYTHONPATH={pathlib.Path.cwd()} {words}"
         result = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -352,14 +352,14 @@ class TestExitStatus:
         ],
     )
     def test_is_the_commands(self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], expected: int) -> None:
-        """The status is the command's, or what a shell gives when it cannot be run or was killed."""
+        """The status is the command's, or a shell's status for a command that was not started or was killed."""
         (tmp_path / "plain.txt").write_text("not a program")
         result = nncf_tools("monitor", "-q", "--no-plot", *words)
 
         assert result.returncode == expected
 
     def test_nothing_is_left_when_nothing_ran(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A command that cannot be started leaves one line and no file, also when only exec finds out."""
+        """A command that cannot be started gives one line and leaves no file, also if only exec fails."""
         program = tmp_path / "broken"
         program.write_text("#!/no/such/interpreter\n")
         program.chmod(0o755)
@@ -370,7 +370,7 @@ class TestExitStatus:
         assert [path.name for path in tmp_path.iterdir()] == ["broken"]
 
     def test_is_kept_in_the_session(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """The session of a failing command is written and knows how it ended."""
+        """The session of a failing command is written and has its exit status."""
         nncf_tools("monitor", "-q", "-o", "run.json", "sh", "-c", "exit 3")
         session = Session.load(tmp_path / "run.json")
 
@@ -380,19 +380,19 @@ class TestExitStatus:
     @pytest.mark.process
     @pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", ">&-"])
     def test_survives_a_lost_terminal(self, tmp_path: pathlib.Path, stream: str) -> None:
-        """Where our words cannot be printed, the recording and the command's status are what matters."""
+        """If our output cannot be printed, the recording and the command's status are kept."""
         words = " ".join(command_line("monitor", "--no-plot", "-o", "run.json", "sh", "-c", "'exit 7'"))
         status = subprocess.run(["sh", "-c", f"{words} {stream}"], cwd=tmp_path, check=False).returncode
 
         assert (status, (tmp_path / "run.json").exists()) == (7, True)
 
     def test_survives_a_broken_plot_library(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """When pictures cannot be drawn, one line says why, and session and status are there."""
+        """If pictures cannot be drawn, one line says why; session and status are kept."""
         result = nncf_tools("monitor", "-q", "-o", "run.json", "--plot", "sh", "-c", "exit 7", env={"MPLBACKEND": "x"})
 
         assert (result.returncode, (tmp_path / "run.json").exists()) == (7, True)
         assert result.stderr.startswith(
-            "nncf-tools: error: the session is written to run.json, but not all beside it: "
+            "nncf-tools: error: the session is written to run.json, but files beside it are missing: "
         )
         assert len(result.stderr.splitlines()) == 1
 
@@ -400,7 +400,7 @@ class TestExitStatus:
 class TestSignals:
     @pytest.mark.process
     def test_terminate_reaches_the_command_once(self, tmp_path: pathlib.Path) -> None:
-        """SIGTERM to the command line is passed on, once, and the session is still written."""
+        """SIGTERM to the command line is passed on once, and the session is still written."""
         signals = tmp_path / "signals"
         process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("signalled", signals))
         until(lambda: is_written(signals, "ready"), "the command's handlers")
@@ -446,7 +446,7 @@ class TestSignals:
 
     @pytest.mark.process
     def test_hang_up_of_a_session_leader_reaches_the_command(self, tmp_path: pathlib.Path) -> None:
-        """When the terminal goes away, the kernel tells the session's leader, and we the command."""
+        """If the terminal closes, the kernel signals the session leader, and we signal the command."""
         signals = tmp_path / "signals"
         words = command_line("monitor", "-q", "-o", "run.json", *burner("signalled", signals))
         terminal = pexpect.spawn(sys.executable, words[1:], cwd=str(tmp_path), timeout=HANGING_S)
@@ -459,7 +459,7 @@ class TestSignals:
 
     @pytest.mark.process
     def test_ignored_hang_up_stays_ignored(self, tmp_path: pathlib.Path) -> None:
-        """Under nohup, the command ignores hang-ups as it would alone."""
+        """Under nohup, the command ignores hang-ups as it would on its own."""
         words = command_line("monitor", "-q", "-o", "run.json", "grep", "SigIgn", "/proc/self/status")
         result = subprocess.run(
             ["nohup", *words], cwd=tmp_path, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
@@ -469,7 +469,7 @@ class TestSignals:
         assert ignored == 1 << (signal.SIGHUP - 1)
 
     def test_no_signal_is_ignored_or_blocked_otherwise(self, nncf_tools: Run) -> None:
-        """The command starts with the signal dispositions that it would have had alone."""
+        """The command starts with the same signal dispositions as on its own."""
         result = nncf_tools("monitor", "-q", "--no-plot", "grep", "-E", "SigIgn|SigBlk", "/proc/self/status")
 
         assert [int(line.split()[1], 16) & ~INTERNAL for line in result.stdout.splitlines()] == [0, 0]
@@ -478,7 +478,7 @@ class TestSignals:
 class TestKills:
     @pytest.mark.process
     def test_killed_sampler(self, tmp_path: pathlib.Path) -> None:
-        """Without its sampler, the command goes on, its status is returned and the session made of the journal."""
+        """Without the sampler, the command continues, its status is returned and the journal becomes the session."""
         process = in_background(
             tmp_path, "monitor", "-o", "run.json", *burner("touch", 20, "go", 6), stderr=subprocess.PIPE
         )
@@ -497,7 +497,7 @@ class TestKills:
 
     @pytest.mark.process
     def test_terminate_after_a_killed_sampler(self, tmp_path: pathlib.Path) -> None:
-        """A command that goes on without its sampler can still be ended."""
+        """A command that continues without the sampler can still be ended."""
         process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
         start = start_of(tmp_path / "run.journal.jsonl")
         os.kill(start["sampler_pid"], signal.SIGKILL)
@@ -508,7 +508,7 @@ class TestKills:
 
     @pytest.mark.process
     def test_killed_command_line(self, tmp_path: pathlib.Path) -> None:
-        """Without the command line, sampler and command go on to the end, and the journal is complete."""
+        """Without the command line, sampler and command run to the end, and the journal is complete."""
         journal = tmp_path / "run.journal.jsonl"
         process = in_background(tmp_path, "monitor", "-i", 0.02, "-o", "run.json", *burner("touch", 20, "go", 6))
         start_of(journal)
@@ -526,7 +526,7 @@ class TestKills:
         assert len(session.samples) > before + 1
 
     def test_journal_of_a_running_recording(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """While a recording runs, its journal is reported as going on."""
+        """The journal of a running recording is reported as unfinished."""
         process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
         start_of(tmp_path / "run.journal.jsonl")
         result = nncf_tools("report", "run.journal.jsonl")
@@ -563,7 +563,7 @@ class TestAttach:
         assert (session.peaks["rss"].sampled or 0) > 50 * MIB
 
     def test_what_was_before_is_not_counted(self, recorded: Recorded) -> None:
-        """CPU and I/O of before the recording are not in its totals; memory held before is only in the upper bound."""
+        """CPU and I/O before the recording are not in its totals; earlier memory is only in the upper bound."""
         script = (
             "import time\nwhile time.process_time() < 0.3: pass\n"
             "x = bytearray(100 << 20); x[::4096] = b'x' * len(x[::4096]); del x; print(flush=True); input()"
@@ -584,7 +584,7 @@ class TestAttach:
 
     @pytest.mark.process
     def test_our_own_processes_are_left_out(self, tmp_path: pathlib.Path) -> None:
-        """Attached to the shell that started it, the recording holds neither command line nor sampler."""
+        """Attached to the shell that started it, the recording includes neither command line nor sampler."""
         words = " ".join(command_line("monitor", "-q", "-o", "run.json", "--duration", 0.1))
         for source in ("proc", "psutil"):
             script = f"{words} --force --source {source} --pid $$; true"
@@ -594,7 +594,7 @@ class TestAttach:
 
     @pytest.mark.process
     def test_terminate_ends_the_recording_only(self, tmp_path: pathlib.Path) -> None:
-        """SIGTERM ends the recording of a process that is not ours and leaves it alone."""
+        """SIGTERM ends the recording of an attached process, but not the process."""
         sleeper = subprocess.Popen(["sleep", "60"])
         process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "--pid", sleeper.pid)
         start_of(tmp_path / "run.journal.jsonl")
@@ -607,7 +607,7 @@ class TestAttach:
         assert (status, still_runs) == (0, True)
 
     def test_duration_ends_the_recording(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """--duration ends the recording after that time; a command goes on and its status is returned."""
+        """--duration ends the recording after that time; the command continues and its status is returned."""
         script = (
             "import sys, time\nbegin = time.monotonic()\ntime.sleep(1)\n"
             "open('lived', 'w').write(str(time.monotonic() - begin))\nsys.exit(5)"
@@ -624,7 +624,7 @@ class TestAttach:
 
 class TestFiles:
     def test_new_folder_for_each_run(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Session, logs and pictures, absolute and from zero, lie in a new folder that ``latest`` leads to."""
+        """Session, logs and pictures, absolute and from zero, are in a new folder that ``latest`` points to."""
         nncf_tools("monitor", "-q", "--no-plot", "--type", "rss", "true")
         nncf_tools("monitor", "-q", "--type", "rss", "true")
         folders = sorted((tmp_path / "memory_logs").iterdir())
@@ -636,16 +636,16 @@ class TestFiles:
         )
 
     def test_output_alone(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """With --output, only the session is written, gzipped by its name."""
+        """With --output, only the session is written, gzipped if its name says so."""
         nncf_tools("monitor", "-q", "-o", "new folder/run.json.gz", "true")
 
         assert [path.name for path in (tmp_path / "new folder").iterdir()] == ["run.json.gz"]
         assert (tmp_path / "new folder/run.json.gz").read_bytes().startswith(b"\x1f\x8b")
 
-    def test_existing_output_is_kept(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """What exists is not overwritten without --force, and the command is not started."""
+    def test_existing_output_is_kept(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Existing files are not overwritten without --force, and the command is not started."""
         (tmp_path / "run.json").write_text("precious")
-        result = in_process("monitor", "-o", "run.json", "touch", "started")
+        result = nncf_tools("monitor", "-o", "run.json", "touch", "started")
 
         assert result.returncode == 2
         assert result.stderr.splitlines() == [
@@ -653,28 +653,28 @@ class TestFiles:
         ]
         assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
-    def test_only_a_file_is_replaced(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """A pipe or device is not written over, even with --force."""
+    def test_only_a_file_is_replaced(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A pipe or device is not overwritten, even with --force."""
         os.mkfifo(tmp_path / "pipe")
-        result = in_process("monitor", "--force", "-o", "pipe", "touch", "started")
+        result = nncf_tools("monitor", "--force", "-o", "pipe", "touch", "started")
 
         assert result.returncode == 2
         assert "option --output: 'pipe' is a device or pipe; a file name expected" in result.stderr
         assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
     @pytest.mark.parametrize("name", ["run.json", "run.journal.jsonl", "run.marks.json"])
-    def test_a_link_is_refused(self, in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
-        """A symbolic link in the place of a file to be written is refused by name, before the command starts."""
+    def test_a_link_is_refused(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str) -> None:
+        """A symbolic link in the place of an output file is refused by name, before the command starts."""
         (tmp_path / "there").mkdir()
         (tmp_path / name).symlink_to("there/real.json")
-        result = in_process("monitor", "--force", "-o", "run.json", "touch", "started")
+        result = nncf_tools("monitor", "--force", "-o", "run.json", "touch", "started")
 
         assert result.returncode == 2
         assert f"option --output: '{name}' is a symbolic link; name the file that it leads to" in result.stderr
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "there"])
 
     def test_two_recordings_to_one_file(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A recording that still runs is not written over, even with --force."""
+        """A running recording is not overwritten, even with --force."""
         first = in_background(tmp_path, "monitor", "-q", "-o", "run.json", "sleep", "60")
         start_of(tmp_path / "run.journal.jsonl")
         second = nncf_tools("monitor", "--force", "-o", "run.json", "true")
@@ -685,9 +685,9 @@ class TestFiles:
         assert "option --output: another recording that still runs writes to 'run.journal.jsonl'" in second.stderr
 
     @pytest.mark.parametrize("option", ["--output=/proc/locked/run.json", "--log-dir=/proc/locked"])
-    def test_unwritable_place(self, in_process: Run, tmp_path: pathlib.Path, option: str) -> None:
-        """Where nothing can be written, not even by root, the command is not started."""
-        result = in_process("monitor", option, "touch", "started")
+    def test_unwritable_place(self, nncf_tools: Run, tmp_path: pathlib.Path, option: str) -> None:
+        """If nothing can be written, not even by root, the command is not started."""
+        result = nncf_tools("monitor", option, "touch", "started")
 
         assert result.returncode == 2
         assert f"option {option.partition('=')[0]}: cannot write" in result.stderr
@@ -721,10 +721,10 @@ class TestBadInput:
         ],
     )
     def test_is_one_line_that_names_the_option(
-        self, in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str
+        self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], message: str
     ) -> None:
-        """A wrong option is one line naming it, status 2, and leaves nothing."""
-        result = in_process("monitor", *words)
+        """A wrong option gives one line that names it and status 2, and leaves no files."""
+        result = nncf_tools("monitor", *words)
 
         assert result.returncode == 2
         assert len(result.stderr.splitlines()) == 1
@@ -732,7 +732,7 @@ class TestBadInput:
         assert list(tmp_path.iterdir()) == []
 
     def test_no_such_process(self, nncf_tools: Run) -> None:
-        """Attaching to a process that is not there is status 1."""
+        """Attaching to a missing process gives status 1."""
         result = nncf_tools("monitor", "--pid", 2**22 - 1)
 
         assert (result.returncode, result.stderr) == (

@@ -16,7 +16,7 @@ PHASES = [sys.executable, str(BURNERS / "phases.py"), "300"]
 
 class TestMarks:
     def test_operations_of_a_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Each operation has its memory and its children's I/O; report, session, marks and picture are left."""
+        """Each operation has its memory and its children's I/O; report, session, marks and picture are written."""
         result = nncf_tools("profile", "-o", "run.json", *PHASES)
         of = Session.load(tmp_path / "run.json")
         loading, export, compilation, cleanup = of.phases
@@ -35,14 +35,14 @@ class TestMarks:
         assert sorted(path.name for path in tmp_path.glob("run*")) == ["run.json", "run.marks.json", "run.png"]
 
     def test_by_default_a_folder_of_its_own(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Without --output a new folder under memory_logs holds all."""
+        """Without --output, all files are in a new folder under memory_logs."""
         nncf_tools("profile", "-q", "true")
         folder = tmp_path / "memory_logs" / "latest"
 
         assert sorted(path.name for path in folder.iterdir()) == ["session.json", "session.marks.json", "session.png"]
 
     def test_monitor_keeps_marks_too(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """What a program marks by itself is in a session of monitor; nothing is left beside it."""
+        """A session of monitor has the marks of the program; no other files are left."""
         script = "import nncftools\nfor name in 'ab': nncftools.mark_operation(name)"
         nncf_tools("monitor", "-q", "-o", "run.json", sys.executable, "-c", script)
 
@@ -50,7 +50,7 @@ class TestMarks:
         assert [path.name for path in tmp_path.glob("run*")] == ["run.json"]
 
     def test_shell_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A script marks by the command, or by a line of its own; what a Python in it marks is inside."""
+        """A script marks with the command or by appending a line; marks of a Python program in it are nested."""
         script = tmp_path / "run.sh"
         tools = f"{sys.executable} -m nncftools"
         script.write_text(
@@ -71,7 +71,7 @@ class TestMarks:
         assert marks[0].end_s == marks[2].start_s
 
     def test_lines_of_output(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Lines that match begin operations, named by the match or its group, and pass on as they are."""
+        """Matching lines start operations, named by the match or its group, and pass through unchanged."""
         out, error = "Epoch 1: go\nEpoch 2\rEpoch 3\r", "\x1b[1mloading model A\x1b[0m\n"
         script = f"import sys; sys.stdout.write({out!r}); sys.stderr.write({error!r})"
         patterns = ("--mark-on", r"Epoch \d+", "--mark-on", "loading (?P<name>.*)")
@@ -84,11 +84,11 @@ class TestMarks:
         assert {mark.source for mark in marks} == {"output"}
 
     def test_nothing_marked(self, nncf_tools: Run) -> None:
-        """When nothing was marked, the report says why that may be."""
+        """If nothing was marked, the report gives possible reasons."""
         blind = nncf_tools("profile", "--no-plot", sys.executable, "-I", "-c", "1")
         seeing = nncf_tools("profile", "--no-plot", sys.executable, "-c", "1")
 
-        assert "no Python program could be looked into" in " ".join(blind.stderr.split())
+        assert "no Python program loaded the hook" in " ".join(blind.stderr.split())
         assert "none of the 1 Python programs called a catalogued function" in " ".join(seeing.stderr.split())
 
     def test_catalogued_and_named_calls(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -128,7 +128,7 @@ class TestBadInput:
         ],
     )
     def test_options(self, in_process: Run, tmp_path: pathlib.Path, words: list[str], complaint: str) -> None:
-        """What cannot be is refused in one line before anything starts, and nothing is left."""
+        """Impossible options are refused in one line before anything starts, and no files are left."""
         result = in_process("profile", *words)
 
         assert result.returncode == 2
@@ -137,7 +137,7 @@ class TestBadInput:
         assert list(tmp_path.iterdir()) == []
 
     def test_pyproject(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """Calls in pyproject.toml that cannot be understood are named with the file."""
+        """Invalid calls in pyproject.toml are named with the file."""
         (tmp_path / "pyproject.toml").write_text('[tool.nncf-tools]\nmark-calls = ["nonsense"]\n')
         result = in_process("profile", "true")
 
@@ -145,7 +145,7 @@ class TestBadInput:
         assert "pyproject.toml: " in result.stderr
 
     def test_keeps_what_is_there(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Files beside the session are kept unless --force is given; a stale sidecar goes then."""
+        """Files beside the session are kept unless --force is given; then a stale sidecar is removed."""
         (tmp_path / "run.marks.csv").write_text("name,start_s\nold,0\n")
         refused = nncf_tools("profile", "-q", "-o", "run.json", "true")
         forced = nncf_tools("profile", "-q", "--no-plot", "--force", "-o", "run.json", "true")
@@ -155,7 +155,7 @@ class TestBadInput:
         assert not (tmp_path / "run.marks.csv").exists()
 
     def test_marks_that_cannot_be_read(self, nncf_tools: Run) -> None:
-        """A line that a program wrote wrongly is counted in a warning, and the run is unharmed."""
+        """An invalid line in the marks log is counted in a warning, and the run is unaffected."""
         result = nncf_tools(
             "profile", "--no-auto", "--no-plot", "-o", "run.json", "sh", "-c", 'echo oops >> "$NNCF_TOOLS_MARKS"'
         )
@@ -166,13 +166,13 @@ class TestBadInput:
 
 class TestMarkCommand:
     def test_without_a_recording(self, nncf_tools: Run) -> None:
-        """A script that marks runs as well without a recording."""
+        """A script with marks also runs without a recording."""
         result = nncf_tools("mark", "Export")
 
         assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
     def test_bad_input(self, nncf_tools: Run) -> None:
-        """An empty name, and a log that is gone, are told in one line."""
+        """An empty name and a missing log give one line each."""
         empty = nncf_tools("mark", " ")
         gone = nncf_tools("mark", "a", env={"NNCF_TOOLS_MARKS": "/no/such/log"})
 
@@ -189,7 +189,7 @@ class TestReport:
         (tmp_path / "run.marks.json").write_text("[]")
 
     def test_sidecar_by_hand(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """Operations of a file are reported and drawn."""
+        """Operations from a file are reported and drawn."""
         (tmp_path / "o.csv").write_text("name,start_s,end_s\nSetup,0,0.2\nExport,0.2,\n")
         result = in_process("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
 
@@ -198,13 +198,13 @@ class TestReport:
         assert (tmp_path / "run.svg").read_bytes().startswith(b"<?xml")
 
     def test_sidecar_beside_is_found(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """The sidecar beside the session holds its marks, as edited."""
+        """The sidecar beside the session has its marks, with edits."""
         (tmp_path / "run.marks.json").write_text('[{"name": "edited", "start_s": 0.1}]')
 
         assert "edited" in in_process("report", "run.json").stdout
 
     def test_wrong_sidecar(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """A wrong row is told with file and line, and nothing is drawn."""
+        """The message on an invalid row names file and line, and nothing is drawn."""
         (tmp_path / "o.csv").write_text("name,start_s\n,1\n")
         result = in_process("report", "run.json", "--marks", "o.csv", "--panels", "run.svg")
 
@@ -213,7 +213,7 @@ class TestReport:
         assert not (tmp_path / "run.svg").exists()
 
     def test_journal_with_its_log(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """A journal that a killed recording left is shown with the marks that were noted beside it."""
+        """The journal of a killed recording is shown with the marks from its marks log."""
         journal = [
             header(),
             {"start": {"utc": "2026-11-21T07:00:00Z", "monotonic_ns": 0, "pid": 1}},

@@ -1,4 +1,4 @@
-"""Ranks of a job, as launchers start them: real processes with the environment that torchrun and mpirun give."""
+"""Ranks of a job, as launchers start them: real processes with the environment of torchrun and mpirun."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ MIB = 2**20
 
 
 def torchrun(number: int, size: int = 3) -> dict[str, str]:
-    """Return what torchrun puts into the environment of a worker."""
+    """Return the variables that torchrun sets for a worker."""
     return {"RANK": str(number), "WORLD_SIZE": str(size), "LOCAL_RANK": str(number), "TORCHELASTIC_RUN_ID": "tune"}
 
 
 def mpirun(number: int, size: int = 3) -> dict[str, str]:
-    """Return what Open MPI's mpirun puts into the environment of a rank."""
+    """Return the variables that Open MPI's mpirun sets for a rank."""
     prefix = "OMPI_COMM_WORLD"
     counts = {f"{prefix}_RANK": str(number), f"{prefix}_SIZE": str(size), f"{prefix}_LOCAL_RANK": str(number)}
     return {**counts, "PMIX_NAMESPACE": "tune"}
 
 
 class Job(NamedTuple):
-    """Three ranks that held 20, 40 and 60 MiB at the same time: where they wrote, what they printed, and their RSS."""
+    """Three ranks with 20, 40 and 60 MiB at the same time: their folder, output and RSS."""
 
     folder: pathlib.Path
     written: list[tuple[str, str]]
@@ -73,7 +73,7 @@ def of_mpirun(tmp_path_factory: pytest.TempPathFactory) -> Job:
 @pytest.mark.process
 @pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
 def test_one_job(launcher: str, request: pytest.FixtureRequest, in_process: Run) -> None:
-    """Each rank writes a file of its own; `report` puts them together, with the rank that held most."""
+    """Each rank writes its own file; `report` merges them and names the rank with the highest peak."""
     job: Job = request.getfixturevalue(f"of_{launcher}")
     files = sorted(job.folder.iterdir())
     report = json.loads(in_process("report", *files, "--format", "json").stdout)
@@ -90,7 +90,7 @@ def test_one_job(launcher: str, request: pytest.FixtureRequest, in_process: Run)
 
 @pytest.mark.process
 def test_summaries(of_torchrun: Job) -> None:
-    """The first rank tells its summary, the others a line each: they share a terminal."""
+    """Rank 0 prints its summary, the others a line each, because they share a terminal."""
     told = [err for _, err in of_torchrun.written]
     found = re.fullmatch(r"Rank 2: RSS peak (\d+\.\d) MiB.* exit status 0: run-rank2\.json\n", told[2])
 
@@ -102,20 +102,20 @@ def test_summaries(of_torchrun: Job) -> None:
 
 @pytest.mark.process
 def test_folders(tmp_path: pathlib.Path, in_process: Run) -> None:
-    """In the log folder each rank has a folder of its own, and folders can be put together, too."""
+    """In the log folder each rank has its own folder, and folders can be merged, too."""
     job = recorded(tmp_path, torchrun, "--no-plot")
     logs = job.folder / "memory_logs"
     folders = [path for path in logs.iterdir() if not path.is_symlink()]
     text = in_process("report", *folders).stdout
 
-    # The beginning is the second in which each rank started.
+    # Each name starts with the second in which the rank started.
     assert sorted(path.name[19:].partition("-rank")[2] for path in folders) == ["0", "1", "2"]
     assert "3 ranks" in text
     assert text.count("<- largest") == 1
 
 
 def test_repeated_runs(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
-    """Repeated runs of a rank have both numbers in their names."""
+    """File names of repeated runs of a rank have both numbers."""
     run = nncf_tools("monitor", "--quiet", "-o", "run.json", "--repeat", 2, "true", env=torchrun(1, 16))
 
     assert run.returncode == 0
@@ -123,7 +123,7 @@ def test_repeated_runs(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
 
 
 def test_failing_rank(nncf_tools: Run) -> None:
-    """A rank other than the first tells how its command ended, and ends with its status."""
+    """A rank other than 0 prints how its command ended, and returns the command's status."""
     run = nncf_tools("monitor", "-o", "run.json", "sh", "-c", "exit 7", env=torchrun(1))
 
     assert run.returncode == 7
@@ -131,7 +131,7 @@ def test_failing_rank(nncf_tools: Run) -> None:
 
 
 def test_not_written_over(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
-    """A rank's file that exists is kept."""
+    """A rank's existing file is kept."""
     (tmp_path / "run-rank1.json").write_text("mine")
     run = nncf_tools("monitor", "-o", "run.json", "true", env=torchrun(1))
 
@@ -141,7 +141,7 @@ def test_not_written_over(tmp_path: pathlib.Path, nncf_tools: Run) -> None:
 
 
 def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run, in_process: Run) -> None:
-    """Sidecars of a profile among the files are no recordings, but hold their marks."""
+    """Sidecars among the files are not read as recordings, but as their marks."""
     for number in range(2):
         words = ("profile", "--quiet", "--no-plot", "-i", 0.02, "-o", "run.json", *burner("levels", "truth", 1, 1, 2))
         assert nncf_tools(*words, env=torchrun(number, 2)).returncode == 0
@@ -157,7 +157,7 @@ def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run
 
 @pytest.mark.process
 def test_two_recordings_of_one_rank(tmp_path: pathlib.Path, of_torchrun: Job, in_process: Run) -> None:
-    """Files that cannot be of one job are refused in a line that names them."""
+    """Files that cannot belong to one job are refused in a line that names them."""
     for name in ("a.json", "a-rank1.json"):
         (tmp_path / name).write_bytes((of_torchrun.folder / "run-rank1.json").read_bytes())
     run = in_process("report", "a.json", "a-rank1.json")
@@ -168,7 +168,7 @@ def test_two_recordings_of_one_rank(tmp_path: pathlib.Path, of_torchrun: Job, in
 
 @pytest.mark.process
 def test_the_same_file_twice(of_torchrun: Job, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recording counts once, however its path is written."""
+    """A recording cannot be given twice, however its path is written."""
     monkeypatch.chdir(of_torchrun.folder)
     run = in_process("report", "run-rank1.json", of_torchrun.folder / "run-rank1.json")
 
@@ -178,13 +178,13 @@ def test_the_same_file_twice(of_torchrun: Job, in_process: Run, monkeypatch: pyt
 
 @pytest.mark.process
 def test_a_rank_alone(of_torchrun: Job, in_process: Run) -> None:
-    """The report of a single rank says that it is one, and of how many."""
+    """The report of a single rank gives its number and the number of ranks."""
     assert ", rank 1 of 3, " in in_process("report", of_torchrun.folder / "run-rank1.json").stdout
 
 
 @pytest.mark.process
 def test_ranks_are_no_repeated_runs(of_torchrun: Job, in_process: Run) -> None:
-    """Ranks are not compared as if they were runs of one command."""
+    """Ranks are not compared as repeated runs."""
     base, new = of_torchrun.folder / "run-rank*.json", of_torchrun.folder / "run-rank1.json"
     run = in_process("compare", "--base", base, "--new", new)
 
@@ -194,7 +194,7 @@ def test_ranks_are_no_repeated_runs(of_torchrun: Job, in_process: Run) -> None:
 
 @pytest.mark.process
 def test_logs_of_the_memory_monitor(tmp_path: pathlib.Path) -> None:
-    """Text logs of the ranks of a program that records itself do not write over each other either."""
+    """Text logs of the ranks of a program that records itself do not overwrite each other."""
     program = (
         "import os\nfrom nncftools import memory_monitor_context\n"
         "for rank in '01':\n    os.environ['RANK'] = os.environ['LOCAL_RANK'] = rank\n"

@@ -24,7 +24,7 @@ def in_terminal(folder: pathlib.Path, *words: object) -> tuple[str, int | None]:
 
 
 def test_output_of_a_terminal_is_a_terminal(tmp_path: pathlib.Path) -> None:
-    """On a terminal the command's output is one, of the same size, and lines end as they did."""
+    """On a terminal the command's output is a terminal of the same size, and line ends are unchanged."""
     script = "import os, sys; print(sys.stdout.isatty(), sys.stderr.isatty(), *os.get_terminal_size(1)); sys.exit(3)"
     shown, status = in_terminal(
         tmp_path, "profile", "-q", "--no-plot", "--mark-on", "x", "-o", "r.json", sys.executable, "-c", script
@@ -34,7 +34,7 @@ def test_output_of_a_terminal_is_a_terminal(tmp_path: pathlib.Path) -> None:
 
 
 def test_reads_the_terminal(tmp_path: pathlib.Path) -> None:
-    """Input and password prompts work while output is read along."""
+    """Input and password prompts work while output is relayed."""
     script = "import getpass; name = input('name? '); print('hello', name, getpass.getpass('secret? '))"
     argv = command_line(
         "profile", "-q", "--no-plot", "--mark-on", "hello", "-o", "r.json", sys.executable, "-c", script
@@ -67,7 +67,7 @@ def test_interrupt_reaches_the_command(tmp_path: pathlib.Path) -> None:
 
 
 def test_much_output_passes_whole(nncf_tools: Run) -> None:
-    """Megabytes on both streams come through whole and in order."""
+    """Megabytes on both streams arrive complete and in order."""
     script = "import sys\nfor n in range(100_000): print(n, 'x' * 20); print(n, file=sys.stderr)"
     result = nncf_tools(
         "profile", "-q", "--no-plot", "--mark-on", "nothing", "-o", "r.json", sys.executable, "-c", script
@@ -79,7 +79,7 @@ def test_much_output_passes_whole(nncf_tools: Run) -> None:
 
 
 def test_reader_that_leaves(tmp_path: pathlib.Path) -> None:
-    """When nobody reads our output any more, the command is told as by a pipe of its own."""
+    """If the reader of our output is gone, the command notices as with its own pipe."""
     words = command_line("profile", "-q", "--no-plot", "--mark-on", "x", "-o", "r.json", "yes")
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -87,11 +87,11 @@ def test_reader_that_leaves(tmp_path: pathlib.Path) -> None:
         process.stdout.close()
         status = process.wait(HANGING_S)
 
-    assert status in {1, 141}  # killed by SIGPIPE, or told of it by an error
+    assert status in {1, 141}  # killed by SIGPIPE, or failed with an error
 
 
 def test_closed_output(tmp_path: pathlib.Path) -> None:
-    """A stream that was closed stays closed for the command."""
+    """A closed stream stays closed for the command."""
     inner = " ".join(
         command_line("profile", "-q", "--no-plot", "--mark-on", "x", "-o", "r.json", "sh", "-c", "'echo x >&2'")
     )

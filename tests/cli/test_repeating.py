@@ -9,7 +9,7 @@ from tests.conftest import Run, burner
 
 
 def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """With --output, each run has a session of its own; at the end the peaks are told in one line."""
+    """With --output, each run has its own session; at the end one line summarizes the peaks."""
     result = nncf_tools("monitor", "--repeat", "3", "-i", "0.02", "-o", "run.json", *burner("touch", 20, 0))
 
     assert result.returncode == 0
@@ -24,7 +24,7 @@ def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 
 
 def test_folders(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """Without, each run has a folder of its own."""
+    """Without --output, each run has its own folder."""
     result = nncf_tools("monitor", "-q", "--no-plot", "--repeat", "2", "--name", "old", "true")
     folders = sorted(path.name for path in (tmp_path / "memory_logs").iterdir() if not path.is_symlink())
 
@@ -33,7 +33,7 @@ def test_folders(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 
 
 def test_stops_at_the_first_failure(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """A run that fails is the last, and its status is ours."""
+    """A failed run is the last, and its status is returned."""
     script = "test -e once && exit 7; touch once"
     result = nncf_tools("monitor", "-q", "--repeat", "5", "-o", "run.json", "sh", "-c", script)
 
@@ -60,7 +60,7 @@ def test_nothing_runs_when_a_file_exists(in_process: Run, tmp_path: pathlib.Path
     ],
 )
 def test_not_with(in_process: Run, words: tuple[str, ...], message: str) -> None:
-    """A process that runs already cannot be repeated, and several runs would share a captured output."""
+    """A running process cannot be repeated, and several runs cannot share a capture file."""
     result = in_process("monitor", "--repeat", "2", *words)
 
     assert result.returncode == 2

@@ -25,7 +25,7 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def test_told_again_to_its_end(run: pathlib.Path) -> None:
-    """A session is told again at the speed that is asked for, and stays on the screen at its end."""
+    """A session is replayed at the requested speed, and stays on the screen at its end."""
     terminal = PseudoTerminal(run.parent, "replay", "run.json", "--speed", 30)
     terminal.until(ENDED, "Saving", "peak 299.0 MiB at ")
     terminal.send("q")
@@ -47,7 +47,7 @@ def test_pause(tmp_path: pathlib.Path) -> None:
     terminal.until(CHART)
     terminal.send(" ")
     before = terminal.until(PAUSED).split("\n")[0]
-    for columns in (90, 80):  # a screen of another size is drawn when more would be told
+    for columns in (90, 80):  # the screen is drawn in its new size when the next figures would come
         terminal.resize(columns, 24)
         after = terminal.until(re.compile(rf"\A(?=.{{{columns}}}$).*  paused  \d+:\d\d$", re.MULTILINE)).split("\n")[0]
     terminal.send(" ")
@@ -59,7 +59,7 @@ def test_pause(tmp_path: pathlib.Path) -> None:
 
 
 def test_without_a_terminal(nncf_tools: Run, run: pathlib.Path) -> None:
-    """Elsewhere, the last line tells the end."""
+    """Without a terminal, the last line shows the end."""
     result = nncf_tools("replay", run.name, "--speed", 1000)
 
     assert result.returncode == 0
@@ -68,7 +68,7 @@ def test_without_a_terminal(nncf_tools: Run, run: pathlib.Path) -> None:
 
 
 def test_wrong_speed(in_process: Run, run: pathlib.Path) -> None:
-    """A speed that makes no sense is refused."""
+    """An invalid speed is refused."""
     result = in_process("replay", run.name, "--speed", 0)
 
     assert result.returncode == 2

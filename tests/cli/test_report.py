@@ -47,7 +47,7 @@ class TestReport:
             assert words in result.stdout
 
     def test_chooses_metric_unit_and_title(self, in_process: Run) -> None:
-        """--type, --unit, --from-zero and --title do what they say."""
+        """--type, --unit, --from-zero and --title take effect."""
         result = in_process("report", "run.json", "--type", "rss", "--unit", "kib", "--from-zero", "--title", "A title")
 
         assert result.stdout.splitlines()[1] == "A title"
@@ -57,7 +57,7 @@ class TestReport:
 
     @pytest.mark.parametrize(("name", "magic"), [("a b.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.PDF", b"%PDF")])
     def test_draws(self, in_process: Run, tmp_path: pathlib.Path, name: str, magic: bytes) -> None:
-        """--plot writes the picture in the format of its name."""
+        """--plot writes the picture in the format of its extension."""
         result = in_process("report", "run.json", "--plot", name)
 
         assert result.returncode == 0
@@ -77,7 +77,7 @@ class TestReport:
         assert not re.search(r" +$", text, re.MULTILINE)
 
     def test_keeps_an_existing_picture(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """A picture that exists is kept unless --force is given."""
+        """An existing picture is kept unless --force is given."""
         (tmp_path / "old.png").write_text("precious")
         refused = in_process("report", "run.json", "--plot", "old.png")
         forced = in_process("report", "run.json", "--plot", "old.png", "--force")
@@ -110,7 +110,7 @@ class TestFormats:
         assert (tmp_path / "out").read_text(encoding="utf-8") == piped.stdout
 
     def test_memory_log_is_a_folder(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """The memory monitor's log and picture of each metric are put into the folder that --output names."""
+        """The memory monitor's log and picture of each metric are written to the folder of --output."""
         done = in_process("report", "run.json", "--format", "memory-log", "--type", "rss", "--output", "a/logs")
         text, picture = (tmp_path / "a" / "logs" / f"rss_memory_usage.{ending}" for ending in ("txt", "png"))
 
@@ -120,7 +120,7 @@ class TestFormats:
         assert len(list(text.parent.iterdir())) == 2
 
     def test_memory_log_keeps_what_is_there(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """A log that exists is kept, and nothing is written beside it, unless --force is given."""
+        """An existing log is kept, and no other file is written, unless --force is given."""
         (tmp_path / "rss_memory_usage.png").write_text("precious")
         words = ("report", "run.json", "--format", "memory-log", "--type", "rss", "--output", ".")
         refused = in_process(*words)
@@ -133,7 +133,7 @@ class TestFormats:
 
     @pytest.mark.parametrize("name", ["text", "html"])
     def test_keeps_an_existing_file(self, in_process: Run, tmp_path: pathlib.Path, name: str) -> None:
-        """A file that exists is kept unless --force is given."""
+        """An existing file is kept unless --force is given."""
         (tmp_path / "old").write_text("precious")
         refused = in_process("report", "run.json", "--format", name, "--output", "old")
         kept = (tmp_path / "old").read_text()
@@ -143,7 +143,7 @@ class TestFormats:
         assert (tmp_path / "old").read_text() != "precious"
 
     def test_full_disk_leaves_nothing(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A report that cannot be written whole is not there, and one line says why."""
+        """A report that cannot be written completely is not written at all, and one line says why."""
         with full_disk():
             done = nncf_tools("report", "run.json", "--format", "json", "--output", "out")
 
@@ -152,13 +152,13 @@ class TestFormats:
         assert {path.name for path in tmp_path.iterdir()} == {"run.json"}
 
     def test_page_is_not_for_a_terminal(self, tmp_path: pathlib.Path) -> None:
-        """A page is not poured over a terminal."""
+        """An HTML page is not printed to a terminal."""
         child = pexpect.spawn(*split(command_line("report", "run.json", "--format", "html")), cwd=str(tmp_path))
         child.expect(pexpect.EOF, timeout=HANGING_S)
         child.close()
 
         assert child.exitstatus == 2
-        assert b"html is not for a terminal; name a file with --output" in child.before
+        assert b"html cannot be shown on a terminal; name a file with --output" in child.before
 
     def test_without_plotly(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Without plotly one line says how to install it."""
@@ -182,7 +182,7 @@ class TestNewest:
         assert nncf_tools("report").stdout.splitlines()[1] == "sleep 0.02"
 
     def test_none(self, in_process: Run) -> None:
-        """Without a session there, the message says how to make one."""
+        """Without a session there, the message says how to record one."""
         result = in_process("report")
 
         assert result.returncode == 1
@@ -205,7 +205,7 @@ class TestBadInput:
     def test_is_one_line_that_names_the_file(
         self, in_process: Run, tmp_path: pathlib.Path, content: bytes, message: str
     ) -> None:
-        """A file that is no session is one line naming it, status 1."""
+        """A file that is no session gives one line that names it, and status 1."""
         (tmp_path / "bad.json").write_bytes(content)
         result = in_process("report", "bad.json")
 
@@ -216,7 +216,7 @@ class TestBadInput:
         assert result.stdout == ""
 
     def test_wrong_figure_names_its_place(self, in_process: Run, session: pathlib.Path) -> None:
-        """A figure of the wrong type is named with its place in the file."""
+        """A figure of the wrong type is named with its position in the file."""
         document = json.loads(session.read_text())
         document["samples"]["rss"][1] = "much"
         session.write_text(json.dumps(document))
@@ -232,7 +232,7 @@ class TestBadInput:
             (["--plot", "a.gif"], "option --plot: 'a.gif' does not end in one of .png, .svg, .pdf"),
             (["--plot", "no/such/folder/a.png"], "option --plot: cannot write 'no/such/folder/a.png'"),
             (["--format", "pdf"], "option --format: 'pdf' is not one of text, markdown, json, csv, html, terminal"),
-            (["--format", "memory-log"], "option --format: memory-log is several files; name a folder for them"),
+            (["--format", "memory-log"], "option --format: memory-log consists of several files; name a folder"),
             (["--output", "no/such/folder/a"], "option --output: cannot write 'no/such/folder/a'"),
             (["--output", "."], "option --output: '.' is a folder; a file name expected"),
             (["--format", "memory-log", "--output", "run.json/a"], "option --output: cannot write 'run.json/a'"),
@@ -241,7 +241,7 @@ class TestBadInput:
     )
     @pytest.mark.usefixtures("session")
     def test_options(self, in_process: Run, words: list[str], message: str) -> None:
-        """A wrong option is one line that names it."""
+        """A wrong option gives one line that names it."""
         result = in_process("report", "run.json", *words)
 
         assert result.returncode in {1, 2}

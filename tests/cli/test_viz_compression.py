@@ -24,15 +24,15 @@ OWN = [
 
 @pytest.fixture
 def data(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Write the four rows that are needed at least."""
+    """Write the minimum of four rows."""
     return written(tmp_path / "data.csv", four())
 
 
 class TestFiles:
     def test_table_and_picture(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """The table and the picture go to the folder, and are named on standard error.
+        """Table and picture are written to the folder and named on standard error.
 
-        That does not take much more CPU than importing what draws: 1.1 s and 0.7 s on an idle machine.
+        It takes little more CPU than the imports for drawing: 1.1 s and 0.7 s on an idle machine.
         """
         imports = [sys.executable, "-c", "import matplotlib.figure, matplotlib.backends.backend_agg, pandas"]
         _, least_s = with_cpu(lambda: subprocess.run(imports, check=True))
@@ -56,7 +56,7 @@ class TestFiles:
 
     @pytest.mark.usefixtures("data")
     def test_formats(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """Every format that is asked for is written, and no other; a second run replaces them."""
+        """Every requested format is written, and no other; a second run replaces the files."""
         words = ["viz-compression", "-i", "data.csv", *(f"--format={kind}" for kind in ("svg", "pdf", "html"))]
         results = [in_process(*words) for _ in range(2)]
 
@@ -65,7 +65,7 @@ class TestFiles:
 
 
 def with_cpu(work: Callable[[], Done]) -> tuple[Done, float]:
-    """Return what some work returns, and the CPU time of the processes that it starts."""
+    """Return the result of some work and the CPU time of the processes that it starts."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = work()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -74,7 +74,7 @@ def with_cpu(work: Callable[[], Done]) -> tuple[Done, float]:
 
 class TestOutput:
     def test_json(self, in_process: Run) -> None:
-        """--json prints every row by the input's columns, with what was computed."""
+        """--json prints every row by the input's columns, with the computed values."""
         result = in_process("viz-compression", "-i", MADE_UP, "-o", "out", "--json", "--recommend", "error<=5%")
         rows = json.loads(result.stdout)
 
@@ -86,7 +86,7 @@ class TestOutput:
         assert rows[0]["compression time, min"] == "0"
 
     def test_recommend(self, in_process: Run) -> None:
-        """--recommend names the smallest model under the bound on standard output."""
+        """--recommend prints the smallest model within the bound to standard output."""
         result = in_process("viz-compression", "-i", MADE_UP, "-o", "out", "--recommend", "error<=5%")
 
         assert result.stdout == (
@@ -95,7 +95,7 @@ class TestOutput:
         )
 
     def test_lenient(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """--lenient lets modes be missing and says which."""
+        """--lenient accepts missing modes and names them."""
         written(tmp_path / "a.csv", [row("fp32"), row("int8")])
         strict = in_process("viz-compression", "-i", "a.csv")
         lenient = in_process("viz-compression", "-i", "a.csv", "--lenient")
@@ -105,7 +105,7 @@ class TestOutput:
 
     @pytest.mark.usefixtures("data")
     def test_several_files(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """Several files make one table with a column of models."""
+        """Several files give one table with a column of models."""
         result = in_process("viz-compression", "-i", "data.csv", "-i", MADE_UP, "-o", "out")
 
         assert result.returncode == 0
@@ -120,7 +120,7 @@ class TestOutput:
 
         assert result.returncode == 0
         assert "the smallest with error ≤ 10% is int4 symmetric + lora correction" in result.stdout
-        assert "note: beyond --max-error, not in the picture: 1 of the rows\n" in result.stderr
+        assert "note: rows beyond --max-error, not in the picture: 1\n" in result.stderr
         assert "compression<br>time,<br>s" in (tmp_path / "out/smollm2.md").read_text()
 
 
@@ -139,7 +139,7 @@ class TestBadInput:
         assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
 
     def test_input_is_not_replaced(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """A table that would take the input's place is refused with the option that helps."""
+        """A table that would overwrite the input is refused with the option that helps."""
         written(tmp_path / "data.md", four())
         result = in_process("viz-compression", "-i", "data.md")
 
@@ -149,7 +149,7 @@ class TestBadInput:
         )
 
     def test_many_rows(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """A table of 100,000 rows is refused with the limit."""
+        """A table of 100,000 rows is refused; the message gives the limit."""
         text = written(tmp_path / "data.csv", many(9)).read_text()
         (tmp_path / "data.csv").write_text(text + "Made-up-7b,int4,1,0,,,1,10,0.5,4,1\n" * 100_000)
         result = in_process("viz-compression", "-i", "data.csv")
@@ -175,7 +175,7 @@ class TestBadInput:
     )
     @pytest.mark.usefixtures("data")
     def test_options(self, in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str) -> None:
-        """A wrong option is one line that names it, and nothing is written."""
+        """A wrong option gives one line that names it, and nothing is written."""
         result = in_process("viz-compression", *words)
 
         assert result.returncode in {1, 2}
@@ -195,7 +195,7 @@ def test_help(in_process: Run, command: str) -> None:
 
 
 def test_pipe_gets_no_escapes(in_process: Run, tmp_path: pathlib.Path) -> None:
-    """Control codes of the file reach neither standard output nor the files."""
+    """Control codes in the input reach neither standard output nor the written files."""
     rows = [{**one, HEADER[0]: "\x1b[31mred"} for one in changed(four(), 4, "plot name", "\x1b]0;title\x07")]
     written(tmp_path / "a.csv", rows)
     result = in_process("viz-compression", "-i", "a.csv", "-f", "svg", "-f", "html", "--recommend", "error<=50%")

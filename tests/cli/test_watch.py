@@ -50,7 +50,7 @@ def recording(tmp_path: pathlib.Path) -> Iterator[None]:
 
 
 class Watched(NamedTuple):
-    """A recording that goes on, and its folder."""
+    """A running recording and its folder."""
 
     folder: pathlib.Path
     process: subprocess.Popen[bytes]
@@ -58,26 +58,26 @@ class Watched(NamedTuple):
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """Record in the background, once for all tests that only look."""
+    """Record in the background, once for all tests that only read."""
     folder = tmp_path_factory.mktemp("watched")
     with recorded(folder) as process:
         yield Watched(folder, process)
 
 
 def last_sample_s(journal: pathlib.Path) -> float:
-    """Return the time of the last sample that stands in a journal."""
+    """Return the time of the last sample in a journal."""
     lines = journal.read_bytes().rpartition(b"\n")[0].split(b"\n")
     return float(next(json.loads(line)[0] for line in reversed(lines) if line.startswith(b"[")))
 
 
 def begins_at(text: str) -> str:
-    """Return what the time axis begins with; empty where there is none."""
+    """Return the first label of the time axis; empty if there is none."""
     found = FIRST_MOMENT.search(text)
     return "" if found is None else found[1]
 
 
 def is_whole(text: str, columns: int, rows: int) -> bool:
-    """Return whether title and keys stand at the ends of a screen of this size."""
+    """Return whether title and keys are at top and bottom of a screen of this size."""
     lines = text.split("\n")
     return len(lines[0]) == columns and lines[rows - 1].startswith(KEYS)
 
@@ -86,7 +86,7 @@ class TestRunning:
     @pytest.mark.usefixtures("recording")
     @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
     def test_fills_the_screen_and_ends_with_the_summary(self, tmp_path: pathlib.Path, size: tuple[int, int]) -> None:
-        """The view has the whole screen; when the recording has ended, its summary is shown and the status is 0."""
+        """The view fills the screen; when the recording has ended, its summary is shown and the status is 0."""
         terminal = PseudoTerminal(tmp_path, "watch", "run.json", size=size)
         terminal.until("touch.py 30 go  ", RECORDING, CHART, lambda text: is_whole(text, *size))
         (tmp_path / "go").touch()
@@ -97,13 +97,13 @@ class TestRunning:
         assert terminal.status == 0
 
     def test_newest_running_recording(self, watched: Watched) -> None:
-        """Of a folder, the recording that runs is followed."""
+        """In a folder, the running recording is followed."""
         terminal = PseudoTerminal(watched.folder, "watch", ".")
         terminal.until("touch.py 30 go  ", RECORDING)
         terminal.send("q")
         text = terminal.until_end()
 
-        assert "The recording goes on" in text
+        assert "The recording continues" in text
         assert terminal.is_restored()
 
     @pytest.mark.usefixtures("recording")
@@ -121,7 +121,7 @@ class TestRunning:
         paused = terminal.until(PAUSED).split("\n")[0]
         ahead_s = float(paused[-2:]) + 1
         waiting.until(lambda: last_sample_s(tmp_path / JOURNAL) > ahead_s, "samples that are not to be shown")
-        terminal.resize(90, 30)  # seen to with the next figures, were there any
+        terminal.resize(90, 30)  # takes effect with the next figures
         later = terminal.until(PAUSED, lambda text: is_whole(text, 90, 30)).split("\n")[0]
         terminal.send("p")
         terminal.until(RECORDING)
@@ -132,7 +132,7 @@ class TestRunning:
         assert terminal.status == 0
 
     def test_zoom(self, watched: Watched) -> None:
-        """Zoomed in, the time axis no longer begins at the start; zoomed out, it does again."""
+        """Zoomed in, the time axis starts later than the recording; zoomed out, it starts with it again."""
         terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
         terminal.until(lambda text: begins_at(text) == "0:00")
         terminal.send("+")
@@ -159,7 +159,7 @@ class TestRunning:
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_signals(self, watched: Watched, number: int) -> None:
-        """A signal ends the view and gives the terminal back; the recording is not touched."""
+        """A signal ends the view and restores the terminal; the recording is unaffected."""
         terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
         terminal.until(CHART)
         terminal.process.kill(number)
@@ -170,7 +170,7 @@ class TestRunning:
         assert watched.process.poll() is None
 
     def test_interrupt_from_the_keyboard(self, watched: Watched) -> None:
-        """Ctrl-C ends the view as q does, with the status that says so."""
+        """Ctrl-C ends the view like q, with the status of SIGINT."""
         terminal = PseudoTerminal(watched.folder, "watch", JOURNAL)
         terminal.until(CHART)
         terminal.process.sendintr()
@@ -180,7 +180,7 @@ class TestRunning:
         assert terminal.status == 128 + signal.SIGINT
 
     def test_kill(self, watched: Watched) -> None:
-        """Even SIGKILL leaves no raw mode, no alternate screen and no hidden cursor."""
+        """Even after SIGKILL there is no raw mode, alternate screen or hidden cursor."""
         terminal = PseudoTerminal(watched.folder, "watch", "run.journal.jsonl", in_shell=True)
         terminal.until(CHART)
         os.kill(terminal.child, signal.SIGKILL)
@@ -189,7 +189,7 @@ class TestRunning:
 
     @pytest.mark.usefixtures("recording")
     def test_lines_without_a_terminal(self, tmp_path: pathlib.Path) -> None:
-        """Elsewhere, plain lines tell how it goes, then comes the summary."""
+        """Without a terminal, plain lines show the progress, followed by the summary."""
         words = hastened(LINES_OFTEN, "watch", JOURNAL)
         with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -205,7 +205,7 @@ class TestRunning:
 
 class TestEnded:
     def test_finished_session(self, nncf_tools: Run) -> None:
-        """Of a recording that has ended, that is said, and its summary shown."""
+        """A recording that has ended is reported as such, and its summary is shown."""
         nncf_tools("monitor", "-q", "-o", "run.json", *burner("touch", 5, 0))
         result = nncf_tools("watch", "run.json")
 
@@ -214,7 +214,7 @@ class TestEnded:
         assert "Memory, MiB" in result.stdout
 
     def test_journal_that_gives_way_to_its_session(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """Where the recorder has just put the session in the place of its journal, the session is shown."""
+        """If the recorder has just replaced its journal with the session, the session is shown."""
         session().save(tmp_path / "run.json")
         result = in_process("watch", JOURNAL)
 
@@ -222,14 +222,14 @@ class TestEnded:
         assert "Memory, MiB" in result.stdout
 
     def test_nothing_runs(self, in_process: Run) -> None:
-        """Without any recording that runs, one line says so."""
+        """Without a running recording, one line says so."""
         result = in_process("watch")
 
         assert result.returncode == 1
         assert "no recording runs under 'memory_logs'" in result.stderr
 
     def test_killed_recorder(self, tmp_path: pathlib.Path) -> None:
-        """When the recorder is killed, the view ends with the figures up to then."""
+        """If the recorder is killed, the view ends with the figures up to that time."""
         process = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, "go"))
         start = start_of(tmp_path / JOURNAL)
         sampler = psutil.Process(start["sampler_pid"])
@@ -260,7 +260,7 @@ class TestProcess:
         assert list(tmp_path.iterdir()) == []
 
     def test_leaving_a_process(self, tmp_path: pathlib.Path) -> None:
-        """Q ends the recording and not the process."""
+        """Q ends the recording but not the process."""
         with subprocess.Popen(burner("touch", 5, HANGING_S)) as process:
             terminal = PseudoTerminal(tmp_path, "watch", "--pid", process.pid)
             terminal.until(CHART)
@@ -273,7 +273,7 @@ class TestProcess:
         assert "Memory, MiB" in text
 
     def test_no_such_process(self, in_process: Run) -> None:
-        """A process that is not there is named."""
+        """The message names a missing process."""
         result = in_process("watch", "--pid", 4194303)
 
         assert result.returncode == 1
@@ -281,7 +281,7 @@ class TestProcess:
 
 
 def test_journal_is_never_written_to(tmp_path: pathlib.Path) -> None:
-    """Watching changes nothing of what is recorded."""
+    """Watching does not change the recording."""
     recording = in_background(tmp_path, "monitor", "-q", "-o", "run.json", *burner("touch", 5, "go"))
     start_of(tmp_path / JOURNAL)
     words = hastened(LINES_OFTEN, "watch", "run.json")

@@ -1,4 +1,4 @@
-"""Published results that lie beside the project, not in it."""
+"""Published results that are stored next to the project, not in it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ PUBLISHED = pathlib.Path(__file__).parents[3] / "shared" / "data"
 
 @pytest.fixture
 def phi3() -> pathlib.Path:
-    """Return the published results of Phi-3; what must come out of them lies beside."""
+    """Return the published results of Phi-3; the expected outputs are stored with them."""
     path = PUBLISHED / "phi3_asym.csv"
     if not path.exists():
-        pytest.skip("the published Phi-3 results (../shared/data) are not beside this checkout")
+        pytest.skip("the published Phi-3 results (../shared/data) are not next to this checkout")
     return path

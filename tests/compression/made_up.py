@@ -40,7 +40,7 @@ MODES = (
 
 
 def row(mode: str = "fp32", **changed: object) -> dict[str, str]:
-    """Return the cells of a row; ``changed`` are columns whose blanks are underscores, or letters of them."""
+    """Return the cells of a row; ``changed`` names columns with underscores for blanks, or by part of their name."""
     int4 = 0 if mode in {"fp32", "int8"} else 1
     size = {"fp32": 8, "int8": 2}.get(mode, 1)
     cells = ["Made-up-7b", mode, int4, int(mode == "int8"), "", mode, size, 10, 0.5, 4, 1]
@@ -48,7 +48,7 @@ def row(mode: str = "fp32", **changed: object) -> dict[str, str]:
 
 
 def four() -> list[dict[str, str]]:
-    """Return the rows that a file needs at least."""
+    """Return the minimal rows of a valid file."""
     return [row("fp32"), row("int8"), row("int4"), row("int4 + gptq")]
 
 

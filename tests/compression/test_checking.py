@@ -11,7 +11,7 @@ from tests.compression.made_up import HEADER, MADE_UP, changed, four, many, row,
 
 
 def complaint(*paths: pathlib.Path, lenient: bool = False) -> str:
-    """Return the message that reading the files ends with."""
+    """Return the message of the error from reading the files."""
     with pytest.raises(NncfToolsError) as caught:
         load(paths, STANDARD, lenient=lenient)
     assert caught.value.exit_code == 1
@@ -32,28 +32,28 @@ class TestGoodInput:
     @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
     @pytest.mark.parametrize("mark", ["", "\ufeff"])
     def test_spreadsheets_files(self, tmp_path: pathlib.Path, mark: str, ending: str) -> None:
-        """A byte order mark, the line endings of other systems and empty lines change nothing."""
+        """A byte order mark, other systems' line endings and empty lines change nothing."""
         text = mark + MADE_UP.read_text(encoding="utf-8").replace("\n", ending) + ending + "," * 11 + ending
         (tmp_path / "a.csv").write_bytes(text.encode())
 
         assert load([tmp_path / "a.csv"], STANDARD)[0].rows == load([MADE_UP], STANDARD)[0].rows
 
     def test_baseline_is_fp32_not_the_largest(self, tmp_path: pathlib.Path) -> None:
-        """The baseline is the row whose mode is fp32, wherever it stands and however large others are."""
+        """The baseline is the row whose mode is fp32, in any position, even when others are larger."""
         rows = [*four()[1:], row("int4 + fp32 embeddings", **{"model size, Gb": 99}), row("FP32")]
         (model,) = load([written(tmp_path / "a.csv", rows)], STANDARD)
 
         assert model.baseline.mode == "FP32"
 
     def test_models_of_a_file_are_apart(self, tmp_path: pathlib.Path) -> None:
-        """Rows of several models in one file have a baseline each."""
+        """Rows of several models in one file have one baseline each."""
         other = [{**one, HEADER[0]: "Other", "model size, Gb": "5"} for one in four()]
         models = load([written(tmp_path / "a.csv", [*four(), *other])], STANDARD)
 
         assert [(model.name, model.baseline.size) for model in models] == [("Made-up-7b", 8), ("Other", 5)]
 
     def test_lenient(self, tmp_path: pathlib.Path) -> None:
-        """With lenient, modes may be missing, and the model says which."""
+        """With lenient, modes may be missing, and the model lists them."""
         (model,) = load([written(tmp_path / "a.csv", [row("fp32"), row("int8")])], STANDARD, lenient=True)
 
         assert model.missing == ["int4", "gptq"]
@@ -87,20 +87,20 @@ WRONG = [
 class TestBadInput:
     @pytest.mark.parametrize(("column", "cell", "message"), WRONG)
     def test_cell(self, tmp_path: pathlib.Path, column: str, cell: str, message: str) -> None:
-        """A wrong cell is named with its row, column and value."""
+        """A wrong cell is reported with its row, column and value."""
         path = written(tmp_path / "a.csv", changed(four(), 4, column, cell))
 
         assert message in complaint(path)
 
     @pytest.mark.parametrize("column", HEADER[1:])
     def test_missing_column(self, tmp_path: pathlib.Path, column: str) -> None:
-        """A column that is not there is named."""
+        """A missing column is named."""
         path = written(tmp_path / "a.csv", four(), [name for name in HEADER if name != column])
 
         assert f"row 1: no column {column!r}" in complaint(path)
 
     def test_column_with_another_spelling(self, tmp_path: pathlib.Path) -> None:
-        """A column that is nearly there is shown beside the missing one."""
+        """A similar column name is shown with the missing one."""
         rows = [{**one, "model size, GB": "1"} for one in four()]
         header = ["model size, GB" if name == "model size, Gb" else name for name in HEADER]
 
@@ -112,47 +112,47 @@ class TestBadInput:
         """A file that begins with the mode lacks the model."""
         path = written(tmp_path / "a.csv", four(), HEADER[1:])
 
-        assert "row 1, column 'mode': the first column is to name the set-up, with the models" in complaint(path)
+        assert "row 1, column 'mode': the first column must name the set-up and hold the models" in complaint(path)
 
     def test_column_of_numbers_first(self, tmp_path: pathlib.Path) -> None:
-        """A file that begins with a nameless column, an index, is refused."""
+        """A file whose first column has no name, such as an index, is refused."""
         path = written(tmp_path / "a.csv", four(), ["", *HEADER])
 
-        assert complaint(path).endswith("row 1, column '': the first column is to name the set-up, with the models")
+        assert complaint(path).endswith("row 1, column '': the first column must name the set-up and hold the models")
 
     def test_column_twice(self, tmp_path: pathlib.Path) -> None:
-        """A column that is there twice is named."""
+        """A duplicate column is named."""
         path = written(tmp_path / "a.csv", four(), [*HEADER, "mode"])
 
         assert "columns named twice: 'mode'" in complaint(path)
 
     @pytest.mark.parametrize("word", ["fp32", "int8", "gptq"])
     def test_missing_mode(self, tmp_path: pathlib.Path, word: str) -> None:
-        """A mode that no row has is named, the baseline also with lenient."""
+        """A missing mode is named; a missing baseline also with lenient."""
         path = written(tmp_path / "a.csv", [one for one in four() if word not in one["mode"]])
 
         assert f"model 'Made-up-7b' has no row with {word!r}" in complaint(path, lenient=word == "fp32")
 
     def test_no_int4(self, tmp_path: pathlib.Path) -> None:
-        """Of fp32, int8 and a gptq row without int4 in its mode, int4 is missing."""
+        """With fp32, int8 and a gptq row without int4 in its mode, int4 is missing."""
         path = written(tmp_path / "a.csv", [row("fp32"), row("int8"), row("gptq")])
 
         assert "has no row with 'int4' (allowed with --lenient)" in complaint(path)
 
     def test_two_baselines(self, tmp_path: pathlib.Path) -> None:
-        """Two fp32 rows are named with their places."""
+        """Two fp32 rows are reported with their numbers."""
         path = written(tmp_path / "a.csv", [*four(), row("FP32")])
 
         assert "has 2 baselines, one expected: row 2 ('fp32'), row 6 ('FP32')" in complaint(path)
 
     def test_baseline_of_zero(self, tmp_path: pathlib.Path) -> None:
-        """A baseline that nothing can relate to is refused."""
+        """A baseline of 0 is refused."""
         path = written(tmp_path / "a.csv", changed(four(), 2, "lambada-openai, acc", "0"))
 
         assert "row 2, column 'lambada-openai, acc': the baseline cannot be 0" in complaint(path)
 
     def test_all_problems_at_once(self, tmp_path: pathlib.Path) -> None:
-        """One message lists the problems of all files, apart by semicolons."""
+        """One message lists the problems of all files, separated by semicolons."""
         rows = changed(changed(four(), 3, "%int8", "100%"), 5, "model size, Gb", "-1")
         first, second = written(tmp_path / "a.csv", rows), written(tmp_path / "b.csv", four()[1:])
         problems = complaint(first, second, tmp_path / "c.csv").split("; ")
@@ -193,14 +193,14 @@ class TestBadInput:
         ],
     )
     def test_file(self, tmp_path: pathlib.Path, content: bytes, message: str) -> None:
-        """A file that is no such CSV says why, and its name."""
+        """A file that is not a valid CSV file is refused with its name and the reason."""
         (tmp_path / "a.csv").write_bytes(content)
 
         assert message in complaint(tmp_path / "a.csv")
         assert "a.csv'" in complaint(tmp_path / "a.csv")
 
     def test_folder(self, tmp_path: pathlib.Path) -> None:
-        """A folder is no file."""
+        """A folder is not a file."""
         assert "Is a directory" in complaint(tmp_path)
 
     def test_too_many_rows(self, tmp_path: pathlib.Path) -> None:
@@ -214,7 +214,7 @@ class TestBadInput:
 
 class TestMetrics:
     def test_own_columns_replace_the_standard_ones(self, tmp_path: pathlib.Path) -> None:
-        """Metrics of one's own make the standard columns needless."""
+        """With the user's own metrics, the standard columns are optional."""
         rows = [{**one, "mmlu, acc": "55"} for one in four()]
         header = [*HEADER[:7], "mmlu, acc"]
         (model,) = load([written(tmp_path / "a.csv", rows, header)], chosen_metrics(("mmlu, acc:higher",)))

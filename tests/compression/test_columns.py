@@ -7,7 +7,7 @@ from nncftools.errors import UsageError
 
 
 def test_none_is_the_standard_four() -> None:
-    """Without a choice, the standard four are averaged."""
+    """By default, the standard four are averaged."""
     assert chosen_metrics(()) == STANDARD
 
 
@@ -21,7 +21,7 @@ def test_own_and_standard() -> None:
 
 @pytest.mark.parametrize("text", ["", "mmlu", "mmlu:", ":higher", "mmlu:better", "mmlu:similarity", "%int4:lower"])
 def test_wrong_choice(text: str) -> None:
-    """What is no column with a direction is refused."""
+    """Anything but a column with a direction is refused."""
     with pytest.raises(UsageError, match=r"expected, found|describes the compression"):
         chosen_metrics((text,))
 
@@ -37,5 +37,5 @@ def test_both_directions() -> None:
     [(Direction.HIGHER, 0.4, 0.2), (Direction.LOWER, 0.6, 0.2), (Direction.LOWER, 0.4, -0.2), ("similarity", 0.9, 0.1)],
 )
 def test_relative_error(direction: Direction, value: float, expected: float) -> None:
-    """A drop, an increase or a dissimilarity counts as error, an improvement as a negative one."""
+    """A drop, an increase or a dissimilarity counts as error; an improvement as negative error."""
     assert Metric("m", Direction(direction)).relative_error(value, 0.5) == pytest.approx(expected)

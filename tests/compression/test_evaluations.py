@@ -30,7 +30,7 @@ def saved(folder: pathlib.Path, results: object) -> pathlib.Path:
 
 class TestLmEval:
     def test_standard_figures(self, tmp_path: pathlib.Path) -> None:
-        """Perplexities and accuracy are found by task and metric, with the standard errors that there are."""
+        """Perplexities and accuracy are found by task and metric, with any standard errors."""
         assert from_lm_eval(saved(tmp_path, RESULTS), tasks_of(())) == {
             "wikitext, word perplexity": 9.48,
             "lambada-openai, acc": 0.6548,
@@ -40,7 +40,7 @@ class TestLmEval:
         }
 
     def test_other_task(self, tmp_path: pathlib.Path) -> None:
-        """Another task's metric is taken when asked for."""
+        """A metric of another task is read when requested."""
         found = from_lm_eval(saved(tmp_path, {"mmlu": RESULTS["mmlu"]}), tasks_of(("mmlu:acc",)))
 
         assert found == {"mmlu, acc": 0.61, "mmlu, acc stderr": 0.004}
@@ -58,7 +58,7 @@ class TestLmEval:
             (b"\xff", "not JSON"),
             (b"[]", "no 'results' by task"),
             (b'{"results": []}', "no 'results' by task"),
-            (b'{"results": {"mmlu": {"acc,none": 1}}}', "tasks there: 'mmlu'"),
+            (b'{"results": {"mmlu": {"acc,none": 1}}}', "its tasks: 'mmlu'"),
             (b'{"results": {"wikitext": {"word_perplexity,none": "low"}}}', "a finite number expected, found 'low'"),
             (b'{"results": {"wikitext": {"word_perplexity,none": NaN}}}', "a finite number expected, found nan"),
             (b'{"results": {"wikitext": {"word_perplexity,none": true}}}', "a finite number expected, found True"),
@@ -66,7 +66,7 @@ class TestLmEval:
         ],
     )
     def test_bad_file(self, tmp_path: pathlib.Path, content: bytes, message: str) -> None:
-        """What is no such result says why, and its name."""
+        """Anything but such a result is refused with its name and the reason."""
         (tmp_path / "bad.json").write_bytes(content)
         with pytest.raises(NncfToolsError) as caught:
             from_lm_eval(tmp_path / "bad.json", tasks_of(()))
@@ -75,7 +75,7 @@ class TestLmEval:
         assert "bad.json" in str(caught.value)
 
     def test_no_file(self, tmp_path: pathlib.Path) -> None:
-        """A file that is not there is named."""
+        """A missing file is named."""
         with pytest.raises(NncfToolsError, match=r"cannot read .*none\.json.*No such file"):
             from_lm_eval(tmp_path / "none.json", tasks_of(()))
 
@@ -89,7 +89,7 @@ class TestLmEval:
 class TestWhoWhatBenchmark:
     @pytest.mark.parametrize("text", [",similarity,FDT\n0,0.9,1\n1,0.8,2\n", "similarity\n0.85\n"])
     def test_mean_similarity(self, tmp_path: pathlib.Path, text: str) -> None:
-        """The mean of the similarity column is taken, of all questions or of the one summary row."""
+        """The mean of the similarity column is used, over all questions or the one summary row."""
         (tmp_path / "metrics.csv").write_text(text)
 
         assert similarity(tmp_path / "metrics.csv") == pytest.approx(0.85)
@@ -104,7 +104,7 @@ class TestWhoWhatBenchmark:
         ],
     )
     def test_bad_file(self, tmp_path: pathlib.Path, text: str, message: str) -> None:
-        """What is no such file says why."""
+        """Anything but such a file is refused with the reason."""
         (tmp_path / "metrics.csv").write_text(text)
         with pytest.raises(NncfToolsError, match=message):
             similarity(tmp_path / "metrics.csv")
@@ -112,7 +112,7 @@ class TestWhoWhatBenchmark:
 
 class TestSize:
     def test_sum_of_files(self, tmp_path: pathlib.Path) -> None:
-        """A model's size is the sum of its files, in GiB, in folders inside as well."""
+        """A model's size is the sum of its files, in GiB, including subfolders."""
         (tmp_path / "deep").mkdir()
         for name, size in (("a.bin", 2**29), ("deep/b.bin", 2**28)):
             with (tmp_path / name).open("wb") as file:
@@ -126,6 +126,6 @@ class TestSize:
         assert round(3_821_079_552 * 4 / 2**30, 3) == 14.235
 
     def test_nothing_there(self, tmp_path: pathlib.Path) -> None:
-        """A folder without files is no model."""
+        """A folder without files is not a model."""
         with pytest.raises(NncfToolsError, match="no files"):
             size_gib(tmp_path / "none")

@@ -28,7 +28,7 @@ def copy(tmp_path: pathlib.Path) -> pathlib.Path:
 
 class TestNew:
     def test_file(self, tmp_path: pathlib.Path) -> None:
-        """A new file has the standard columns, and one row with its gaps told."""
+        """A new file has the standard columns and one row, whose gaps are reported."""
         filled = fill(tmp_path / "a.csv", HEADER[0], Key("fp32", "M"), {PERPLEXITY: 9.48})
         (row,) = rows(tmp_path / "a.csv")
 
@@ -51,15 +51,15 @@ class TestNew:
     def test_shares(
         self, tmp_path: pathlib.Path, mode: str, int4: float, int8: float, expected: tuple[str, str]
     ) -> None:
-        """The rest of the layers is int8 unless it is said otherwise; what is unknown stays empty."""
+        """By default, the remaining layers are int8; unknown values stay empty."""
         fill(tmp_path / "a.csv", "model", Key(mode, "M", int4, int8), {})
         (row,) = rows(tmp_path / "a.csv")
 
         assert (row["%int4"], row["%int8"]) == expected
 
     def test_model_must_be_known(self, tmp_path: pathlib.Path) -> None:
-        """A new file needs the model's name, and is not made without."""
-        with pytest.raises(NncfToolsError, match="it names 0 models") as refused:
+        """A new file needs the model's name, and is not created without."""
+        with pytest.raises(NncfToolsError, match="it holds 0 models") as refused:
             fill(tmp_path / "a.csv", "model", Key("fp32"), {})
 
         assert refused.value.mended_by == "model"
@@ -68,7 +68,7 @@ class TestNew:
 
 class TestExisting:
     def test_row_is_added(self, copy: pathlib.Path) -> None:
-        """A row that is not there yet is added for the file's only model; the others are unchanged."""
+        """A missing row is added for the file's only model; the others are unchanged."""
         filled = fill(copy, "model", Key("nf4", int4=1.0, plot_name="nf4"), {PERPLEXITY: 11.0, "new, acc": 0.5})
 
         assert (filled.number, filled.is_new) == (8, True)
@@ -78,7 +78,7 @@ class TestExisting:
         assert rows(copy)[6] | {PERPLEXITY: "11.0", "new, acc": "0.5"} == rows(copy)[6]
 
     def test_gaps_are_filled(self, copy: pathlib.Path) -> None:
-        """Gaps of a row are filled; giving the same again changes nothing."""
+        """Gaps of a row are filled; repeating the call changes nothing."""
         key = Key("INT8", "Made-up-7b")
         fill(copy, "model", key, {"mmlu, acc": 0.61})
         once = copy.read_bytes()
@@ -89,15 +89,17 @@ class TestExisting:
         assert copy.read_bytes() == once
 
     def test_shares_of_an_incomplete_row(self, tmp_path: pathlib.Path) -> None:
-        """A row without its shares is completed by them."""
+        """A row without its shares gets them."""
         fill(tmp_path / "a.csv", "model", Key("int4", "M"), {PERPLEXITY: 11.0})
         fill(tmp_path / "a.csv", "model", Key("int4", "M", int4=1.0, int8=0.0), {})
 
         assert [(row["%int4"], row["%int8"]) for row in rows(tmp_path / "a.csv")] == [("1", "0")]
 
     def test_other_figure_is_kept(self, copy: pathlib.Path) -> None:
-        """A cell that holds another figure is only replaced by force."""
-        with pytest.raises(NncfToolsError, match=r"row 3, column 'wikitext.*holds '10\.1', new is 10\.2$") as refused:
+        """A cell with a different figure is only replaced with force."""
+        with pytest.raises(
+            NncfToolsError, match=r"row 3, column 'wikitext.*holds '10\.1', the new value is 10\.2$"
+        ) as refused:
             fill(copy, "model", Key("int8"), {PERPLEXITY: 10.2})
         unchanged = copy.read_bytes() == MADE_UP.read_bytes()
         fill(copy, "model", Key("int8"), {PERPLEXITY: 10.2}, force=True)
@@ -107,16 +109,16 @@ class TestExisting:
         assert rows(copy)[1][PERPLEXITY] == "10.2"
 
     def test_several_rows_fit(self, copy: pathlib.Path) -> None:
-        """A key that fits several rows is refused with their numbers."""
+        """A key that matches several rows is refused with their numbers."""
         fill(copy, "model", Key("int4", int4=0.5), {})
-        with pytest.raises(NncfToolsError, match="rows 4, 8 all fit"):
+        with pytest.raises(NncfToolsError, match="rows 4, 8 all match"):
             fill(copy, "model", Key("int4"), {PERPLEXITY: 1.0})
 
         assert len(rows(copy)) == 7
 
     @pytest.mark.parametrize("text", ["a,b\n1,2\n", "mode,a\nfp32,1\n", "model,mode\nonly one\n"])
     def test_other_file(self, tmp_path: pathlib.Path, text: str) -> None:
-        """A file of something else is not touched."""
+        """A file with other content is not changed."""
         (tmp_path / "a.csv").write_text(text)
         with pytest.raises(NncfToolsError):
             fill(tmp_path / "a.csv", "model", Key("fp32", "M"), {})

@@ -12,13 +12,13 @@ from tests.compression.made_up import MADE_UP, changed, four, written
 
 
 def names(folder: pathlib.Path) -> list[str]:
-    """Return what a folder holds."""
+    """Return the names of a folder's files."""
     return sorted(path.name for path in folder.iterdir())
 
 
 class TestVisualize:
     def test_writes_table_and_picture(self, tmp_path: pathlib.Path) -> None:
-        """The function writes a table and a picture named like the input, into a folder that it makes."""
+        """The function writes a table and a picture named like the input, and creates the folder."""
         files = visualize(str(MADE_UP), tmp_path / "new" / "out")
 
         assert [path.name for path in files] == ["made_up_compression.md", "made_up_compression.png"]
@@ -26,7 +26,7 @@ class TestVisualize:
         assert files[1].read_bytes().startswith(b"\x89PNG")
 
     def test_beside_the_input(self, tmp_path: pathlib.Path) -> None:
-        """Without a folder, the files go beside the input, and replace what is there."""
+        """Without a folder, the files go next to the input and replace existing ones."""
         path = written(tmp_path / "a.csv", four())
         (tmp_path / "a.md").write_text("old")
         visualize(path)
@@ -50,7 +50,7 @@ class TestVisualize:
 
 class TestMake:
     def test_never_replaces_an_input(self, tmp_path: pathlib.Path) -> None:
-        """An input that has the name of an output is kept."""
+        """An input with the name of an output is kept."""
         path = written(tmp_path / "a.md", four())
         before = path.read_bytes()
         with pytest.raises(NncfToolsError, match="it is the input"):
@@ -68,13 +68,13 @@ class TestMake:
         assert names(tmp_path) == ["a.csv", "a.png"]
 
     def test_folder_that_is_a_file(self, tmp_path: pathlib.Path) -> None:
-        """A folder that cannot be made is named."""
+        """A folder that cannot be created is named."""
         path = written(tmp_path / "a.csv", four())
         with pytest.raises(NncfToolsError, match=r"cannot make the folder .*a\.csv"):
             make(Request([path], path))
 
     def test_follows_links(self, tmp_path: pathlib.Path) -> None:
-        """An output that is a link stays one; what it leads to is replaced."""
+        """An output that is a link stays a link; its target is replaced."""
         path = written(tmp_path / "a.csv", four())
         (tmp_path / "elsewhere.md").write_text("old")
         (tmp_path / "a.md").symlink_to("elsewhere.md")
@@ -84,14 +84,14 @@ class TestMake:
         assert (tmp_path / "elsewhere.md").read_text().startswith("| mode")
 
     def test_several_inputs(self, tmp_path: pathlib.Path) -> None:
-        """Several inputs make one table and one picture, named after all."""
+        """Several inputs give one table and one picture, named after all of them."""
         path = written(tmp_path / "a.csv", four())
         make(Request([path, MADE_UP], formats=("svg",)))
 
         assert names(tmp_path) == ["a+made_up_compression.md", "a+made_up_compression.svg", "a.csv"]
 
     def test_notes(self, tmp_path: pathlib.Path) -> None:
-        """What is left out is told."""
+        """Omissions are reported in notes."""
         path = written(tmp_path / "a.csv", four()[:2])
         notes = make(Request([path], lenient=True)).notes
 

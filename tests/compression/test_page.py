@@ -67,7 +67,7 @@ def hostile(folder: pathlib.Path) -> pathlib.Path:
 
 class TestPage:
     def test_loads_nothing(self) -> None:
-        """The page names no address but the namespaces of SVG, and forbids itself the network."""
+        """The page contains no address but the namespaces of SVG, and denies itself network access."""
         text = made(MADE_UP)
 
         assert set(re.findall(r"https?://[^\s\"'<]+", text)) <= {
@@ -95,7 +95,7 @@ class TestPage:
         assert "\x1b" not in text
 
     def test_recommendation(self) -> None:
-        """The recommended row is said and marked."""
+        """The recommended row is named and highlighted."""
         text = made(MADE_UP, bound="error<=5%")
 
         assert "Made-up-7b: 80% int4 is the smallest with error ≤ 5%." in text
@@ -103,7 +103,7 @@ class TestPage:
 
 
 def in_browser(text: str, folder: pathlib.Path) -> dict[str, Any]:
-    """Open a copy of a page with the probe in it in headless Chromium; return what the probe found."""
+    """Open a copy of a page with an embedded probe in headless Chromium; return the probe's result."""
     browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
     if browser is None:
         if "CI" in os.environ:
@@ -124,7 +124,7 @@ def in_browser(text: str, folder: pathlib.Path) -> dict[str, Any]:
 @pytest.mark.real
 class TestInBrowser:
     def test_pointing_shows_all_of_a_row(self, tmp_path: pathlib.Path) -> None:
-        """At every point's middle, the point itself is hit, and all of its row is shown and then hidden again."""
+        """The middle of every point is sensitive to the pointer; its full row is shown, then hidden again."""
         points = in_browser(made(MADE_UP), tmp_path)["points"]
         lora = dict(zip(points["row-2"]["names"], points["row-2"]["values"], strict=True))
 
@@ -154,7 +154,7 @@ class TestInBrowser:
         }
 
     def test_heading_sorts(self, tmp_path: pathlib.Path) -> None:
-        """A click on a heading sorts by that column, numbers as numbers, gaps last; the next click turns it round."""
+        """A click on a heading sorts by that column, numbers by value, gaps last; the next click reverses it."""
         orders = in_browser(made(MADE_UP, extra=True), tmp_path)["orders"]
 
         assert orders["compression rate"][0] == ["1.0x", "4.0x", "5.0x", "6.4x", "8.0x", "8.0x"]
@@ -165,7 +165,7 @@ class TestInBrowser:
         assert {order[2] for order in orders.values()} == {"descending"}
 
     def test_texts_stay_texts(self, tmp_path: pathlib.Path) -> None:
-        """Nothing that a cell or a heading holds is run."""
+        """Nothing in a cell or heading is executed."""
         found = in_browser(made(hostile(tmp_path), extra=True), tmp_path)
         shown = [value for point in found["points"].values() for value in point["values"]]
 

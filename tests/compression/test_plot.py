@@ -11,14 +11,14 @@ from matplotlib.text import Annotation, Text  # noqa: TID253 — the same
 
 from nncftools.compression.labels import Box, Labels
 from nncftools.compression.legend import DOMINATED
-from nncftools.compression.plot import MOST_NAMED, Drawing, draw, rendered
+from nncftools.compression.plot import MAX_NAMED, Drawing, draw, rendered
 from nncftools.compression.recommend import bound_of
 from nncftools.compression.results import Comparison
 from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, many, row, written
 
 
 def boxes(drawing: Drawing) -> tuple[list[Box], list[tuple[float, float]], Box]:
-    """Return where the names are drawn, and the points, and the axes, all in pixels."""
+    """Return the positions of the names, the points and the axes, all in pixels."""
     renderer = FigureCanvasAgg(drawing.figure).get_renderer()  # type: ignore[no-untyped-call]
     (axes,) = drawing.figure.axes
     drawing.figure.draw(renderer)
@@ -39,7 +39,7 @@ def check(names: Sequence[Box], points: Sequence[tuple[float, float]], frame: Bo
 
 
 def texts(comparisons: Sequence[Comparison], **options: object) -> list[str]:
-    """Return all words of a picture."""
+    """Return all text of a picture."""
     figure = draw(comparisons, **options).figure  # type: ignore[arg-type]
     return [found.get_text() for found in figure.findobj(Text) if isinstance(found, Text) and found.get_text()]
 
@@ -47,7 +47,7 @@ def texts(comparisons: Sequence[Comparison], **options: object) -> list[str]:
 class TestNames:
     @pytest.mark.parametrize("count", [1, 3, 11, 40])
     def test_none_overlaps(self, tmp_path: pathlib.Path, count: int) -> None:
-        """Every point has its name; none overlaps another or leaves the axes, and none covers a point."""
+        """Every point has its name; none overlaps another, leaves the axes or covers a point."""
         drawing = draw(compared(written(tmp_path / "a.csv", many(count)), lenient=True))
         names, points, frame = boxes(drawing)
 
@@ -62,7 +62,7 @@ class TestNames:
         check(names, points, frame)
 
     def test_equal_points(self, tmp_path: pathlib.Path) -> None:
-        """Points that lie on each other are all named."""
+        """Coinciding points are all named."""
         rows = [*four(), *(row("int4", **{"plot name": f"again {number}"}) for number in range(8))]
         drawing = draw(compared(written(tmp_path / "a.csv", rows)))
         names, points, frame = boxes(drawing)
@@ -71,11 +71,11 @@ class TestNames:
         check(names, points, frame)
 
     def test_too_many_are_counted(self, tmp_path: pathlib.Path) -> None:
-        """Of too many points the best are named, without overlaps, and the others are counted."""
+        """Of too many points, the best are named without overlaps, and the others are counted."""
         drawing = draw(compared(written(tmp_path / "a.csv", many(120))))
         names, points, frame = boxes(drawing)
 
-        assert len(names) <= MOST_NAMED
+        assert len(names) <= MAX_NAMED
         assert len(names) + drawing.unnamed == 120
         check(names, points, frame)
 
@@ -90,11 +90,11 @@ class TestNames:
         assert places() == places()
 
     def test_no_room(self) -> None:
-        """A label that fits nowhere gets no place."""
+        """A label that fits nowhere is not placed."""
         assert Labels([(50, 50)], Box(0, 0, 100, 100), 5).place_all([(200, 10)]) == [None]
 
     def test_hostile_names(self, tmp_path: pathlib.Path) -> None:
-        """Names are drawn as they are: no formulas, no control characters, cut when long."""
+        """Names are drawn literally: no formulas, no control characters, shortened when long."""
         rows = changed(changed(four(), 3, "plot name", "$\\frac{1}{"), 4, "plot name", "\x1b[31m\n" + "x" * 500)
         rows = changed(rows, 5, "plot name", "量化")
         words = texts(compared(written(tmp_path / "a.csv", rows)))
@@ -107,7 +107,7 @@ class TestNames:
 
 class TestPicture:
     def test_says_what_it_shows(self) -> None:
-        """Title, axes, kinds, the front and what lighter means are written."""
+        """Title, axes, kinds, the front and the meaning of lighter points are shown."""
         words = texts(compared(MADE_UP))
 
         assert {"Made-up-7b, made up, gs64", "Average relative error", "LoRA correction", "GPTQ", "int8"} <= {*words}
@@ -115,7 +115,7 @@ class TestPicture:
         assert "other" not in words
 
     def test_dominated_points_are_lighter(self) -> None:
-        """Points on the front are opaque, those behind it are not; the front is drawn."""
+        """Points on the front are opaque, the others are not; the front is drawn."""
         drawing = draw(compared(MADE_UP))
         lines = {str(line.get_gid()): line for line in drawing.figure.axes[0].lines}
         opaque = {name: line.get_alpha() for name, line in lines.items() if name.startswith("row-")}
@@ -125,7 +125,7 @@ class TestPicture:
         assert [line.get_drawstyle() for line in drawing.figure.axes[0].lines].count("steps-post") == 1
 
     def test_error_bars(self, tmp_path: pathlib.Path) -> None:
-        """Standard errors are drawn as bars, and the axis says so."""
+        """Standard errors are drawn as bars, and the axis label says so."""
         rows = [{**one, "WWB, similarity stderr": "0.04"} for one in four()]
         comparisons = compared(written(tmp_path / "a.csv", rows, [*HEADER, "WWB, similarity stderr"]))
         lines = draw(comparisons).figure.axes[0].lines
@@ -134,7 +134,7 @@ class TestPicture:
         assert "Average relative error (bars: ± one standard error)" in texts(comparisons)
 
     def test_bound_and_recommendation(self) -> None:
-        """A bound and the smallest model under it are marked."""
+        """A bound and the smallest model within it are marked."""
         words = texts(compared(MADE_UP), bound=bound_of("error<=5%"))
 
         assert "smallest with error ≤ 5%" in words
@@ -146,7 +146,7 @@ class TestPicture:
         assert (len(drawing.points), drawing.left_out) == (4, 1)
 
     def test_several_models(self, tmp_path: pathlib.Path) -> None:
-        """Several models have a colour and a front each."""
+        """Several models have one colour and one front each."""
         comparisons = compared(MADE_UP, written(tmp_path / "a.csv", many(9)), lenient=True)
         drawing = draw(comparisons)
         steps = [line for line in drawing.figure.axes[0].lines if line.get_drawstyle() == "steps-post"]
@@ -163,7 +163,7 @@ class TestPicture:
         assert [result.row.mode for result, _ in drawing.points] == [mode]
 
     def test_baseline_alone(self, tmp_path: pathlib.Path) -> None:
-        """A baseline without anything compressed is said, not drawn."""
+        """A baseline without compressed models gives a message instead of points."""
         comparisons = compared(written(tmp_path / "a.csv", [row("fp32")]), lenient=True)
 
         assert "no compressed models to show" in texts(comparisons)
@@ -177,7 +177,7 @@ class TestPicture:
 
     @pytest.mark.parametrize(("kind", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
     def test_formats(self, kind: str, magic: bytes) -> None:
-        """Every format is written, and the same picture is the same bytes."""
+        """Every format is written, and the same picture gives the same bytes."""
         first, again = (rendered(draw(compared(MADE_UP)), kind) for _ in range(2))
 
         assert first.startswith(magic)

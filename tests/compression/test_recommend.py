@@ -20,7 +20,7 @@ from tests.compression.made_up import MADE_UP, changed, compared, four, written
     ],
 )
 def test_smallest_under_the_bound(text: str, mode: str) -> None:
-    """The smallest model under the bound is named, of equally small ones the most exact."""
+    """The smallest model within the bound is recommended, among equals the one with the least error."""
     best = recommended(compared(MADE_UP)[0], bound_of(text))
 
     assert best is not None
@@ -28,7 +28,7 @@ def test_smallest_under_the_bound(text: str, mode: str) -> None:
 
 
 def test_none(tmp_path: pathlib.Path) -> None:
-    """Without any row under the bound, there is no recommendation."""
+    """Without a row within the bound, there is no recommendation."""
     rows = changed(four(), 2, "WWB, similarity", "0.9")
     (comparison,) = compared(written(tmp_path / "a.csv", [{**one, "WWB, similarity": "0.9"} for one in rows]))
 

@@ -26,7 +26,7 @@ class TestFigures:
         ("column", "cell"), [("model size, Gb", "1e-300"), ("model size, Gb", "1e300"), (HEADER[7], "1e308")]
     )
     def test_impossible_figures(self, tmp_path: pathlib.Path, column: str, cell: str) -> None:
-        """Figures that are numbers and cannot be true are refused with their row."""
+        """Impossible figures are refused with their row."""
         with pytest.raises(NncfToolsError, match=r"a\.csv': row 4: error .*: check its figures"):
             compared(written(tmp_path / "a.csv", changed(four(), 4, column, cell)))
 
@@ -38,7 +38,7 @@ class TestFigures:
         assert [round(result.error, 9) for result in comparison.results] == [0, 0.1, 0.2, 0.3]
 
     def test_formula_is_the_published_one(self, phi3: pathlib.Path) -> None:
-        """With the baseline rounded as it was for the published column, that column comes out, signs included."""
+        """With the baseline rounded as for the published column, the column is reproduced, including signs."""
         rounded = {WIKITEXT.column: 9.48, LAMBADA_ACCURACY.column: 0.6548, LAMBADA_PERPLEXITY.column: 5.09}
         with phi3.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["mode"] != "fp32"]
@@ -54,7 +54,7 @@ class TestFigures:
         assert differing(compared(phi3)[0]) == []
 
     def test_stored_figure_that_is_wrong(self, tmp_path: pathlib.Path) -> None:
-        """A computed column of the file that says something else is noticed."""
+        """A computed column of the file with different values is reported."""
         rows = [{**one, "compression rate": "4", "average relative error": "0"} for one in four()]
         header = [*HEADER, "compression rate", "average relative error"]
         (comparison,) = compared(written(tmp_path / "a.csv", rows, header))
@@ -74,13 +74,13 @@ class TestFigures:
         assert by_mode["int8"] == pytest.approx(math.hypot(0.01 / 0.5, 0.4 * 0.01 / 0.5**2) / 4)
 
     def test_no_standard_error(self) -> None:
-        """Without such columns there is no standard error."""
+        """Without such columns, there is no standard error."""
         assert {result.error_stderr for result in compared(MADE_UP)[0].results} == {None}
 
 
 class TestPareto:
     def test_is_what_nothing_beats(self) -> None:
-        """A point is on the front exactly when none is at least as good in both and better in one."""
+        """A point is on the front exactly when no other is at least as good in both and better in one."""
         points = [(x / 7, (x * y) % 5 + y / 9) for x, y in itertools.product(range(6), range(7))]
 
         def beaten(point: tuple[float, float]) -> bool:
@@ -120,7 +120,7 @@ class TestNames:
         assert compared(MADE_UP)[0].title == "Made-up-7b, made up, gs64"
 
     def test_same_model_in_two_files(self, tmp_path: pathlib.Path) -> None:
-        """The same model in two set-ups is told apart by them, else by the files' names."""
+        """The same model in two set-ups is distinguished by them, or else by the file names."""
         asym = ["model, int4_asym", *HEADER[1:]]
         rows = [{**one, asym[0]: one[HEADER[0]]} for one in four()]
         a, b = written(tmp_path / "a.csv", four()), written(tmp_path / "b.csv", rows, asym)

@@ -32,7 +32,7 @@ HOSTILE = [
 
 
 def parsed(text: str) -> list[list[str]]:
-    """Return the cells of a Markdown table as a reader sees them; anything beside one table fails."""
+    """Return the cells of a Markdown table as a reader sees them; fail on anything outside one table."""
     tokens = MarkdownIt("gfm-like", {"linkify": False, "html": True}).parse(text)
     kinds = [token.type for token in tokens]
     assert kinds[0] == "table_open" and kinds[-1] == "table_close" and kinds.count("table_open") == 1  # noqa: PT018 — one
@@ -54,19 +54,19 @@ def expected(path: pathlib.Path) -> list[list[str]]:
 
 
 def test_table_of_made_up_results() -> None:
-    """The table has the expected cells, one by one."""
+    """The table has exactly the expected cells."""
     assert parsed(markdown(*cells(compared(MADE_UP)))) == expected(EXPECTED)
 
 
 def test_table_of_published_results(phi3: pathlib.Path) -> None:
-    """The published table of Phi-3 comes out of the published figures, cell by cell."""
+    """The published table of Phi-3 follows from the published figures, cell by cell."""
     table = markdown(*cells(compared(phi3)))
 
     assert parsed(table) == expected(phi3.with_suffix(".expected.csv"))
 
 
 def test_columns_are_aligned() -> None:
-    """Every line of the source is as long as the others."""
+    """Every line of the source has the same length."""
     lines = markdown(*cells(compared(MADE_UP))).splitlines()
 
     assert len({len(line) for line in lines}) == 1
@@ -74,14 +74,14 @@ def test_columns_are_aligned() -> None:
 
 
 def test_extra_columns() -> None:
-    """Further columns appear when asked for, as they are written."""
+    """Further columns appear unchanged when requested."""
     table = parsed(markdown(*cells(compared(MADE_UP), extra=True)))
 
     assert [row[-1] for row in table] == ["compression<br>time,<br>min", "0", "0.5", "60", "12.5", "90", "2"]
 
 
 def test_several_models(tmp_path: pathlib.Path) -> None:
-    """Several models are told apart by a column."""
+    """With several models, a column names them."""
     header, rows = cells(compared(MADE_UP, written(tmp_path / "a.csv", four())))
 
     assert header[:2] == ["model", "mode"]
@@ -90,7 +90,7 @@ def test_several_models(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_cell_cannot_break_out(tmp_path: pathlib.Path, text: str) -> None:
-    """Whatever a cell or a column's name holds, the table stays one table, and the cell is plain text."""
+    """With any cell or column name, the table stays one table, and the cell is plain text."""
     rows = [{**one, "note": text} for one in changed(four(), 4, "mode", f"int4 {text}")]
     (comparison,) = compared(written(tmp_path / "a.csv", rows, [*HEADER, "note"]))
     table = parsed(markdown(*cells([comparison], extra=True)))
@@ -103,14 +103,14 @@ def test_cell_cannot_break_out(tmp_path: pathlib.Path, text: str) -> None:
 
 
 def test_header_cannot_break_out() -> None:
-    """A column's name is text as well, apart from its line breaks."""
+    """A column's name is plain text, too, except for its line breaks."""
     table = parsed(markdown(["a | <b>", "c"], [["1", "2"]]))
 
     assert table == [["a<br>|<br><b>", "c"], ["1", "2"]]
 
 
 def test_usual_names_stay_readable() -> None:
-    """What modes are usually named needs no escape in the source."""
+    """Common mode names need no escapes in the source."""
     assert escaped("int4_asym + scale estimation (gs64), 80% #1") == "int4_asym + scale estimation (gs64), 80% #1"
 
 
@@ -122,5 +122,5 @@ def test_percent(share: float, text: str) -> None:
 
 @pytest.mark.parametrize(("error", "text"), [(0, "0.0%"), (-0.0001, "0.0%"), (-0.012, "-1.2%"), (192.6412, "19264.1%")])
 def test_error(error: float, text: str) -> None:
-    """An error has one decimal, and zero no sign."""
+    """An error has one decimal, and zero has no sign."""
     assert error_text(error) == text

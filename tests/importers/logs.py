@@ -1,11 +1,11 @@
-"""Small logs in the shapes that the tools write, and how a test opens one."""
+"""Small logs in the formats that the tools write, and a helper to open them."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from nncftools.importers.opening import opened
+from nncftools.importers.opening import read_session
 
 if TYPE_CHECKING:
     import pathlib
@@ -48,7 +48,7 @@ PRMON_SUMMARY = b'{"Avg": {"rss": 1}, "HW": {}, "Max": {"rss": 2, "wtime": 3}, "
 
 
 def report(second: float, rss: int | None, processes: dict[int, int], samples: int = 1) -> dict[str, Any]:
-    """Return a report of con-duct, so many seconds after noon."""
+    """Return a report of con-duct, this many seconds after noon."""
     of = {
         str(pid): {"pcpu": 50.0, "pmem": 0.1, "rss": size, "vsz": 2 * size, "etime": "00:01", "cmd": f"work {pid}"}
         for pid, size in processes.items()
@@ -99,11 +99,11 @@ LOGS = {
     "usage.jsonl": (USAGE, "con-duct"),
     "info.json": (INFO, "con-duct"),
 }
-"""By the name of a file: what is in it, and the importer that it is for."""
+"""By file name: the content, and the importer for it."""
 
 
 def imported(folder: pathlib.Path, text: bytes, name: str = "log", forced: str | None = None) -> Session:
-    """Return a log of this text as a session."""
+    """Return a log with this text as a session."""
     path = folder / name
     path.write_bytes(text)
-    return opened(path, forced)
+    return read_session(path, forced)

@@ -1,4 +1,4 @@
-"""What all importers make of logs that are damaged."""
+"""How importers handle damaged logs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ ROWS = {
     "prmon": (PRMON, 3),
     "usage.jsonl": (USAGE, 2),
 }
-"""By the name of a file: a log, and which of its lines holds the second of three samples."""
+"""By file name: a log, and which of its lines holds the second of three samples."""
 NOISE = random.Random(1).randbytes(3000)  # noqa: S311 — the same each time
 BYTES_OF_MEMORY = 150 << 20
 
 
 def with_line(text: bytes, number: int, line: bytes) -> bytes:
-    """Return a log with another line in the place of one."""
+    """Return a log with one line replaced."""
     lines = text.split(b"\n")
     lines[number - 1] = line
     return b"\n".join(lines)
@@ -43,21 +43,21 @@ def with_line(text: bytes, number: int, line: bytes) -> bytes:
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("line", [b"what is this?", b"\xff\xfe\0\0", b"x" * 500, b"1_0 2_0 3_0 4_0"])
 def test_a_line_that_cannot_be_read(tmp_path: pathlib.Path, name: str, line: bytes) -> None:
-    """It is left out, the others are kept, and a warning names line, content and reason."""
+    """An invalid line is left out, the others are kept, and a warning names line, content and reason."""
     text, number = ROWS[name]
     found = imported(tmp_path, with_line(text, number, line), name)
-    told = [warning for warning in found.warnings if "could not be read" in warning]
+    warnings = [warning for warning in found.warnings if "could not be read" in warning]
 
     assert len(found.samples) == 2
-    assert len(told) == 1
-    assert told[0].startswith(f"1 line could not be read, line {number}: '")
-    assert told[0].isprintable()
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"1 line could not be read, line {number}: '")
+    assert warnings[0].isprintable()
 
 
 @pytest.mark.parametrize("bad", [b"12.x", b"nan", b"inf", b"-5", b"1e300", b"1_000", b"0x10", b""])
 @pytest.mark.parametrize(("text", "good"), [(MPROF, b"300.000000"), (PSRECORD, b"300.000"), (PSRECORD_CSV, b"300.0")])
 def test_a_number_that_cannot_be(tmp_path: pathlib.Path, text: bytes, good: bytes, bad: bytes) -> None:
-    """What is no number, not finite, negative or larger than 2^63 is left out, and told."""
+    """Values that are not numbers, not finite, negative or larger than 2^63 are left out with a warning."""
     found = imported(tmp_path, text.replace(good, bad))
 
     assert list(found.samples["rss"]) == mib(100, 200)
@@ -74,7 +74,7 @@ def test_many_lines_are_counted(tmp_path: pathlib.Path) -> None:
 
 
 def test_time_that_goes_back(tmp_path: pathlib.Path) -> None:
-    """Samples from before the last are left out; one warning says where, from when to when, and counts."""
+    """Samples earlier than the last are left out; one warning says where, gives both times, and counts."""
     back = b"MEM 900.000000 1424768150.6000\nMEM 900.000000 1424768150.9000\nMEM 250.000000 1424768151.5000\n"
     found = imported(tmp_path, MPROF + back)
 
@@ -83,7 +83,7 @@ def test_time_that_goes_back(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_time_far_ahead(tmp_path: pathlib.Path) -> None:
-    """A single time that lies far ahead of its neighbours costs its own sample, not all that follow."""
+    """A single time far ahead of its neighbours loses its own sample, not all that follow."""
     ahead = b"MEM 900.000000 2424768151.2000\nMEM 250.000000 1424768151.5000\nMEM 260.000000 1424768152.0000\n"
     found = imported(tmp_path, MPROF + ahead)
 
@@ -95,7 +95,7 @@ def test_a_time_far_ahead(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ROWS if "memory_usage" not in name])
 def test_time_that_goes_back_in_every_log(tmp_path: pathlib.Path, name: str) -> None:
-    """In every log the rows of a time that goes back are left out."""
+    """In every log, rows whose time goes back are left out."""
     text, number = ROWS[name]
     row = text.split(b"\n")[number - 2]
     found = imported(tmp_path, text + row + b"\n", name)
@@ -107,7 +107,7 @@ def test_time_that_goes_back_in_every_log(tmp_path: pathlib.Path, name: str) -> 
 @pytest.mark.parametrize("name", [name for name in ROWS if "memory_usage" not in name])
 @pytest.mark.parametrize("less", [2, 9])
 def test_the_last_line_is_cut_off(tmp_path: pathlib.Path, name: str, less: int) -> None:
-    """A last line that does not end is left out, even where its rest would be a row, and told."""
+    """A last line without a line break is left out with a warning, even when it would be a valid row."""
     found = imported(tmp_path, ROWS[name][0][:-less], name)
 
     assert len(found.samples) == 2
@@ -116,7 +116,7 @@ def test_the_last_line_is_cut_off(tmp_path: pathlib.Path, name: str, less: int) 
 
 @pytest.mark.parametrize("name", ["info.json", *ROWS])
 def test_lines_without_an_end(tmp_path: pathlib.Path, name: str) -> None:
-    """A line of many megabytes is left out in bounded memory, and what follows is read."""
+    """A line of many megabytes is left out in bounded memory, and the following lines are read."""
     text, _ = ROWS.get(name, (MPROF, 0))
     found = imported(
         tmp_path, text + b"\n" + b"7" * (9 << 20) + b"\n", f"log_{name}", forced=LOGS_OF.get(name, "mprof")
@@ -136,12 +136,12 @@ LOGS_OF = {
 
 
 def test_blank_lines_are_nothing(tmp_path: pathlib.Path) -> None:
-    """Blank lines are passed over without a word."""
+    """Blank lines are skipped without a warning."""
     assert imported(tmp_path, MPROF.replace(b"\n", b"\n\n \n")).warnings == []
 
 
 def mutations(text: bytes, number: int) -> list[bytes]:
-    """Return a log damaged in so many ways: cut, bytes replaced, lines swapped, doubled or without their end."""
+    """Return a log damaged in one of several ways: cut, bytes replaced, lines swapped, doubled or joined."""
     chance = random.Random(number)  # noqa: S311 — damage that is the same each time
     found = []
     for _ in range(number):
@@ -171,7 +171,7 @@ def mutations(text: bytes, number: int) -> list[bytes]:
 @pytest.mark.parametrize("forced", [None, *IMPORTERS])
 @pytest.mark.parametrize("name", LOGS)
 def test_whatever_is_in_the_file(tmp_path: pathlib.Path, name: str, forced: str | None) -> None:
-    """A damaged log is a session whose figures can be, or is refused; nothing else can happen."""
+    """A damaged log gives a session with possible figures, or is refused."""
     (tmp_path / "usage.jsonl").write_bytes(USAGE)
     for text in [*mutations(LOGS[name][0], 25), NOISE]:
         try:
@@ -189,10 +189,10 @@ def test_whatever_is_in_the_file(tmp_path: pathlib.Path, name: str, forced: str 
 
 PROGRAM = """
 import json, resource, sys
-from nncftools.importers.opening import opened
+from nncftools.importers.opening import read_session
 if {limit}:
     resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))
-found = opened(sys.argv[1])
+found = read_session(sys.argv[1])
 peak = found.peaks["rss"]
 print(json.dumps([found.sampler.taken, len(found.samples), peak.sampled, peak.at_s, found.duration_s, found.warnings]))
 """

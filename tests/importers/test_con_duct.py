@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from nncftools.errors import SessionFileError
-from nncftools.importers.opening import opened
+from nncftools.importers.opening import read_session
 from nncftools.session.model import Exit
 from nncftools.session.session import Session
 from tests.importers.logs import INFO, USAGE, imported, json_lines, report
@@ -13,11 +13,11 @@ from tests.importers.logs import INFO, USAGE, imported, json_lines, report
 
 @pytest.fixture(params=["usage.jsonl", "usage.json", "info.json"])
 def both(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Session:
-    """Return usage and info file as a session, whichever is given."""
+    """Return usage and info file as a session, given either one."""
     usage = "usage.jsonl" if request.param == "info.json" else request.param
     (tmp_path / f"x_{usage}").write_bytes(USAGE)
     (tmp_path / "x_info.json").write_bytes(INFO)
-    return opened(tmp_path / f"x_{request.param}")
+    return read_session(tmp_path / f"x_{request.param}")
 
 
 def test_samples(both: Session) -> None:
@@ -28,7 +28,7 @@ def test_samples(both: Session) -> None:
 
 
 def test_info(both: Session) -> None:
-    """The info file tells command, folder, machine, start, duration and exit status."""
+    """The info file gives command, folder, machine, start, duration and exit status."""
     assert (both.command, both.cwd, both.exit) == (["python", "a.py", "--fast"], "/work", Exit(code=3))
     assert (both.host.name, both.host.cpus, both.host.memory, both.host.system) == ("box", 2, 4096, "Linux")
     assert (both.start.utc, both.duration_s) == ("2026-11-21T11:00:00.500000+00:00", 4.25)
@@ -43,50 +43,50 @@ def test_processes(both: Session) -> None:
 
 
 def test_rows_are_maxima_of_windows(both: Session) -> None:
-    """A row is told to be the maximum of several samples, all of which are counted."""
+    """A warning says that a row is the maximum of several samples, all of which are counted."""
     facts = both.sampler
 
     assert (facts.taken, facts.longest_gap_s, facts.merged_s) == (7, None, pytest.approx(1.5))
     assert facts.achieved_interval_s == pytest.approx(0.5)
-    assert both.warnings[0].startswith("a row is a report of con-duct, the maxima of up to 3 samples before it")
+    assert both.warnings[0].startswith("each row is a con-duct report: the maxima of up to 3 samples before it")
 
 
 def test_cpu_is_not_known(both: Session) -> None:
-    """Ps's per cent is no CPU time of a window: none is made up."""
+    """Ps's percentage is not the CPU time of an interval: CPU time is unknown."""
     assert both.totals == {}
     assert both.processes[0].cpu_s is None
 
 
 def test_without_info(tmp_path: pathlib.Path) -> None:
-    """Without the info file the first report is the start, and a warning says what is unknown."""
+    """Without the info file, the first report is the start, and a warning says what is unknown."""
     found = imported(tmp_path, USAGE, "usage.jsonl")
 
     assert found.samples.time_s[0] == 0
     assert (found.start.utc, found.command, found.exit) == ("2026-11-21T11:00:01.000000+00:00", [], None)
-    assert any("info file is not beside it" in warning for warning in found.warnings)
+    assert any("info file is not next to it" in warning for warning in found.warnings)
 
 
 def test_damaged_info(tmp_path: pathlib.Path) -> None:
-    """An info file that cannot be read is told, and the samples are kept."""
+    """An unreadable info file causes a warning, and the samples are kept."""
     (tmp_path / "info.json").write_bytes(INFO[:-20])
     found = imported(tmp_path, USAGE, "usage.jsonl")
 
     assert len(found.samples) == 3
-    assert any("info file beside it cannot be read: " in warning for warning in found.warnings)
+    assert any("info file next to it cannot be read: " in warning for warning in found.warnings)
 
 
 def test_info_without_usage(tmp_path: pathlib.Path) -> None:
-    """An info file alone is refused with the name of the file that is missing."""
+    """An info file alone is refused with the name of the missing file."""
     with pytest.raises(SessionFileError, match=r"x_info\.json: holds no samples, and con-duct's x_usage\.jsonl is not"):
         imported(tmp_path, INFO, "x_info.json")
 
 
 def test_missing_reports(tmp_path: pathlib.Path) -> None:
-    """A peak in the info file that no report reaches is told."""
+    """A peak in the info file that no report reaches causes a warning."""
     (tmp_path / "info.json").write_bytes(INFO.replace(b'"peak_rss": 300', b'"peak_rss": 900'))
     found = imported(tmp_path, USAGE, "usage.jsonl")
 
-    assert "the info file tells a peak of 900 B, the reports reach 300 B: reports are missing" in found.warnings
+    assert "the info file gives a peak of 900 B, the reports reach only 300 B: reports are missing" in found.warnings
 
 
 def test_unknown_totals(tmp_path: pathlib.Path) -> None:
@@ -107,7 +107,7 @@ def test_unknown_totals(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_lines_that_cannot_be_read(tmp_path: pathlib.Path, line: bytes, why: str) -> None:
-    """A line that is no report is counted with the reason, and the others are kept."""
+    """A line that is not a report is counted with the reason, and the others are kept."""
     found = imported(tmp_path, json_lines(report(1, 100, {})) + line + b"\n" + json_lines(report(10, 200, {})), "log")
 
     assert list(found.samples["rss"]) == [100, 200]
@@ -124,9 +124,9 @@ def test_lines_that_cannot_be_read(tmp_path: pathlib.Path, line: bytes, why: str
     ],
 )
 def test_impossible_info(tmp_path: pathlib.Path, known: bytes, damaged: bytes) -> None:
-    """An info file whose figures cannot be is not used, and what comes of the rest can be saved and loaded."""
+    """An info file with impossible figures is ignored, and the session can be saved and loaded."""
     (tmp_path / "info.json").write_bytes(INFO.replace(known, damaged))
     found = imported(tmp_path, USAGE, "usage.jsonl")
 
-    assert any("info file beside it cannot be read" in warning for warning in found.warnings)
+    assert any("info file next to it cannot be read" in warning for warning in found.warnings)
     assert len(Session.load(found.save(tmp_path / "session.json")).samples) == 3

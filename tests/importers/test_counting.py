@@ -4,32 +4,32 @@ from math import isnan, nan
 
 import pytest
 
-from nncftools.importers.counting import NeverFalling, Spent
+from nncftools.importers.counting import CpuTime, MonotonicTotal
 
 
 @pytest.mark.parametrize(("before", "expected"), [(None, [0, 3, 3, 4]), (0.0, [5, 8, 8, 9])])
 def test_a_counter_that_falls(before: float | None, expected: list[float]) -> None:
-    """What was counted is kept when a process ends, and counting goes on from there."""
-    assert NeverFalling(before).take([5, 8, 2, 3]) == expected
+    """Counts of a process that ended are kept, and counting continues from there."""
+    assert MonotonicTotal(before).take([5, 8, 2, 3]) == expected
 
 
 def test_an_unknown_count() -> None:
-    """An unknown value is unknown, and the next is counted from the last that was known."""
-    found = NeverFalling().take([5, nan, 7])
+    """An unknown value stays unknown, and the next one counts from the last known value."""
+    found = MonotonicTotal().take([5, nan, 7])
 
     assert (found[0], isnan(found[1]), found[2]) == (0, True, 2)
 
 
 def test_cpu_time_over_pieces() -> None:
-    """Rows in several pieces are one after another."""
-    spent = Spent()
+    """Rows in several chunks are read as one sequence."""
+    cpu_time = CpuTime()
 
-    assert spent.take([0.0, 1.0], [50.0, 50.0]) + spent.take([3.0], [200.0]) == [0, 0.5, 4.5]
+    assert cpu_time.take([0.0, 1.0], [50.0, 50.0]) + cpu_time.take([3.0], [200.0]) == [0, 0.5, 4.5]
 
 
 def test_a_counter_over_pieces() -> None:
-    """Pieces that rise and pieces that fall are one after another."""
-    counter = NeverFalling()
+    """Rising and falling chunks are read as one sequence."""
+    counter = MonotonicTotal()
 
     assert [counter.take(piece) for piece in ([5.0], [5.0, 9.0], [2.0, 4.0], [6.0, 6.0])] == [
         [0],

@@ -12,13 +12,13 @@ from nncftools.session.samples import TIME
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Merge from a hundred rows on."""
-    monkeypatch.setattr(merged, "MOST_ROWS", 100)
-    monkeypatch.setattr(merged, "_TOGETHER", 10)
-    monkeypatch.setattr(children, "MOST_ROWS", 100)
+    monkeypatch.setattr(merged, "MAX_ROWS", 100)
+    monkeypatch.setattr(merged, "_BATCH", 10)
+    monkeypatch.setattr(children, "MAX_ROWS", 100)
 
 
 def filled(rows: int) -> Table:
-    """Return a table of so many rows, each seven the same."""
+    """Return a table of this many rows, seven equal ones at a time."""
     table = Table(["rss", "threads"])
     for place in range(0, rows, 5):
         times = [float(time) for time in range(place, place + 5)]
@@ -27,7 +27,7 @@ def filled(rows: int) -> Table:
 
 
 def test_few_rows_are_all_kept() -> None:
-    """Up to the limit nothing is merged."""
+    """Up to the limit, nothing is merged."""
     table = filled(100)
 
     assert list(table.columns()[TIME]) == list(range(100))
@@ -36,7 +36,7 @@ def test_few_rows_are_all_kept() -> None:
 
 @pytest.mark.parametrize("rows", [105, 1000, 10_000])
 def test_many_rows_are_merged(rows: int) -> None:
-    """Beyond the limit there are never more rows than it, and the extremes and the last row are kept."""
+    """Beyond the limit, there are never more rows than it; the extremes and the last row are kept."""
     table = filled(rows)
     found = table.columns()
 
@@ -46,14 +46,14 @@ def test_many_rows_are_merged(rows: int) -> None:
 
 
 def test_early_and_late_rows_count_alike() -> None:
-    """However often rows were merged, the first half of the time has about half of them."""
+    """After any number of merges, the first half of the time has about half of the rows."""
     times = filled(20_000).columns()[TIME]
 
     assert sum(time < 10_000 for time in times) / len(times) == pytest.approx(0.5, abs=0.15)
 
 
 def test_one_row_at_a_time() -> None:
-    """Rows that come one by one are the same rows."""
+    """Rows added one by one give the same rows."""
     table = Table(["rss"])
     for place in range(3):
         table.append((place * 2.0, 5.0))
@@ -70,7 +70,7 @@ def test_halving_nothing() -> None:
 
 
 def test_series_of_many_processes_are_merged() -> None:
-    """All processes together have no more samples than the limit; their peaks and counts are exact."""
+    """All processes together have at most as many samples as the limit; their peaks and counts are exact."""
     found = Children()
     for place in range(1000):
         for pid in (1, 2, 3):
@@ -82,13 +82,13 @@ def test_series_of_many_processes_are_merged() -> None:
 
 
 def test_very_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond a number of processes others are not listed, and a warning says so."""
-    monkeypatch.setattr(children, "MOST_PROCESSES", 2)
+    """Beyond a number of processes, others are left out, and a warning says so."""
+    monkeypatch.setattr(children, "MAX_PROCESSES", 2)
     found = Children()
     for pid in (5, 6, 7, 8, 5):
         found.take(pid, 0.0, 1.0)
     problems = Problems()
-    found.tell(problems)
+    found.warn(problems)
 
     assert [process.pid for process in found.processes(0.0)] == [5, 6]
     assert problems.warnings() == ["only the first 2 processes are listed; RSS is the sum of all"]

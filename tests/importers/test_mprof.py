@@ -33,7 +33,7 @@ def test_samples(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_it_does_not_know(tmp_path: pathlib.Path) -> None:
-    """Nothing is made up: exit, CPU, host, processes and the recorder's cost are unknown."""
+    """Exit, CPU, host, processes and the recorder's cost are unknown."""
     found = imported(tmp_path, MPROF)
 
     assert (found.exit, found.totals, found.processes, found.host.name, found.host.cpus) == (None, {}, [], "", None)
@@ -42,7 +42,7 @@ def test_what_it_does_not_know(tmp_path: pathlib.Path) -> None:
 
 
 def test_facts_of_the_samples(tmp_path: pathlib.Path) -> None:
-    """How often samples were taken is told by their times."""
+    """The interval follows from the times of the samples."""
     facts = imported(tmp_path, MPROF).sampler
 
     assert (facts.source, facts.taken, facts.achieved_interval_s, facts.longest_gap_s) == ("mprof", 3, 0.5, 0.5)
@@ -60,7 +60,7 @@ def test_facts_of_the_samples(tmp_path: pathlib.Path) -> None:
     ids=["quoted", "quoted wrongly", "attached by PID", "attached by name", "a test"],
 )
 def test_command(tmp_path: pathlib.Path, line: str, command: list[str], attached_to: int | None) -> None:
-    """The command is taken apart where it can be; of a process that was attached to, the PID may be all."""
+    """The command is split where possible; for an attached process, only the PID may be known."""
     found = imported(tmp_path, MPROF.replace(b"python 'a b.py' --fast", line.encode()))
 
     assert (found.command, found.attached_to) == (command, attached_to)
@@ -77,7 +77,7 @@ def test_children_are_added(tmp_path: pathlib.Path) -> None:
 
 
 def test_children_are_processes(tmp_path: pathlib.Path) -> None:
-    """The command and each child are processes with their own RSS over time; only PIDs of children are known."""
+    """The command and each child are processes with their own RSS over time; of children, only PIDs are known."""
     command, first, second = children(tmp_path).processes
 
     assert (command.pid, command.name, command.command) == (None, "python", ["python", "x.py"])
@@ -88,7 +88,7 @@ def test_children_are_processes(tmp_path: pathlib.Path) -> None:
 
 
 def test_whether_mem_held_the_children_is_not_known(tmp_path: pathlib.Path) -> None:
-    """Unless children are larger than MEM, the log may be of --include-children, too, and a warning says so."""
+    """Unless children exceed MEM, the log may be one of --include-children, and a warning says so."""
     unclear = children(tmp_path, CHILDREN.replace(b"CHLD 13 60", b"CHLD 13 20")).warnings
 
     assert [text for text in unclear if "--include-children" in text] == unclear != []
@@ -96,7 +96,7 @@ def test_whether_mem_held_the_children_is_not_known(tmp_path: pathlib.Path) -> N
 
 
 def test_children_that_could_not_be_read(tmp_path: pathlib.Path) -> None:
-    """PID 0 is no process; a warning counts the samples that lack children."""
+    """PID 0 is not a process; a warning counts the samples that lack children."""
     found = children(tmp_path, CHILDREN.replace(b"CHLD 13 60.", b"CHLD 0 0."))
 
     assert [process.pid for process in found.processes] == [None, 12]
@@ -104,14 +104,14 @@ def test_children_that_could_not_be_read(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_child_before_the_first_sample(tmp_path: pathlib.Path) -> None:
-    """A child that belongs to no sample is left out, and told."""
+    """A child without a sample is left out with a warning."""
     found = imported(tmp_path, b"CHLD 12 5.0 1424768149.0\n" + MPROF)
 
     assert found.warnings == ["children (CHLD) before the first sample (MEM) were left out"]
 
 
 def test_functions(tmp_path: pathlib.Path) -> None:
-    """FUNC lines, which may come first, are operations with their depth, also of blocks with a space in the name."""
+    """FUNC lines, which may come first, are operations with their depth, also for blocks with a space in the name."""
     calls = (
         b"FUNC __main__.inner 22.8 1424768150.2000 72.8 1424768150.4000 1\n"
         b"FUNC .my block 22.8 1424768150.1000 22.8 1424768151.2500 0\n"
@@ -133,17 +133,17 @@ def test_functions(tmp_path: pathlib.Path) -> None:
 
 
 def test_very_many_functions(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of very many calls the longest are told, and a warning counts the others."""
-    monkeypatch.setattr(mprof, "_MOST_CALLS", 2)
+    """Beyond a number of calls, only the longest are kept, and a warning counts the others."""
+    monkeypatch.setattr(mprof, "_MAX_CALLS", 2)
     calls = b"".join(b"FUNC m.f%d 1.0 1424768150.1 1.0 1424768150.%d 0\n" % (end, end) for end in (3, 9, 2, 8))
     found = imported(tmp_path, MPROF + calls)
 
     assert [mark.name for mark in found.marks] == ["m.f8", "m.f9"]
-    assert found.warnings == ["of the calls (FUNC) the 2 longest are told, 2 are left out"]
+    assert found.warnings == ["only the 2 longest calls (FUNC) are kept, 2 were left out"]
 
 
 def test_several_recordings(tmp_path: pathlib.Path) -> None:
-    """Of recordings that were appended to one file, the last is told, without the calls of those before it."""
+    """Of several recordings in one file, the last is read, without the calls of the others."""
     first = b"FUNC old 1.0 1424768150.1 1.0 1424768150.2 0\n" + MPROF
     second = MPROF.replace(b"14247681", b"14247682").replace(b"300.", b"250.").replace(b"--fast", b"--slow")
     found = imported(tmp_path, first + second)
@@ -154,7 +154,7 @@ def test_several_recordings(tmp_path: pathlib.Path) -> None:
 
 def test_nothing_but_the_command(tmp_path: pathlib.Path) -> None:
     """A log without samples is refused."""
-    with pytest.raises(SessionFileError, match="nothing could be read as a log of mprof: there is no sample in it"):
+    with pytest.raises(SessionFileError, match="nothing could be read as a log of mprof: it holds no sample"):
         imported(tmp_path, b"CMDLINE python x.py\n")
 
 

@@ -25,7 +25,7 @@ from tests.made_up import mib, session
     ],
 )
 def test_name(tmp_path: pathlib.Path, name: str, metric: str, *, from_zero: bool) -> None:
-    """The file's name tells the metric, and whether the first value was subtracted."""
+    """The file name gives the metric, and whether the first value was subtracted."""
     found = imported(tmp_path, NNCF, name)
 
     assert (found.samples.metrics, found.from_zero, found.warnings) == ([metric], from_zero, [])
@@ -33,16 +33,16 @@ def test_name(tmp_path: pathlib.Path, name: str, metric: str, *, from_zero: bool
 
 
 @pytest.mark.parametrize("name", ["log.txt", "cache_memory_usage.txt"])
-def test_name_that_tells_no_metric(tmp_path: pathlib.Path, name: str) -> None:
-    """Without a metric in the name it is taken for RSS, and a warning says so."""
+def test_name_without_a_metric(tmp_path: pathlib.Path, name: str) -> None:
+    """Without a metric in the name, RSS is assumed with a warning."""
     found = imported(tmp_path, NNCF, name)
 
     assert found.samples.metrics == ["rss"]
-    assert found.warnings[0].startswith("the file's name does not tell the metric, RSS is assumed")
+    assert found.warnings[0].startswith("the file name does not give the metric, RSS is assumed")
 
 
 def test_llm_bench(tmp_path: pathlib.Path) -> None:
-    """The third last line of llm_bench tells when it began."""
+    """The third last line of llm_bench gives the start."""
     found = imported(tmp_path, LLM_BENCH, "rss_memory_usage_0.txt")
 
     assert found.start.utc == "2023-11-14T22:13:20.000000+00:00"
@@ -50,36 +50,36 @@ def test_llm_bench(tmp_path: pathlib.Path) -> None:
 
 
 def test_unit(tmp_path: pathlib.Path) -> None:
-    """The last line tells the unit of all rows."""
+    """The last line gives the unit of all rows."""
     found = imported(tmp_path, NNCF.replace(b"MiB", b"KB"), "rss_memory_usage.txt")
 
     assert list(found.samples["rss"]) == [100_000, 300_000, 200_000]
 
 
 def test_missing_unit(tmp_path: pathlib.Path) -> None:
-    """When the last line is cut off, MiB is assumed, and warnings say both."""
+    """When the last line is cut off, MiB is assumed, and warnings report both."""
     found = imported(tmp_path, NNCF.removesuffix(b" (MiB)"), "rss_memory_usage.txt")
 
     assert list(found.samples["rss"]) == mib(100, 300, 200)
     assert found.warnings == [
         "the last line is cut off: it was left out",
-        "the last line, which tells the unit, is missing: MiB is assumed",
+        "the last line, which gives the unit, is missing: MiB is assumed",
     ]
 
 
 def test_rows_that_contradict_the_maximum(tmp_path: pathlib.Path) -> None:
-    """A maximum that no row has means missing rows or mixed units, and is told."""
+    """A maximum that no row reaches means missing rows or mixed units, and causes a warning."""
     found = imported(
         tmp_path, NNCF.replace(b"Max memory: 300.000 (MiB)", b"Max memory: 0.293 (GiB)"), "rss_memory_usage"
     )
 
     assert found.warnings == [
-        "the last line tells a maximum of 0.293 GiB, the rows reach 300.000: rows are missing, or units are mixed"
+        "the last line gives a maximum of 0.293 GiB, the rows reach 300.000: rows are missing, or units are mixed"
     ]
 
 
 def test_impossible_sizes(tmp_path: pathlib.Path) -> None:
-    """Rows that cannot be in the unit are refused."""
+    """Rows that are impossible in the unit are refused."""
     text = b"0 9000000000000.000\nTotal time: 0\nMax memory: 9000000000000.000 (GiB)"
     with pytest.raises(SessionFileError, match=r"9e\+12 GiB cannot be: the unit or a row is wrong"):
         imported(tmp_path, text, "rss_memory_usage.txt")
@@ -102,13 +102,13 @@ def test_below_zero(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_nothing_recorded(tmp_path: pathlib.Path, text: bytes) -> None:
-    """A log that says that there is nothing in it is refused with its words."""
+    """A log that says it is empty is refused with its own words."""
     with pytest.raises(SessionFileError, match=r"nothing was recorded, the log says: (No measurements|Total time: no)"):
         imported(tmp_path, text, "rss_memory_usage.txt")
 
 
 def test_several_recordings(tmp_path: pathlib.Path) -> None:
-    """Of logs that were put together the last is told."""
+    """Of several logs in one file, the last is read."""
     found = imported(tmp_path, NNCF.replace(b"300", b"400") + b"\n" + NNCF, "rss_memory_usage.txt")
 
     assert list(found.samples["rss"]) == mib(100, 300, 200)
@@ -118,7 +118,7 @@ def test_several_recordings(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize("metric", ["rss", "pss"])
 @pytest.mark.parametrize("unit", list(MemoryUnit))
 def test_our_own_logs(tmp_path: pathlib.Path, metric: str, unit: MemoryUnit) -> None:
-    """What ``report --format memory-log`` writes is read back within its rounding, in every unit."""
+    """The output of ``report --format memory-log`` is read back within its rounding, in every unit."""
     sizes = [100_000_000.0, 300_000_000.0, 200_000_000.0]
     path = tmp_path / f"{stem(metric, from_zero=False)}.txt"
     write(session({metric: sizes}), View((metric,), unit), metric, path)
@@ -129,7 +129,7 @@ def test_our_own_logs(tmp_path: pathlib.Path, metric: str, unit: MemoryUnit) -> 
 
 
 def test_a_last_line_before_all_rows(tmp_path: pathlib.Path) -> None:
-    """A last line that stands before all rows ends no recording."""
+    """A last line that precedes all rows does not end the recording."""
     found = imported(tmp_path, b"Max memory: 300.000 (MiB)\n" + NNCF, "rss_memory_usage.txt", forced="nncf")
 
     assert len(found.samples) == 3
@@ -137,8 +137,8 @@ def test_a_last_line_before_all_rows(tmp_path: pathlib.Path) -> None:
 
 
 def test_below_zero_without_a_name(tmp_path: pathlib.Path) -> None:
-    """Values below zero are from zero, whatever the file is called, and a warning says so."""
+    """Values below zero are from zero, under any file name, with a warning."""
     found = imported(tmp_path, NNCF.replace(b"0 100", b"0 -10"), "rss_memory_usage.txt")
 
     assert found.from_zero
-    assert found.warnings == ["values below zero: they are taken to be above a first sample that is not known"]
+    assert found.warnings == ["values below zero: they are taken as relative to an unknown first sample"]

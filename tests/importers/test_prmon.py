@@ -21,7 +21,7 @@ def test_memory(tmp_path: pathlib.Path) -> None:
 
 
 def test_time(tmp_path: pathlib.Path) -> None:
-    """The start is the first process's, which ``wtime`` counts from."""
+    """The start is that of the first process, from which ``wtime`` counts."""
     found = imported(tmp_path, PRMON)
 
     assert list(found.samples.time_s) == [1, 2, 3]
@@ -29,7 +29,7 @@ def test_time(tmp_path: pathlib.Path) -> None:
 
 
 def test_counters(tmp_path: pathlib.Path) -> None:
-    """CPU time and I/O count from the start and never fall; columns without a metric are passed over."""
+    """CPU time and I/O count from the start and never fall; columns without a metric are ignored."""
     found = imported(tmp_path, PRMON)
 
     assert list(found.samples["cpu_user"]) == [1, 2, 4]
@@ -41,7 +41,7 @@ def test_counters(tmp_path: pathlib.Path) -> None:
 
 
 def test_first_version(tmp_path: pathlib.Path) -> None:
-    """The first version's names, in capital letters, are the same metrics."""
+    """The first version's names, in capitals, are the same metrics."""
     found = imported(tmp_path, b"Time\tVMEM\tPSS\tRSS\tSwap\twtime\n1527669447\t5\t3\t4\t0\t1\n")
 
     assert {name: found.samples[name][0] / KIB for name in found.samples.metrics} == {
@@ -53,7 +53,7 @@ def test_first_version(tmp_path: pathlib.Path) -> None:
 
 
 def test_dropped_values(tmp_path: pathlib.Path) -> None:
-    """Values that prmon's compression dropped are unknown, not 0, and no reason for a warning."""
+    """Values that prmon's compression dropped are unknown, not 0, without a warning."""
     found = imported(tmp_path, PRMON.replace(b"\t290\t300\t", b"\t\t\t"))
 
     assert str(list(found.samples["rss"])) == f"[{100.0 * KIB}, nan, {200.0 * KIB}]"
@@ -61,6 +61,6 @@ def test_dropped_values(tmp_path: pathlib.Path) -> None:
 
 
 def test_summary(tmp_path: pathlib.Path) -> None:
-    """The JSON summary holds no samples, and its message names the file that does."""
+    """The JSON summary holds no samples, and the message names the file that does."""
     with pytest.raises(SessionFileError, match=r"prmon's summary, which holds no samples; its text file \(prmon.txt\)"):
         imported(tmp_path, PRMON_SUMMARY, "prmon.json")

@@ -21,7 +21,7 @@ def test_memory(tmp_path: pathlib.Path, text: bytes) -> None:
 
 
 def test_cpu(tmp_path: pathlib.Path) -> None:
-    """CPU time is the per cent of each row in the time since the row before; the first row tells nothing."""
+    """CPU time is each row's percentage of the time since the previous row; the first row adds nothing."""
     found = imported(tmp_path, PSRECORD)
 
     assert list(found.samples["cpu"]) == pytest.approx([0, 0.4, 0.6])
@@ -29,7 +29,7 @@ def test_cpu(tmp_path: pathlib.Path) -> None:
 
 
 def test_io_never_falls(tmp_path: pathlib.Path) -> None:
-    """Bytes count from the first row on, and what ended processes had read is kept."""
+    """Bytes count from the first row on, including those of processes that ended."""
     found = imported(tmp_path, PSRECORD_IO)
 
     assert list(found.samples["read_bytes"]) == [0, 8192, 8192]
@@ -37,7 +37,7 @@ def test_io_never_falls(tmp_path: pathlib.Path) -> None:
 
 
 def test_processes_are_counted(tmp_path: pathlib.Path) -> None:
-    """CSV tells how many processes there were."""
+    """CSV holds the number of processes."""
     assert list(imported(tmp_path, PSRECORD_CSV).samples["processes"]) == [1, 3, 1]
 
 
@@ -51,7 +51,7 @@ def test_processes_are_counted(tmp_path: pathlib.Path) -> None:
 def test_what_it_prints_around_the_log(
     tmp_path: pathlib.Path, line: bytes, command: list[str], attached_to: int | None
 ) -> None:
-    """Redirected standard output also tells the command, or the PID, and how long it took."""
+    """Redirected standard output also gives the command or the PID, and the duration."""
     found = imported(tmp_path, line + PSRECORD + b"Process finished (1.25 seconds)\n")
 
     assert (found.command, found.attached_to, found.duration_s) == (command, attached_to, 1.25)
@@ -59,7 +59,7 @@ def test_what_it_prints_around_the_log(
 
 
 def test_several_recordings(tmp_path: pathlib.Path) -> None:
-    """Of recordings that were appended to one file, also with other columns, the last is told."""
+    """Of several recordings in one file, also with different columns, the last is read."""
     found = imported(tmp_path, PSRECORD + PSRECORD_IO)
 
     assert "read_bytes" in found.samples
@@ -67,14 +67,14 @@ def test_several_recordings(tmp_path: pathlib.Path) -> None:
 
 
 def test_another_number_of_columns(tmp_path: pathlib.Path) -> None:
-    """A row of other columns than the header's cannot be read."""
+    """A row with other columns than the header is not read."""
     found = imported(tmp_path, PSRECORD + b"1.5 2 3\n")
 
     assert found.warnings == ["1 line could not be read, line 5: '1.5 2 3': 4 values expected, found 3"]
 
 
 def test_other_columns(tmp_path: pathlib.Path) -> None:
-    """Columns go by their names: those that are not known are passed over, those that are missing are unknown."""
+    """Columns are found by name: unknown ones are ignored, missing ones are unknown."""
     found = imported(tmp_path, b"elapsed_time,mem_real,gpu\n0.0,100.0,7\n0.5,300.0,7\n", forced="psrecord")
 
     assert found.samples.metrics == ["rss"]

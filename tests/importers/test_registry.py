@@ -12,7 +12,7 @@ import pytest
 
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
-from nncftools.importers.opening import opened
+from nncftools.importers.opening import read_session
 from nncftools.importers.source import Source
 from nncftools.session.session import Session
 from tests.conftest import HANGING_S
@@ -32,20 +32,23 @@ def test_every_log_is_recognised_by_its_own_importer_only(tmp_path: pathlib.Path
 
 @pytest.mark.parametrize("saved", ["session.json", "session.json.gz", "run.journal.jsonl"])
 def test_our_own_files(tmp_path: pathlib.Path, saved: str) -> None:
-    """Sessions and journals are opened as ever."""
+    """Sessions and journals are opened as before."""
     if "journal" in saved:
         (tmp_path / saved).write_bytes(journal([0.5, 4096]))
     else:
         session().save(tmp_path / saved)
 
-    assert opened(tmp_path / saved).command[0] == "work"
+    assert read_session(tmp_path / saved).command[0] == "work"
 
 
 @pytest.mark.process
 def test_our_own_files_load_no_importer(tmp_path: pathlib.Path) -> None:
-    """A session of our own costs the import of the registry only."""
+    """Opening one of our own sessions imports only the registry."""
     session().save(tmp_path / "session.json")
-    program = "import sys; from nncftools.importers.opening import opened; opened(sys.argv[1]); print(*sys.modules)"
+    program = (
+        "import sys; from nncftools.importers.opening import read_session; "
+        "read_session(sys.argv[1]); print(*sys.modules)"
+    )
     words = [sys.executable, "-c", program, str(tmp_path / "session.json")]
     loaded = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
     ours = {name for name in loaded if name.startswith("nncftools.importers.")}
@@ -62,7 +65,7 @@ def test_saved_again_as_a_session(tmp_path: pathlib.Path) -> None:
 
 
 def test_gzipped(tmp_path: pathlib.Path) -> None:
-    """A gzipped log is read as it is, and its name counts without the ending."""
+    """A gzipped log is read like a plain one, and its name counts without .gz."""
     found = imported(tmp_path, gzip.compress(NNCF), "system_memory_usage.txt.gz")
 
     assert found.samples.metrics == ["system"]
@@ -71,7 +74,7 @@ def test_gzipped(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("damage", ["cut off", "overwritten"])
 def test_damaged_gzip(tmp_path: pathlib.Path, damage: str) -> None:
-    """What stands before the damage of a gzipped log is kept, and a warning says where it is."""
+    """The content before the damage in a gzipped log is kept, and a warning says where it is."""
     rows = b"".join(b"MEM %d.000000 %d.0000\n" % (place * 7919 % 997, 1424768150 + place) for place in range(30_000))
     packed = bytearray(gzip.compress(rows))
     if damage == "cut off":
@@ -81,7 +84,7 @@ def test_damaged_gzip(tmp_path: pathlib.Path, damage: str) -> None:
     found = imported(tmp_path, bytes(packed), "mprof.dat.gz")
 
     assert 10_000 < len(found.samples) <= 30_000
-    assert any("the gzip archive is damaged or cut off" in warning for warning in found.warnings)
+    assert any("the gzip file is damaged or truncated" in warning for warning in found.warnings)
 
 
 @pytest.mark.parametrize("name", [name for name in LOGS if not name.endswith(".json")])
@@ -103,8 +106,8 @@ def test_utf_16_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"Hello \xe9\x1b[31m\nworld\n", b"\x7fELF\0\0\1\n", b"1,2,3\n", b"x" * 100_000])
-def test_what_nobody_recognises(tmp_path: pathlib.Path, text: bytes) -> None:
-    """What no importer recognises is refused in one printable line: file, first line; saying the tool would help."""
+def test_unrecognised_file(tmp_path: pathlib.Path, text: bytes) -> None:
+    """An unknown file is refused in one printable line with file and first line; naming the tool would help."""
     with pytest.raises(SessionFileError) as failed:
         imported(tmp_path, text)
     message = str(failed.value)
@@ -126,13 +129,13 @@ def test_folders_and_devices_are_refused(tmp_path: pathlib.Path) -> None:
     """Only a file or a FIFO can be a log."""
     for path in (tmp_path, pathlib.Path(os.devnull)):
         with pytest.raises(SessionFileError, match="a file expected"):
-            opened(path)
+            read_session(path)
     with pytest.raises(SessionFileError, match="No such file"):
-        opened(tmp_path / "missing")
+        read_session(tmp_path / "missing")
 
 
 def test_forced(tmp_path: pathlib.Path) -> None:
-    """A name forces an importer on what would not be recognised."""
+    """A name forces an importer on a log that it would not recognise."""
     found = imported(tmp_path, b"# a comment\n" + MPROF, forced="mprof")
 
     assert found.sampler.source == "mprof"
@@ -140,7 +143,7 @@ def test_forced(tmp_path: pathlib.Path) -> None:
 
 
 def test_forced_wrongly(tmp_path: pathlib.Path) -> None:
-    """A log that is not of the forced kind is refused by its first line."""
+    """A log that is not of the forced kind is refused with its first line."""
     with pytest.raises(
         SessionFileError, match=r"log: nothing could be read as a log of prmon: line 1: 'CMDLINE python"
     ):
@@ -148,7 +151,7 @@ def test_forced_wrongly(tmp_path: pathlib.Path) -> None:
 
 
 def test_forced_by_an_unknown_name(tmp_path: pathlib.Path) -> None:
-    """An unknown name is refused with all that there are."""
+    """An unknown name is refused with all valid ones."""
     with pytest.raises(UsageError, match=r"^'x' is not one of mprof, psrecord, con-duct, nncf, prmon"):
         imported(tmp_path, MPROF, forced="x")
 
@@ -160,25 +163,25 @@ def test_forced_by_an_unknown_name(tmp_path: pathlib.Path) -> None:
     ids=["plain", "gzipped", "journal", "empty"],  # what gzip writes holds the time
 )
 def test_fifo(tmp_path: pathlib.Path, text: bytes) -> None:
-    """A log, or a session, can come through a FIFO."""
+    """A log or session can come through a FIFO."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_bytes, args=(text,), daemon=True)
     writer.start()
     try:
         if text:
-            assert len(opened(path).samples) > 0
+            assert len(read_session(path).samples) > 0
         else:
             with pytest.raises(SessionFileError, match="the file is empty"):
-                opened(path)
+                read_session(path)
     finally:
         writer.join(HANGING_S)
 
 
 def test_progress(tmp_path: pathlib.Path) -> None:
-    """Whoever wants to know is told how much of the file was read."""
-    told: list[tuple[int, int | None]] = []
+    """The progress callback gets how much of the file was read."""
+    calls: list[tuple[int, int | None]] = []
     (tmp_path / "log").write_bytes(MPROF)
-    opened(tmp_path / "log", progress=lambda read, of: told.append((read, of)))
+    read_session(tmp_path / "log", progress=lambda read, of: calls.append((read, of)))
 
-    assert told[-1] == (len(MPROF), len(MPROF))
+    assert calls[-1] == (len(MPROF), len(MPROF))

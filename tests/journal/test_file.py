@@ -19,7 +19,7 @@ def journal(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def created(path: pathlib.Path, *, replace: bool = False) -> Iterator[int]:
-    """Make a journal, and let go of it at the end."""
+    """Create a journal, and close it at the end."""
     descriptor = file.create(path, replace=replace)
     try:
         yield descriptor
@@ -29,7 +29,7 @@ def created(path: pathlib.Path, *, replace: bool = False) -> Iterator[int]:
 
 class TestCreate:
     def test_private(self, journal: pathlib.Path) -> None:
-        """A journal is its owner's alone, whatever the umask, and is appended to."""
+        """A journal is private to its owner under any umask, and is opened for appending."""
         before = os.umask(0)
         try:
             with created(journal) as descriptor:
@@ -43,7 +43,7 @@ class TestCreate:
 
     @pytest.mark.parametrize("replace", [False, True])
     def test_link(self, journal: pathlib.Path, tmp_path: pathlib.Path, replace: bool) -> None:  # noqa: FBT001 — a case
-        """A link in its place is never followed, be it to a file or to nothing."""
+        """A link in its place is never followed, whether or not its target exists."""
         for target in (tmp_path / "victim", tmp_path / "missing"):
             (tmp_path / "victim").write_text("mine")
             journal.unlink(missing_ok=True)
@@ -54,7 +54,7 @@ class TestCreate:
             assert not (tmp_path / "missing").exists()
 
     def test_exists(self, journal: pathlib.Path) -> None:
-        """What exists stays, unless it may be replaced."""
+        """An existing file is kept unless replacing is allowed."""
         journal.write_text("old")
         with pytest.raises(FileExistsError):
             file.create(journal, replace=False)
@@ -63,7 +63,7 @@ class TestCreate:
             assert journal.read_text() == ""
 
     def test_fifo(self, journal: pathlib.Path) -> None:
-        """A FIFO in its place makes nobody wait."""
+        """A FIFO in its place does not block."""
         os.mkfifo(journal)
         with pytest.raises(FileExistsError):
             file.create(journal, replace=False)
@@ -78,7 +78,7 @@ class TestCreate:
         assert journal.is_dir()
 
     def test_busy(self, journal: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A journal that is recorded to is not taken over; one whose recorder has ended is."""
+        """The journal of a running recording is not taken over; that of an ended one is."""
         monkeypatch.setattr(file, "_PAUSE_S", 0.0)
         with created(journal) as held:
             os.write(held, b"kept")
@@ -90,8 +90,8 @@ class TestCreate:
 
 
 class TestLock:
-    def test_belongs_to_whoever_holds_the_descriptor(self, journal: pathlib.Path) -> None:
-        """The lock lasts until the last copy of its descriptor is closed, and only a description of its own sees it."""
+    def test_lasts_until_the_last_descriptor_is_closed(self, journal: pathlib.Path) -> None:
+        """The lock lasts until the last copy of its descriptor is closed, and only another description sees it."""
         with created(journal) as descriptor:
             handed = os.dup(descriptor)
             with file.reader(journal) as own:
@@ -101,7 +101,7 @@ class TestLock:
         assert not file.is_recording(journal)
 
     def test_reader_does_not_take_it(self, journal: pathlib.Path) -> None:
-        """Looking whether somebody records leaves no lock behind."""
+        """Checking for a recording leaves no lock behind."""
         with created(journal):
             pass
         with file.reader(journal) as own:
@@ -110,7 +110,7 @@ class TestLock:
                 assert file.is_recording(journal)
 
     def test_hold(self, journal: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whoever reads a journal at its end can keep others from taking it over meanwhile."""
+        """A reader at the end of a journal can prevent others from taking it over."""
         monkeypatch.setattr(file, "_PAUSE_S", 0.0)
         with created(journal):
             pass
@@ -121,7 +121,7 @@ class TestLock:
 
     @pytest.mark.parametrize("kind", ["missing", "folder", "fifo"])
     def test_what_is_no_file(self, journal: pathlib.Path, kind: str) -> None:
-        """Nobody records to what is no file."""
+        """Anything but a file has no recording."""
         if kind == "folder":
             journal.mkdir()
         elif kind == "fifo":
@@ -132,7 +132,7 @@ class TestLock:
 class TestReader:
     @pytest.mark.parametrize("swap", [pathlib.Path.touch, os.mkfifo, pathlib.Path.mkdir, str])
     def test_of_a_descriptor(self, journal: pathlib.Path, swap: Callable[[pathlib.Path], object]) -> None:
-        """With a descriptor, its very file is read, whatever its name leads to by now, in a description of its own."""
+        """With a descriptor, its very file is read, even under another name, through a new description."""
         with created(journal) as descriptor:
             os.write(descriptor, b"ours")
             journal.unlink()
@@ -143,7 +143,7 @@ class TestReader:
 
     @pytest.mark.parametrize("kind", ["folder", "fifo"])
     def test_what_is_no_file(self, journal: pathlib.Path, kind: str) -> None:
-        """What is no file is refused at once."""
+        """Anything but a file is refused at once."""
         if kind == "folder":
             journal.mkdir()
         else:
@@ -154,14 +154,14 @@ class TestReader:
 
 class TestRemove:
     def test_own(self, journal: pathlib.Path) -> None:
-        """The holder of the file removes it, as often as it likes."""
+        """The holder removes the file; repeated calls are harmless."""
         with created(journal) as descriptor:
             file.remove(journal, descriptor)
             file.remove(journal, descriptor)
         assert not journal.exists()
 
     def test_of_others(self, journal: pathlib.Path, tmp_path: pathlib.Path) -> None:
-        """What others have put in its place stays, also a link back to it."""
+        """A replacement by others is kept, also a link back to the file."""
         with created(journal) as descriptor:
             journal.rename(tmp_path / "moved")
             journal.symlink_to("moved")

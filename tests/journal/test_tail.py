@@ -16,7 +16,7 @@ HEADER = {"format": FORMAT, "version": VERSION, "host": {}, "plan": PLAN}
 
 
 class Journal:
-    """A journal that is written to while it is read."""
+    """A journal that is written while it is read."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
@@ -25,16 +25,16 @@ class Journal:
         self.tail = Tail(self.file, "run")
 
     def append(self, text: str | bytes) -> None:
-        """Append text as it is."""
+        """Append raw text."""
         with self.path.open("ab") as file:
             file.write(text if isinstance(text, bytes) else text.encode())
 
     def samples(self) -> list[list[float | None]]:
-        """Return the samples since the last look."""
+        """Return the samples since the last read."""
         return [sample for chunk in self.tail.read() for sample in chunk.samples]
 
     def bad(self) -> list[int]:
-        """Return the numbers of the lines since the last look that could not be read."""
+        """Return the numbers of the unreadable lines since the last read."""
         return [number for chunk in self.tail.read() for number in chunk.bad]
 
 
@@ -48,7 +48,7 @@ def journal(tmp_path: pathlib.Path) -> Iterator[Journal]:
 
 class TestGrowing:
     def test_each_line_once(self, journal: Journal) -> None:
-        """What was read is not read again."""
+        """Lines are returned only once."""
         journal.append("[0,1,2]\n")
         assert journal.samples() == [[0, 1, 2]]
         assert journal.samples() == []
@@ -56,7 +56,7 @@ class TestGrowing:
         assert journal.samples() == [[1, 3, None], [2, 4, 5]]
 
     def test_begin_of_a_line(self, journal: Journal) -> None:
-        """A line is read when it is whole."""
+        """A line is read when it is complete."""
         journal.append("[0,1,2]\n[1,3")
         assert journal.samples() == [[0, 1, 2]]
         assert journal.bad() == []
@@ -64,7 +64,7 @@ class TestGrowing:
         assert journal.samples() == [[1, 3, 4]]
 
     def test_taken_back(self, journal: Journal) -> None:
-        """The begin of a line that its writer takes back is forgotten."""
+        """The beginning of a line that its writer truncates is dropped."""
         journal.append("[0,1,2]\n[1,3")
         assert journal.samples() == [[0, 1, 2]]
         with journal.path.open("rb+") as file:
@@ -73,14 +73,14 @@ class TestGrowing:
         assert journal.samples() == [[9, 9, 9]]
 
     def test_other_lines(self, journal: Journal) -> None:
-        """Processes, warnings and the end come in their order; the RSS of each process with its sample's time."""
+        """Processes, warnings and the end come in order; the RSS of each process has its sample's time."""
         journal.append('[0.5,1,2]\n{"each":{"0":7}}\n{"warning":"w"}\n{"process":{"id":0,"pid":4}}\n{"end":{}}\n')
         (chunk,) = journal.tail.read()
         assert chunk.each == [(0.5, {0: 7})]
         assert chunk.lines == [{"warning": "w"}, {"process": {"id": 0, "pid": 4}}, {"end": {}}]
 
     def test_each_in_a_later_piece(self, journal: Journal) -> None:
-        """The time is that of the sample before, also when that was read earlier."""
+        """The time is that of the previous sample, even when that was read earlier."""
         journal.append("[0.5,1,2]\n")
         journal.samples()
         journal.append('{"each":{"0":7}}\n')
@@ -90,7 +90,7 @@ class TestGrowing:
 
 class TestLongLines:
     def test_longer_than_a_piece(self, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A line that is longer than what is read at once is read whole."""
+        """A line longer than one chunk is read whole."""
         monkeypatch.setattr(tail, "_CHUNK", 16)
         word = "x" * 1000
         journal.append(f'[0,1,2]\n{{"warning":"{word}"}}\n[1,3,4]\n')
@@ -99,7 +99,7 @@ class TestLongLines:
         assert [sample[0] for chunk in chunks for sample in chunk.samples] == [0, 1]
 
     def test_longest(self, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A line beyond all measure is left out and counted, what follows is read."""
+        """An extremely long line is left out and counted; the following lines are read."""
         monkeypatch.setattr(tail, "_CHUNK", 16)
         monkeypatch.setattr(tail, "_LONGEST_LINE", 64)
         journal.append(b"[0,1,2]\n" + b"\0" * 1000 + b"\n[1,3,4]\n")
@@ -108,7 +108,7 @@ class TestLongLines:
         assert [number for chunk in chunks for number in chunk.bad] == [3]
 
     def test_one(self, tmp_path: pathlib.Path) -> None:
-        """One line can be asked for; the others come after it."""
+        """A single line can be requested; the others come after it."""
         path = tmp_path / "file"
         path.write_bytes(b"a\nb\nc\nd")
         with path.open("rb", buffering=0) as file:
@@ -139,7 +139,7 @@ class TestBadLines:
         ],
     )
     def test_found(self, journal: Journal, line: bytes) -> None:
-        """Of many lines the one that cannot be right is named, the others are kept."""
+        """Of many lines, only the invalid one is reported; the others are kept."""
         good = [[float(number), 1.0, 2.0] for number in range(9)]
         for sample in good[:6]:
             journal.append(json.dumps(sample) + "\n")
@@ -151,21 +151,21 @@ class TestBadLines:
         assert chunk.samples == good
 
     def test_several(self, journal: Journal) -> None:
-        """All of several bad lines are named, also in a later piece."""
+        """All of several bad lines are reported, also in a later chunk."""
         journal.append("[0,1]\n[1,2,3]\nx\n[2]\n")
         assert sorted(journal.bad()) == [2, 4, 5]
         journal.append("[3,1,2]\n[4,1]\n")
         assert journal.bad() == [7]
 
     def test_each_without_a_sample(self, journal: Journal) -> None:
-        """The RSS of each process at no sample is a bad line."""
+        """Per-process RSS without a sample is a bad line."""
         journal.append('{"each":{"0":7}}\n')
         assert journal.bad() == [2]
 
 
 class TestHeader:
     def opened(self, tmp_path: pathlib.Path, first: object, given: Header | None = None) -> Tail:
-        """Open a journal whose first line is this."""
+        """Open a journal with this first line."""
         path = tmp_path / "run.journal.jsonl"
         path.write_text((first if isinstance(first, str) else json.dumps(first)) + "\n[0,1,2]\n")
         with path.open("rb", buffering=0) as file:
@@ -174,7 +174,7 @@ class TestHeader:
         return found
 
     def test_older_plan(self, tmp_path: pathlib.Path) -> None:
-        """A journal of before, whose plan names a command, signals and a channel, is read; nothing of that is kept."""
+        """An old journal, whose plan holds a command, signals and a channel, is read; those are dropped."""
         older = {"argv": ["touch", "ran"], "signal_mask": [2], "channel": 3, "max_samples": 7, "redact": None}
         found = self.opened(tmp_path, HEADER | {"plan": PLAN | older, "unknown": 1})
         assert found.plan.columns == ["rss", "processes"]
@@ -183,7 +183,7 @@ class TestHeader:
         assert self.samples == [[0, 1, 2]]
 
     def test_damaged_but_known(self, tmp_path: pathlib.Path) -> None:
-        """Whoever knows the header reads a journal whose first line is damaged."""
+        """With a known header, a journal whose first line is damaged can be read."""
         known: Header = {
             "format": FORMAT,
             "host": {},
@@ -210,7 +210,7 @@ class TestHeader:
         ],
     )
     def test_wrong(self, tmp_path: pathlib.Path, first: object) -> None:
-        """A first line that is no header is refused by name."""
+        """A first line that is not a header is refused with the file name."""
         with pytest.raises(SessionFileError, match="run: line 1 is not the header of a journal"):
             self.opened(tmp_path, first)
 

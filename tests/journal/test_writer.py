@@ -22,7 +22,7 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def opened(path: pathlib.Path) -> Writer:
-    """Return a writer of a journal; it lives as long as this process."""
+    """Return a writer for a journal; it lives as long as this process."""
     return Writer(os.open(path, os.O_RDWR | os.O_APPEND))
 
 
@@ -32,7 +32,7 @@ def lines(path: pathlib.Path) -> list[object]:
 
 
 def test_samples(path: pathlib.Path) -> None:
-    """A sample is a list of its time to the microsecond and its values, null for unknown, and is there at once."""
+    """A sample is a list of its time to the microsecond and its values, null for unknown, written at once."""
     journal = opened(path)
     for row in ((0.0, [4096, 0.01], {}), (0.1000004, [None, 0.25], {}), (1e6, [2**63, 1e-7], {})):
         journal.sample(row)
@@ -41,7 +41,7 @@ def test_samples(path: pathlib.Path) -> None:
 
 
 def test_same_values_again(path: pathlib.Path) -> None:
-    """Values that repeat are written in every sample."""
+    """Repeated values are written in every sample."""
     journal = opened(path)
     rows: list[list[float | None]] = [[1, 0.5], [1, 0.5], [2, 0.5], [None, None], [None, None], [1, 0.5]]
     for place, row in enumerate(rows):
@@ -51,7 +51,7 @@ def test_same_values_again(path: pathlib.Path) -> None:
 
 
 def test_values_of_another_type(path: pathlib.Path) -> None:
-    """A total that was 0 and is 0.0 reads the same."""
+    """A total reads the same as 0 and as 0.0."""
     journal = opened(path)
     journal.sample((0.0, [0, 0], {}))
     journal.sample((1.0, [0.0, 0.0], {}))
@@ -60,7 +60,7 @@ def test_values_of_another_type(path: pathlib.Path) -> None:
 
 
 def test_row_that_is_changed_afterwards(path: pathlib.Path) -> None:
-    """Each sample holds the values that it had when it was written."""
+    """Each sample holds the values at the time of the call."""
     journal = opened(path)
     row: list[float | None] = [1, 0.5]
     for second in range(3):
@@ -71,7 +71,7 @@ def test_row_that_is_changed_afterwards(path: pathlib.Path) -> None:
 
 
 def test_each_process(path: pathlib.Path) -> None:
-    """The RSS of every process stands behind its sample; without one there is no line."""
+    """The RSS of every process follows its sample; if there is none, there is no line."""
     journal = opened(path)
     journal.sample((0.0, [1, 0], {0: 4096, 12: 8192}))
     journal.sample((0.1, [1, 0], {}))
@@ -80,7 +80,7 @@ def test_each_process(path: pathlib.Path) -> None:
 
 
 def test_events_come_with_the_next_write(path: pathlib.Path) -> None:
-    """What is told between two samples is written before the next one, in its order, and not sooner."""
+    """Lines between two samples are written before the next one, in order, and not earlier."""
     journal = opened(path)
     journal.line("process", {"id": 0, "name": "é\n"})
     journal.line("warning", "look")
@@ -92,7 +92,7 @@ def test_events_come_with_the_next_write(path: pathlib.Path) -> None:
 
 
 def test_is_read_as_a_session(path: pathlib.Path) -> None:
-    """What the sampler writes is what the reader of journals expects, processes over time included."""
+    """The journal's reader gets what the sampler writes, including processes over time."""
     journal = opened(path)
     journal.line("start", START["start"])
     journal.line("process", {"id": 0, "pid": 100, "name": "work"})
@@ -110,7 +110,7 @@ def test_is_read_as_a_session(path: pathlib.Path) -> None:
 
 
 def test_full_disk_leaves_no_half_line(path: pathlib.Path) -> None:
-    """While the disk is full, no half line is in the journal; with room again, all is there, in its order."""
+    """While the disk is full, the journal has no partial line; with free space again, everything is there in order."""
     journal = opened(path)
     journal.sample((0.0, [1, 0.5], {}))
     before = path.read_bytes()
@@ -130,7 +130,7 @@ def test_full_disk_leaves_no_half_line(path: pathlib.Path) -> None:
 
 
 def test_what_there_is_room_for(path: pathlib.Path) -> None:
-    """Of what waited for the disk, as many whole lines are written as it takes."""
+    """Of the data waiting for the disk, as many whole lines are written as fit."""
     journal = opened(path)
     size = path.stat().st_size
     with full_disk(size):
@@ -144,7 +144,7 @@ def test_what_there_is_room_for(path: pathlib.Path) -> None:
 
 
 def test_half_line_that_cannot_be_taken_back(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A half line that stays in the journal damages no other one."""
+    """A partial line that stays in the journal damages no other line."""
     journal = opened(path)
     with full_disk(path.stat().st_size + 20), monkeypatch.context() as broken:
         broken.setattr(os, "ftruncate", lambda *_: os.truncate("/nowhere", 0))
@@ -158,8 +158,8 @@ def test_half_line_that_cannot_be_taken_back(path: pathlib.Path, monkeypatch: py
 
 
 def test_each_process_is_lost_with_its_sample(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What every process held is kept or lost together with its sample: it is of no other time."""
-    monkeypatch.setattr(writer_, "KEPT_MOST", 200)
+    """The RSS of every process is kept or lost together with its sample."""
+    monkeypatch.setattr(writer_, "MAX_KEPT", 200)
     journal = opened(path)
     with full_disk(path.stat().st_size):
         for place in range(20):
@@ -172,8 +172,8 @@ def test_each_process_is_lost_with_its_sample(path: pathlib.Path, monkeypatch: p
 
 
 def test_full_disk_for_long(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond what is kept, the oldest samples are lost; they are counted, and a warning says so."""
-    monkeypatch.setattr(writer_, "KEPT_MOST", 400)
+    """Beyond the limit, the oldest samples are dropped and counted, with a warning."""
+    monkeypatch.setattr(writer_, "MAX_KEPT", 400)
     journal = opened(path)
     journal.sample((0.0, [1, 0.5], {}))
     with full_disk(path.stat().st_size):
@@ -195,7 +195,7 @@ def test_full_disk_for_long(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_was_not_written(path: pathlib.Path) -> None:
-    """What still waits for the disk can be had, in its order."""
+    """The lines that still wait for the disk are available in order."""
     journal = opened(path)
     with full_disk(path.stat().st_size):
         journal.sample((0.0, [1, 0.5], {}))
@@ -206,9 +206,9 @@ def test_what_was_not_written(path: pathlib.Path) -> None:
     assert journal.unwritten == '[0.000000,1,0.5]\n{"warning":"a"}\n'
 
 
-def test_each_loss_is_told_by_itself(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that is full twice leaves two warnings, each with its own figure; the longest gap is that of one."""
-    monkeypatch.setattr(writer_, "KEPT_MOST", 0)
+def test_each_loss_is_reported_separately(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full twice causes two warnings with separate counts; the longest gap is that of one period."""
+    monkeypatch.setattr(writer_, "MAX_KEPT", 0)
     journal = opened(path)
     for begin, end in ((0, 3), (100, 105)):
         with full_disk(path.stat().st_size):
@@ -216,15 +216,15 @@ def test_each_loss_is_told_by_itself(path: pathlib.Path, monkeypatch: pytest.Mon
                 journal.sample((float(place), [1, 0.5], {}))
         journal.sample((end + 1.0, [1, 0.5], {}))
     journal.flush()
-    told = [line["warning"] for line in lines(path) if isinstance(line, dict)]
+    messages = [line["warning"] for line in lines(path) if isinstance(line, dict)]
 
-    assert [text.rpartition(": ")[2] for text in told] == ["3 samples are lost", "5 samples are lost"]
+    assert [text.rpartition(": ")[2] for text in messages] == ["3 samples are lost", "5 samples are lost"]
     assert (journal.lost, journal.longest_lost_s, journal.rows) == (8, 4.0, 10)
 
 
 def test_nothing_to_write_is_no_success(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where all that waited was dropped, the disk is still full: one loss is not told as two."""
-    monkeypatch.setattr(writer_, "KEPT_MOST", 0)
+    """When all waiting lines were dropped and the disk is still full, one loss is not reported as two."""
+    monkeypatch.setattr(writer_, "MAX_KEPT", 0)
     journal = opened(path)
     with full_disk(path.stat().st_size):
         for place in range(3):
@@ -233,33 +233,33 @@ def test_nothing_to_write_is_no_success(path: pathlib.Path, monkeypatch: pytest.
     journal.sample((3.0, [1, 0.5], {}))
     journal.flush()
 
-    told = "the journal could not be written for a while (File too large): 3 samples are lost"
-    assert lines(path) == [[3.0, 1, 0.5], {"warning": told}]
+    message = "the journal could not be written for a while (File too large): 3 samples are lost"
+    assert lines(path) == [[3.0, 1, 0.5], {"warning": message}]
     assert journal.longest_lost_s == 2.0
 
 
 def test_loss_that_lasts_to_the_end(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loss can be told while the disk is still full, once: the warning waits with the rest."""
-    monkeypatch.setattr(writer_, "KEPT_MOST", 0)
+    """A loss is reported once while the disk is still full: the warning waits with the other lines."""
+    monkeypatch.setattr(writer_, "MAX_KEPT", 0)
     journal = opened(path)
     with full_disk(path.stat().st_size):
         journal.sample((0.0, [1, 0.5], {}))
         for _ in range(2):
-            journal.tell_lost()
+            journal.warn_of_lost()
             journal.flush()
 
-    told = "the journal could not be written for a while (File too large): 1 sample is lost"
-    assert journal.unwritten == f'{{"warning":"{told}"}}\n'
+    message = "the journal could not be written for a while (File too large): 1 sample is lost"
+    assert journal.unwritten == f'{{"warning":"{message}"}}\n'
 
 
-def test_the_user_is_told_once(path: pathlib.Path) -> None:
-    """The user is told once that the disk is full, however often it is."""
-    said: list[str] = []
-    journal = Writer(os.open(path, os.O_RDWR | os.O_APPEND), said.append)
+def test_the_user_is_notified_once(path: pathlib.Path) -> None:
+    """The user is notified once that the disk is full."""
+    notices: list[str] = []
+    journal = Writer(os.open(path, os.O_RDWR | os.O_APPEND), notices.append)
     for begin in (0.0, 10.0):
         with full_disk(path.stat().st_size):
             journal.sample((begin, [1, 0.5], {}))
             journal.sample((begin + 1, [1, 0.5], {}))
         journal.flush()
 
-    assert said == ["the journal cannot be written: File too large; trying again"]
+    assert notices == ["the journal cannot be written: File too large; trying again"]

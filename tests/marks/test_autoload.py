@@ -1,4 +1,4 @@
-"""What the hook does to a program: nothing but marks. Each test runs a Python of its own with made-up packages."""
+"""The effects of the hook on a program: marks, and nothing else. Each test runs a Python with made-up packages."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ Lines = list[dict[str, Any]]
 
 
 class Program:
-    """A folder with the package ``made`` and the marks log of what runs there."""
+    """A folder with the package ``made``, and the marks log of what runs there."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -101,7 +101,7 @@ class Program:
         return path
 
     def run(self, text: str, *options: str, hook: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a script, with the hook or without, and return what it wrote; it must succeed."""
+        """Run a script, with the hook or without, and return its output; it must succeed."""
         script = self.write("script.py", text)
         words = [sys.executable, *options, str(script)]
         with pytest.MonkeyPatch.context() as patch:
@@ -128,12 +128,12 @@ def program(tmp_path: pathlib.Path) -> Program:
 
 
 def begun(lines: Lines) -> list[str]:
-    """Return the names of the operations in the order in which they began."""
+    """Return the names of the operations in the order of their starts."""
     return [line["name"] for line in lines if line.get("event") == "begin"]
 
 
 def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
-    """The log says which Python ran, and of the call its name, call, process, thread and times."""
+    """The log holds the Python's version and, per call, its name, call, process, thread and times."""
     python, begin, end = program.marks("import made.up; made.up.work()")
 
     assert python == {"python": sys.version.split()[0], "pid": python["pid"], "t_ns": python["t_ns"]}
@@ -154,7 +154,7 @@ def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
 
 
 def test_methods_and_other_names_are_marked(program: Program) -> None:
-    """Methods, class and static methods, and further names of a function are marked, and return what they would."""
+    """Methods, class methods, static methods and aliases of a function are marked, and return what they should."""
     lines = program.marks("""
         from made.up import Model, alias
         model = Model()
@@ -165,7 +165,7 @@ def test_methods_and_other_names_are_marked(program: Program) -> None:
 
 
 def test_catalogue_names_kind_and_call(program: Program) -> None:
-    """A function of the catalogue is named by its kind and shown as readers know it; a step says so."""
+    """A catalogued function is named by its kind and shown under its public name; a step is flagged."""
     program.write("torch/__init__.py", "")
     program.write("torch/autograd.py", "def backward(): pass")
     line = program.marks("import torch.autograd; torch.autograd.backward()")[1]
@@ -175,7 +175,7 @@ def test_catalogue_names_kind_and_call(program: Program) -> None:
 
 
 def test_users_name_wins_over_the_catalogue(program: Program) -> None:
-    """A catalogued function that the user named is marked once, under that name."""
+    """A catalogued function that the user names, too, is marked once, under the user's name."""
     program.write("torch/__init__.py", "")
     program.write("torch/serialization.py", "def save(): pass")
     program.calls = [calls.Call("torch.serialization", "save", "Checkpoint")]
@@ -184,7 +184,7 @@ def test_users_name_wins_over_the_catalogue(program: Program) -> None:
 
 
 def test_signature_source_and_pickling_stay(program: Program) -> None:
-    """A marked function has the signature, source, names and documentation of the real one, and is pickled by name."""
+    """A marked function keeps the signature, source, names and docstring of the original, and is pickled by name."""
     program.marks("""
         import inspect, pickle
         from made.up import Model, work, alias
@@ -199,7 +199,7 @@ def test_signature_source_and_pickling_stay(program: Program) -> None:
 
 
 def test_exception_is_the_same_object_and_is_recorded(program: Program) -> None:
-    """An exception passes unchanged, and the end says its type."""
+    """An exception passes unchanged, and the end line names its type."""
     lines = program.marks("""
         import made.up
         try:
@@ -212,8 +212,8 @@ def test_exception_is_the_same_object_and_is_recorded(program: Program) -> None:
 
 
 @pytest.mark.parametrize("raised", ["SystemExit(0)", "KeyboardInterrupt"])
-def test_what_is_no_exception_passes(program: Program, raised: str) -> None:
-    """SystemExit and KeyboardInterrupt pass, and are recorded."""
+def test_base_exceptions_propagate(program: Program, raised: str) -> None:
+    """SystemExit and KeyboardInterrupt propagate and are recorded."""
     lines = program.marks(f"""
         import made.up
         def stop():
@@ -235,7 +235,7 @@ def test_warning_blames_the_caller(program: Program) -> None:
 
 
 def test_warning_on_import_blames_the_importer(program: Program) -> None:
-    """A module that warns when it is imported names its importer, as without the hook."""
+    """A module that warns on import names its importer, as without the hook."""
     program.write("made/up.py", 'import warnings\nwarnings.warn("old", stacklevel=2)\ndef work(): pass')
     text = "\nimport made.up\n"
 
@@ -244,7 +244,7 @@ def test_warning_on_import_blames_the_importer(program: Program) -> None:
 
 
 def test_traceback_of_a_failing_import_is_the_same(program: Program) -> None:
-    """A module that fails when it is imported leaves the traceback that it would have left."""
+    """A module that fails on import leaves the same traceback as without the hook."""
     program.write("made/up.py", "1 / 0")
     text = """
         import traceback
@@ -258,7 +258,7 @@ def test_traceback_of_a_failing_import_is_the_same(program: Program) -> None:
 
 
 def test_module_sees_its_own_loader(program: Program) -> None:
-    """While a marked module runs and afterwards, its spec and loader are those that Python's own finder gave it."""
+    """While a marked module runs and afterwards, its spec and loader are those of Python's own finder."""
     program.write("made/up.py", "first = type(__spec__.loader), type(__loader__)\ndef work(): pass")
     program.marks("""
         import importlib, importlib.machinery, importlib.util, made.up
@@ -270,7 +270,7 @@ def test_module_sees_its_own_loader(program: Program) -> None:
 
 
 def test_lazily_loaded_module_is_marked(program: Program) -> None:
-    """A module behind importlib's LazyLoader is marked when it is loaded in the end."""
+    """A module behind importlib's LazyLoader is marked when it is finally loaded."""
     lines = program.marks("""
         import importlib.util, sys
         spec = importlib.util.find_spec("made.up")
@@ -285,7 +285,7 @@ def test_lazily_loaded_module_is_marked(program: Program) -> None:
 
 
 def test_already_imported_module_is_marked(program: Program) -> None:
-    """A module that Python imported before the hook came is marked, too, and so are builtin functions."""
+    """A module that Python imported before the hook is marked, too, and so are builtin functions."""
     program.calls = [calls.Call("posixpath", "join", "Join"), calls.Call("time", "sleep", "Sleep")]
     names = begun(program.marks("import time, posixpath; posixpath.join('a', 'b'); time.sleep(0)"))
 
@@ -297,17 +297,17 @@ def test_already_imported_module_is_marked(program: Program) -> None:
     [
         ("absent", "does not exist"),
         ("Absent.run", "does not exist"),
-        ("later", "is a coroutine or generator function, whose call is not its run"),
-        ("soon", "is a coroutine or generator function, whose call is not its run"),
-        ("wrapped", "is a coroutine or generator function, whose call is not its run"),
-        ("count", "is no function"),
+        ("later", "is a coroutine or generator function: its call returns before it runs"),
+        ("soon", "is a coroutine or generator function: its call returns before it runs"),
+        ("wrapped", "is a coroutine or generator function: its call returns before it runs"),
+        ("count", "is not a function"),
         ("count.real", "does not exist"),
-        ("Model", "is no function"),
+        ("Model", "is not a function"),
         ("Model.inherited", "is inherited: name it as made.up:Base.inherited"),
     ],
 )
-def test_what_cannot_be_marked_is_said(program: Program, function: str, reason: str) -> None:
-    """A function of the user's that cannot be marked stays what it is, and a warning says why."""
+def test_unmarkable_functions_are_reported(program: Program, function: str, reason: str) -> None:
+    """A user's function that cannot be marked stays unchanged, and a warning says why."""
     program.calls = [calls.Call("made.up", function, "Name")]
     lines = program.marks("""
         import inspect, made.up
@@ -321,7 +321,7 @@ def test_what_cannot_be_marked_is_said(program: Program, function: str, reason: 
 
 
 def test_existing_sitecustomize_runs_once_in_our_place(program: Program) -> None:
-    """A sitecustomize further on the path runs once, and is the one in sys.modules."""
+    """A sitecustomize further down the path runs once, and is the one in sys.modules."""
     path = program.write("site/sitecustomize.py", "import builtins\nbuiltins.ran = getattr(builtins, 'ran', 0) + 1")
     lines = program.marks(
         f"""
@@ -336,7 +336,7 @@ def test_existing_sitecustomize_runs_once_in_our_place(program: Program) -> None
 
 
 def test_failing_sitecustomize_fails_as_it_would(program: Program) -> None:
-    """What a sitecustomize raises is reported by Python as without the hook."""
+    """Python reports what a sitecustomize raises as without the hook."""
     path = program.write("site/sitecustomize.py", "raise RuntimeError('mine')")
     with_hook = program.run("import sys; print('sitecustomize' in sys.modules)", PYTHONPATH=str(path.parent))
     without = program.run("import sys; print('sitecustomize' in sys.modules)", PYTHONPATH=str(path.parent), hook=False)
@@ -346,7 +346,7 @@ def test_failing_sitecustomize_fails_as_it_would(program: Program) -> None:
 
 
 def test_nothing_else_is_changed(program: Program) -> None:
-    """The search path, the modules that a program has by itself, and its output are the same with and without."""
+    """The search path, the loaded modules and the output of a program are the same with and without the hook."""
     text = """
         import sys, made.up
         print(sys.path, sys.argv, sys.flags, made.up.work(2), "sitecustomize" in sys.modules)
@@ -372,15 +372,15 @@ def test_isolated_python_is_left_alone(program: Program, option: str) -> None:
 
 
 def test_log_that_does_not_exist_is_not_made(program: Program) -> None:
-    """Without its log nothing is recorded, nothing created, and the function is not even wrapped."""
+    """Without a log, nothing is recorded, nothing is created, and the function is not even wrapped."""
     program.log.unlink()
 
     assert program.run("import made.up; print(hasattr(made.up.work, '__wrapped__'))").stdout == "False\n"
     assert not program.log.exists()
 
 
-def test_log_that_vanishes_harms_nothing(program: Program) -> None:
-    """When the log is removed while the program runs, the program goes on and makes no new one."""
+def test_log_may_be_removed(program: Program) -> None:
+    """When the log is removed while the program runs, the program continues and creates no new one."""
     program.run("""
         import os, made.up
         os.remove(os.environ["NNCF_TOOLS_MARKS"])
@@ -391,7 +391,7 @@ def test_log_that_vanishes_harms_nothing(program: Program) -> None:
 
 
 def test_no_descriptor_is_kept(program: Program) -> None:
-    """Marking leaves no file open: a program that closes or counts its descriptors sees its own."""
+    """Marking keeps no file open: a program that closes or counts its descriptors sees only its own."""
     lines = program.marks("""
         import os, made.up
         before = os.listdir("/proc/self/fd")
@@ -404,8 +404,8 @@ def test_no_descriptor_is_kept(program: Program) -> None:
     assert begun(lines) == ["Work", "Work"]
 
 
-def test_fork_begins_anew(program: Program) -> None:
-    """A forked child is at the bottom of its own stack; it neither ends its parent's calls nor tells its tallies."""
+def test_fork_starts_with_an_empty_stack(program: Program) -> None:
+    """A forked child starts with an empty stack; it neither ends its parent's calls nor flushes their aggregates."""
     lines = program.marks("""
         import os, sys, made.up
         def forked():
@@ -428,7 +428,7 @@ def test_fork_begins_anew(program: Program) -> None:
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_workers_of_multiprocessing_are_marked(program: Program, method: str) -> None:
-    """Functions called in a pool's workers are marked there, however these are started."""
+    """Functions called in a pool's workers are marked, with every start method."""
     lines = program.marks(f"""
         import multiprocessing, made.up
         if __name__ == "__main__":
@@ -442,7 +442,7 @@ def test_workers_of_multiprocessing_are_marked(program: Program, method: str) ->
 
 
 def test_child_process_is_marked(program: Program) -> None:
-    """A Python that the program starts marks, too."""
+    """A Python that the program starts is marked, too."""
     lines = program.marks("""
         import subprocess, sys
         subprocess.run([sys.executable, "-c", "import made.up; made.up.work()"], check=True)
@@ -453,7 +453,7 @@ def test_child_process_is_marked(program: Program) -> None:
 
 
 def test_each_thread_has_its_own_calls(program: Program) -> None:
-    """Calls of two threads at once carry the numbers of their threads, and each ends where it began."""
+    """Concurrent calls of two threads carry their thread IDs, and each ends on its thread."""
     lines = program.marks("""
         import threading, made.up
         barrier = threading.Barrier(2)
@@ -468,20 +468,20 @@ def test_each_thread_has_its_own_calls(program: Program) -> None:
     assert threads == {line["op"]: line["tid"] for line in lines if line["event"] == "end"}
 
 
-def test_calls_beyond_a_thousand_are_told_together(program: Program) -> None:
-    """Of 1,500 calls inside one operation 1,000 are written, and the others as one line before that one's end."""
+def test_calls_beyond_a_thousand_are_aggregated(program: Program) -> None:
+    """Of 1,500 calls inside one operation, 1,000 are logged; the others are one line before the operation's end."""
     lines = program.marks("import made.up; made.up.outer(1500, made.up.work)")
-    told = lines[-2]
+    aggregated = lines[-2]
 
     assert begun(lines) == ["Outer", *["Work"] * 1000]
-    assert (told["name"], told["call"], told["source"]) == ("Work", "made.up.work", "auto")
-    assert (told["count"], told["pid"], told["tid"]) == (500, lines[1]["pid"], lines[1]["tid"])
-    assert told["t_ns"] + told["total_ns"] <= told["end_ns"] <= lines[-1]["t_ns"]
-    assert 0 < told["longest_ns"] < told["total_ns"]
+    assert (aggregated["name"], aggregated["call"], aggregated["source"]) == ("Work", "made.up.work", "auto")
+    assert (aggregated["count"], aggregated["pid"], aggregated["tid"]) == (500, lines[1]["pid"], lines[1]["tid"])
+    assert aggregated["t_ns"] + aggregated["total_ns"] <= aggregated["end_ns"] <= lines[-1]["t_ns"]
+    assert 0 < aggregated["longest_ns"] < aggregated["total_ns"]
 
 
-def test_tally_comes_before_another_call(program: Program) -> None:
-    """What is told together is written before the next call that is written on its level, and at the end."""
+def test_aggregate_is_written_before_the_next_call(program: Program) -> None:
+    """Aggregated calls are flushed before the next logged call on their level, and at the end."""
     lines = program.marks("""
         import made.up
         for _ in range(1003):
@@ -495,8 +495,8 @@ def test_tally_comes_before_another_call(program: Program) -> None:
     assert after == [(None, "Work", 3), ("begin", "Nap", None), ("end", None, None), (None, "Work", 2)]
 
 
-def test_each_operation_counts_anew(program: Program) -> None:
-    """The bound is per operation: each of two writes a thousand; inside of what is only counted nothing is written."""
+def test_each_operation_has_its_own_limit(program: Program) -> None:
+    """The limit is per operation: each of two logs 1,000 calls; nothing inside an aggregated call is logged."""
     lines = program.marks("""
         import made.up
         for _ in range(2):
@@ -508,8 +508,8 @@ def test_each_operation_counts_anew(program: Program) -> None:
     assert [line["count"] for line in lines if "count" in line] == [1, 1, 1]
 
 
-def test_last_failure_of_a_tally_is_told(program: Program) -> None:
-    """When the last of the calls that are told together failed, their line says with what."""
+def test_aggregate_names_the_last_failure(program: Program) -> None:
+    """When the last aggregated call failed, the line names its exception."""
     lines = program.marks("""
         import made.up
         for _ in range(1002):
@@ -522,11 +522,11 @@ def test_last_failure_of_a_tally_is_told(program: Program) -> None:
     assert (lines[-1]["count"], lines[-1]["error"]) == (2, "ValueError")
 
 
-def test_long_tallies_are_told_in_between(program: Program) -> None:
-    """What is told together is written at least every ten seconds, so that a kill takes no more than that."""
+def test_aggregates_are_flushed_regularly(program: Program) -> None:
+    """Aggregated calls are flushed every ten seconds; a kill loses at most that much."""
     lines = program.marks("""
         import sys, os, made.up
-        sys.modules["_nncf_tools_marks.call_log"].TOGETHER_NS = 10**6
+        sys.modules["_nncf_tools_marks.call_log"].FLUSH_NS = 10**6
         for _ in range(1000):
             made.up.nap(0)
         for _ in range(3):
@@ -538,7 +538,7 @@ def test_long_tallies_are_told_in_between(program: Program) -> None:
 
 
 def test_tracing_sees_the_programs_own_lines(program: Program) -> None:
-    """A trace function, as coverage installs it, sees the program's files, their lines, and no file of ours."""
+    """A trace function, as coverage installs it, sees the program's files and lines, and none of our files."""
     text = """
         import os, sys
         standard = os.path.dirname(os.__file__)
@@ -562,7 +562,7 @@ def test_tracing_sees_the_programs_own_lines(program: Program) -> None:
 
 
 def test_names_of_any_characters_are_json(program: Program) -> None:
-    """Quotes, backslashes, letters outside of ASCII and of the BMP arrive as they were given."""
+    """Quotes, backslashes and characters outside ASCII and the BMP arrive unchanged."""
     name = 'a "b" \\ ü 世 😀'
     program.calls = [calls.Call("made.up", "work", name)]
 
@@ -587,7 +587,7 @@ MODEL = """<?xml version="1.0"?>
 
 @pytest.fixture
 def saving(program: Program) -> Program:
-    """Make a package with the module paths of OpenVINO that saves what it is given."""
+    """Make a package with OpenVINO's module paths that saves what it is given."""
     program.write("openvino/__init__.py", "from openvino._pyopenvino import save_model")
     program.write(
         "openvino/_pyopenvino.py",
@@ -597,8 +597,8 @@ def saving(program: Program) -> Program:
 
 
 @pytest.mark.parametrize("call", ["m, pathlib.Path('m.xml')", "m, output_model='m.xml'", "m, b'm.xml'"])
-def test_saved_model_tells_of_its_compression(saving: Program, call: str) -> None:
-    """The end of a call that saved an OpenVINO model says where, and what the model's own rt_info says."""
+def test_saved_model_holds_its_compression(saving: Program, call: str) -> None:
+    """The end line of a call that saved an OpenVINO model holds its path and its rt_info."""
     saving.write("m.txt", MODEL)
     end = saving.marks(f"""
         import openvino, pathlib
@@ -612,7 +612,7 @@ def test_saved_model_tells_of_its_compression(saving: Program, call: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["<net><edges></edges><rt_info></rt_info></net>", "", "<nncf>"])
-def test_model_that_tells_nothing(saving: Program, text: str) -> None:
+def test_model_without_rt_info(saving: Program, text: str) -> None:
     """A saved model without these elements adds nothing to its line."""
     end = saving.marks(f"import openvino; openvino.save_model({text!r}, 'm.xml')")[-1]
 
@@ -620,14 +620,14 @@ def test_model_that_tells_nothing(saving: Program, text: str) -> None:
 
 
 def test_only_the_end_of_a_saved_model_is_read(saving: Program) -> None:
-    """What stands before the last 64 KiB is not read."""
+    """Only the last 64 KiB of the file are read."""
     end = saving.marks(f"import openvino; openvino.save_model({MODEL!r} + ' ' * 65536, 'm.xml')")[-1]
 
     assert "saved" not in end
 
 
 def test_nncftools_is_not_imported(program: Program) -> None:
-    """What marks comes from the hook's folder alone: nncftools need not be installed where the program runs."""
+    """The marking code comes from the hook's folder alone: nncftools need not be installed where the program runs."""
     lines = program.marks("import sys, made.up; made.up.work(); sys.exit('nncftools' in sys.modules)")
 
     assert begun(lines) == ["Work"]

@@ -13,13 +13,13 @@ from nncftools.marks.calls import Call
     ("text", "call"),
     [
         ("package.module:function=Name", Call("package.module", "function", "Name")),
-        ("module:Class.method=My phase", Call("module", "Class.method", "My phase")),
+        ("module:Class.method=My operation", Call("module", "Class.method", "My operation")),
         (" m:f=a = b ", Call("m", "f", "a = b")),
         ("modül:größe=Größe", Call("modül", "größe", "Größe")),
     ],
 )
 def test_parse(text: str, call: Call) -> None:
-    """Module, function or method, and the name of its phases."""
+    """A text gives module, function or method, and the name of its operations."""
     assert calls.parse([text]) == [call]
 
 
@@ -28,13 +28,13 @@ def test_parse(text: str, call: Call) -> None:
     ["", "module", "module:function", "module:=Name", ":f=Name", "m.py:f=", "m:f= ", "m:1=N", "a/b:f=N", "m:f=a\tb"],
 )
 def test_parse_says_what_was_expected(text: str) -> None:
-    """What is no such text is refused, with an example of one."""
+    """Any other text is refused with an example of a valid one."""
     with pytest.raises(ValueError, match=r"package\.module:function=Name .* expected, found"):
         calls.parse([text])
 
 
 def test_parse_refuses_the_script_itself() -> None:
-    """A function of the script cannot be marked from outside; the message says what can be done."""
+    """A function of the script cannot be marked from outside; the message gives an alternative."""
     with pytest.raises(ValueError, match=r'with nncftools\.operation\("Training"\)'):
         calls.parse(["__main__:train=Training"])
 
@@ -48,7 +48,7 @@ def pyproject(folder: pathlib.Path, text: str) -> pathlib.Path:
 
 
 def test_from_the_nearest_pyproject(tmp_path: pathlib.Path) -> None:
-    """The file in the folder, or the nearest above it, is read, and no other."""
+    """Only the file in the folder, or the nearest one above, is read."""
     pyproject(tmp_path, '[tool.nncf-tools]\nmark-calls = ["far:f=Far"]')
     pyproject(tmp_path / "a", '[tool.nncf-tools]\nmark-calls = ["near:f=Near", "near:g=Other"]')
     (tmp_path / "a" / "b").mkdir()
@@ -58,14 +58,14 @@ def test_from_the_nearest_pyproject(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[tool.other]\nmark-calls = 3", "[tool.nncf-tools]\nother = 1"])
 def test_pyproject_without_ours(tmp_path: pathlib.Path, text: str) -> None:
-    """A file that says nothing of it names no function."""
+    """A file without the setting names no function."""
     pyproject(tmp_path, text)
 
     assert calls.from_pyproject(tmp_path) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ("[tool", "Expected"),
         ("[tool]\nnncf-tools = 3", "a list of texts"),
@@ -75,10 +75,10 @@ def test_pyproject_without_ours(tmp_path: pathlib.Path, text: str) -> None:
         ('[tool.nncf-tools]\nmark-calls = ["__main__:f=N"]', "cannot be marked"),
     ],
 )
-def test_pyproject_that_cannot_be_understood(tmp_path: pathlib.Path, text: str, said: str) -> None:
-    """The message names the file, and says what is wrong in it."""
+def test_pyproject_that_cannot_be_understood(tmp_path: pathlib.Path, text: str, problem: str) -> None:
+    """The message names the file and what is wrong in it."""
     path = pyproject(tmp_path, text)
-    with pytest.raises(ValueError, match=said) as raised:
+    with pytest.raises(ValueError, match=problem) as raised:
         calls.from_pyproject(tmp_path)
 
     assert str(raised.value).startswith(f"{path}: ")
@@ -86,7 +86,7 @@ def test_pyproject_that_cannot_be_understood(tmp_path: pathlib.Path, text: str, 
 
 @pytest.mark.parametrize(("before", "after"), [(None, ""), ("", ""), ("/a:/b", ":/a:/b")])
 def test_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, before: str | None, after: str) -> None:
-    """The hook's folder goes before what PYTHONPATH held; without calls of the user's nothing is said of them."""
+    """The hook's folder precedes the old PYTHONPATH; without calls of the user, their variable is not set."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     if before is not None:
         monkeypatch.setenv("PYTHONPATH", before)
@@ -98,12 +98,12 @@ def test_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, be
 
 
 def test_environment_carries_the_users_calls(tmp_path: pathlib.Path) -> None:
-    """A call whose name is one of the kinds is of that kind."""
+    """A call whose name is one of the kinds gets that kind."""
     carried = calls.environment(tmp_path, [Call("m", "f", "Mine"), Call("a.b", "C.d", "model loading")])
 
     assert carried[autoload.CALLS] == "m\tf\tMine\t\na.b\tC.d\tmodel loading\tModel Loading"
 
 
 def test_hook_folder_holds_nothing_else() -> None:
-    """While it is on the path, nothing but sitecustomize can be imported from it."""
+    """With the hook's folder on the path, only sitecustomize can be imported from it."""
     assert {path.name for path in calls.HOOK.iterdir()} - {"__pycache__"} == {"sitecustomize.py"}

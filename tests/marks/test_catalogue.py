@@ -20,7 +20,7 @@ STAND_IN = pathlib.Path(__file__).parent / "stand_in"
 
 
 def entries() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-    """Yield file, module, function and facts of all that is listed."""
+    """Yield file, module, function and facts of all entries."""
     for file in sorted(set(catalogue.LIBRARIES.values())):
         for module, functions in importlib.import_module(f"nncftools.marks.catalogue.{file}").CALLS.items():
             for function, facts in functions.items():
@@ -28,7 +28,7 @@ def entries() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
 
 
 def test_every_file_is_registered() -> None:
-    """Each file of the folder is some library's, and each library has one."""
+    """Each file of the folder belongs to a library, and each library has a file."""
     assert {path.stem for path in FOLDER.glob("*.py")} - {"__init__"} == set(catalogue.LIBRARIES.values())
 
 
@@ -36,7 +36,7 @@ def test_every_file_is_registered() -> None:
     ("file", "module", "function", "facts"), [*entries()], ids=[f"{entry[1]}:{entry[2]}" for entry in entries()]
 )
 def test_entry_is_whole(file: str, module: str, function: str, facts: dict[str, Any]) -> None:
-    """Every entry has one of the kinds and known facts, and is found by the root package that lists its file."""
+    """Every entry has a valid kind and known facts, under the root package that lists its file."""
     assert facts["kind"] in KINDS
     assert set(facts) <= FACTS
     assert catalogue.LIBRARIES[module.partition(".")[0]] == file
@@ -45,7 +45,7 @@ def test_entry_is_whole(file: str, module: str, function: str, facts: dict[str, 
 
 
 def test_no_function_is_listed_twice() -> None:
-    """A module stands in one file, so that its functions are listed once."""
+    """Each module is in one file, so that its functions are listed once."""
     places = [(file, module) for file, module, _, _ in entries()]
     modules = {module for _, module in places}
 
@@ -61,7 +61,7 @@ def test_shown_calls_are_unambiguous() -> None:
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
 def test_files_are_plain_data(path: pathlib.Path) -> None:
-    """A catalogue file imports nothing and calls nothing, so that any Python reads it in no time."""
+    """A catalogue file imports nothing and calls nothing, so that any Python reads it quickly."""
     import ast
 
     nodes = {type(node) for node in ast.walk(ast.parse(path.read_bytes()))}

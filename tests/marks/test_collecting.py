@@ -6,8 +6,8 @@ import pathlib
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.marks.collecting import of_sidecar, put_around, take_log, take_own, write_sidecar
-from nncftools.marks.sidecars import beside
+from nncftools.marks.collecting import add_enclosing, read_sidecar, take_log, take_own, write_sidecar
+from nncftools.marks.sidecars import find_sidecar
 from nncftools.session.model import Mark
 from nncftools.session.session import Session
 from tests.made_up import session
@@ -35,7 +35,7 @@ def names(of: Session) -> list[tuple[str, int]]:
 
 class TestLog:
     def test_marks_and_programs(self) -> None:
-        """The log gives the session its marks; the Python programs that could mark theirs are counted."""
+        """The session gets the marks of the log; the Pythons that the hook ran in are counted."""
         of = run()
         programs = take_log(of, log({"python": "3.11.7", "pid": 1}, {"name": "a", "start_s": 1}), "marks")
 
@@ -44,7 +44,7 @@ class TestLog:
         assert of.warnings == []
 
     def test_lines_that_cannot_be_read(self) -> None:
-        """They are left out, counted, and the first is named."""
+        """Unreadable lines are left out and counted; the warning shows the first."""
         of = run()
         take_log(of, log('{"name": "cut', {"name": "a", "start_s": 1}, {"start_s": 2}), "run.marks.jsonl")
 
@@ -54,7 +54,7 @@ class TestLog:
         ]
 
     def test_after_the_end(self) -> None:
-        """What begins after the command's end is not of the recording, but for a line of output that was read late."""
+        """Marks after the command's end are left out, except a line of output that was read late."""
         of = run()
         rows = [{"name": name, "start_s": 11, "source": source} for name, source in (("a", "shell"), ("b", "output"))]
         take_log(of, log(*rows), "marks")
@@ -62,14 +62,14 @@ class TestLog:
         assert [(mark.name, mark.start_s) for mark in of.marks] == [("b", 10)]
 
     def test_warnings_are_repeated_once(self) -> None:
-        """What the hook warns of is told once, however many processes say it."""
+        """A warning of the hook appears once, however many processes log it."""
         of = run()
         take_log(of, log({"warning": "no such function"}, {"warning": "no such function"}), "marks")
 
         assert of.warnings == ["no such function"]
 
     def test_only_what_was_recorded(self) -> None:
-        """What ended before the recording or began after it is left out; what goes on at its start begins there."""
+        """Operations that end before the recording or begin after it are left out; one open at its start is clipped."""
         rows = [("before", -5, -1), ("over", -5, 1), ("within", 2, 3), ("after", 11, 12)]
         of = run()
         take_log(of, log(*({"name": name, "start_s": start, "end_s": end} for name, start, end in rows)), "marks")
@@ -77,7 +77,7 @@ class TestLog:
         assert [(mark.name, mark.start_s) for mark in of.marks] == [("over", 0), ("within", 2)]
 
     def test_saved_models(self) -> None:
-        """What a saved model says of its compression is kept by place, that of its last state."""
+        """The compression facts of a saved model are kept by place, from its last save."""
         begin = {"event": "begin", "op": 1, "name": "Saving", "start_s": 1, "pid": 1}
         end = {
             "event": "end",
@@ -102,7 +102,7 @@ class TestLog:
         }
 
     def test_own_marks_only(self) -> None:
-        """A program that records itself takes its own marks and its descendants', since the start."""
+        """A program that records itself gets its own marks and those of its descendants since the start."""
         lines = [
             {"name": "mine", "start_s": 1, "pid": 42},
             {"name": "child's", "start_s": 2, "pid": 100},
@@ -123,8 +123,8 @@ class TestSidecar:
         return folder / name
 
     def test_names_its_source(self, tmp_path: pathlib.Path) -> None:
-        """Operations of a sidecar say that they are."""
-        (mark,) = of_sidecar(self.write(tmp_path, "name,start_s,end_s\na,1,2\n"), run())
+        """Operations of a sidecar have the source sidecar."""
+        (mark,) = read_sidecar(self.write(tmp_path, "name,start_s,end_s\na,1,2\n"), run())
 
         assert (mark.name, mark.source, mark.pid) == ("a", "sidecar", None)
 
@@ -137,19 +137,19 @@ class TestSidecar:
         ],
     )
     def test_wrong(self, tmp_path: pathlib.Path, text: str, complaint: str) -> None:
-        """A wrong row is refused, with file, line and what was expected."""
+        """An invalid row is refused with file, line and what was expected."""
         with pytest.raises(NncfToolsError) as error:
-            of_sidecar(self.write(tmp_path, text), run())
+            read_sidecar(self.write(tmp_path, text), run())
 
         assert complaint in str(error.value)
 
     def test_missing(self, tmp_path: pathlib.Path) -> None:
-        """A file that is not there is named."""
+        """A missing file is named."""
         with pytest.raises(NncfToolsError, match=r"none\.csv: cannot be read: No such file"):
-            of_sidecar(tmp_path / "none.csv", run())
+            read_sidecar(tmp_path / "none.csv", run())
 
     def test_written_and_read_again(self, tmp_path: pathlib.Path) -> None:
-        """What profile writes is read as it was, one operation a line."""
+        """A sidecar that profile writes is read back unchanged, one operation per line."""
         marks = [
             Mark(name="out", start_s=1, end_s=4, pid=1, source="auto", kind="Export", call="f", error="KeyError"),
             Mark(name="in", start_s=2, end_s=3, depth=1, pid=1, source="auto", count=9, total_s=0.5, longest_s=0.1),
@@ -158,7 +158,7 @@ class TestSidecar:
         path = tmp_path / "run.marks.json"
         write_sidecar(marks, path)
 
-        assert of_sidecar(path, run()) == marks
+        assert read_sidecar(path, run()) == marks
         assert len(path.read_text().splitlines()) == 5
 
     def test_nothing_to_write(self, tmp_path: pathlib.Path) -> None:
@@ -170,21 +170,21 @@ class TestSidecar:
     @pytest.mark.parametrize("session_name", ["run.json", "run.json.gz", "run.journal.jsonl"])
     @pytest.mark.parametrize("ending", [".marks.json", ".marks.jsonl", ".marks.csv"])
     def test_found_beside(self, tmp_path: pathlib.Path, session_name: str, ending: str) -> None:
-        """A sidecar beside a session or journal is found by its name."""
+        """A sidecar next to a session or journal is found by its name."""
         (tmp_path / f"run{ending}").touch()
 
-        assert beside(tmp_path / session_name) == tmp_path / f"run{ending}"
-        assert beside(tmp_path / "other.json") is None
+        assert find_sidecar(tmp_path / session_name) == tmp_path / f"run{ending}"
+        assert find_sidecar(tmp_path / "other.json") is None
 
 
-def test_put_around() -> None:
-    """Added operations are the outermost; what the session had is inside of them where they are around it."""
+def test_add_enclosing() -> None:
+    """Added operations are the outermost; existing ones are nested in those around them."""
     of = run()
     of.marks = [
         Mark(name="x", start_s=1, end_s=2),
         Mark(name="y", start_s=1.5, end_s=2, depth=1),
         Mark(name="z", start_s=9),
     ]
-    put_around(of, [Mark(name="first", start_s=0), Mark(name="second", start_s=5, end_s=8)])
+    add_enclosing(of, [Mark(name="first", start_s=0), Mark(name="second", start_s=5, end_s=8)])
 
     assert names(of) == [("first", 0), ("x", 1), ("y", 2), ("second", 0), ("z", 0)]

@@ -12,17 +12,17 @@ START = Start(utc="2026-11-21T07:00:00+00:00", monotonic_ns=5_000_000_000)
 
 
 def times(data: str, name: str = "x.marks.jsonl", start: Start = START) -> list[tuple[str, float | None, float | None]]:
-    """Return name, start and end of rows that are right."""
+    """Return name, start and end of the valid rows."""
     entries = [row.entry for row in rows(data.encode(), name, start)]
     assert None not in entries
     return [(entry.name, entry.start_s, entry.end_s) for entry in entries if entry is not None]
 
 
 def wrong(data: str, name: str = "x.marks.jsonl", start: Start = START) -> tuple[str, str]:
-    """Return place and complaint of the one row."""
+    """Return place and problem of the only row."""
     (row,) = rows(data.encode(), name, start)
     assert row.entry is None
-    return row.place, row.wrong
+    return row.place, row.problem
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def wrong(data: str, name: str = "x.marks.jsonl", start: Start = START) -> tuple
     ids=["json", "json lines", "csv", "csv of a spreadsheet"],
 )
 def test_formats(text: str, name: str) -> None:
-    """JSON, JSON Lines and CSV hold the same rows; columns that nobody knows are let be."""
+    """JSON, JSON Lines and CSV hold the same rows; unknown columns are ignored."""
     assert times(text, name) == [("a", 1, 2.5), ("b", 3, None)]
 
 
@@ -71,37 +71,37 @@ def test_times(row: dict[str, object]) -> None:
     ],
 )
 def test_wrong_rows(row: str, complaint: str) -> None:
-    """A row that cannot be read says where it is, and what was expected."""
-    place, told = wrong(row)
+    """The problem of an unreadable row names its place and what was expected."""
+    place, problem = wrong(row)
 
     assert place == "line 1"
-    assert complaint in told
+    assert complaint in problem
 
 
 def test_damaged_list() -> None:
-    """A JSON list that is cut off cannot be read at all."""
+    """A truncated JSON list cannot be read at all."""
     with pytest.raises(NncfToolsError, match=r"x\.json: not a list of marks: Input data was truncated"):
         list(rows(b"[1, 2", "x.json", START))
 
 
 def test_wrong_cell_of_a_table() -> None:
-    """A number that is none is named with its line, counted as an editor does."""
+    """A number that is not one is reported with its line, counted as in an editor."""
     first, second = rows(b"name,start_s\na,1\nb,soon\n", "x.csv", START)
 
     assert first.entry is not None
     assert (second.entry, second.place) == (None, "line 3")
-    assert "start_s" in second.wrong
+    assert "start_s" in second.problem
 
 
 def test_monotonic_times_of_an_unknown_clock() -> None:
-    """A session that does not know its CLOCK_MONOTONIC start says so."""
+    """A session without a CLOCK_MONOTONIC start says so."""
     unknown = Start(utc="2026-11-21T07:00:00+00:00")
 
     assert "does not say when it began" in wrong('{"name": "a", "t_ns": 1}', start=unknown)[1]
 
 
 def test_notes_of_the_hook_need_no_name() -> None:
-    """Lines of the recorder's hook, which are no operations, are read as they are."""
+    """Lines of the hook that are not operations are read as they are."""
     first, second = rows(b'{"python":"3.11.7","pid":1,"t_ns":5}\n{"warning":"w"}\n', "x.marks.jsonl", START)
 
     assert first.entry is not None

@@ -14,7 +14,7 @@ from nncftools.marks import line
     "text", ["", "plain", 'a "quoted" \\ one', "tab\tline\nnul\0", "Größe", "世界", "\u2028", "😀", "\x7f", "\ufffd"]
 )
 def test_quoted_is_json(text: str) -> None:
-    """Any text comes back as it was, from ASCII without line breaks."""
+    """Any text survives the round trip, in ASCII without line breaks."""
     quoted = line.quoted(text)
 
     assert json.loads(quoted) == text
@@ -24,13 +24,13 @@ def test_quoted_is_json(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udcffb", "\udc00\ud800"])
 def test_half_a_pair_is_replaced(text: str) -> None:
-    """Half a surrogate pair, as in a path that is no UTF-8, would make readers refuse the line: it is replaced."""
+    """An unpaired surrogate, as in a path that is not UTF-8, is replaced: readers would reject the line."""
     assert msgspec.json.decode(line.quoted(text)) == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
 
 
 def test_lines_are_json() -> None:
-    """Begin, end and moment name process and thread, and hold what is said of the operation."""
-    members = line.described("Name", "auto", "Export", "a.b", step=True)
+    """Begin, end and moment name process and thread, and hold the members of the operation."""
+    members = line.common_members("Name", "auto", "Export", "a.b", step=True)
     here = {"pid": os.getpid(), "tid": json.loads(f"{{{line.here()}}}")["tid"]}
     about = {"name": "Name", "kind": "Export", "call": "a.b", "source": "auto", "step": True}
 
@@ -42,12 +42,12 @@ def test_lines_are_json() -> None:
 
 
 def test_numbers_of_operations_are_the_apis() -> None:
-    """In nncftools operations have odd numbers: the hook's copy of the module counts in even ones."""
+    """In nncftools, operations have odd numbers; the hook's copy of the module uses even ones."""
     assert next(line.operations) % 2 == 1
 
 
 def test_append(tmp_path: pathlib.Path) -> None:
-    """A line is put behind what is there."""
+    """A line is appended to existing content."""
     log = tmp_path / "log"
     log.write_bytes(b"before\n")
     line.append(os.fsencode(log), "after\n")
@@ -57,14 +57,14 @@ def test_append(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "missing/log", "."])
 def test_append_makes_nothing(tmp_path: pathlib.Path, name: str) -> None:
-    """A log that is not there, or is no file, is no error, and nothing is made."""
+    """A missing log, or one that is not a file, causes no error, and nothing is created."""
     line.append(os.fsencode(tmp_path / name), "text\n")
 
     assert list(tmp_path.iterdir()) == []
 
 
 def test_append_lets_the_programs_exceptions_pass(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the program raises meanwhile, in a handler of a signal, is not taken for a log that cannot be written."""
+    """An error that the program raises meanwhile, in a signal handler, is not mistaken for an unwritable log."""
     log = tmp_path / "log"
     log.touch()
 

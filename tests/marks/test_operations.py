@@ -18,7 +18,7 @@ from nncftools.marks.operations import mark_from_outside
 
 @pytest.fixture
 def log(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """Have marks go to an empty log, as in a recorded run."""
+    """Send marks to an empty log, as in a recorded run."""
     path = tmp_path / "marks.jsonl"
     path.touch()
     monkeypatch.setenv(VARIABLE, str(path))
@@ -26,7 +26,7 @@ def log(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path
 
 
 def lines(log: pathlib.Path) -> list[dict[str, Any]]:
-    """Return what was noted."""
+    """Return the lines of the log."""
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
@@ -41,7 +41,7 @@ def test_mark_operation(log: pathlib.Path) -> None:
 
 
 def test_operation(log: pathlib.Path) -> None:
-    """A block is a begin and an end with one number, and a name that comes twice has two."""
+    """A block is a begin and an end with one number; a repeated name has two."""
     for _ in range(2):
         with nncftools.operation("Export"):
             pass
@@ -53,7 +53,7 @@ def test_operation(log: pathlib.Path) -> None:
 
 
 def test_exceptions_pass_and_are_named(log: pathlib.Path) -> None:
-    """An exception ends the operation, is named in its end, and goes on."""
+    """An exception ends the operation, is named in its end line, and propagates."""
     with pytest.raises(KeyError, match="mine"), nncftools.operation("Export"):
         raise KeyError("mine")
 
@@ -74,7 +74,7 @@ def test_decorates(log: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("path", [None, "", "/no/such/log"])
 def test_without_a_recording(path: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When nothing records, or the log is gone, marks do nothing and make no file."""
+    """When nothing is recording, or the log was removed, marks do nothing and create no file."""
     if path is None:
         monkeypatch.delenv(VARIABLE, raising=False)
     else:
@@ -98,7 +98,7 @@ def test_from_outside(log: pathlib.Path) -> None:
 
 
 def test_own_log_is_shared_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All recorders of a program have one log, which goes with the last of them."""
+    """All recorders of a program share one log; the last one removes it."""
     monkeypatch.delenv(VARIABLE, raising=False)
     first, second = own_log.acquire(), own_log.acquire()
     known = os.environ[VARIABLE]
@@ -113,7 +113,7 @@ def test_own_log_is_shared_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_log_of_the_recording_around(log: pathlib.Path) -> None:
-    """Inside of a recorded run, marks go to the run's log, which stays."""
+    """Inside a recorded run, marks go to the run's log, which is kept."""
     assert own_log.acquire() == log
     own_log.release()
 
@@ -123,7 +123,7 @@ def test_log_of_the_recording_around(log: pathlib.Path) -> None:
 
 @pytest.mark.process
 def test_log_without_a_temporary_folder() -> None:
-    """Where no file can be written, the log is in memory."""
+    """When no file can be written, the log is in memory."""
     script = (
         "import os, tempfile; from nncftools.marks import own_log; import nncftools\n"
         "def mkstemp(**_): raise OSError\n"
@@ -132,7 +132,7 @@ def test_log_without_a_temporary_folder() -> None:
         "print('NNCF_TOOLS_MARKS' in os.environ)"
     )
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
 
-    assert '"name":"a"' in told.stdout
-    assert told.stdout.splitlines()[-1] == "False"
+    assert '"name":"a"' in result.stdout
+    assert result.stdout.splitlines()[-1] == "False"

@@ -15,7 +15,7 @@ PID = 100
 
 
 def moment(name: str, start_s: float, **fields: Any) -> Entry:  # noqa: ANN401 — any field
-    """Return what a program marks at a moment, by default on its main thread."""
+    """Return a moment that a program marks, by default on its main thread."""
     return Entry(**{"name": name, "start_s": start_s, "pid": PID, "tid": PID, "source": "api", **fields})
 
 
@@ -53,14 +53,14 @@ def test_moments_end_one_another() -> None:
 
 
 def test_order_of_the_lines_does_not_count() -> None:
-    """Lines of several programs come in any order: their times count."""
+    """Lines of several programs come in any order; their times decide."""
     marks = resolve([moment("b", 2), *reversed(both("c", 1, 3, 4)), moment("a", 1)], run())
 
     assert [mark.name for mark in marks] == ["a", "b", "c"]
 
 
 def test_nested_operations() -> None:
-    """An operation inside of another is deeper; a moment inside of it ends with it."""
+    """A nested operation is deeper; a moment inside it ends with it."""
     entries = [begin("out", 1, 1), begin("in", 2, 2), moment("step", 3), end(2, 4), end(1, 5), moment("next", 6)]
 
     assert spans(resolve(entries, run())) == [
@@ -71,8 +71,8 @@ def test_nested_operations() -> None:
     ]
 
 
-def test_what_is_marked_by_hand_follows_one_another() -> None:
-    """An operation by hand ends the moment before it on its level."""
+def test_marks_by_hand_follow_one_another() -> None:
+    """An operation marked by hand ends the preceding moment on its level."""
     assert spans(resolve([moment("m", 1), *both("op", 1, 2, 3), moment("n", 4)], run())) == [
         ("m", 1, 2, 0),
         ("op", 2, 3, 0),
@@ -81,7 +81,7 @@ def test_what_is_marked_by_hand_follows_one_another() -> None:
 
 
 def test_automatic_is_inside_of_the_moment_before() -> None:
-    """A catalogued call does not end what was marked by hand: it is inside of it."""
+    """A catalogued call does not end a moment marked by hand: it is nested in it."""
     auto = both("Export", 1, 2, 3, source="auto")
 
     assert spans(resolve([moment("mine", 1), *auto, moment("next", 4)], run())) == [
@@ -91,15 +91,15 @@ def test_automatic_is_inside_of_the_moment_before() -> None:
     ]
 
 
-def test_ends_are_told_apart_by_number() -> None:
-    """Operations that overlap on one thread, as those of coroutines do, end each by itself."""
+def test_ends_are_matched_by_number() -> None:
+    """Operations that overlap on one thread, as those of coroutines do, end independently."""
     entries = [begin("a", 1, 1), begin("b", 2, 2), end(1, 3), end(2, 4)]
 
     assert spans(resolve(entries, run())) == [("a", 1, 3, 0), ("b", 2, 4, 1)]
 
 
 def test_threads_have_stacks_of_their_own() -> None:
-    """What another thread marks by hand is beside the main thread's; a catalogued call there is inside of it."""
+    """Marks by hand on another thread are parallel to the main thread's; a catalogued call there is nested in it."""
     entries = [
         *both("main", 1, 1, 9),
         *both("beside", 2, 2, 3, tid=101),
@@ -110,7 +110,7 @@ def test_threads_have_stacks_of_their_own() -> None:
 
 
 def test_descendants_are_inside_of_their_ancestors() -> None:
-    """What a grandchild does is inside of what the process above was doing, even if the one between marks nothing."""
+    """Operations of a grandchild are nested in what its grandparent was doing, even if its parent marks nothing."""
     processes = [process(0), process(1, parent=0), process(2, parent=1, start_s=0.5)]
     entries = [*both("parent", 1, 1, 5), *both("grandchild", 1, 2, 3, pid=102, tid=102), moment("x", 6, pid=102)]
 
@@ -121,8 +121,8 @@ def test_descendants_are_inside_of_their_ancestors() -> None:
     ]
 
 
-def test_all_is_inside_of_what_is_marked_from_outside() -> None:
-    """A shell script's marks are the outermost, and end one another only."""
+def test_marks_from_outside_enclose_everything() -> None:
+    """A shell script's marks are the outermost, and end only one another."""
     outside = {"pid": None, "tid": None, "source": "shell"}
     entries = [moment("first", 0, **outside), *both("inner", 1, 1, 2), moment("second", 3, **outside)]
 
@@ -130,7 +130,7 @@ def test_all_is_inside_of_what_is_marked_from_outside() -> None:
 
 
 def test_rows_with_both_ends_nest_by_time() -> None:
-    """Rows of a sidecar that lie within others are inside of them, also those that begin with them."""
+    """Rows of a sidecar that lie within others are nested in them, also those that begin at the same time."""
     rows = [
         Entry(name="in", start_s=1, end_s=2),
         Entry(name="out", start_s=1, end_s=4),
@@ -141,14 +141,14 @@ def test_rows_with_both_ends_nest_by_time() -> None:
 
 
 def test_a_depth_that_is_given_is_kept() -> None:
-    """Rows that say their depth, as those written by profile, are taken as they are."""
+    """Rows with a depth, as written by profile, are taken as they are."""
     rows = [Entry(name="a", start_s=1, end_s=2, depth=3), Entry(name="b", start_s=1.5, depth=0)]
 
     assert spans(resolve(rows, run())) == [("a", 1, 2, 3), ("b", 1.5, None, 0)]
 
 
 def test_errors_are_kept() -> None:
-    """The exception that ended an operation is known by its name."""
+    """The exception that ended an operation is kept by name."""
     (mark,) = resolve([begin("a", 1, 1), end(1, 2, error="KeyError")], run())
 
     assert mark.error == "KeyError"
@@ -157,16 +157,16 @@ def test_errors_are_kept() -> None:
 @pytest.mark.parametrize(
     ("finished", "inner", "outer"), [(True, "unfinished", "unfinished"), (False, None, None)], ids=["ended", "running"]
 )
-def test_what_never_ended(finished: bool, inner: str | None, outer: str | None) -> None:  # noqa: FBT001 — a parameter
-    """Operations without an end are unfinished, unless the recording goes on."""
+def test_unfinished_operations(finished: bool, inner: str | None, outer: str | None) -> None:  # noqa: FBT001 — a parameter
+    """Operations without an end are unfinished, unless the recording is still running."""
     marks = resolve([begin("out", 1, 1), begin("in", 2, 2)], run(finished=finished))
 
     assert [mark.error for mark in marks] == [outer, inner]
     assert [mark.end_s for mark in marks] == [None, None]
 
 
-def test_what_is_around_ends_what_never_ended() -> None:
-    """An operation whose end is missing ends with what it is inside of."""
+def test_missing_end_is_that_of_the_enclosing_operation() -> None:
+    """An operation without an end line ends with its enclosing one."""
     marks = resolve([begin("out", 1, 1), begin("in", 2, 2), end(1, 3)], run())
 
     assert spans(marks) == [("out", 1, 3, 0), ("in", 2, 3, 1)]
@@ -174,12 +174,12 @@ def test_what_is_around_ends_what_never_ended() -> None:
 
 
 def test_an_end_without_begin_is_nothing() -> None:
-    """The end of what began before the recording is left out."""
+    """The end of an operation that began before the recording is ignored."""
     assert resolve([end(7, 1)], run()) == []
 
 
-def test_calls_that_were_told_together() -> None:
-    """A line of many calls is one operation with their number, their time together and the longest."""
+def test_aggregated_calls() -> None:
+    """A line of aggregated calls is one operation with their number, total time and longest time."""
     entry = moment("Generation", 1, end_s=4.0, count=500, total_ns=2_000_000_000, longest_ns=1_000_000, source="auto")
     mark, after = resolve([entry, *both("Export", 1, 2, 3, source="auto")], run())
 
@@ -205,7 +205,7 @@ def test_steps_are_one_training() -> None:
 
 
 def test_kinds_by_name() -> None:
-    """A mark by hand whose name is that of a kind is of that kind, whatever its case."""
+    """A mark by hand that is named like a kind gets that kind, in any case."""
     marks = resolve([moment("model_loading", 1), moment("Lunch", 2)], run())
 
     assert [mark.kind for mark in marks] == ["Model Loading", None]

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from nncftools import Session
-from nncftools.importers.opening import opened
+from nncftools.importers.opening import read_session
 from nncftools.session.model import Exit, Process
 from tests.conftest import burner, command_line
 
@@ -70,7 +70,7 @@ class Recorded:
         """Return the tool's log and our session."""
         words = command_line("monitor", "-i", "0.02", "--per-process", "--output", "ours.json", "--", *tool)
         subprocess.run(words, cwd=self.folder, env=self._environment, check=False, capture_output=True, timeout=120)
-        return opened(self.folder / log), Session.load(self.folder / "ours.json")
+        return read_session(self.folder / log), Session.load(self.folder / "ours.json")
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_our_own_memory_log(recorded: Recorded) -> None:
     words = command_line("report", "ours.json", "--format", "memory-log", "--type", "rss", "--output", "logs")
     subprocess.run(words, cwd=recorded.folder, check=True, capture_output=True)
     ours = Session.load(recorded.folder / "ours.json")
-    log = opened(recorded.folder / "logs" / "rss_memory_usage.txt")
+    log = read_session(recorded.folder / "logs" / "rss_memory_usage.txt")
 
     assert log.peaks["rss"].sampled == pytest.approx(ours.peaks["rss"].sampled, abs=1 << 20)
     known = [time for time, rss in zip(ours.samples.time_s, ours.samples["rss"], strict=True) if not isnan(rss)]

@@ -35,14 +35,14 @@ if sys.platform != "linux":
 
 
 def output_of(program: str) -> list[str]:
-    """Return the words that a program prints in a process of its own."""
+    """Return the words that a program prints in a separate process."""
     words = [sys.executable, "-c", program]
     return subprocess.run(words, check=True, capture_output=True, text=True, timeout=HANGING_S).stdout.split()
 
 
 @pytest.mark.process
 def test_mark_begins_anew() -> None:
-    """After a reset the kernel's mark is what is held now."""
+    """After a reset the kernel's high-water mark is the current RSS."""
     told = output_of(RESET)
 
     assert told[0] == "True"
@@ -51,7 +51,7 @@ def test_mark_begins_anew() -> None:
 
 
 def test_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the mark cannot be reset, that is told."""
+    """If the mark cannot be reset, the return value says so."""
     monkeypatch.setattr(kernel, "_CLEAR_REFS", "/proc/self/no_such_file")
 
     assert not kernel.reset_mark()
@@ -59,12 +59,12 @@ def test_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.process
 def test_children() -> None:
-    """A child that lives is one, unless it does not count; one that was waited for is none."""
+    """A running child counts unless it is excluded; one that was waited for does not."""
     assert output_of(CHILDREN) == ["False", "True", "False", "False"]
 
 
 def test_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without /proc nothing is known of this process's memory."""
+    """Without /proc this process's memory is unknown."""
     monkeypatch.setattr(kernel, "_STATUS", "/proc/self/no_such_file")
     found = kernel.memory(None)
 

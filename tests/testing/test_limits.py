@@ -22,7 +22,7 @@ LARGEST = ("python server.py", 150 * MIB)
     ],
 )
 def test_kept(limit: Limit, peak: Peak) -> None:
-    """A limit is kept up to its very size, and by what is unknown."""
+    """A peak equal to the limit does not exceed it, nor does an unknown peak."""
     assert excess(limit, peak, None) is None
 
 
@@ -42,7 +42,7 @@ def test_kept(limit: Limit, peak: Peak) -> None:
         (
             FROM_ZERO,
             Peak(900 * MIB, 51 * MIB, UNSAMPLED),
-            "51.0 MiB from zero exceeds the limit of 50.0 MiB (of the test's process alone)",
+            "51.0 MiB from zero exceeds the limit of 50.0 MiB (the test's process only)",
         ),
         (
             LIMIT,
@@ -52,7 +52,7 @@ def test_kept(limit: Limit, peak: Peak) -> None:
     ],
 )
 def test_exceeded(limit: Limit, peak: Peak, line: str) -> None:
-    """What exceeds a limit is told with the limit, the figure and how it is known, in the limit's unit."""
+    """The message has the limit, the peak in the limit's unit, and how the peak is known."""
     told = excess(limit, peak, LARGEST)
 
     assert told is not None

@@ -6,7 +6,7 @@ import pytest
 
 from nncftools.testing import properties
 from nncftools.testing.kernel import Memory
-from nncftools.testing.peaks import KERNEL, SAMPLED, UNKNOWN, UNSAMPLED, Course, Peak, peak_of
+from nncftools.testing.peaks import KERNEL, SAMPLED, UNKNOWN, UNSAMPLED, Measurement, Peak, peak_of
 from nncftools.testing.tap import Row
 
 ALONE = Memory(rss=30, mark=30, children_mark=20, has_children=False)
@@ -14,7 +14,7 @@ BESIDE_ANOTHER = Memory(rss=30, mark=30, children_mark=20, has_children=True)
 
 
 def after(mark: int, children_mark: int = 20) -> Memory:
-    """Return what the kernel says at a test's end."""
+    """Return the kernel's figures at the end of a test."""
     return Memory(rss=35, mark=mark, children_mark=children_mark, has_children=False)
 
 
@@ -23,10 +23,10 @@ def row(rss: int, processes: int) -> Row:
     return Row(0, rss, processes)
 
 
-def course(**known: Any) -> Course:  # noqa: ANN401 — any field of a course
-    """Return the course of a test that was sampled, after a reset, without a sample in it."""
+def measurement(**known: Any) -> Measurement:  # noqa: ANN401 — any field of a measurement
+    """Return the measurement of a sampled test, after a reset, with no sample during it."""
     given = {"before": ALONE, "after": after(50), "was_reset": True, "held": None, "largest": None, "is_sampled": True}
-    return Course(**{**given, **known})
+    return Measurement(**{**given, **known})
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def course(**known: Any) -> Course:  # noqa: ANN401 — any field of a course
     ],
 )
 def test_peak(known: dict[str, Any], peak: Peak) -> None:
-    """The largest figure that is certain counts, and says how it is known."""
-    assert peak_of(course(**known)) == peak
+    """The largest certain figure is the peak, with how it is known."""
+    assert peak_of(measurement(**known)) == peak
 
 
 def test_peak_of_a_test_that_runs_again() -> None:
-    """A peak takes the place of that of an earlier run among the properties of a test; what is unknown is left out."""
+    """A peak replaces that of an earlier run in the properties of a test; unknown figures are left out."""
     of_test: list[tuple[str, object]] = [("own", "value")]
     properties.put(Peak(5, 1, KERNEL), of_test)
     properties.put(Peak(7, None, SAMPLED), of_test)

@@ -76,7 +76,7 @@ ROW = re.compile(r"^ *([\d,.–]+) +([\d,.–]+)  (kernel|sampled|unsampled|unkn
 
 
 class Figures(NamedTuple):
-    """What the table says of a test."""
+    """The figures of a test in the table."""
 
     peak_mib: float
     above_start_mib: float
@@ -84,7 +84,7 @@ class Figures(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a run."""
+    """The result of a run."""
 
     code: int
     lines: list[str]
@@ -94,18 +94,18 @@ class Result(NamedTuple):
 
     @property
     def section(self) -> list[str]:
-        """All lines from the table's heading on."""
+        """All lines from the table's heading onwards."""
         return self.lines[next(place for place, line in enumerate(self.lines) if "= memory: " in line) :]
 
     @property
     def table(self) -> dict[str, Figures]:
-        """The figures by the name of the test, in the order of the table."""
+        """The figures by test name, in the order of the table."""
         rows = (found.groups() for line in self.lines if (found := ROW.match(line)) is not None)
         return {name.partition("::")[2]: Figures(float(peak), float(above), how) for peak, above, how, name in rows}
 
 
 class Suite:
-    """Runs pytest with a test module in a process of its own."""
+    """Runs pytest with a test module in a separate process."""
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self._pytester = pytester
@@ -119,7 +119,7 @@ class Suite:
         return Result(int(ran.ret), ran.outlines + ran.errlines, outcomes, self.said())
 
     def said(self) -> dict[str, float]:
-        """Return what processes said that they hold."""
+        """Return the memory that processes reported."""
         file = self.path / "said"
         if not file.exists():
             return {}
@@ -128,7 +128,7 @@ class Suite:
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
-    """Return what runs a suite that no recording is around."""
+    """Return a function that runs a suite without an outer recording."""
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     return Suite(pytester)
@@ -136,7 +136,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Suite:
 
 @pytest.mark.process
 def test_peaks(suite: Suite) -> None:
-    """Each test has its own peak, largest first; a spike between samples and memory given back count where they are."""
+    """Each test has its own peak, largest first; a spike between samples counts, also if its memory is freed."""
     result = suite(
         """
 def test_before(): pass
@@ -169,7 +169,7 @@ def test_beside(): pass
 
 @pytest.mark.process
 def test_children(suite: Suite) -> None:
-    """A child that a fixture keeps counts with each test, one that is too short for a sample by the kernel's mark."""
+    """A fixture's child counts in each test; a child too short for a sample counts by the kernel's mark."""
     result = suite(
         """
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_server_again(server): touch(20)
 
 @pytest.mark.process
 def test_late_answer(suite: Suite) -> None:
-    """A sampler that is slow to answer is waited for: what a child holds is in the figure."""
+    """A slow sampler is waited for, so that the memory of a child is in the figure."""
     result = suite(
         """
 import threading
@@ -210,7 +210,7 @@ def server():
 def test_server(server, tap):
     before = tap._marks.stat().st_size
     def go_on():
-        until(lambda: tap._marks.stat().st_size > before + 100)  # it was asked again and again
+        until(lambda: tap._marks.stat().st_size > before + 100)  # it was requested repeatedly
         os.kill(tap.sampler_pid, signal.SIGCONT)
     os.kill(tap.sampler_pid, signal.SIGSTOP)
     threading.Thread(target=go_on).start()
@@ -226,7 +226,7 @@ def test_last(server): pass
 
 @pytest.mark.process
 def test_children_between_two_ends(suite: Suite) -> None:
-    """What processes hold together is sampled while the test runs, forked copies too."""
+    """The sum over processes, forked copies included, is sampled while the test runs."""
     result = suite("""
 def test_lives(sampled):
     held = touch(30)
@@ -255,7 +255,7 @@ def test_fork(sampled):
 
 @pytest.mark.process
 def test_limits(suite: Suite) -> None:
-    """A test fails beyond its closest limit with one line; one that fails keeps its failure, an xfail is expected."""
+    """A test above its closest limit fails with one line; a failed test keeps its failure, an xfail is expected."""
     result = suite("""
 limit = pytest.mark.limit_peak
 @limit("1 GiB")
@@ -296,15 +296,18 @@ def test_added(request): request.node.add_marker(limit("64"))
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ('"200 MB/s"', "limit_peak: a size above 0 with its unit (B, KiB, MiB, GiB, KB, MB, GB) expected, as 8GiB"),
-        ("-1", 'one size, as limit_peak("200 MiB") or limit_peak("200 MiB", from_zero=True), expected, found limit'),
+        (
+            '"200 MB/s"',
+            "limit_peak: a size above 0 with its unit (B, KiB, MiB, GiB, KB, MB, GB) expected, such as 8GiB",
+        ),
+        ("-1", 'expected one size, as in limit_peak("200 MiB") or limit_peak("200 MiB", from_zero=True), found limit'),
         ('"1 GiB", "2 GiB"', "found limit_peak('1 GiB', '2 GiB')"),
         ('"1 GiB", zero=True', "found limit_peak('1 GiB', zero=True)"),
         ("", "found limit_peak()"),
     ],
 )
 def test_wrong_limit(pytester: pytest.Pytester, arguments: str, said: str) -> None:
-    """A limit that cannot be read ends the run before a test runs, with the test's name and what was expected."""
+    """An invalid limit ends the run before any test, with the test's name and what was expected."""
     pytester.makepyfile(f"import pytest\n@pytest.mark.limit_peak({arguments})\ndef test_it(): raise SystemExit('ran')")
     pytester.makepyfile(test_other="def test_other(): raise SystemExit('ran')")
     result = pytester.runpytest_inprocess("--memory", "-p", "no:cacheprovider")
@@ -317,7 +320,7 @@ def test_wrong_limit(pytester: pytest.Pytester, arguments: str, said: str) -> No
 
 @pytest.mark.process
 def test_workers(suite: Suite) -> None:
-    """With pytest-xdist each worker measures, and writes, its own; the table and JUnit XML have all."""
+    """With pytest-xdist each worker measures and writes its own tests; the table and JUnit XML have all."""
     words = ("--memory", "-n", "2", "--junitxml=it.xml", "--memory-output=run.json")
     result = suite("def test_a(): touch(64)\ndef test_b(): touch(32)", *words)
     properties = {
@@ -337,7 +340,7 @@ def test_workers(suite: Suite) -> None:
 
 
 def test_recording(suite: Suite, nncf_tools: Run) -> None:
-    """The recording has an operation per test, and the kernel's mark of every one of them."""
+    """The recording has an operation per test, and includes the kernel's mark of every test."""
     source = "def test_a(): touch(64)\ndef test_b():\n    touch(32)\n    raise ValueError"
     result = suite(source, "--memory", "--memory-output=run.json")
     session = Session.load(suite.path / "run.json")
@@ -355,7 +358,7 @@ def test_recording(suite: Suite, nncf_tools: Run) -> None:
 
 
 def test_recording_around(suite: Suite, nncf_tools: Run) -> None:
-    """A recorder around pytest keeps its high-water mark, and gets the tests as operations."""
+    """An outer recorder of pytest keeps its high-water mark, and gets the tests as operations."""
     figure = "open('/proc/self/status').read().partition('VmHWM:')[2].split()[0]"
     source = f"def test_a(): touch(64)\ndef test_b():\n    touch(32)\n    said('mark', {figure})"
     suite(source, "--collect-only")
@@ -371,12 +374,12 @@ def test_recording_around(suite: Suite, nncf_tools: Run) -> None:
 
 @pytest.mark.process
 def test_lost_sampler(suite: Suite) -> None:
-    """When the sampler is killed, tests go on, with the kernel's figures and one warning that no filter fails."""
+    """If the sampler is killed, tests continue with the kernel's figures and one warning, never an error."""
     result = suite(
         """
 def test_kill(tap):
     os.kill(tap.sampler_pid, signal.SIGKILL)
-    until(lambda: not tap.lives)
+    until(lambda: not tap.is_alive)
 def test_next(): touch(64)
 @pytest.mark.limit_peak("1 MiB")
 def test_limit(): pass
@@ -389,13 +392,13 @@ def test_limit(): pass
     assert result.outcomes == {"passed": 2, "failed": 1, "warnings": 1}
     assert result.table["test_next"].above_start_mib == pytest.approx(64, abs=2)
     assert {figures.known for figures in result.table.values()} == {"unsampled"}
-    assert [line for line in result.lines if "the sampler has ended: from here on the memory of child" in line]
+    assert [line for line in result.lines if "the sampler has ended: from now on the memory of child" in line]
     assert not Session.load(suite.path / "run.json").finished
 
 
 @pytest.mark.process
 def test_no_sampler(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no recording can be started, the kernel's figures are there, and a warning says why there is no more."""
+    """If no recording can be started, there are the kernel's figures, and a warning says why there are no others."""
     suite.path.joinpath("conftest.py").write_text(
         "from nncftools.sampler import client\n"
         "def fail(*_): raise OSError('no more processes')\n"
@@ -411,7 +414,7 @@ def test_no_sampler(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.process
 def test_interrupted(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that is interrupted shows what was measured before, and leaves no file behind."""
+    """An interrupted run shows the tests measured so far and leaves no temporary files."""
     temporary = suite.path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -424,7 +427,7 @@ def test_interrupted(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.process
 def test_copies_of_the_process(suite: Suite) -> None:
-    """A copy that a test forks, and that runs through pytest's code, does not end the recording."""
+    """A forked copy that runs on into pytest's code does not end the recording."""
     result = suite("""
 def test_copy():
     if os.fork() == 0:
@@ -443,13 +446,13 @@ def test_child(sampled):
 
 @pytest.mark.process
 def test_off(suite: Suite) -> None:
-    """Without --memory, the marker is known and does nothing, and nothing of ours is loaded but the options."""
+    """Without --memory, the marker is known and does nothing, and only the module with the options is loaded."""
     result = suite(
         """
 @pytest.mark.limit_peak("1 B", "anything")
 def test_it():
     loaded = sorted(name for name in sys.modules if name.startswith("nncftools"))
-    assert loaded == ["nncftools", "nncftools.testing", "nncftools.testing.plugin"]
+    assert loaded == ["nncftools", "nncftools.testing", "nncftools.testing.plugin", "nncftools.version"]
     assert "NNCF_TOOLS_MARKS" not in os.environ
 """,
         "--strict-markers",
@@ -461,7 +464,7 @@ def test_it():
 
 @pytest.mark.process
 def test_the_plugin_loads_nothing_else() -> None:
-    """What is loaded at each start of pytest needs pytest and the standard library only."""
+    """The module that every start of pytest loads needs only pytest and the standard library."""
     program = (
         "import sys, pytest; before = set(sys.modules); import nncftools.testing.plugin\n"
         "print(*sorted(set(sys.modules) - before))"
@@ -478,12 +481,12 @@ def test_the_plugin_loads_nothing_else() -> None:
         (("--memory-output=run.json",), "option --memory-output: only with --memory"),
         (("--memory", "--memory-output=no/run.json"), "option --memory-output: there is no folder"),
         (("--memory", "--memory-output=."), "option --memory-output: . is a folder; a file name expected"),
-        (("--memory", "--memory-top=-1"), "option --memory-top: a number from 0 on expected"),
+        (("--memory", "--memory-top=-1"), "option --memory-top: a number of at least 0 expected"),
         (("--memory", "--memory-interval=0"), "option --memory-interval: interval: seconds from 0.001"),
     ],
 )
 def test_wrong_option(pytester: pytest.Pytester, words: tuple[str, ...], said: str) -> None:
-    """An option that cannot be is one line on standard error."""
+    """An invalid option gives one line on standard error."""
     result = pytester.runpytest_inprocess(*words)
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -493,7 +496,7 @@ def test_wrong_option(pytester: pytest.Pytester, words: tuple[str, ...], said: s
 @pytest.mark.process
 @pytest.mark.parametrize(("top", "heading"), [("1", "memory: 1 largest peak of 3 tests"), ("0", "memory: 3 tests")])
 def test_top(suite: Suite, top: str, heading: str) -> None:
-    """So many tests are shown as were asked for, all with 0; the heading says of how many."""
+    """The requested number of tests is shown, all with 0; the heading gives the total."""
     source = "def test_a(): touch(30)\ndef test_b(): touch(10)\ndef test_c(): pass"
     result = suite(source, "--memory", f"--memory-top={top}")
 
@@ -505,7 +508,7 @@ def test_top(suite: Suite, top: str, heading: str) -> None:
 
 @pytest.mark.process
 def test_ranks_of_a_job(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each rank of a job writes a recording of its own."""
+    """Each rank of a job writes its own recording."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     suite("def test_it(): pass", "--memory", "--memory-output=run.json")
@@ -514,7 +517,7 @@ def test_ranks_of_a_job(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_runs(pytester: pytest.Pytester) -> None:
-    """Nothing is started, and nothing shown, when no test runs."""
+    """If no test runs, nothing is started or shown."""
     pytester.makepyfile("def test_it(): pass")
     result = pytester.runpytest_inprocess("--memory", "--collect-only", "-p", "no:cacheprovider")
 

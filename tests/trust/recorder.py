@@ -1,4 +1,4 @@
-"""A recorder that runs, as the tests of signals and kills treat it."""
+"""A running recorder for the tests of signals and kills."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def signalled_at(place: str, numbers: list[int], *words: object) -> list[str]:
 
 
 class Recorder:
-    """Records a command that writes down what signals it gets and ends with status 9; in a process group of its own."""
+    """Records a command that logs its signals and exits with status 9; in its own process group."""
 
     def __init__(self, folder: pathlib.Path, *before: str, **options: Any) -> None:  # noqa: ANN401 — passed on
         """Start it; ``before`` is a program that starts the command, with its arguments."""
@@ -73,12 +73,12 @@ class Recorder:
         until(lambda: set(numbers) <= set(self.noted()), f"signals {numbers}")
 
     def until_sampled(self, times: int = 5) -> None:
-        """Wait until the sampler has taken so many samples more: what was due within their time was done."""
+        """Wait for this many more samples: what was due meanwhile is done."""
         known = self.samples()
         until(lambda: self.samples() >= known + times, "samples")
 
     def samples(self) -> int:
-        """Return how many samples were taken."""
+        """Return the number of samples taken."""
         return (self.folder / JOURNAL).read_text().count("\n[")
 
     def go(self) -> None:
@@ -91,12 +91,12 @@ class Recorder:
         return self.process.wait(HANGING_S)
 
     def session(self) -> Session:
-        """Return what was recorded."""
+        """Return the recorded session."""
         return Session.load(self.folder / SESSION)
 
 
 def state_of(pid: int) -> str:
-    """Return the state of a process as proc(5) names it, and an empty text when it is gone."""
+    """Return the state of a process as in proc(5); empty when it is gone."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -104,7 +104,7 @@ def state_of(pid: int) -> str:
 
 
 def changed_package(folder: pathlib.Path, change: str) -> dict[str, str]:
-    """Copy nncf-tools, with a change that its sampler makes of itself at its start; return the environment for it."""
+    """Copy nncf-tools, with a change that its sampler applies to itself at its start; return the environment for it."""
     package = folder / "nncftools"
     package.mkdir(parents=True)
     for part in pathlib.Path(nncftools.__file__).parent.iterdir():

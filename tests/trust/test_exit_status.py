@@ -30,7 +30,7 @@ import atexit
 atexit.register(say)
 sys.setprofile(count)
 """
-"""The sampler kills itself when it calls the function of that number; one that lives on says how many it called."""
+"""The sampler kills itself at a numbered function call; if it survives, it prints the number of calls."""
 MOMENTS = """
 import json, pathlib, sys
 from nncftools.errors import NncfToolsError
@@ -78,7 +78,7 @@ def result_of(words: list[str], folder: pathlib.Path, **options: Any) -> subproc
 
 class TestKilledSampler:
     def test_at_any_moment(self, tmp_path: pathlib.Path) -> None:
-        """Killed at 25 moments from its start to its end: the status is that of the command, if there was one."""
+        """Killed at 25 moments from start to end: the status is that of the command, if there was one."""
         environment = changed_package(tmp_path / "changed", COUNTING)
         result = result_of([sys.executable, "-c", MOMENTS, "25"], tmp_path, env=environment)
         assert result.returncode == 0, result.stderr
@@ -94,10 +94,10 @@ class TestKilledSampler:
     @pytest.mark.parametrize("when", ["before", "after"])
     @pytest.mark.parametrize("key", ["started", "sampled", "exit", "end"])
     def test_at_a_message(self, tmp_path: pathlib.Path, key: str, when: str) -> None:
-        """Killed before or after any of its messages: the status is the command's, and what was recorded is kept."""
+        """Killed before or after any of its messages: the status is the command's, and the recorded data is kept."""
         change = AT_A_MESSAGE.format(key=key, when=when, number=9)
         environment = changed_package(tmp_path / "changed", change)
-        # The child that the shell leaves us is not taken for the command.
+        # The child inherited from the shell is not mistaken for the command.
         inner = " ".join(command_line("monitor", "-q", "--no-plot", "-o", SESSION, "sh", "-c", "'echo $$; exit 5'"))
         result = result_of(["sh", "-c", f"true & exec {inner}"], tmp_path, env=environment)
         assert result.returncode == 5
@@ -109,7 +109,7 @@ class TestKilledSampler:
             assert (ended and ended.code, result.stderr) == (5, "")
 
     def test_repetition(self, tmp_path: pathlib.Path) -> None:
-        """Every run of a repetition keeps the rule: it goes on after status 0, and stops at another."""
+        """Every run of a repetition obeys the rule: it continues after status 0, and stops at another."""
         environment = changed_package(tmp_path / "changed", AT_A_MESSAGE.format(key="started", when="before", number=9))
         script = "echo ran >> ran; [ $(wc -l < ran) -lt 3 ] || exit 6"
         words = command_line("monitor", "--repeat", 5, "--no-plot", "-o", SESSION, "sh", "-c", script)
@@ -120,7 +120,7 @@ class TestKilledSampler:
         assert "Stopped: run 3 of 5 ended with exit status 6" in result.stderr
 
     def test_terminate_when_its_pid_is_not_known(self, tmp_path: pathlib.Path) -> None:
-        """The command of a sampler that died before it told of it can be ended."""
+        """The command of a sampler that died before reporting it can be ended."""
         environment = changed_package(tmp_path / "changed", AT_A_MESSAGE.format(key="started", when="before", number=9))
         parent = "$(cut -d' ' -f4 /proc/$$/stat)"
         wait = f"until grep -q '[-]-no-plot' /proc/{parent}/cmdline; do :; done; kill -TERM {parent}; exec sleep 60"

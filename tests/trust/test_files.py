@@ -19,7 +19,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.process
 
 OTHER = 65534
-"""A user who may read what all may, no more."""
+"""A user with ordinary permissions."""
 as_another = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
 SWAPS = """
 echo
@@ -29,7 +29,7 @@ until [ -e stop ]; do
     done
 done
 """
-"""Take away what a recording makes as soon as it is there, and put links to a file in its place."""
+"""Replace a recording's files by links to another file as soon as they exist."""
 WATCHES = """
 import contextlib, io, os, sys
 from nncftools.cli.app import run
@@ -39,15 +39,15 @@ with contextlib.redirect_stderr(io.StringIO()), contextlib.chdir("/proc"):
 os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
 sys.exit(run())
 """
-"""Become the second user after a first call has imported all: Python itself may lie where only root may read."""
+"""Become the second user after a first call has imported everything: only root may be able to read Python itself."""
 KEPT = re.compile(r"it is (\S+)|the journal is (\S+)")
-"""Where the error says that a session or journal lies."""
+"""The error's phrase for the place of a session or journal."""
 UNTIL_SAMPLED = "until grep -qs '^\\[' {}; do sleep 0.01; done; "
 
 
 @pytest.fixture
 def shared(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Make a folder that everybody may write to, below folders that everybody may enter."""
+    """Make a world-writable folder below folders that everybody may enter."""
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o777)
@@ -60,7 +60,7 @@ def shared(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def session_of(run: subprocess.CompletedProcess[str], asked: pathlib.Path) -> Session:
-    """Return the session that a recording left, where it was asked for or where the error says that it lies."""
+    """Return the recorded session, from the requested place or the one that the error names."""
     found = KEPT.search(run.stderr)
     return Session.load(asked if found is None else pathlib.Path(found[1] or found[2]))
 
@@ -69,7 +69,7 @@ class TestAnotherUser:
     @as_another
     @pytest.mark.parametrize("umask", [0o022, 0o002])
     def test_swaps_files(self, nncf_tools: Run, shared: pathlib.Path, umask: int) -> None:
-        """Whoever swaps journal and marks for links cannot choose what runs, nor have it written through them."""
+        """Swapping journal and marks for links can neither choose what runs nor redirect writes."""
         evil = shared / "evil"
         plan = f'{{"columns":["rss"],"interval_s":0.1,"source":"proc","argv":["touch","{shared}/ran"]}}'
         evil.write_text(f'{{"format":"nncf-tools-journal","version":1,"host":{{}},"plan":{plan}}}\n')
@@ -101,7 +101,7 @@ class TestAnotherUser:
 
     @as_another
     def test_log_folder(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
-        """A log folder that somebody else has made, or made a link of, is refused by name; shared parents are fine."""
+        """A log folder made or linked by another user is refused by name; shared parents are fine."""
         (shared / "theirs").mkdir()
         os.chown(shared / "theirs", OTHER, OTHER)
         (tmp_path / "mine").mkdir()
@@ -119,7 +119,7 @@ class TestAnotherUser:
 
     @as_another
     def test_journals_of_others(self, shared: pathlib.Path) -> None:
-        """`watch` passes over the journals that it may not read."""
+        """`watch` skips journals that it may not read."""
         journal = shared / "memory_logs" / "run" / "session.journal.jsonl"
         journal.parent.mkdir(parents=True)
         journal.touch(0o600)
@@ -134,7 +134,7 @@ class TestRefused:
     @pytest.mark.parametrize("name", ["run.json", "run.journal.jsonl", "run.marks.jsonl", "run_rss_memory_usage.png"])
     @pytest.mark.parametrize("target", ["victim", "missing"])
     def test_links(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str, target: str) -> None:
-        """A link in the place of what is to be written is refused by name, before the command starts, also --force."""
+        """A link in the place of an output is refused by name, before the command starts, also with --force."""
         (tmp_path / "victim").write_text("mine")
         (tmp_path / name).symlink_to(target)
         result = nncf_tools("monitor", "--force", "--plot", "-o", "run.json", "--", "touch", "ran")
@@ -147,7 +147,7 @@ class TestRefused:
 
 class TestSameName:
     def test_second(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """While a recording goes on, another to the same files is refused, its command is not run, nothing is mixed."""
+        """A second recording to the same files is refused while the first runs: its command is not run, no data mix."""
         words = command_line("monitor", "-q", "--force", "-o", "run.json", "--", "sh", "-c")
         first = subprocess.Popen([*words, "until [ -e go ]; do sleep 0.02; done; exit 3"], cwd=tmp_path)
         journal = tmp_path / "run.journal.jsonl"
@@ -164,7 +164,7 @@ class TestSameName:
         assert exit_.code == 3
 
     def test_race(self, tmp_path: pathlib.Path) -> None:
-        """Of several that begin at once, each runs its own command and ends with its status, or is refused."""
+        """Of several concurrent starts, each runs its own command and ends with its status, or is refused."""
         numbers = range(10, 14)
         started = [
             subprocess.Popen(
@@ -187,10 +187,10 @@ class TestSameName:
 
 
 class TestWhatACommandDoes:
-    """Whatever the command does to the files of its recording, its status is ours, nothing is lost in silence."""
+    """Whatever the command does to its recording's files, we exit with its status, and no loss is silent."""
 
     @pytest.mark.parametrize(
-        ("options", "script", "told"),
+        ("options", "script", "message"),
         [
             ("-o out/run.json", "rm -rf out", ""),
             ("-o out/run.json", "rm -rf out; mkdir out", ""),
@@ -205,8 +205,8 @@ class TestWhatACommandDoes:
             ("--no-plot", "rm -rf ../work; mkdir ../work", ""),
         ],
     )
-    def test_to_folders(self, nncf_tools: Run, tmp_path: pathlib.Path, options: str, script: str, told: str) -> None:
-        """Folders and files that the command removes, makes anew or replaces leave exit status and session whole."""
+    def test_to_folders(self, nncf_tools: Run, tmp_path: pathlib.Path, options: str, script: str, message: str) -> None:
+        """Folders and files that the command removes, recreates or replaces affect neither exit status nor session."""
         work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
         work.mkdir()
         elsewhere.mkdir()
@@ -216,8 +216,8 @@ class TestWhatACommandDoes:
         result = nncf_tools(*words, line, cwd=work, env={"TMPDIR": str(elsewhere)})
 
         assert result.returncode == 7, result.stderr
-        assert result.stderr.count("\n") == bool(told), result.stderr
-        assert told in result.stderr
+        assert result.stderr.count("\n") == bool(message), result.stderr
+        assert message in result.stderr
         asked = work / "out/run.json" if "-o" in options else next(work.glob("memory_logs/*/session.json"), work)
         session = session_of(result, asked)
         assert session.finished
@@ -226,7 +226,7 @@ class TestWhatACommandDoes:
 
     @pytest.mark.parametrize("view", ["--live", "-q"])
     def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, view: str) -> None:
-        """A FIFO in the place of journal and marks makes nobody wait: neither us, nor a program that is marked."""
+        """A FIFO in the place of journal and marks blocks neither us nor a marked program."""
         script = "for name in journal marks; do rm run.$name.jsonl; mkfifo run.$name.jsonl; done; "
         script += f"{sys.executable} -c 'import nncftools; nncftools.mark_operation(str())'; exit 7"
         result = nncf_tools("profile", view, "--no-plot", "-o", "run.json", "--", "sh", "-c", script)
@@ -235,7 +235,7 @@ class TestWhatACommandDoes:
         assert Session.load(tmp_path / "run.json").finished
 
     def test_marks_through_a_link(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A marked program writes to no file that a link in the place of the marks leads to."""
+        """A marked program does not write through a link in the place of the marks."""
         (tmp_path / "victim").write_text("mine")
         script = (
             f"ln -sf victim run.marks.jsonl; {sys.executable} -m nncftools mark Export; {sys.executable} -c 1; exit 7"
@@ -246,7 +246,7 @@ class TestWhatACommandDoes:
         assert (tmp_path / "victim").read_text() == "mine"
 
     def test_damaged(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """A journal whose first line is damaged while it runs loses nothing."""
+        """A journal whose first line is damaged during the recording loses nothing."""
         damage = "printf X | dd of=run.journal.jsonl bs=1 conv=notrunc 2> /dev/null"
         script = f"{UNTIL_SAMPLED.format('run.journal.jsonl')}{damage}; exit 7"
         result = nncf_tools("monitor", "-q", "-o", "run.json", "--", "sh", "-c", script)
@@ -258,7 +258,7 @@ class TestWhatACommandDoes:
     @pytest.mark.parametrize("when", ["", UNTIL_SAMPLED.format("run.journal.jsonl")], ids=["at once", "later"])
     @pytest.mark.parametrize("what", ["rm -rf nncftools", "rm -rf nncftools/*/ && mkdir nncftools/session"])
     def test_to_the_package(self, nncf_tools: Run, tmp_path: pathlib.Path, when: str, what: str) -> None:
-        """Removing or replacing nncf-tools itself while it runs changes no exit status, and what was lost is said."""
+        """Removing or replacing nncf-tools while it runs changes no exit status, and any loss is reported."""
         package = pathlib.Path(nncftools.__file__).parent
         shutil.copytree(package, tmp_path / "nncftools", ignore=shutil.ignore_patterns("__pycache__"))
         (tmp_path / "tmp").mkdir()
@@ -273,7 +273,7 @@ class TestWhatACommandDoes:
 
 
 def test_journal_that_the_command_empties(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-    """What is recorded after the journal was emptied is a session; start and exit status are known all the same."""
+    """Data recorded after the journal was emptied is a session; start and exit status are still known."""
     sampled = UNTIL_SAMPLED.format("run.journal.jsonl")
     script = f"{sampled}: > run.journal.jsonl; {sampled}exit 4"
     result = nncf_tools("monitor", "-q", "-i", 0.02, "-o", "run.json", "sh", "-c", script)

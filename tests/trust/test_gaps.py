@@ -1,4 +1,4 @@
-"""What a recording could not see or keep is told, and costs no more than that."""
+"""Losses of a recording are reported, and are limited to what was really lost."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ TOO_LARGE = CANNOT.format("File too large")
 ON_SMALL_DISK = (
     'mount -t tmpfs -o size=192k tmpfs "$1" || exit 99; shift; "$@"; status=$?; cp -r disk/. kept; exit $status'
 )
-"""In a shell with mounts of its own: run a command, and keep what it left on a disk of its own."""
+"""In a shell with its own mounts: run a command, and keep its files on a separate disk."""
 INTERVAL_S = 0.01
 
 
-class Told:
-    """What came of a recording on a disk that was full."""
+class Outcome:
+    """The outcome of a recording on a full disk."""
 
     def __init__(self, folder: pathlib.Path, *words: object) -> None:
-        self.kept, said = folder / "kept", folder / "said"
+        self.kept, errors = folder / "kept", folder / "errors"
         for made in (folder / "disk", self.kept):
             made.mkdir()
-        command = burner("fills", "disk/filler", said, *words)
+        command = burner("fills", "disk/filler", errors, *words)
         record = command_line("monitor", "-q", "-i", INTERVAL_S, "-o", "disk/run.json", "--", *command)
-        with said.open("w") as errors:
+        with errors.open("w") as stderr:
             shell = ["unshare", "-m", "sh", "-c", ON_SMALL_DISK, "sh", "disk", *record]
-            self.status = subprocess.run(shell, cwd=folder, stderr=errors, timeout=HANGING_S, check=False).returncode
-        self.said = said.read_text()
+            self.status = subprocess.run(shell, cwd=folder, stderr=stderr, timeout=HANGING_S, check=False).returncode
+        self.stderr = errors.read_text()
 
 
 @pytest.fixture
 def mounts() -> None:
-    """Leave out a test where no disk can be mounted."""
+    """Skip a test where no disk can be mounted."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("only root can mount a small disk")
 
 
 @pytest.fixture
 def recorder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
-    """Record a command that lives until it is let go; like ``full_disk``, keep no compiled modules."""
+    """Record a command that lives until it is released; like ``full_disk``, write no compiled modules."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    with (tmp_path / "said").open("w") as errors:
+    with (tmp_path / "errors").open("w") as errors:
         recorder = Recorder(tmp_path, stderr=errors)
     yield recorder
     recorder.go()
@@ -70,7 +70,7 @@ def recorder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 @contextlib.contextmanager
 def failing_writes(recorder: Recorder) -> Iterator[None]:
-    """Have each write of the sampler to the journal fail, and then no more."""
+    """Make each write of the sampler to the journal fail, then work again."""
     size = (recorder.folder / JOURNAL).stat().st_size
     before = resource.prlimit(recorder.sampler, resource.RLIMIT_FSIZE)
     resource.prlimit(recorder.sampler, resource.RLIMIT_FSIZE, (size, before[1]))
@@ -88,47 +88,47 @@ def wake_ups(pid: int) -> int:
 
 
 def interval_of(session: Session) -> float:
-    """Return the planned distance of two samples."""
+    """Return the planned interval of two samples."""
     assert session.sampler.interval_s is not None
     return session.sampler.interval_s
 
 
 def is_whole(session: Session) -> bool:
-    """Return whether a finished recording has every sample that was taken, and nothing to warn of."""
+    """Return whether a finished recording has every sample that was taken, and no warning."""
     return session.finished and session.warnings == [] and len(session.samples) == session.sampler.taken
 
 
 @pytest.mark.usefixtures("mounts")
 class TestFullDisk:
     def test_for_a_while(self, tmp_path: pathlib.Path) -> None:
-        """A disk that is full and has room again costs no sample; the user is told of it once."""
-        told = Told(tmp_path)
-        session = Session.load(told.kept / "run.json")
+        """A full disk that gets free space again loses no sample; the user is notified once."""
+        outcome = Outcome(tmp_path)
+        session = Session.load(outcome.kept / "run.json")
 
-        assert (told.status, told.said) == (7, NO_SPACE)
+        assert (outcome.status, outcome.stderr) == (7, NO_SPACE)
         assert is_whole(session)
         assert session.peaks["rss"].low is not None
         assert session.peaks["rss"].low > 50 * MIB
 
     def test_to_the_end(self, tmp_path: pathlib.Path) -> None:
-        """A disk that stays full costs no sample either: the session is whole elsewhere, as one line says.
+        """A disk that stays full loses no sample either: the session is saved elsewhere, and one line says where.
 
-        What the disk took of the journal stays there, unfinished, with no half line.
+        The part of the journal on the disk stays there, unfinished, without a partial line.
         """
-        told = Told(tmp_path, "stays")
+        outcome = Outcome(tmp_path, "stays")
         found = re.fullmatch(
             f"{re.escape(NO_SPACE)}nncf-tools: error: the session could not be written to "
             r"\S*/disk/run.json \(No space left on device\); it is (\S+)\n",
-            told.said,
+            outcome.stderr,
         )
 
-        assert found, told.said
+        assert found, outcome.stderr
         elsewhere = pathlib.Path(found[1])
         session = Session.load(elsewhere)
         elsewhere.unlink()
         elsewhere.parent.rmdir()
-        journal = Session.load(told.kept / "run.journal.jsonl")
-        assert told.status == 7
+        journal = Session.load(outcome.kept / "run.journal.jsonl")
+        assert outcome.status == 7
         assert is_whole(session)
         assert not journal.finished
         assert 0 < len(journal.samples) < len(session.samples)
@@ -141,18 +141,18 @@ class TestFullDisk:
 
 class TestFailingWrites:
     def test_for_a_while(self, recorder: Recorder) -> None:
-        """Writes of the sampler that fail for a while cost no sample, also where nothing can be mounted."""
+        """Temporary write errors of the sampler lose no sample, also where nothing can be mounted."""
         with failing_writes(recorder):
-            until((recorder.folder / "said").read_text, "the complaint")
+            until((recorder.folder / "errors").read_text, "the complaint")
         recorder.until_sampled()
 
         assert recorder.status() == 9
-        assert (recorder.folder / "said").read_text() == TOO_LARGE
+        assert (recorder.folder / "errors").read_text() == TOO_LARGE
         assert is_whole(recorder.session())
 
     def test_for_long(self, tmp_path: pathlib.Path) -> None:
-        """Samples that are lost because too much waits for the disk are missed, a gap, and one warning."""
-        change = "from nncftools.journal import writer; writer.KEPT_MOST = 100"
+        """Samples lost because too much waits for the disk are missed, a gap, and one warning."""
+        change = "from nncftools.journal import writer; writer.MAX_KEPT = 100"
         environment = changed_package(tmp_path / "changed", change)
         recorder = Recorder(tmp_path, stderr=subprocess.DEVNULL, env=environment)
         with failing_writes(recorder):
@@ -176,16 +176,16 @@ class TestFailingWrites:
         assert hints(session, MemoryUnit.MiB) == [warning]
 
     def test_to_the_end(self, recorder: Recorder) -> None:
-        """What the sampler could not write by the end is in the session: only the CLI's memory had it."""
+        """Lines that the sampler could not write by the end are in the session: they were in the CLI's memory."""
         with failing_writes(recorder):
-            until((recorder.folder / "said").read_text, "the complaint")
+            until((recorder.folder / "errors").read_text, "the complaint")
             status = recorder.status()
 
         assert status == 9
         assert is_whole(recorder.session())
 
     def test_journal_that_is_cut(self, recorder: Recorder) -> None:
-        """Samples that somebody removes from the journal are missing, not merged; status and the rest stay."""
+        """Samples removed from the journal are missing, not merged; status and the rest are kept."""
         recorder.until_sampled()
         journal = recorder.folder / JOURNAL
         data = journal.read_bytes()
@@ -202,7 +202,7 @@ class TestFailingWrites:
 
 class TestStoppedSampler:
     def test_until_after_the_end(self, recorder: Recorder) -> None:
-        """Of a sampler that is stopped until after the command's end, the missing ticks are counted, and their gap."""
+        """If the sampler is stopped until after the command's end, the missed ticks and their gap are counted."""
         os.kill(recorder.sampler, signal.SIGSTOP)
         until(lambda: state_of(recorder.sampler) == "T", "the sampler's stop")
         begin_s = time.monotonic()
@@ -221,7 +221,7 @@ class TestStoppedSampler:
         assert facts.longest_gap_s >= missed_s
 
     def test_in_the_midst(self, recorder: Recorder) -> None:
-        """A sampler that was stopped and goes on has missed what it did not take, and no more."""
+        """A sampler that is stopped and continued has missed only the samples in between."""
         os.kill(recorder.sampler, signal.SIGSTOP)
         until(lambda: state_of(recorder.sampler) == "T", "the sampler's stop")
         begin_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Where nothing can be recorded, the command is not started; where little is allowed, the figures are whole."""
+"""Where recording is impossible, the command is not started; under tight limits, the figures are complete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ soft, hard = (int(limit[1:]), hard) if limit.startswith("S") else (int(limit), i
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 os.execv(words[0], words)
 """
-"""Run a command with so many descriptors inherited and such a limit of open files (S64: the soft one alone)."""
+"""Run a command with inherited descriptors and a limit of open files (S64: only the soft limit)."""
 ELSEWHERE = """
 import sys
 for name in ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"):
@@ -34,7 +34,7 @@ for name in ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"):
 from nncftools import errors
 errors.CAN_RECORD = False
 """
-"""Windows, as far as it can be had: modules that are missing there cannot be imported."""
+"""Simulates Windows: modules that are missing there cannot be imported."""
 NOT_THERE = "nncf-tools: error: recording needs Linux or macOS; reports, comparisons and pictures work here\n"
 
 
@@ -70,7 +70,7 @@ def peak(session: Session, metric: str = "rss") -> float:
 class TestDescriptors:
     @pytest.mark.parametrize(("kind", "number", "within"), [("processes", 200, 0.05), ("threads", 40, 0.1)])
     def test_same_figures(self, tmp_path: pathlib.Path, kind: str, number: int, within: float) -> None:
-        """With few descriptors, a crowd is counted to the last one, and sees the limit that was given."""
+        """With few descriptors, a crowd is counted completely, and sees the original limit."""
         hard, soft = recorded(tmp_path, "64", kind, number), recorded(tmp_path, "S64", kind, number)
         free = recorded(tmp_path, "S4096", kind, number)
 
@@ -81,14 +81,14 @@ class TestDescriptors:
             assert peak(session) == pytest.approx(peak(free), rel=within)
 
     def test_pss(self, tmp_path: pathlib.Path) -> None:
-        """PSS, too, is that of the whole crowd: each process holds 1 MiB that it shares with nobody."""
+        """PSS, too, covers the whole crowd: each process holds 1 MiB of its own."""
         session = recorded(tmp_path, 64, "processes", 40, "pss", metrics=("rss", "pss"))
 
         assert 40 * 2**20 < peak(session, "pss") < peak(session)
 
     @pytest.mark.parametrize(("inherited", "limit"), [(0, 8), (0, 20), (40, 64), (58, 64)])
     def test_too_few(self, tmp_path: pathlib.Path, inherited: int, limit: int) -> None:
-        """Where not enough are left, one line says so before the command starts."""
+        """With too few descriptors, one line says so before the command starts."""
         result = limited(tmp_path, limit, "touch", "ran", inherited=inherited)
 
         assert result.returncode == 1
@@ -98,7 +98,7 @@ class TestDescriptors:
 
     @pytest.mark.parametrize(("inherited", "limit"), [(0, "S8"), (30, "64"), (1100, "2048")])
     def test_just_enough(self, tmp_path: pathlib.Path, inherited: int, limit: str) -> None:
-        """What is inherited, or a soft limit that can be raised, is no hindrance."""
+        """Inherited descriptors, or a soft limit that can be raised, are not an obstacle."""
         result = limited(tmp_path, limit, "--", "sh", "-c", "ulimit -Sn; exit 5", inherited=inherited)
         session = Session.load(tmp_path / "run.json")
 
@@ -119,7 +119,7 @@ class TestDescriptors:
 
 
 def can(*words: str) -> bool:
-    """Return whether a command ends well."""
+    """Return whether a command succeeds."""
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
@@ -129,7 +129,7 @@ class TestProc:
         """Without /proc, one line says so before the command starts."""
         if os.stat("/").st_dev != os.stat(ROOT).st_dev or not can("unshare", "-m", "true"):  # noqa: PTH116 — devices
             pytest.skip("only root can change the root folder, and all must be on one disk")
-        inside = 'mount --bind / "$1" && root=$1 && shift && exec chroot "$root" "$@"'  # the bind leaves /proc out
+        inside = 'mount --bind / "$1" && root=$1 && shift && exec chroot "$root" "$@"'  # the bind mount omits /proc
         (tmp_path / "root").mkdir()
         record = command_line(*words, "-o", tmp_path / "run.json", "--", "touch", tmp_path / "ran")
         record[1:2] = [
@@ -146,7 +146,7 @@ class TestProc:
         assert (result.returncode, [path.name for path in tmp_path.iterdir()]) == (1, ["root"])
 
     def test_of_another_namespace(self, tmp_path: pathlib.Path) -> None:
-        """A /proc that knows other PIDs is refused before the command starts; its figures would all be 0."""
+        """A /proc with other PIDs is refused before the command starts; all figures would be 0."""
         if not can("unshare", "--pid", "--fork", "true"):
             pytest.skip("only root can make a PID namespace")
         words = command_line("monitor", "-o", "run.json", "touch", "ran")
@@ -160,7 +160,7 @@ class TestProc:
         assert not list(tmp_path.iterdir())
 
     def test_program_in_another_namespace(self, tmp_path: pathlib.Path) -> None:
-        """A program that records itself gets the same reason, as an error that it can catch."""
+        """A program that records itself gets the same reason, as an exception."""
         if not can("unshare", "--pid", "--fork", "true"):
             pytest.skip("only root can make a PID namespace")
         program = (
@@ -176,7 +176,7 @@ class TestProc:
 class TestWindows:
     @pytest.mark.parametrize("words", [("monitor", "true"), ("profile", "true"), ("watch", "--pid", "1")])
     def test_is_refused(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
-        """What records ends with one line, and leaves nothing."""
+        """Recording commands end with one line, and leave no files."""
         program = f"{ELSEWHERE}from nncftools.__main__ import main; main()"
         result = result_of([sys.executable, "-c", program, *words], tmp_path)
 
@@ -184,7 +184,7 @@ class TestWindows:
         assert not list(tmp_path.iterdir())
 
     def test_program_is_refused(self, tmp_path: pathlib.Path) -> None:
-        """A program that records itself gets the same reason, as an error that it can catch."""
+        """A program that records itself gets the same reason, as an exception."""
         program = f"{ELSEWHERE}from nncftools import MemoryMonitor\ntry: MemoryMonitor().start()\n"
         catch = "except errors.NncfToolsError as error: print('nncf-tools: error:', error)"
         result = result_of([sys.executable, "-c", program + catch], tmp_path)
@@ -192,7 +192,7 @@ class TestWindows:
         assert (result.stdout, result.stderr) == (NOT_THERE, "")
 
     def test_sessions_are_read(self, tmp_path: pathlib.Path) -> None:
-        """A session from elsewhere is reported."""
+        """A session from another machine can be reported."""
         recorded_one = result_of(command_line("monitor", "-q", "-o", "run.json", "true"), tmp_path)
         program = f"{ELSEWHERE}from nncftools.__main__ import main; main()"
         result = result_of([sys.executable, "-c", program, "report", "run.json"], tmp_path)
@@ -202,7 +202,7 @@ class TestWindows:
         assert result.stdout.startswith("PERFORMANCE REPORT\n")
 
     def test_is_not_promised(self) -> None:
-        """The package does not claim to work where nobody tried it."""
+        """The package does not claim untested platforms."""
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
         assert not [text for text in project["classifiers"] if "Windows" in text]

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from nncftools import Session
-from nncftools.importers.opening import opened
+from nncftools.importers.opening import read_session
 from nncftools.live.state.follower import Follower
 from nncftools.render import formats
 from nncftools.render.view import View
@@ -22,7 +22,7 @@ from tests.importers import logs
 from tests.waiting import until
 
 SECRET = "correcthorse"  # noqa: S105 — that is the point
-"""What no file and no display may hold."""
+"""Text that must not appear in any file or display."""
 PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-S', '-E', *sys.argv[2:]])"
 UNTIL_GO = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)"
 
@@ -30,7 +30,7 @@ WAITS = [sys.executable, "-S", "-E", "-c", UNTIL_GO]
 
 
 def telling(program: str = UNTIL_GO) -> list[str]:
-    """Return a command with secrets in its own and in its child's command line, in all ways of telling them."""
+    """Return a command with secrets in its own and its child's command line, in all supported forms."""
     child = ["-c", program, "--password", SECRET, f"--api-key={SECRET}", f"https://me:{SECRET}@host/", "--lr", "0.1"]
     return [sys.executable, "-S", "-E", "-c", PARENT, f"HF_TOKEN={SECRET} {SECRET}", *child]
 
@@ -41,19 +41,19 @@ def mode(path: pathlib.Path) -> int:
 
 
 class Recorded(NamedTuple):
-    """What a recording of such a command leaves."""
+    """The files that a recording of such a command leaves."""
 
     journal: bytes
     session: bytes
     live: str
-    """What a live view knows of it."""
+    """The state of a live view of it."""
     errors: str
     modes: Mapping[str, int]
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Record such a command, once for all tests."""
+    """Record such a command, shared by all tests."""
     folder = tmp_path_factory.mktemp("secrets")
     words = command_line("monitor", "-i", 0.02, "--per-process", "-o", "run.json", "--", *telling())
     process = subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True, umask=0o002)
@@ -72,7 +72,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 
 def text_of(content: formats.Content, folder: pathlib.Path) -> bytes:
-    """Return all that a format writes."""
+    """Return the whole output of a format."""
     if isinstance(content, bytes):
         return content
     if isinstance(content, str):
@@ -89,12 +89,12 @@ def text_of(content: formats.Content, folder: pathlib.Path) -> bytes:
 @pytest.mark.process
 class TestRecording:
     def test_modes(self, recorded: Recorded) -> None:
-        """Journal and marks, which keep what was typed, are their owner's alone; a session has the user's umask."""
+        """Journal and marks hold the command as typed and are private; a session has the user's umask."""
         assert f"--api-key={SECRET}".encode() in recorded.journal
         assert recorded.modes == {"run.journal.jsonl": 0o600, "run.marks.jsonl": 0o600, "run.json": 0o664}
 
     def test_session_and_summary(self, recorded: Recorded) -> None:
-        """Session, live view and summary hide secrets of the command and of its child, and nothing else."""
+        """Session, live view and summary hide the secrets of the command and its child, and nothing else."""
         assert SECRET.encode() not in recorded.session
         assert recorded.session.count(b"--api-key=***") > 1
         assert b'"--lr","0.1"' in recorded.session
@@ -103,10 +103,10 @@ class TestRecording:
         assert "--password '***'" in recorded.live
 
     def test_reports(self, recorded: Recorded, tmp_path: pathlib.Path) -> None:
-        """No format of a report shows a secret, not even of a journal that was left behind."""
+        """No report format shows a secret, not even from a journal that was left behind."""
         file = tmp_path / "run.journal.jsonl"
         file.write_bytes(recorded.journal)
-        session = opened(file)
+        session = read_session(file)
 
         for name in formats.FORMATS:
             (tmp_path / name).mkdir()
@@ -124,7 +124,7 @@ class TestRecording:
             assert SECRET.encode() not in file.read_bytes(), file
 
     def test_attached(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """The command line of a process that is attached to is hidden as well."""
+        """The command line of an attached process is redacted, too."""
         with subprocess.Popen([*WAITS, "--token", SECRET], cwd=tmp_path) as process:
             until(lambda: SECRET in pathlib.Path(f"/proc/{process.pid}/cmdline").read_text(), "its command line")
             result = nncf_tools("monitor", "-o", "run.json", "--pid", process.pid, "--duration", "0.05")
@@ -135,7 +135,7 @@ class TestRecording:
         assert Session.load(tmp_path / "run.json").command[-2:] == ["--token", "***"]
 
     def test_own_rules(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """--redact hides more, --no-redact nothing."""
+        """--redact hides more, --no-redact hides nothing."""
         for option, expected in (
             ("--redact=b+", ["***", "--token", "***"]),
             ("--no-redact", ["bbb", "--token", SECRET]),
@@ -144,7 +144,7 @@ class TestRecording:
             assert Session.load(tmp_path / "run.json").command[1:] == expected
 
     def test_lines_of_output(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """An operation that a line of output names does not tell a secret of that line."""
+        """An operation named by a line of output does not reveal a secret in that line."""
         script = f"echo 'login --password={SECRET}'"
         result = nncf_tools(
             "profile", "--no-auto", "--no-plot", "--mark-on", "login.*", "-o", "run.json", "--", "sh", "-c", script
@@ -155,7 +155,7 @@ class TestRecording:
         assert SECRET not in "".join(path.read_text() for path in tmp_path.iterdir())
 
     def test_folder(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """The names and titles that a recording makes of a command, `latest` among them, tell no secret."""
+        """Names and titles derived from a command, including `latest`, reveal no secret."""
         result = nncf_tools("monitor", "--no-plot", "--shell", f"HF_TOKEN={SECRET} true --password {SECRET}")
 
         assert result.returncode == 0, result.stderr
@@ -176,7 +176,7 @@ class TestRecording:
     ],
 )
 def test_complaints(nncf_tools: Run, words: list[str]) -> None:
-    """What is said of a command line that cannot be right tells no secret."""
+    """Messages about an invalid command line reveal no secret."""
     result = nncf_tools("monitor", *words)
 
     assert result.returncode != 0
@@ -186,26 +186,26 @@ def test_complaints(nncf_tools: Run, words: list[str]) -> None:
 
 class TestForeignLogs:
     def test_mprof(self, tmp_path: pathlib.Path) -> None:
-        """The command of a log of mprof is hidden."""
+        """The command in a log of mprof is redacted."""
         log = tmp_path / "mprofile.dat"
         log.write_bytes(logs.MPROF.replace(b"--fast", f"--fast --token {SECRET}".encode()))
-        assert opened(log).command == ["python", "a b.py", "--fast", "--token", "***"]
+        assert read_session(log).command == ["python", "a b.py", "--fast", "--token", "***"]
 
     def test_con_duct(self, tmp_path: pathlib.Path) -> None:
-        """Those of con-duct's processes, too."""
+        """The commands of con-duct's processes are redacted, too."""
         report = logs.report(1, 100, {7: 100})
         report["processes"]["7"]["cmd"] = f"work --token {SECRET}"
         log = tmp_path / "duct_usage.jsonl"
         log.write_text(
             json.dumps(report) + "\n" + json.dumps(report | {"timestamp": "2026-11-21T12:00:02+01:00"}) + "\n"
         )
-        session = opened(log)
+        session = read_session(log)
         assert [process.command for process in session.processes] == [["work", "--token", "***"]]
 
 
 @pytest.mark.process
 def test_pytest_plugin(tmp_path: pathlib.Path) -> None:
-    """Neither the summary of the pytest plugin nor its recording tells the secrets of a test's child."""
+    """Neither the summary of the pytest plugin nor its recording reveals the secrets of a test's child."""
     (tmp_path / "holds.py").write_text("held = bytearray(64 << 20)\nprint(flush=True)\ninput()\n")
     child = ["py", "-S", "holds.py", f"--token={SECRET}"]
     (tmp_path / "test_it.py").write_text(

@@ -19,9 +19,9 @@ pytestmark = pytest.mark.process
 STOPPING = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 TO_GROUP = sorted(signal.valid_signals() - STOPPING - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
 LAST = signal.SIGRTMAX
-"""Sent to the command line alone, it arrives after all that was still to be passed on."""
+"""Sent to the command line alone, it arrives after all signals that had to be passed on."""
 INTERNAL = 0b11 << 31
-"""Signals 32 and 33 belong to glibc."""
+"""Signals 32 and 33 are reserved for glibc."""
 AFTER_THE_END = (
     "nncftools.session.from_journal.session_from",
     "nncftools.session.store.save",
@@ -33,7 +33,7 @@ AFTER_THE_END = (
 
 @pytest.fixture
 def recorder(tmp_path: pathlib.Path) -> Iterator[Recorder]:
-    """Record a command that writes down its signals."""
+    """Record a command that logs its signals."""
     recorder = Recorder(tmp_path)
     yield recorder
     recorder.go()
@@ -43,7 +43,7 @@ def recorder(tmp_path: pathlib.Path) -> Iterator[Recorder]:
 
 class TestOnce:
     def test_group(self, recorder: Recorder) -> None:
-        """All that a group can be sent arrives once at the command, and ends neither command line nor sampler."""
+        """Every signal sent to the group reaches the command once, and ends neither command line nor sampler."""
         expected = [number for number in TO_GROUP if number != LAST]
         for number in expected:
             os.killpg(recorder.process.pid, number)
@@ -56,7 +56,7 @@ class TestOnce:
         assert recorder.session().finished
 
     def test_command_line(self, recorder: Recorder) -> None:
-        """All that would end the command line, and that it alone got, arrives once at the command."""
+        """Every signal that would end the command line, sent to it alone, reaches the command once."""
         for number in CAUGHT:
             recorder.process.send_signal(number)
         recorder.until_noted(*CAUGHT)
@@ -66,7 +66,7 @@ class TestOnce:
         assert recorder.status() == 9
 
     def test_terminate_of_the_sampler(self, recorder: Recorder) -> None:
-        """SIGTERM to the sampler alone is passed on, and nothing else."""
+        """Of signals sent to the sampler alone, only SIGTERM is passed on."""
         for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM):
             os.kill(recorder.sampler, number)
         recorder.until_noted(signal.SIGTERM)
@@ -77,7 +77,7 @@ class TestOnce:
         assert recorder.status() == 9
 
     def test_one_after_the_other(self, recorder: Recorder) -> None:
-        """Signals of the same kind that come at some distance arrive each once, to whomever they were sent."""
+        """Signals of one kind at some distance reach the command once each, whoever receives them."""
         for times in (1, 2, 3):
             os.killpg(recorder.process.pid, signal.SIGTERM)
             until(lambda times=times: len(recorder.noted()) == 2 * times - 1, "that for the group")
@@ -89,7 +89,7 @@ class TestOnce:
         assert recorder.noted() == [signal.SIGTERM] * 6
 
     def test_command_line_that_is_late(self, recorder: Recorder) -> None:
-        """However long the command line is stopped, a signal for the group arrives once."""
+        """While the command line is stopped, a signal for the group arrives once."""
         recorder.process.send_signal(signal.SIGSTOP)
         until(lambda: state_of(recorder.process.pid) == "T", "the stop")
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
@@ -103,7 +103,7 @@ class TestOnce:
         assert recorder.status() == 9
 
     def test_sampler_that_is_late(self, recorder: Recorder) -> None:
-        """However long the sampler is stopped, a signal for the group arrives once, as does one for us alone."""
+        """While the sampler is stopped, a signal for the group arrives once, as does one for us alone."""
         os.kill(recorder.sampler, signal.SIGSTOP)
         until(lambda: state_of(recorder.sampler) == "T", "the stop")
         os.killpg(recorder.process.pid, signal.SIGTERM)
@@ -116,7 +116,7 @@ class TestOnce:
         assert recorder.status() == 9
 
     def test_group_without_command_line(self, recorder: Recorder) -> None:
-        """When the command line was killed, what the group gets arrives once."""
+        """After the command line was killed, a signal for the group arrives once."""
         recorder.process.kill()
         recorder.process.wait()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -129,7 +129,7 @@ class TestOnce:
 
 @pytest.mark.parametrize(("leave", "times"), [("os.setpgid(0, 0)", 1), ("os.setsid()", 0)])
 def test_group_of_its_own(tmp_path: pathlib.Path, leave: str, times: int) -> None:
-    """A command that makes itself a group, which it would have had alone, still gets what ours gets; a session not."""
+    """A command that makes its own group still gets our group's signals; one in its own session does not."""
     script = f"import os, sys; {leave}; os.execv(sys.argv[1], sys.argv[1:])"
     recorder = Recorder(tmp_path, sys.executable, "-S", "-c", script)
     os.killpg(recorder.process.pid, signal.SIGINT)
@@ -143,7 +143,7 @@ def test_group_of_its_own(tmp_path: pathlib.Path, leave: str, times: int) -> Non
 
 @pytest.mark.parametrize("number", sorted(STOPPING))
 def test_stopped_and_continued(recorder: Recorder, number: int) -> None:
-    """A signal that stops the job stops all three, and all go on."""
+    """A signal that stops the job stops all three processes, and all continue."""
     # The command has no handler of its own for these.
     every = (recorder.process.pid, recorder.sampler, recorder.command)
     os.killpg(recorder.process.pid, number)
@@ -156,7 +156,7 @@ def test_stopped_and_continued(recorder: Recorder, number: int) -> None:
 
 
 def dispositions(text: str) -> list[int]:
-    """Return what proc(5) tells of blocked and ignored signals."""
+    """Return the blocked and ignored signals, as proc(5) shows them."""
     return [int(line.split()[1], 16) & ~INTERNAL for line in text.splitlines()]
 
 
@@ -171,7 +171,7 @@ class TestGiven:
         ],
     )
     def test_dispositions_and_status(self, nncf_tools: Run, ignored: list[int], blocked: list[int]) -> None:
-        """What we were given ignored or blocked, the command gets so, and its exit status is known all the same."""
+        """The command inherits our ignored and blocked signals, and its exit status is still known."""
 
         def give() -> None:
             for number in ignored:
@@ -186,7 +186,7 @@ class TestGiven:
         assert dispositions(result.stdout) == dispositions(alone.stdout)
 
     def test_blocked_terminate(self, tmp_path: pathlib.Path) -> None:
-        """What is blocked in all three is no signal for the sampler alone."""
+        """A signal blocked in all three is not one for the sampler alone."""
 
         def block() -> None:
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -204,7 +204,7 @@ class TestGiven:
 class TestAfterTheEnd:
     @pytest.mark.parametrize("place", AFTER_THE_END)
     def test_status_is_the_commands(self, tmp_path: pathlib.Path, place: str) -> None:
-        """Signals that come while results are made and shown, or at the exit, do not change the exit status."""
+        """Signals during the saving and showing of results, or at exit, do not change the exit status."""
         numbers = [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGSEGV]
         drawn = "--plot" if "pictures" in place else "--no-plot"
         words = signalled_at(place, numbers, "monitor", "-o", SESSION, drawn, "--", "sh", "-c", "exit 7")
@@ -228,7 +228,7 @@ class TestAfterTheEnd:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_before_the_start(tmp_path: pathlib.Path, number: int) -> None:
-    """A signal that asks for the end before the command was started is obeyed: it is not started."""
+    """A termination signal before the command starts is obeyed: the command is not started."""
     words = signalled_at(
         "nncftools.sampler.client.header", [number], "monitor", "-q", "-o", SESSION, "--", "touch", "ran"
     )
@@ -241,7 +241,7 @@ def test_before_the_start(tmp_path: pathlib.Path, number: int) -> None:
 
 @pytest.mark.parametrize("in_this_thread", [True, False])
 def test_while_the_sampler_starts(tmp_path: pathlib.Path, *, in_this_thread: bool) -> None:
-    """A signal that comes while the sampler starts reaches the command, whichever of our threads gets it."""
+    """A signal during the sampler's start reaches the command, whichever of our threads gets it."""
     number = signal.SIGTERM
     words = ("monitor", "-q", "--no-plot", "-o", SESSION, "sleep", "60")
     program = signalled_at(f"{'this thread ' * in_this_thread}nncftools.sampler.client._children", [number], *words)
@@ -251,7 +251,7 @@ def test_while_the_sampler_starts(tmp_path: pathlib.Path, *, in_this_thread: boo
 
 
 def test_hang_up_of_a_command_line_without_terminal(tmp_path: pathlib.Path) -> None:
-    """In a session of its own, without a terminal, all goes the same way."""
+    """In a session of its own, without a terminal, everything works the same."""
     with subprocess.Popen(
         command_line("monitor", "-q", "--no-plot", "-o", SESSION, "sleep", "60"), cwd=tmp_path, start_new_session=True
     ) as process:

@@ -25,7 +25,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.process
 
 WRITES_ON = f"echo before; until [ -e {GO} ]; do sleep 0.02; done; echo after && echo after >&2 && echo > wrote; exit 6"
-"""Writes before and after the test has done something; leaves a file when that went well."""
+"""Writes before and after an action of the test; creates a file on success."""
 QUIET = ("-q", "--no-plot", "-i", "0.05", "-o", SESSION)
 MARKED = ("profile", *QUIET, "--mark-on", "nothing")
 PIPE_HOLDS = 1 << 16
@@ -84,11 +84,11 @@ first = run(-1)
 calls = int(pathlib.Path("-1", "calls").read_text())
 print(json.dumps([first, *(run(1 + calls * at // times) for at in range(times))]))
 """
-"""The command line kills itself when it calls the function of a number, from the start of its sampler on."""
+"""The command line kills itself at a numbered function call, from the start of its sampler on."""
 
 
 def holds(journal: pathlib.Path, text: str) -> bool:
-    """Return whether a journal is there and holds a text."""
+    """Return whether a journal exists and contains a text."""
     return journal.exists() and text in journal.read_text()
 
 
@@ -105,7 +105,7 @@ class TestKilledCommandLine:
         ids=["live", "marked", "both", "plain"],
     )
     def test_terminal_stays_the_commands(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
-        """After SIGKILL of the command line, what the command writes arrives, and it ends as it would have."""
+        """After SIGKILL of the command line, the command's output arrives, and it ends normally."""
         terminal = PseudoTerminal(tmp_path, *words, "--", "sh", "-c", WRITES_ON, in_shell=True)
         terminal.until("before", lambda _: holds(tmp_path / JOURNAL, "\n["))
         killed = psutil.Process(terminal.child)
@@ -140,7 +140,7 @@ class TestKilledCommandLine:
         assert (tmp_path / "wrote").exists()
 
     def test_pipe_stays_the_commands(self, tmp_path: pathlib.Path) -> None:
-        """More than a pipe holds arrives whole, and the reader sees its end."""
+        """More than fits in a pipe arrives whole, and the reader sees its end."""
         script = f"until [ -e {GO} ]; do sleep 0.02; done; seq 100000; echo > wrote; exit 6"
         with subprocess.Popen(
             command_line(*MARKED, "sh", "-c", script), cwd=tmp_path, stdout=subprocess.PIPE
@@ -157,9 +157,9 @@ class TestKilledCommandLine:
         assert (tmp_path / "wrote").exists()
 
     def test_at_any_moment(self, tmp_path: pathlib.Path) -> None:
-        """Killed at 25 moments: the command is not started, or it ends as it would.
+        """Killed at 25 moments: the command is not started, or it ends normally.
 
-        All of its output arrives but for a piece that the command line had read and not yet written: here all or none.
+        Its output arrives, except for a chunk that the command line had read but not yet written: here all or nothing.
         """
         script = "echo > ran; seq 900; echo > done; exit 6"  # at most 4096 bytes: one write
         words = [sys.executable, "-c", MOMENTS, "25", *MARKED, "--", "sh", "-c", script]
@@ -176,7 +176,7 @@ class TestKilledCommandLine:
 class TestReaders:
     @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
     def test_that_leaves(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
-        """With a reader that has seen enough, the command ends by SIGPIPE, as alone."""
+        """When the reader closes the pipe, the command ends by SIGPIPE, as it would alone."""
         line = f"{shlex.join(command_line(*words, 'yes'))}; echo $? >&2"
         result = result_of(["sh", "-c", f"({line}) | head -1"], tmp_path)
 
@@ -199,7 +199,7 @@ class TestReaders:
         assert process.returncode == 0
 
     def test_command_that_leaves_a_writer(self, tmp_path: pathlib.Path) -> None:
-        """Whoever holds the output open when the command has ended is waited for until we are asked to end."""
+        """A process that still holds the output after the command's end is waited for until we get a signal to end."""
         script = f"(until [ -e {GO} ]; do sleep 0.02; done) & exit 6"
         words = command_line(*MARKED, "sh", "-c", script)
         with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
@@ -223,7 +223,7 @@ class TestDescriptors:
 
     @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
     def test_many(self, tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
-        """More inherited descriptors than select(2) can wait for reach the command and stop nothing."""
+        """More inherited descriptors than select(2) can handle reach the command and stop nothing."""
         descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
         try:
             script = f"[ -e /proc/$$/fd/{descriptors[0]} ] && [ -e /proc/$$/fd/{descriptors[-1]} ] && exit 5"
@@ -238,7 +238,7 @@ class TestDescriptors:
     @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
     @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"])
     def test_closed_streams(self, tmp_path: pathlib.Path, words: tuple[str, ...], closed: str) -> None:
-        """Streams that were closed stay closed for the command, and nothing else takes their place."""
+        """Closed streams stay closed for the command, and nothing else takes their place."""
         script = (
             's=; for n in 0 1 2; do [ -e /proc/$$/fd/$n ] && s=$s$n; done; echo "$s" > seen; '
             "[ ! -e /proc/$$/fd/1 ] || echo out; exit 5"
@@ -257,7 +257,7 @@ class TestDescriptors:
 
 @pytest.mark.parametrize("words", [("monitor", *QUIET), MARKED], ids=["plain", "marked"])
 def test_job_control(tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
-    """Ctrl-Z stops command line, sampler and command; fg has them go on, and the status is the command's."""
+    """Ctrl-Z stops command line, sampler and command; fg continues them, and the status is the command's."""
     starts_nothing = WRITES_ON.replace("sleep 0.02", ":")  # stopped between fork and exec, a child would hold it in D
     shell = pexpect.spawn("bash", ["--norc", "-i"], cwd=str(tmp_path), timeout=HANGING_S, encoding="utf-8", echo=False)
     shell.sendline(shlex.join(command_line(*words, "--", "sh", "-c", starts_nothing)))

@@ -1,13 +1,13 @@
-"""Functions worth marking, a file for each library; plain data, which any Python from 3.8 on can read.
+"""Functions worth marking, one file per library: plain data that any Python from 3.8 on can read.
 
-A file's ``CALLS`` are, by module and by qualified name in it, the facts of a function where it is defined:
+``CALLS`` of a file maps a module, and a function's qualified name in the module that defines it, to facts:
 
 - ``kind``: one of ``nncftools.session.kinds.KINDS``;
-- ``call``: how it is shown, where that is not the root package and the qualified name;
-- ``step``: true for what a loop does again and again; the steps of a loop are shown as one operation;
-- ``saves``: position and name of the argument that says where an OpenVINO model is saved.
+- ``call``: the name to show, when that is not the root package and the qualified name;
+- ``step``: true for the body of a loop; the steps of one loop are shown as one operation;
+- ``saves``: position and name of the argument that holds the path of a saved OpenVINO model.
 
-What contains other kinds of work (a whole export) is not listed: it would hide them one level down.
+Functions that contain other kinds of work (a whole export) are not listed: they would push those one level down.
 """
 
 LIBRARIES = {
@@ -21,4 +21,4 @@ LIBRARIES = {
     "torch": "torch",
     "transformers": "transformers",
 }
-"""The file of each root package, read when that is first imported."""
+"""The file of each root package, read when the package is first imported."""

@@ -1,4 +1,4 @@
-"""NNCF: quantization, compression, pruning, and what goes with them."""
+"""NNCF: quantization, compression, pruning, and related steps."""
 
 CALLS = {
     "nncf.quantization.quantize_model": {

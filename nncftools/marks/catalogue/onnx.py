@@ -1,4 +1,4 @@
-"""ONNX: reading and writing of models, also under the names ``onnx.load_model`` and ``onnx.save_model``."""
+"""ONNX: reading and writing models, also under the names ``onnx.load_model`` and ``onnx.save_model``."""
 
 CALLS = {
     "onnx": {

@@ -1,4 +1,4 @@
-"""Optimum and optimum-intel: the parts of an export, and quantization and saving of its models."""
+"""Optimum and optimum-intel: the parts of an export; quantization and saving of its models."""
 
 CALLS = {
     "optimum.exporters.tasks": {"TasksManager.get_model_from_task": {"kind": "Model Loading"}},

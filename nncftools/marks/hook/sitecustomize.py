@@ -1,7 +1,7 @@
-"""First on the PYTHONPATH of a profiled command: makes its Pythons mark what they do, and then is as if it were not.
+"""First on the PYTHONPATH of a recorded command: makes its Pythons mark their operations, then removes its traces.
 
-Nothing of this folder stays on ``sys.path``. The sitecustomize that this one stands before runs in its place; when
-there is none, the import below says so, as Python's own would have.
+This folder does not stay on ``sys.path``. The sitecustomize that this one hides runs in its place; if there is none,
+the import below fails as Python's own would.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 _HOOK = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = "_nncf_tools_marks"
-"""A name that nobody else uses: nncftools itself may not be installed here, or be imported by the program."""
+"""A name that nothing else uses: nncftools may not be installed here, or the program may import it."""
 _FILE = "<frozen importlib._bootstrap nncf-tools>"
-"""The file that our code claims to be of: with these words in it, ``warnings`` and ``logging`` look past our frames to
-the caller (CPython's ``_is_internal_frame``), coverage tools measure no file, and torch.compile leaves it alone."""
+"""The file name of our code objects. It makes ``warnings`` and ``logging`` skip our frames and report the caller
+(CPython's ``_is_internal_frame``), hides our files from coverage tools, and keeps torch.compile away.
+"""
 
 
 def _renamed(code: CodeType) -> CodeType:

@@ -1,4 +1,4 @@
-"""Stands in for QEfficient, which only installs beside its own hardware's tools: same modules, same names."""
+"""Stand-in for QEfficient, which only installs with its hardware's tools: same modules, same names."""
 
 from QEfficient.transformers.models.modeling_auto import QEFFAutoModelForCausalLM
 

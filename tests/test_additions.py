@@ -1,4 +1,4 @@
-"""Metrics that nobody has thought of: a declaration and a probe are all that they take."""
+"""What comes next takes few files: a metric, an output, an importer and a subcommand that are made up here."""
 
 from __future__ import annotations
 
@@ -60,6 +60,30 @@ class MadeUp:
         self._count += 1
         return 64 << 20, self._count * 1000
 """
+OUTPUT = """
+def report(session, view):
+    return f"{len(session.samples)} samples\\n"
+"""
+IMPORTER = """
+from nncftools.importers.merged import Table
+from nncftools.importers.session import session_of
+
+def recognises(head):
+    return head.text.startswith(b"MADE UP")
+
+def read(source):
+    table = Table(["rss"])
+    table.append((0.0, 1024.0))
+    return session_of(source, "made-up", table)
+"""
+COMMAND = '''
+def register(app):
+    app.command(name="hello")(hello)
+
+def hello() -> None:
+    """Say hello."""
+    print("hello")
+'''
 RECORD = ("--type", "all", "--interval", "0.01", "-q", "--no-plot", "-o", "run.json")
 
 Ours = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -77,7 +101,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     declared.write_text(f"{before}{DECLARED.lstrip(chr(10))}{after}")
     (package / "sampler" / "probes" / "npu.py").write_text(NPU)
     (package / "sampler" / "probes" / "made_up.py").write_text(MADE_UP)
+    (package / "render" / "exports" / "made_up.py").write_text(OUTPUT)
+    add_line(package / "render" / "formats.py", "FORMATS = {", '"made-up": "nncftools.render.exports.made_up:report",')
+    (package / "importers" / "made_up.py").write_text(IMPORTER)
+    add_line(package / "importers" / "__init__.py", "IMPORTERS = {", '"made-up": "nncftools.importers.made_up",')
+    (package / "cli" / "hello.py").write_text(COMMAND)
+    add_line(package / "cli" / "app.py", "COMMANDS = (", '"hello",')
     return folder
+
+
+def add_line(path: pathlib.Path, after: str, line: str) -> None:
+    """Add one line to a module."""
+    text = path.read_text()
+    assert text.count(f"{after}\n") == 1
+    path.write_text(text.replace(f"{after}\n", f"{after}\n    {line}\n"))
 
 
 @pytest.fixture(scope="module")
@@ -227,3 +264,22 @@ def test_live_view(ours: Ours) -> None:
     text = ours("replay", "run.json", "--type", "npu_memory@npu1", "--speed", "1000").stdout
 
     assert "NPU memory npu1 7.0 MiB" in text
+
+
+@pytest.mark.usefixtures("recorded")
+def test_output(ours: Ours) -> None:
+    """An output is its file and its line."""
+    assert " samples\n" in ours("report", "run.json", "--format", "made-up").stdout
+
+
+def test_importer(ours: Ours, folder: pathlib.Path) -> None:
+    """An importer is its file and its line."""
+    (folder / "log").write_text("MADE UP\n")
+
+    assert json.loads(ours("report", "log", "--format", "json").stdout)["sampler"]["source"] == "made-up"
+
+
+def test_subcommand(ours: Ours) -> None:
+    """A subcommand is its file and its line; the help lists it."""
+    assert ours("hello").stdout == "hello\n"
+    assert "Say hello." in ours("--help").stdout

@@ -1,4 +1,4 @@
-"""What happens to the command's output, and to the screen, while a recording runs."""
+"""Where the command's output goes, and what the screen shows, during a recording."""
 
 from __future__ import annotations
 
@@ -26,29 +26,31 @@ _STANDARD_ERROR = 2
 
 
 @dataclass(frozen=True)
-class Showing:
-    """What somebody wants to see while the command runs."""
+class DisplayOptions:
+    """What to show while the command runs."""
 
     live: bool = False
     capture: pathlib.Path | None = None
-    """The file that gets the command's output in place of ours."""
+    """The file for the command's output."""
 
 
-NOTHING = Showing()
+NO_DISPLAY = DisplayOptions()
 
 
-class Scene:
-    """A context manager around a recording: nothing at all, a relay, a live view, or both."""
+class OutputDisplay:
+    """A context manager around a recording: a relay, a live view, both, or nothing."""
 
-    def __init__(self, showing: Showing, view: View, heed: Callable[[str], None] | None, starter: Starter) -> None:
-        """Show a run as ``view`` says; ``heed`` is called with each line of output, where somebody wants them.
+    def __init__(
+        self, options: DisplayOptions, view: View, on_line: Callable[[str], None] | None, starter: Starter
+    ) -> None:
+        """Show a run in ``view``; if ``on_line`` is given, call it with each line of output.
 
-        Whoever holds the command's output open beyond its end is waited for, until ``starter`` is interrupted.
+        At the end, wait for all processes that hold the command's output open, unless ``starter`` is interrupted.
         """
         self._starter = starter
-        self._showing = showing
+        self._options = options
         self._view = view
-        self._heed = heed
+        self._on_line = on_line
         self._captured = -1
         self._is_broken = False
         self._relay: Relay | None = None
@@ -57,23 +59,23 @@ class Scene:
 
     @property
     def outputs(self) -> tuple[int | None, int | None]:
-        """What the command is to have as standard output and error; None for ours."""
+        """The command's standard output and error; None: it inherits ours."""
         if self._relay is not None:
             return self._relay.outputs
         return (None, None) if self._captured < 0 else (self._captured, self._captured)
 
     @property
     def relays(self) -> list[tuple[int, int]]:
-        """Descriptors that the command's output arrives at, and where it goes."""
+        """Pairs of descriptors: where the command's output arrives, and where it goes."""
         if self._relay is None:
             return []
         return [(source, to if self._captured < 0 else self._captured) for source, to in self._relay.ends]
 
     def __enter__(self) -> Self:
-        """Open what output goes to. Raises UsageError when it cannot be captured, OSError when there is no terminal."""
+        """Open the outputs. Raises UsageError if the capture file cannot be opened, OSError if a terminal cannot."""
         with self._stack:
             self._open_capture()
-            if self._showing.live:
+            if self._options.live:
                 from nncftools.live.screen.companion import Companion
 
                 companion = Companion(
@@ -84,13 +86,13 @@ class Scene:
                 )
                 self._companion = self._stack.enter_context(companion)
             draws = self._companion is not None and self._companion.draws and self._captured < 0
-            if self._heed is not None or draws:
+            if self._on_line is not None or draws:
                 from nncftools.cli.relay import Relay
 
                 relay = Relay(
-                    self._heed,
+                    self._on_line,
                     self._put if draws or self._captured >= 0 else None,
-                    only_terminals=self._heed is None,
+                    only_terminals=self._on_line is None,
                     only_pipes=self._captured >= 0,
                 )
                 self._relay = self._stack.enter_context(relay)
@@ -98,14 +100,14 @@ class Scene:
         return self
 
     def __exit__(self, *details: object) -> None:
-        # what was to be shown must not change the command's exit status
+        # a failing display must not change the command's exit status
         with contextlib.suppress(Exception, Interrupted), self._starter.interruptible():
             self._stack.close()
 
     def begin(self, journal: pathlib.Path, descriptor: int, released: Callable[[int], object]) -> None:
-        """Begin to pass on and to draw, once the command has been started; ``descriptor`` is of its journal.
+        """Start to relay and to draw, after the command has started; ``descriptor`` has the journal open.
 
-        ``released`` is called with each end of ``relays`` that is closed.
+        ``released`` is called with each source in ``relays`` that is closed.
         """
         if self._relay is not None:
             self._relay.start(released)
@@ -114,7 +116,7 @@ class Scene:
                 self._companion.follow(journal, descriptor)
 
     def _open_capture(self) -> None:
-        path = self._showing.capture
+        path = self._options.capture
         if path is None:
             return
         try:
@@ -129,7 +131,7 @@ class Scene:
         if self._captured < 0 and stage is not None and os.isatty(descriptor) and not self._is_broken:
             try:
                 stage.take(data)
-            except Exception:  # noqa: BLE001 — whatever fails here must not stop the command's output
+            except Exception:  # noqa: BLE001 — a failing view must not stop the command's output
                 self._is_broken = True
             else:
                 return
@@ -142,7 +144,7 @@ class Scene:
 
 
 def look_of(view: View, encoding: str | None, state: str = "recording") -> Look:
-    """Return the look that a stream of this encoding can show."""
+    """Return a look that uses only characters of this encoding."""
     from nncftools.live.screen.look import Look
 
     return Look(

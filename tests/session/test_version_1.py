@@ -1,0 +1,46 @@
+"""Files of version 1 stay readable: real ones, written by nncf-tools of November 2026."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from nncftools.cli import opening
+from nncftools.render.formats import format_named
+from nncftools.render.view import View
+
+FOLDER = pathlib.Path(__file__).parents[1] / "data" / "version_1"
+FILES = sorted(path.name.removesuffix(".json") for path in (FOLDER / "summaries").iterdir())
+MENDED = {"warnings", "tool_version"}
+"""Texts, which may be written better."""
+
+
+def is_within(old: Any, new: Any) -> bool:  # noqa: ANN401 — JSON
+    """Return whether a document holds all that an old one held."""
+    if isinstance(old, dict):
+        return isinstance(new, dict) and all(key in new and is_within(value, new[key]) for key, value in old.items())
+    if isinstance(old, list):
+        return len(old) == len(new) and all(map(is_within, old, new))
+    return bool(old == new)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_reads_as_it_did(name: str) -> None:
+    """Sessions, journals, sidecars and merged ranks, also gzipped, give each figure that they gave then."""
+    of = opening.open_sessions([FOLDER / name], FOLDER)
+    old = json.loads((FOLDER / "summaries" / f"{name}.json").read_text())
+    content = format_named("json")(of, View(["rss"]))
+    assert isinstance(content, str)
+    new = json.loads(content)
+
+    assert {key for key, value in old.items() if key not in MENDED and not is_within(value, new[key])} == set()
+
+
+def test_every_kind_is_there() -> None:
+    """There are sessions, journals of killed recorders, gzipped ones of both, and sidecars."""
+    endings = {path.name.partition(".")[2] for path in FOLDER.iterdir()}
+
+    assert endings >= {"json", "json.gz", "journal.jsonl", "journal.jsonl.gz", "marks.json", "marks.jsonl"}
