@@ -1,4 +1,4 @@
-"""Every metric, declared once: name, unit, kind, scope, what a reader sees, and which probe reads it.
+"""Every metric, declared once: name, unit, kind, scope, texts for users, and the probe that reads it.
 
 A column of a session is ``metric``, or ``metric@device`` for one of several devices (``device_memory@npu0``).
 The sampler imports this module, so it uses nothing but the language.
@@ -30,12 +30,7 @@ SYSTEM_CALLS = ("System calls", "Calls")
 class Metric:
     """One figure that a session can hold."""
 
-    __slots__ = (
-        "action", "device", "family", "is_virtual", "kind", "label", "meaning", "merging", "name", "part_of",
-        "per_operation", "probe", "scope", "unit",
-    )  # fmt: skip
-
-    def __init__(  # noqa: PLR0913 — what there is to say of a metric
+    def __init__(  # noqa: PLR0913 — one parameter per property
         self,
         name: str,
         unit: str,
@@ -55,29 +50,29 @@ class Metric:
     ) -> None:
         self.name = name
         self.unit = unit
-        """``"B"`` (bytes), ``"s"`` (seconds) or ``""`` (a number of things)."""
+        """``"B"`` (bytes), ``"s"`` (seconds) or ``""`` (a count)."""
         self.kind = kind
         """A gauge is a level at the time of the sample; a counter is a total since the start that never falls."""
         self.label = label
         self.meaning = meaning
         self.probe = probe
-        """``module:Class`` below ``nncftools.sampler.probes``; empty for what only other tools' logs hold."""
+        """``module:Class`` below ``nncftools.sampler.probes``; empty for a metric of other tools' logs only."""
         self.scope = scope
-        """Whose figure it is: of the process tree, its control group, the machine or a device."""
+        """What the metric measures: the process tree, its control group, the machine or a device."""
         self.merging = merging
-        """What the recordings of several ranks amount to: their sum, one figure for each machine, or nothing."""
+        """How recordings of several ranks are merged: into their sum, one figure per machine, or not at all."""
         self.family = family
-        """Counters that a reader sees side by side: the family's name, and a short one for narrow columns."""
+        """Counters that are shown side by side: the family's name, and a short name for narrow columns."""
         self.action = action
         """What a counter of a family counts: ``read``, ``written``."""
         self.part_of = part_of
         """The metric that this one is a part of."""
         self.per_operation = per_operation
-        """Whether tables of operations have it."""
+        """Whether tables of operations show it."""
         self.is_virtual = is_virtual
         """Whether it is address space, which takes no memory."""
         self.device = device
-        """Of a column of one device: which one."""
+        """The device of a column of one device; otherwise empty."""
 
     @property
     def is_memory(self) -> bool:
@@ -96,8 +91,7 @@ class Metric:
 
     def on(self, device: str) -> Metric:
         """Return the metric of one device."""
-        given = {name: getattr(self, name) for name in Metric.__slots__}
-        return Metric(**{**given, "label": f"{self.label} {device}", "device": device})
+        return Metric(**{**vars(self), "label": f"{self.label} {device}", "device": device})
 
 
 METRICS = {
@@ -157,7 +151,7 @@ def name_of(column: str) -> str:
 
 
 def of(column: str) -> Metric | None:
-    """Return the metric of a column; None for one that this version does not know."""
+    """Return the metric of a column; None when this version does not know it."""
     name, _, device = column.partition("@")
     metric = METRICS.get(name)
     return metric.on(device) if metric is not None and device else metric
@@ -176,7 +170,7 @@ def is_counter(column: str) -> bool:
 
 
 def unit_of(column: str) -> str | None:
-    """Return the unit of a column; None for one that this version does not know."""
+    """Return the unit of a column; None when this version does not know it."""
     metric = METRICS.get(name_of(column))
     return None if metric is None else metric.unit
 
@@ -193,19 +187,19 @@ def memory_of(columns: Iterable[str]) -> list[str]:
 
 MEMORY = tuple(memory_of(METRICS))
 ALWAYS_RECORDED = tuple(name for name, metric in METRICS.items() if metric.probe and not metric.is_memory)
-"""What every recording holds besides the memory that was asked for: it comes from files that are read anyway."""
+"""The metrics of every recording, besides the requested memory metrics: they come from files that are read anyway."""
 
 
 def cpu_counters(columns: Collection[str]) -> tuple[str, ...]:
-    """Return those of ``columns`` whose sum is CPU time; none when it is unknown."""
+    """Return those of ``columns`` whose sum is CPU time; empty when it is unknown."""
     ways = (("cpu_user", "cpu_system"), ("cpu",))
     return next((names for names in ways if all(name in columns for name in names)), ())
 
 
 def of_operations(columns: Iterable[str]) -> list[str]:
-    """Return the columns that tables of operations have beside CPU time, in order.
+    """Return the columns of tables of operations next to CPU time, in order.
 
-    These are RSS and the families of counters, recorded or not, and whatever else was recorded and belongs there.
+    These are RSS and the families of counters, recorded or not, and other recorded columns with ``per_operation``.
     """
     always = {name for name, metric in METRICS.items() if metric.family is not None or name == "rss"}
     found = ((column, of(column)) for column in in_order({*columns, *always}))

@@ -21,7 +21,7 @@ from nncftools.session import launcher
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.sampler.client import Beside
+    from nncftools.sampler.client import DetachedSampler
     from nncftools.session.session import Session
 
 _SHORTEST_S = 0.001
@@ -52,7 +52,7 @@ class Recorder:
         )
         self._folder: pathlib.Path | None = None
         self._owner = 0
-        self._sampler: Beside | None = None
+        self._sampler: DetachedSampler | None = None
         self._memory = -1
         self._journal = pathlib.Path()
         self._marks: pathlib.Path | None = None
@@ -76,7 +76,7 @@ class Recorder:
             journal = self._place()
             try:
                 self._marks = own_log.acquire()
-                self._sampler = client.Beside(header, self._plan, journal, self._marks)
+                self._sampler = client.DetachedSampler(header, self._plan, journal, self._marks)
             finally:
                 if journal != self._memory:
                     os.close(journal)

@@ -1,7 +1,7 @@
 """Entry of the sampler process: ``python -I -S …/sampler/__main__.py JOURNAL IN OUT [LABEL]``, three descriptors.
 
-The isolated interpreter (``-I -S``) starts in half the time, takes 1 MiB less and cannot be changed by the
-environment of the measured command, which this process passes on untouched.
+The isolated interpreter (``-I -S``) starts in half the time and takes 1 MiB less. The environment, which belongs to the
+measured command and is passed on unchanged, does not affect it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The wall clock at the start of a recording, and how far it can be trusted."""
+"""The wall clock at the start of a recording, and its accuracy."""
 
 from __future__ import annotations
 
@@ -13,23 +13,19 @@ if TYPE_CHECKING:
 
 _TIMEX_BYTES = 256
 _MAXERROR_AT = 24
-"""Of ``struct timex`` on 64-bit Linux (linux/timex.h): modes and padding, offset and freq come before."""
+"""Offset in ``struct timex`` on 64-bit Linux (linux/timex.h): modes and padding, offset and freq come before."""
 _UNSYNCHRONISED = 5
 
 
 def start(at_ns: int) -> dict[str, Any]:
     """Return a moment of CLOCK_MONOTONIC as a session keeps it."""
-    return {"utc": _utc(at_ns), "monotonic_ns": at_ns, "utc_error_s": _utc_error_s()}
-
-
-def _utc(at_ns: int) -> str:
-    """Return a moment of CLOCK_MONOTONIC as wall-clock time."""
     seconds, rest = divmod(time.time_ns() - (time.monotonic_ns() - at_ns), NANOSECONDS)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06d}Z"
+    utc = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06d}Z"
+    return {"utc": utc, "monotonic_ns": at_ns, "utc_error_s": _utc_error_s()}
 
 
 def _utc_error_s() -> float | None:
-    """Return the kernel's bound on the wall clock's error, None when nothing keeps the clock (adjtimex(2))."""
+    """Return the kernel's bound on the wall clock's error, None when nothing synchronises the clock (adjtimex(2))."""
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 

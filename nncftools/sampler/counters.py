@@ -1,4 +1,4 @@
-"""Counters as a session holds them: totals since its start that never fall."""
+"""Counters as a session keeps them: totals since its start that never fall."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 class Counters:
     """The counters among the columns of a row.
 
-    A total dips while a process that has ended is not yet folded into its parent; its last level is held then. What is
-    unknown stays unknown.
+    A sum falls for a moment between the end of a process and the time when the kernel adds its figures to its parent's;
+    the total then keeps its last level. Unknown values stay unknown.
     """
 
     def __init__(self, columns: Sequence[str], *, from_now: bool) -> None:
-        """Count from zero, or ``from_now``: what the first row holds was before the session's start."""
+        """Count from zero; with ``from_now``, subtract the values of the first row, which are from before the start."""
         self._places = [place for place, name in enumerate(columns) if is_counter(name)]
         self._from_now = from_now
         self._before: list[float | None] = [0] * len(columns)
         self._reached: list[float] = [0] * len(columns)
 
     def settle(self, row: list[float | None]) -> None:
-        """Replace the counters of a row, which come as sums over the processes, by totals."""
+        """Replace the counters of a row, which are sums over the processes, by totals."""
         if self._from_now:
             self._from_now = False
             self._before = list(row)

@@ -1,8 +1,8 @@
-"""The kernel's exit accounting (taskstats): every process that ends leaves its exact high-water mark and CPU time.
+"""The kernel's exit accounting (taskstats): the exact high-water mark and CPU time of every process that ends.
 
-Over generic netlink the kernel sends a ``struct taskstats`` for each thread that exits, of every process on the machine
-(Documentation/accounting/taskstats.rst, include/uapi/linux/taskstats.h). It wants CAP_NET_ADMIN in the first user and
-PID namespace: root, outside of containers.
+Over generic netlink the kernel sends a ``struct taskstats`` for each exiting thread of every process on the machine
+(Documentation/accounting/taskstats.rst, include/uapi/linux/taskstats.h). This requires CAP_NET_ADMIN in the first
+user and PID namespace: root, outside of containers.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ _REGISTER_CPUMASK = 3
 _AGGREGATE_OF_TASK, _STATISTICS = 4, 3
 _FORKED, _LAST_OF_GROUP = 0x01, 0x20
 _OLDEST, _BROKEN = 12, 15
-"""Version 12 (Linux 5.17) tells thread groups; 15 (6.14, 6.15) put new fields in the middle, 16 took them out again."""
+"""Version 12 (Linux 5.17) added thread groups; 15 (6.14, 6.15) has new fields in the middle, which 16 removed again."""
 _TASK = struct.Struct("=H2xIB63xQ32s16xII16xQQ32xQ")
 _GROUP = struct.Struct("=I4xQ")
 _GROUP_AT = 368
 _BUFFER = 8 << 20
-"""About 6,000 messages; the kernel fills it without our memory growing."""
+"""About 6,000 messages; the buffer is the kernel's memory, not ours."""
 
 
 class Exit:
     """A process that has ended, as the kernel accounted it."""
-
-    __slots__ = ("cpu_s", "elapsed_s", "forked_copy", "high_water_mark", "name", "parent_pid", "pid", "wait_status")
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -42,12 +40,12 @@ class Exit:
 
 
 class Exits:
-    """A subscription to the ends of processes."""
+    """A subscription to the kernel's messages about ended processes."""
 
     def __init__(self) -> None:
-        """Subscribe. Raises OSError, which says why that cannot be."""
+        """Subscribe. Raises OSError with the reason when that is impossible."""
         self.complete = True
-        """Whether no message was lost so far, and all were understood."""
+        """Whether all messages so far were received and understood."""
         self._groups: dict[int, Exit] = {}
         with open("/sys/devices/system/cpu/possible", "rb") as file:
             cpus = file.read().strip() + b"\0"
@@ -74,7 +72,7 @@ class Exits:
         return ended
 
     def _take(self, message: bytes) -> Exit | None:
-        """Add a thread's figures to its process; return the process if it was the last one."""
+        """Add a thread's figures to its process; return the process if this was its last thread."""
         task = _statistics(message)
         if task is None:
             return None
@@ -84,11 +82,11 @@ class Exits:
             return None
         group, elapsed_us = _GROUP.unpack_from(task, _GROUP_AT)
         process = self._groups.setdefault(group, Exit(group))
-        # Times in user mode and in the kernel are whole ticks, by what each tick found running: on a busy machine they
-        # are a fifth off. Kernels without CONFIG_TASK_DELAY_ACCT know no better.
+        # User and system times are whole ticks, charged to what each tick found running: on a busy machine they are off
+        # by a fifth. Kernels without CONFIG_TASK_DELAY_ACCT have nothing better.
         process.cpu_s += run_ns / 1e9 or (user_us + system_us) / 1e6
         process.high_water_mark = max(process.high_water_mark, mark_kib * 1024)
-        process.wait_status = status  # the last thread's is what the parent is told
+        process.wait_status = status  # the last thread's status is the one that the parent gets
         if pid == group:
             process.forked_copy = bool(flags & _FORKED)
             process.name = name.partition(b"\0")[0].decode(errors="backslashreplace")
@@ -100,7 +98,7 @@ class Exits:
 
 
 def _statistics(message: bytes) -> bytes | None:
-    """Return the ``struct taskstats`` of a thread; None for the message that sums up a group."""
+    """Return the ``struct taskstats`` of a thread; None for the summary of a thread group."""
     for kind, value in attributes(message, HEADERS):
         if kind == _AGGREGATE_OF_TASK:
             return dict(attributes(value, 0)).get(_STATISTICS)

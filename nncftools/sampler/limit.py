@@ -1,4 +1,4 @@
-"""The most memory that a command may hold, and what happens when it holds more."""
+"""The memory limit of a command, and what happens above it."""
 
 from __future__ import annotations
 
@@ -17,49 +17,51 @@ GRACE_S = 5.0
 """From SIGTERM to SIGKILL."""
 _MIB = 2**20
 _ROUNDS = 10
-"""What is killed may just have forked."""
+"""A process may fork just before it is killed."""
 
 
 class Limit:
-    """Says once when the processes together hold more than they may, and ends them where that is asked for."""
+    """Warns once when the processes together exceed the limit, and ends them if the plan asks for that."""
 
-    def __init__(self, limit: MemoryLimit, alive: Callable[[float], Sequence[int]], say: Callable[[str], None]) -> None:
-        """``alive`` returns the PIDs of the processes at a moment in seconds, ``say`` tells the user."""
+    def __init__(
+        self, limit: MemoryLimit, alive: Callable[[float], Sequence[int]], warn: Callable[[str], None]
+    ) -> None:
+        """``alive`` returns the PIDs of the running processes at a time in seconds; ``warn`` warns the user."""
         self._most = limit["rss"]
         self._kills = limit["action"] == KILL
         self._alive = alive
-        self._say = say
+        self._warn = warn
         self._exceeded = False
         self._kill_at_s: float | None = None
 
     @property
     def is_ending(self) -> bool:
-        """Whether SIGTERM was sent and SIGKILL is still to come for those that do not heed it."""
+        """Whether SIGTERM was sent, and SIGKILL is still to come for processes that go on."""
         return self._kill_at_s is not None
 
     def check(self, rss: float | None, now_s: float) -> None:
-        """Compare the sum of a sample, in bytes."""
+        """Compare the RSS of a sample, in bytes, with the limit."""
         if self._exceeded or rss is None or rss <= self._most:
             return
         self._exceeded = True
         over = f"RSS of {rss / _MIB:,.1f} MiB at {now_s:.3f} s is above --max-memory {self._most / _MIB:,.1f} MiB"
-        self._say(f"{over}: the command is ended" if self._kills else over)
+        self._warn(f"{over}: the command is ended" if self._kills else over)
         if self._kills:
             self._kill_at_s = now_s + GRACE_S
             _signal(self._alive(now_s), signal.SIGTERM)
 
     def remaining_s(self, now_s: float) -> float | None:
-        """Return the seconds until there is something to do; None when there is not."""
+        """Return the seconds until ``enforce`` is due; None when nothing is."""
         return None if self._kill_at_s is None else max(0.0, self._kill_at_s - now_s)
 
     def enforce(self, now_s: float) -> None:
-        """Send SIGKILL to what has not heeded SIGTERM in time."""
+        """Send SIGKILL to the processes that go on after SIGTERM, when that is due."""
         if self._kill_at_s is None or now_s < self._kill_at_s:
             return
         self._kill_at_s = None
         left = self._alive(now_s)
         if left:
-            self._say(f"{len(left)} of the processes went on for {GRACE_S:g} s after SIGTERM: SIGKILL")
+            self._warn(f"{len(left)} of the processes went on for {GRACE_S:g} s after SIGTERM: SIGKILL")
         for _ in range(_ROUNDS):
             _signal(left, signal.SIGKILL)
             left = self._alive(now_s)
@@ -69,5 +71,5 @@ class Limit:
 
 def _signal(pids: Sequence[int], number: int) -> None:
     for pid in pids:
-        with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
+        with contextlib.suppress(OSError):  # it has ended meanwhile, or belongs to another user
             os.kill(pid, number)

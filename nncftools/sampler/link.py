@@ -1,11 +1,11 @@
-"""What command line and sampler say to each other: JSON Lines through two pipes, which nobody else can reach.
+"""The messages between starter and sampler: JSON Lines through two pipes that no other process can reach.
 
-To the sampler: the order first, then ``{"signal": N}`` for each signal that the starter got, ``{"release": FD}`` for a
-relay that has ended, ``{"answer": true}``, or ``{"stop": true}``. The end of this pipe says that the starter is gone.
+To the sampler: the order first, then ``{"signal": N}`` for each signal that the starter received, ``{"release": FD}``
+for a relay that has ended, ``{"answer": true}``, or ``{"stop": true}``. When this pipe closes, the starter is gone.
 
-From the sampler: ``{"started": PID}``, ``{"start": …}`` as the journal has it, ``{"sampled": true}`` with the first
-sample, ``{"exit": …}`` before the command is reaped, and ``{"end": …}``, the journal's last line. ``{"ask": true}`` is
-answered when all signals were told of that the starter got before. The end of this pipe says that the sampler is gone.
+From the sampler: ``{"started": PID}``, ``{"start": …}`` as in the journal, ``{"sampled": true}`` with the first sample,
+``{"exit": …}`` before the command is reaped, and ``{"end": …}``, the journal's last line. After ``{"ask": true}``, the
+starter first sends all signals that it received before, then the answer. When this pipe closes, the sampler is gone.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from nncftools.journal.lines import PlanFields
 
     class Order(TypedDict):
-        """What is to be started and recorded; never written to a file."""
+        """What the sampler starts and records; never written to a file."""
 
         plan: PlanFields
         argv: list[str]
-        """The command and its arguments, each byte a character (latin-1): arguments need not be text."""
+        """The command and its arguments, one character per byte (latin-1): arguments need not be text."""
         marks: str | None
-        """The file that marks are appended to: each is answered by a sample."""
+        """The marks log: any write to it triggers a sample."""
         blocked: list[int]
-        """Signals that were blocked in the starter, to be blocked in the command."""
+        """Signals that were blocked in the starter; they are blocked in the command."""
         ignored: list[int]
-        """Signals that the starter ignored and the sampler must not: the command gets them ignored."""
+        """Signals that the starter ignored but the sampler must not; they are ignored in the command."""
         descriptors: int | None
-        """The soft limit of open files to give to the command, where the starter raised its own."""
+        """The command's soft limit of open files, if the starter raised its own."""
         relays: list[tuple[int, int]]
-        """Descriptors that the command's output arrives at, and where it goes when the starter is killed."""
-        beside: bool
-        """Whether the sampler records its own starter: it is not to be the starter's child, and ends with it."""
+        """Pairs of descriptors: the source of the command's output, and its sink when the starter is killed."""
+        detached: bool
+        """Whether the sampler records its own starter: it is not the starter's child, and ends with it."""
 
 
 STARTED, START, SAMPLED, EXIT, END, ASK = "started", "start", "sampled", "exit", "end", "ask"
@@ -48,43 +48,50 @@ SIGNAL, STOP, RELEASE, ANSWER = "signal", "stop", "release", "answer"
 _CHUNK = 1 << 16
 
 
-def line(key: str, value: object = True) -> bytes:  # noqa: FBT002 — JSON's true, for what is only named
-    """Return one message."""
-    return json.dumps({key: value}, separators=(",", ":")).encode("ascii") + b"\n"
+def encoded(value: object) -> bytes:
+    """Return one line of JSON."""
+    return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 class Link:
-    """The sampler's ends."""
+    """One end of the two pipes: the sampler's; ``starter_link.py`` has the starter's."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
-        """Keep both from the command."""
+        """Read from ``incoming``, write to ``outgoing``; the command inherits neither."""
         os.set_inheritable(incoming, False)
         os.set_inheritable(outgoing, False)
         self.descriptor = incoming
         self.is_open = True
-        """Whether the starter is still there."""
+        """Whether the other process is still there, as far as ``messages`` has seen."""
         self._outgoing = outgoing
         self._rest = b""
 
-    def order(self) -> Order:
-        """Wait for the order. Raises EOFError when the starter is gone before."""
+    def next_message(self) -> dict[str, Any] | None:
+        """Wait for the next message; return None when the other process is gone."""
         while b"\n" not in self._rest:
             data = os.read(self.descriptor, _CHUNK)
             if not data:
-                raise EOFError("the starter is gone")
+                return None
             self._rest += data
         text, _, self._rest = self._rest.partition(b"\n")
+        message: dict[str, Any] = json.loads(text)
+        return message
+
+    def order(self) -> Any:  # noqa: ANN401 — an Order, as JSON has it
+        """Wait for the order. Raises EOFError when the starter is gone before."""
+        order = self.next_message()
+        if order is None:
+            raise EOFError("the starter is gone")
         os.set_blocking(self.descriptor, False)
-        order: Order = json.loads(text)
         return order
 
-    def tell(self, key: str, value: object = True) -> None:  # noqa: FBT002 — the same
-        """Say something, if the starter is still there."""
+    def send(self, key: str, value: object = True) -> None:  # noqa: FBT002 — JSON's true, for a key without a value
+        """Send a message, if the starter is still there."""
         with contextlib.suppress(OSError):
-            write_all(self._outgoing, line(key, value))
+            write_all(self._outgoing, encoded({key: value}))
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """Yield what the starter said since the last call."""
+        """Yield the messages that have arrived since the last call."""
         with contextlib.suppress(BlockingIOError):
             while self.is_open:
                 data = os.read(self.descriptor, _CHUNK)

@@ -1,4 +1,4 @@
-"""The only loop: absolute deadlines, ticks, and what is known of their punctuality."""
+"""The only loop: absolute deadlines, ticks, and their punctuality."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NANOSECONDS = 1_000_000_000
 
 
 class Loop:
-    """Call ``tick`` on every deadline until ``step`` says that the run is over.
+    """Call ``tick`` on every deadline until ``step`` returns that the run is over.
 
-    Deadlines are multiples of the interval from the start. One that has passed already is missed: counted, and never
-    back-filled.
+    Deadlines are multiples of the interval from the start. A deadline that has already passed is counted as
+    missed and never made up for.
     """
 
     def __init__(self, interval_s: float, duration_s: float | None) -> None:
@@ -47,11 +47,11 @@ class Loop:
         return not self._stopped and (self._last_deadline is None or self._next <= self._last_deadline)
 
     def stop(self) -> None:
-        """Tick no more."""
+        """Stop ticking."""
         self._stopped = True
 
     def close(self) -> None:
-        """Count the deadlines that passed since the last tick; the end stands for the one that may just be due."""
+        """Count the deadlines that passed since the last tick; the one that is just due does not count."""
         if not self.sampling:
             return
         now_ns = time.monotonic_ns()
@@ -61,9 +61,9 @@ class Loop:
             self._longest_gap_ns = max(self._longest_gap_ns, now_ns - (self._latest_ns or self.start_ns))
 
     def punctuality(self, lost: int = 0, longest_lost_s: float = 0.0) -> dict[str, float | None]:
-        """Return how many ticks there were and how they kept to their deadlines.
+        """Return the number of ticks, and how far they kept their deadlines.
 
-        ``lost`` of them could not be kept, over up to ``longest_lost_s`` seconds: they count as missed.
+        The samples of ``lost`` ticks could not be written, over up to ``longest_lost_s`` seconds: they count as missed.
         """
         several = self._ticks > 1
         between_ns = (self._latest_ns - self._first_ns) / (self._ticks - 1) if several else 0
@@ -79,12 +79,9 @@ class Loop:
         }
 
     def run(
-        self,
-        tick: Callable[[float], None],
-        sleep: Callable[[float | None], None],
-        step: Callable[[], bool],
+        self, tick: Callable[[float], None], sleep: Callable[[float | None], None], step: Callable[[], bool]
     ) -> None:
-        """Tick, sleep and step: ``step`` runs after every sleep and returns whether to go on."""
+        """Tick and sleep until ``step``, which runs after every sleep, returns False."""
         while step():
             now_ns = time.monotonic_ns()
             passed = self._due(now_ns)
@@ -100,7 +97,7 @@ class Loop:
                 sleep(None)
 
     def _due(self, now_ns: int, beyond: int = 0) -> int:
-        """Return the number of the deadline that has passed last, at most ``beyond`` after the last of all."""
+        """Return the number of the deadline that passed most recently, at most ``beyond`` after the last one."""
         passed = (now_ns - self.start_ns) // self._interval_ns
         return passed if self._last_deadline is None else min(passed, self._last_deadline + beyond)
 

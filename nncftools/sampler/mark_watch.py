@@ -1,4 +1,4 @@
-"""Wakes the sampler when an operation is marked, so that a sample stands where an operation begins and ends."""
+"""Wakes the sampler when an operation is marked, so that there is a sample at its start and its end."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 _IN_MODIFY = 0x2
 _MANY_EVENTS = 1 << 16
 _SHARE = 10
-"""Marks that come fast get no more than one part in this many of the time."""
+"""Samples for marks take at most one part in this many of the time."""
 
 
 class MarkWatch:
-    """Calls ``sample`` soon after a line was appended to the marks log (inotify(7), Linux only)."""
+    """Any write to the marks log triggers a sample (inotify(7), Linux only)."""
 
     def __init__(self, path: str, sample: Callable[[], None]) -> None:
-        """Watch a file that exists. Raises OSError, AttributeError where there is no inotify."""
+        """Watch an existing file. Raises OSError; AttributeError where there is no inotify."""
         import ctypes
 
         libc = ctypes.CDLL(None, use_errno=True)
@@ -30,7 +30,7 @@ class MarkWatch:
         self._rests_until_ns = 0
 
     def take(self) -> None:
-        """Take a sample for the marks that were made, unless others have cost too much time just now."""
+        """Take a sample for new marks, unless such samples have just taken too much time."""
         os.read(self.descriptor, _MANY_EVENTS)
         begun_ns = time.monotonic_ns()
         if begun_ns < self._rests_until_ns:

@@ -1,4 +1,4 @@
-"""As much of generic netlink as a subscription needs (include/uapi/linux/netlink.h, genetlink.h).
+"""The part of generic netlink that a subscription needs (include/uapi/linux/netlink.h, genetlink.h).
 
 The ``socket`` module would cost 1 MiB of resident memory; ``_socket``, its core, costs next to nothing.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HEADERS = 20
-"""Bytes of struct nlmsghdr and struct genlmsghdr, which begin every message."""
+"""Bytes of struct nlmsghdr and struct genlmsghdr, with which every message begins."""
 _GENERIC_NETLINK = 16
 _CONTROLLER, _GET_FAMILY, _FAMILY_ID, _FAMILY_NAME = 16, 3, 1, 2
 _REQUEST, _ACKNOWLEDGE = 1, 4
@@ -28,7 +28,7 @@ class Netlink:
     """A socket of one generic netlink family."""
 
     def __init__(self, family: str, buffer_bytes: int) -> None:
-        """Find the family; the kernel may keep ``buffer_bytes`` of messages for us. Raises OSError."""
+        """Find the family; the kernel buffers up to ``buffer_bytes`` of messages. Raises OSError."""
         self._socket = _socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW | _socket.SOCK_CLOEXEC, _GENERIC_NETLINK)
         try:
             self._socket.bind((0, 0))
@@ -41,11 +41,11 @@ class Netlink:
             raise
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         self._socket.close()
 
     def ask(self, command: int, attribute: int, value: bytes) -> None:
-        """Send a command with one attribute to the family and wait for its answer. Raises the OSError that it tells."""
+        """Send a command with one attribute to the family and wait for the answer. Raises OSError."""
         self._ask(self._family, command, attribute, value)
 
     def _ask(self, family: int, command: int, attribute: int, value: bytes) -> bytes:
@@ -64,7 +64,7 @@ class Netlink:
             return answer
 
     def received(self) -> Iterator[bytes]:
-        """Yield the messages that wait; raise OSError with ENOBUFS when some were lost."""
+        """Yield the waiting messages. Raises OSError with ENOBUFS when some were lost."""
         while True:
             try:
                 yield self._socket.recv(_LONGEST, _socket.MSG_DONTWAIT)
@@ -73,7 +73,7 @@ class Netlink:
 
 
 def attributes(data: bytes, place: int) -> Iterator[tuple[int, bytes]]:
-    """Yield kind and value of each attribute from ``place`` on."""
+    """Yield the kind and value of each attribute from offset ``place`` on."""
     while place + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, place)
         if length < 4:  # noqa: PLR2004 — the attribute's own header

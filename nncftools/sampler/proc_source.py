@@ -1,4 +1,4 @@
-"""Linux: the figures of a process tree from kept-open files of ``/proc``."""
+"""Linux: the figures of a process tree, from files of ``/proc`` that are kept open."""
 
 from __future__ import annotations
 
@@ -9,65 +9,65 @@ from nncftools.sampler import address_space
 from nncftools.sampler.counters import Counters
 from nncftools.sampler.kernel_file import NONE_LEFT, PAGE
 from nncftools.sampler.probes import PROCESS, SLOW, SYSTEM, columns_of, references, resolved
-from nncftools.sampler.roster import Roster
+from nncftools.sampler.process_records import ProcessRecords
 from nncftools.sampler.tree import RESERVE, Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     from nncftools.journal.lines import ExitStatus
     from nncftools.journal.plan import Plan
     from nncftools.sampler.exits import Exits
-    from nncftools.sampler.probes import SystemProbe
     from nncftools.sampler.tree import Process
 
 PROC = "/proc"
 DETAILS_EVERY_S = 1.0
-"""Names and high-water marks are read this often: 20 µs a process."""
+"""How often names and high-water marks are read: that takes 20 µs a process."""
 _TWO_SAMPLES_S = 0.0009
-"""Samples that were taken for marks may be closer than any interval, and than vfork(2) is to exec."""
+"""Samples for marks may be closer than any interval, and closer than vfork(2) is to exec."""
 
 
 class ProcSource:
-    """Reads one row of figures per sample and tells what it learns of single processes."""
+    """Reads one row of figures per sample, and records the facts of single processes in the journal."""
 
     def __init__(
         self,
         plan: Plan,
-        tell: Callable[[str, object], None],
+        write_line: Callable[[str, object], None],
         *,
         reaper: int | None,
         exits: Exits | None = None,
         root: str = PROC,
     ) -> None:
-        """Read what ``plan`` asks for under the proc directory ``root``.
+        """Read the columns of ``plan`` under the proc directory ``root``.
 
-        ``tell`` takes a line for the journal, its key and its value; orphans become children of ``reaper``; ``exits``
-        tells of processes that have ended.
+        ``write_line`` writes a line of the journal, by key and value. Orphans become children of ``reaper``. ``exits``
+        reports processes that have ended.
         """
         self.columns = plan.columns
-        """In the order of the values of a sample; a metric of devices becomes a column of each at the start."""
+        """In the order of the values of a sample; at the start, a metric of devices becomes one column per device."""
         wanted = list(map(resolved, references(plan.columns)))
         process_probes = [probe for probe in wanted if probe.kind == PROCESS]
         self._probes = [probe(slot) for slot, probe in enumerate(process_probes)]
         self._slow = [probe() for probe in wanted if probe.kind == SLOW]
         self._system_probes = [probe for probe in wanted if probe.kind == SYSTEM]
-        self._system: list[SystemProbe] = []
+        self._system: list[Any] = []
         self._order: list[int] = []
         self._from_now = plan.pid is not None
         self._counters = Counters([], from_now=False)
         self._tree = Tree(root, [probe.file for probe in process_probes], reaper=reaper, children=plan.children)
-        self._roster = Roster(self._tree, tell, reaper=reaper, accounting=exits is not None)
+        self._records = ProcessRecords(self._tree, write_line, reaper=reaper, accounting=exits is not None)
         self._exits = exits
         self._root = root
-        self._tell = tell
+        self._write_line = write_line
         self._young: list[tuple[float, Process]] = []
         self._details_at_s = 0.0
         self._warned = False
 
     def start(self, pid: int) -> bool:
-        """Make ``pid`` the root of the tree; return whether it is there."""
+        """Make ``pid`` the root of the tree; return whether it exists."""
         self._tree.allowance.below = _most_kept()
         self._system = [probe(self._root, pid) for probe in self._system_probes]
         given = [column for probe in [*self._probes, *self._slow, *self._system] for column in columns_of(probe)]
@@ -76,7 +76,7 @@ class ProcSource:
         self._counters = Counters(self.columns, from_now=self._from_now)
         root = self._tree.add(pid)
         if root is not None:
-            self._roster.introduce(root, 0.0)
+            self._records.add(root, 0.0)
             self._young = [(0.0, root)]
         return root is not None
 
@@ -86,37 +86,38 @@ class ProcSource:
         self._look(now_s)
         if self._tree.allowance.ran_out and not self._warned:
             self._warned = True
-            self._tell("warning", "too many processes for the limit of open files: some are left out of the figures")
+            text = "too many processes for the limit of open files: some are left out of the figures"
+            self._write_line("warning", text)
         row = self._read()
         if now_s >= self._details_at_s:
             self._details_at_s = now_s + DETAILS_EVERY_S
             self._read_details()
         ended = [process for process in self._tree.processes if not (process.rss and process.alive)]
         if ended:
-            self._drain(now_s)  # the kernel has told of them by now
+            self._drain(now_s)  # the kernel has reported their ends by now
         for process in ended:
             if not process.alive:
-                self._forget(process, now_s)
+                self._remove(process, now_s)
         return row
 
     def _settle(self, now_s: float) -> None:
-        """Take as what they are those that were found at least one sample ago."""
+        """Decide about the processes that were found at least one sample ago: count them, or leave them out."""
         still_young = []
         for found_s, process in self._young:
             if now_s - found_s < _TWO_SAMPLES_S or not (process.counted or self._has_own_memory(process)):
                 still_young.append((found_s, process))
                 continue
-            self._roster.identify(process)
-            if process.is_beside:
-                self._roster.leave_out(process)
+            self._records.update_identity(process)
+            if process.is_detached_sampler:
+                self._records.discard(process)
             elif process.is_named or now_s - found_s >= DETAILS_EVERY_S:
                 process.counted = True
-            else:  # in the midst of exec: whose it is, is not known yet
+            else:  # during exec: it is not known yet whether it is a detached sampler
                 still_young.append((found_s, process))
         self._young = still_young
 
     def _has_own_memory(self, process: Process) -> bool:
-        """Return False for a child of vfork(2), however long a busy machine keeps it from exec."""
+        """Return False for a child of vfork(2), however long a busy machine delays its exec."""
         above = process.parent
         return self._root != PROC or above is None or not address_space.shared(process.pid, above.pid)
 
@@ -125,7 +126,7 @@ class ProcSource:
         found = self._tree.refresh()
         for process in found:
             process.counted = process.is_named and not process.forked_copy and self._has_own_memory(process)
-            self._roster.introduce(process, now_s)
+            self._records.add(process, now_s)
         self._young += [(now_s, process) for process in found]
 
     def _read(self) -> list[float | None]:
@@ -141,11 +142,11 @@ class ProcSource:
         return row
 
     def _read_details(self) -> None:
-        """Read what changes seldom: the high-water mark, and the name after an exec."""
+        """Read figures that seldom change: the high-water mark, and the name after an exec."""
         for process in self._tree.processes:
             if process.counted:
-                self._roster.weigh(process)
-                self._roster.identify(process)
+                self._records.update_high_water_mark(process)
+                self._records.update_identity(process)
 
     def each(self) -> dict[int, int]:
         """Return the RSS of every process at the last sample, in bytes, by number."""
@@ -154,77 +155,67 @@ class ProcSource:
         }
 
     def account(self, now_s: float) -> None:
-        """Take what the kernel has told of processes that ended, if any did."""
-        if self._tree.stir():
+        """Read the kernel's messages about ended processes, if processes may have ended."""
+        if self._tree.has_changed():
             self._drain(now_s)
 
     def _drain(self, now_s: float) -> None:
         if self._exits is not None:
-            self._roster.account(self._exits.read(), now_s)
+            self._records.add_exits(self._exits.read(), now_s)
 
     def retire(self, pid: int, now_s: float) -> None:
-        """Read a child of ours that has ended and is still to be reaped for the last time."""
+        """Read a child of ours for the last time: it has ended and was not reaped yet."""
         process = self._tree.get(pid)
         if process is None:
             process = self._tree.add(pid)
             if process is None:
                 return
-            if process.is_beside:
+            if process.is_detached_sampler:
                 self._tree.remove(process)
                 return
-            self._roster.introduce(process, now_s)
+            self._records.add(process, now_s)
         for probe in self._probes:
             probe.retire(process)
 
     def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
-        """Take a child of ours that was reaped out of the tree."""
+        """Remove a reaped child of ours from the tree."""
         self._drain(now_s)
         process = self._tree.get(pid)
         if process is not None:
-            self._forget(process, now_s, status, high_water_limit)
+            self._remove(process, now_s, status, high_water_limit)
 
-    def _forget(
-        self,
-        process: Process,
-        now_s: float,
-        status: ExitStatus | None = None,
-        high_water_limit: int | None = None,
+    def _remove(
+        self, process: Process, now_s: float, status: ExitStatus | None = None, high_water_limit: int | None = None
     ) -> None:
         self._tree.remove(process)
-        self._roster.forget(process, now_s, status, high_water_limit)
+        self._records.write_end(process, now_s, status, high_water_limit)
 
     def totals(self) -> Sequence[float | None]:
-        """Return one value per column: the counters' totals, also of those that have ended; None for gauges."""
+        """Return one value per column: the counters' totals, including ended processes; None for gauges."""
         return self._counters.only(self._read())
 
-    def is_empty(self, now_s: float) -> bool:
-        """Return whether no process of the tree is left."""
-        self._look(now_s)
-        return not any(_runs(process) for process in self._tree.processes)
-
     def alive(self, now_s: float) -> list[int]:
-        """Return the PIDs of the processes that run."""
+        """Return the PIDs of the running processes."""
         self.account(now_s)
         self._look(now_s)
         return [process.pid for process in self._tree.processes if _runs(process)]
 
     def close(self, now_s: float) -> None:
-        """Tell the last figures of all processes; those that still run have no end."""
+        """Record the last figures of all processes; those that still run have no end."""
         self._look(now_s)
         self._drain(now_s)
         self._read_details()
-        for process in self._tree.processes:  # one that was just found may have its parent's name
-            self._roster.identify(process)
         for process in list(self._tree.processes):
+            self._records.update_identity(process)  # one that was just found may have its parent's name
             if _runs(process):
-                self._roster.last(process)
+                self._records.write_figures(process)
             else:
-                self._forget(process, now_s)
-        self._roster.close()
+                self._remove(process, now_s)
+        self._records.close()
 
 
 def _most_kept() -> int:
-    """Return the number from which on descriptors are not kept open."""
+    """Return the number of the first descriptor that is not kept."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -236,6 +227,6 @@ def _runs(process: Process) -> bool:
     try:
         return process.read("stat").rpartition(b")")[2].split(None, 1)[0] not in b"ZX"
     except OSError as error:
-        return error.errno in NONE_LEFT  # it may
+        return error.errno in NONE_LEFT  # unknown: it may run
     except IndexError:
         return False

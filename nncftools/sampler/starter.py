@@ -1,4 +1,4 @@
-"""The process that starts recordings: what it changes of itself for that, and what a command gets as it was before."""
+"""The process that starts recordings: what it changes in itself for that, and what a command still gets unchanged."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import signal
 from typing import TYPE_CHECKING, Self
 
 from nncftools.files import descriptors_in_use
-from nncftools.sampler import target
-from nncftools.sampler.signals import CAUGHT, ENDING, OF_FAULTS, ignore_faults_of_others
+from nncftools.sampler.own_process import adopt_orphans
+from nncftools.sampler.signals import CAUGHT, ENDING, OF_FAULTS, catch_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ _USUAL_DESCRIPTORS = 256
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Have signals wait; threads that are started meanwhile never get one."""
+    """Block signals until the end of the block; threads that are started meanwhile never receive one."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
     try:
         yield
@@ -28,7 +28,7 @@ def held_back() -> Iterator[None]:
 
 
 class Interrupted(BaseException):
-    """A signal came while results were shown; ``number`` is the signal's."""
+    """A signal arrived while results were shown; ``number`` is the signal's."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}")
@@ -36,40 +36,38 @@ class Interrupted(BaseException):
 
 
 class Starter:
-    """A context manager around one recording or several: from its begin to its end, no signal ends this process.
+    """A context manager around one recording or several: inside it, no signal ends this process.
 
-    A signal goes to whoever ``passes_to`` names, the sampler of the command that runs. At its end signals are ignored:
-    what is left to do is to exit with the command's status. (Blocked ones would be taken by other threads.)
+    A signal goes to ``passes_to``, which sends it to the sampler of the running command. At the end of the context,
+    signals are ignored: the only thing left to do is to exit with the command's status. (If they were blocked, other
+    threads would take them.)
     """
 
     def __init__(self) -> None:
         self.passes_to: Callable[[int], None] | None = None
         self.asked_to_end: int | None = None
-        """A signal that asked for the end while no command ran: no other is to be started."""
+        """A signal that asked for the end while no command ran: no further command is started."""
         self.ignored: list[int] = []
-        """Signals that a command is to ignore, as this process did."""
+        """Signals that a command must ignore, because this process did."""
         self.blocked: list[int] = []
-        """Signals that a command is to have blocked, as this process has."""
+        """Signals that a command must block, because this process does."""
         self.descriptors: int | None = None
-        """The soft limit of open files that a command is to have; None for this process's."""
+        """A command's soft limit of open files; None when it is the same as this process's."""
         self._raises = False
 
     def __enter__(self) -> Self:
-        """Catch signals; a signal that is ignored (nohup) stays so."""
+        """Catch signals; an ignored signal (nohup) stays ignored."""
         self.blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the exit status of children would be lost
             self.ignored = [signal.SIGCHLD]
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.ignored += [number for number in OF_FAULTS if signal.getsignal(number) is signal.SIG_IGN]
-        ignore_faults_of_others()
-        for number in CAUGHT:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._take)
+        catch_all(self._take)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and soft - descriptors_in_use() < _USUAL_DESCRIPTORS:
             self.descriptors = soft
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        target.adopt_orphans()  # should a sampler be killed, its command becomes our child and can be waited for
+        adopt_orphans()  # if a sampler is killed, its command becomes our child, and we can wait for it
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +76,7 @@ class Starter:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let a signal that asks for an end raise Interrupted."""
+        """Raise Interrupted when a signal asks for the end."""
         self._raises = True
         try:
             yield

@@ -1,7 +1,8 @@
-"""The measured process: started and reaped, or attached to and let be."""
+"""The measured process: the sampler starts and reaps it, or attaches to it."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -16,25 +17,15 @@ if TYPE_CHECKING:
     from nncftools.journal.lines import ExitStatus
 
 _SHELL = b"/bin/sh"
-_PR_SET_CHILD_SUBREAPER = 36
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, *OF_FAULTS)
-"""Python ignores some of these at its start, we the others, and an ignored signal is inherited by exec."""
-
-
-def adopt_orphans() -> bool:
-    """Make orphaned descendants children of this process (prctl(2), Linux only); return whether that worked."""
-    if sys.platform != "linux":
-        return False
-    import ctypes
-
-    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+"""Python ignores some of these at its start, we ignore the others, and exec keeps ignored signals ignored."""
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[bytes, bytes] | dict[str, str]:
-    """Return the environment that this process was given, and ``more`` on top of it.
+    """Return the environment that this process was started with, overridden by ``more``.
 
-    ``os.environ`` may hold more: in the C locale, Python sets ``LC_CTYPE`` for itself and its children (PEP 538).
+    ``os.environ`` can differ from it: in the C locale, Python sets ``LC_CTYPE`` for itself and its children (PEP 538).
     """
     try:
         with open("/proc/self/environ", "rb") as file:
@@ -49,7 +40,7 @@ def environment(more: Mapping[str, str] | None = None) -> dict[bytes, bytes] | d
 def spawn(argv: list[bytes], blocked: Sequence[int] = (), ignored: Sequence[int] = ()) -> int:
     """Start a command with this process's own files, folder, environment and process group; return its PID.
 
-    The command gets signals blocked and ignored as named. Raises OSError when it cannot be executed.
+    The signals ``blocked`` and ``ignored`` are blocked and ignored in it. Raises OSError when it cannot be executed.
     """
     if ignored:
         return _forked(argv, blocked, ignored)
@@ -62,9 +53,11 @@ def spawn(argv: list[bytes], blocked: Sequence[int] = (), ignored: Sequence[int]
 
 
 def _forked(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -> int:
-    """Start a command by fork and exec: posix_spawn(3) has no way to ignore a signal in the command alone."""
+    """Start a command by fork and exec: posix_spawn(3) cannot ignore a signal in the command only."""
     reader, writer = os.pipe()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)  # what the child gets waits until no handler takes it
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, CAUGHT
+    )  # in the child, signals wait until no handler of ours takes them
     pid = os.fork()
     if pid == 0:
         try:
@@ -90,7 +83,7 @@ def _forked(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -
 
 
 def _set_signals(blocked: Sequence[int], ignored: Sequence[int]) -> None:
-    """Take signals as the command is to get them; what waits arrives now."""
+    """Set signals as the command must have them; signals that waited arrive now."""
     for number in {*_RESET, *CAUGHT, *ignored}:
         if number in ignored:
             signal.signal(number, signal.SIG_IGN)
@@ -100,22 +93,24 @@ def _set_signals(blocked: Sequence[int], ignored: Sequence[int]) -> None:
 
 
 def _as_script(argv: list[bytes]) -> list[bytes]:
-    """Return how to run a script without a "#!" line; execvp(3), and so env and time, do the same."""
+    """Return the words that run a script without a "#!" line, as execvp(3) does, and so env and time."""
     return [_SHELL, _path_of(argv[0]), *argv[1:]]
 
 
 def _path_of(program: bytes) -> bytes:
-    """Return the file that a program's name means."""
+    """Return the path of a program's file."""
     if b"/" in program:
         return program
     candidates = (os.path.join(folder, program) for folder in map(os.fsencode, os.get_exec_path()))
     return next((path for path in candidates if os.access(path, os.X_OK)), program)
 
 
-def reap_ended(before: Callable[[int, ExitStatus], None]) -> Iterator[Ended]:
-    """Reap the children that have ended.
+def reap_ended(before: Callable[[int, ExitStatus], None]) -> Iterator[tuple[int, ExitStatus, int]]:
+    """Reap the children that have ended; yield PID, exit status and ``ru_maxrss`` in bytes (getrusage(2)) of each.
 
-    ``before`` is called with PID and exit status of each, where the system allows that while it still has the figures.
+    ``ru_maxrss`` is an upper limit of the child's own high-water mark: it is the largest of its own mark, of those of
+    the children that it reaped itself, and of its parent's size at the fork (kept over exec). ``before`` is called with
+    PID and exit status of each child while the system still has its figures, where the system allows that.
     """
     while True:
         try:
@@ -125,55 +120,43 @@ def reap_ended(before: Callable[[int, ExitStatus], None]) -> Iterator[Ended]:
                 if found is None:
                     return
                 ready = found.si_pid
-                before(ready, _status_of(found.si_code, found.si_status))
+                has_exited = found.si_code == os.CLD_EXITED
+                before(ready, _ended_by(found.si_status, has_exited=has_exited))
             pid, status, usage = os.wait4(ready, os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:
             return
-        yield Ended(pid, exit_status(status), usage.ru_maxrss * _MAXRSS_UNIT)
-
-
-def _status_of(code: int, status: int) -> ExitStatus:
-    """Return what waitid(2) says of an end as ``code`` or ``signal``, the other None."""
-    if code == os.CLD_EXITED:
-        return {"code": status, "signal": None}
-    return {"code": None, "signal": status}
-
-
-class Ended:
-    """A reaped child: its PID, exit status and ``ru_maxrss`` in bytes (getrusage(2)).
-
-    That is an upper limit of the child's own high-water mark: it is the largest of its own, of those of the children
-    that it reaped in turn, and of what its parent held when it was forked (kept over exec).
-    """
-
-    __slots__ = ("high_water_limit", "pid", "status")
-
-    def __init__(self, pid: int, status: ExitStatus, high_water_limit: int | None) -> None:
-        self.pid = pid
-        self.status = status
-        self.high_water_limit = high_water_limit
+        yield pid, exit_status(status), usage.ru_maxrss * _MAXRSS_UNIT
 
 
 def exit_status(status: int) -> ExitStatus:
-    """Return a wait status as ``code`` or ``signal``, the other None."""
-    if os.WIFSIGNALED(status):
-        return {"code": None, "signal": os.WTERMSIG(status)}
-    return {"code": os.WEXITSTATUS(status), "signal": None}
+    """Return a wait status as ``code`` or ``signal``; the other is None."""
+    has_exited = not os.WIFSIGNALED(status)
+    return _ended_by(os.WEXITSTATUS(status) if has_exited else os.WTERMSIG(status), has_exited=has_exited)
+
+
+def _ended_by(number: int, *, has_exited: bool) -> ExitStatus:
+    return {"code": number, "signal": None} if has_exited else {"code": None, "signal": number}
 
 
 def exit_code(status: ExitStatus) -> int:
-    """Return the status as a shell gives it: 128 + N for a process that signal N killed."""
+    """Return the status as a shell does: 128 + N for a process that signal N killed."""
     return 128 + (status["signal"] or 0) if status["code"] is None else status["code"]
+
+
+def exit_watch(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when a process ends; None without pidfd_open(2)."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            return os.pidfd_open(pid)
+    return None
 
 
 def is_running(pid: int) -> bool:
     """Return whether a process exists that is not a child of this one."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return error.errno != errno.ESRCH  # EPERM: another user's process
     return True

@@ -1,4 +1,4 @@
-"""Bounds a long recording: beyond a number of rows, neighbours merge into buckets (``nncftools.journal.bucket``)."""
+"""Limits the rows of a long recording: above a limit, neighbours merge into buckets (``nncftools.journal.bucket``)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _UNKNOWN = float("nan")
 
 
 class Thinner:
-    """Passes rows on as they are up to a limit, then the extremes of buckets that double again and again.
+    """Writes all rows up to a limit, then the extremes of buckets whose size doubles again and again.
 
-    A recording of T samples so leaves about ``limit * (1 + log2(T / limit) / 2)`` rows.
+    A recording of T samples leaves about ``limit * (1 + log2(T / limit) / 2)`` rows.
     """
 
     def __init__(self, limit: int, gauges: Sequence[int], write: Callable[[Row], None]) -> None:
-        """Merge beyond ``limit`` rows; ``gauges`` are the places of the values whose extremes are kept."""
+        """Merge above ``limit`` rows; ``gauges`` are the positions of the values whose extremes are kept."""
         self._gauges = gauges
         self._write = write
         self._kept_most = 2 * len(gauges) + 1
@@ -30,16 +30,16 @@ class Thinner:
         self._bucket: list[Row] = []
 
     def add(self, row: Row) -> None:
-        """Take the next row."""
+        """Add the next row."""
         if self._size == 1:
-            self._pass_on(row)
+            self._write_kept(row)
             return
         self._bucket.append(row)
         if len(self._bucket) >= self._size:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on what is kept of the bucket that is being filled."""
+        """Write the rows to keep of the bucket that is being filled."""
         bucket, self._bucket = self._bucket, []
         if not bucket:
             return
@@ -48,9 +48,9 @@ class Thinner:
             for gauge in self._gauges
         ]
         for place in kept_of_bucket(gauges, 0, len(bucket)):
-            self._pass_on(bucket[place])
+            self._write_kept(bucket[place])
 
-    def _pass_on(self, row: Row) -> None:
+    def _write_kept(self, row: Row) -> None:
         self._write(row)
         self._left -= 1
         if self._left <= 0:

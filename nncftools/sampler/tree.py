@@ -1,8 +1,8 @@
 """Which processes belong to the run: the root and all its descendants, orphans too.
 
-Directories and files of ``/proc/PID`` are opened once and kept: a kept descriptor costs 1 µs to read again and cannot
-be fooled by a reused PID (a read of a process that is gone fails with ESRCH). Where the limit of open files is near,
-files are opened, read and closed for each sample: slower, but no figure is left out.
+Directories and files of ``/proc/PID`` are opened once and kept open. Reading a kept descriptor again costs 1 µs, and a
+reused PID cannot be mistaken for the process: a read fails with ESRCH when the process is gone. Near the limit of open
+files, files are opened, read and closed for each sample: that is slower, but no figure is missing.
 """
 
 from __future__ import annotations
@@ -21,73 +21,36 @@ if TYPE_CHECKING:
 STAT = "stat"
 UNREADABLE = -1
 UNKEPT = -2
-"""In place of a descriptor that the limit of open files does not allow to keep."""
+"""Stands for a descriptor that the limit of open files does not allow us to keep."""
 RESERVE = 64
-"""Descriptors that are left for what is opened and closed again."""
-BESIDE = "nncf-tools-beside"
-"""The last word of a sampler's command when it records its own starter: it is left out of every tree."""
-NAME_BESIDE = "nncf-sampler"
+"""Descriptors that are left free for files that are opened and closed again."""
+DETACHED_ARGUMENT = "nncf-tools-beside"
+"""The last argument of a sampler that records its own starter: such a process is left out of every tree."""
+DETACHED_NAME = "nncf-sampler"
+"""The name (comm) that such a sampler gives itself."""
 _STARTED = 19
-"""Position of the start in stat, after the closing parenthesis of the name (proc(5))."""
+"""Position of the start time in stat, after the closing parenthesis of the name (proc(5))."""
 _RESCANS = 2
-"""The kernel may leave children out of ``children`` when others exit meanwhile (proc(5)): look once more."""
+"""The kernel may omit children from ``children`` while others exit (proc(5)), so the tree is scanned twice."""
 
 
 class Allowance:
-    """How many descriptors may be kept, and whether there were too few for what must be read."""
-
-    __slots__ = ("below", "ran_out")
+    """How many descriptors may be kept open, and whether there were too few to read all files."""
 
     def __init__(self) -> None:
         self.below = sys.maxsize
-        """Descriptors from this number on are not kept."""
+        """Only descriptors below this number are kept."""
         self.ran_out = False
-        """Whether a file could not even be opened to be closed again: figures are missing."""
+        """Whether a file could not even be opened for a moment: figures are missing."""
 
 
 class Process:
-    """One process of the tree, with its kept descriptors and what was learned of it."""
+    """One process of the tree, with its kept descriptors and its facts."""
 
-    __slots__ = (
-        "alive",
-        "allowance",
-        "command",
-        "counted",
-        "cpu_ticks",
-        "directory",
-        "exit",
-        "file_names",
-        "files",
-        "forked_copy",
-        "high_water_mark",
-        "introduced",
-        "is_named",
-        "mark_before",
-        "name",
-        "number",
-        "parent",
-        "path",
-        "peak_rss",
-        "pid",
-        "rss",
-        "samples",
-        "started_ticks",
-        "thread_count",
-        "threads",
-        "was_zombie",
-    )
-
-    def __init__(  # noqa: PLR0913 — where it is, and what to keep of it
-        self,
-        root: str,
-        pid: int,
-        parent: Process | None,
-        number: int,
-        files: Sequence[str],
-        *,
-        allowance: Allowance,
+    def __init__(  # noqa: PLR0913 — where it is, and which files to keep
+        self, root: str, pid: int, parent: Process | None, number: int, files: Sequence[str], *, allowance: Allowance
     ) -> None:
-        """Keep ``files`` open as far as the ``allowance`` goes."""
+        """Keep ``files`` open, as far as ``allowance`` permits."""
         self.path = f"{root}/{pid}"
         self.allowance = allowance
         self.file_names = files
@@ -100,8 +63,8 @@ class Process:
         """At the last sample, in pages, like ``peak_rss``."""
         self.peak_rss = 0
         self.high_water_mark: int | None = None
-        self.mark_before = 0
-        """Its high-water mark when a recording was attached to it: what is not above that may be of before."""
+        self.earlier_mark = 0
+        """Its high-water mark when the recording was attached to it: only a larger one is of the recording."""
         self.cpu_ticks = 0
         self.thread_count = 1
         self.threads: dict[str, int] = {}
@@ -110,10 +73,11 @@ class Process:
         self.forked_copy = False
         self.introduced = False
         self.is_named = False
-        """Whether its command line could be read: in the midst of exec it has none."""
+        """Whether its command line could be read: during exec it has none."""
         self.counted = True
+        """Whether its memory is part of the sums."""
         self.exit: Exit | None = None
-        """What the kernel's exit accounting told of its end."""
+        """Its end, as the kernel accounted it."""
         self.files: list[int] = []
         self.directory = UNKEPT
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
@@ -129,7 +93,7 @@ class Process:
         self.identify()
 
     def open(self, file: str, flags: int = os.O_RDONLY) -> int:
-        """Open one of the process's files; raise OSError when it is gone or not ours to read."""
+        """Open one of the process's files. Raises OSError when the process is gone or we may not read it."""
         try:
             return self._open(file, flags)
         except OSError as error:
@@ -139,12 +103,12 @@ class Process:
     def _open(self, file: str, flags: int) -> int:
         if self.directory >= 0:
             return os.open(file, flags, dir_fd=self.directory)
-        if not self.alive:  # its PID may be another one's by now
+        if not self.alive:  # another process may have its PID by now
             raise ProcessLookupError(f"{self.path} has ended")
         return os.open(f"{self.path}/{file}", flags)
 
     def _keep(self, file: str, flags: int = os.O_RDONLY) -> int:
-        """Open a file for good, or say why not: the kernel gives the lowest number that is free."""
+        """Open a file and keep it; return UNREADABLE or UNKEPT instead. The kernel gives the lowest free number."""
         try:
             descriptor = self._open(file, flags)
         except PermissionError:  # another user's process
@@ -159,7 +123,7 @@ class Process:
         return UNKEPT
 
     def read(self, file: str) -> bytes:
-        """Return the content of one of the process's files; raise OSError when it is gone or not ours to read."""
+        """Return the content of one of the process's files. Raises OSError as ``open`` does."""
         descriptor = self.open(file)
         try:
             return read_all(descriptor)
@@ -167,9 +131,9 @@ class Process:
             os.close(descriptor)
 
     def read_slot(self, slot: int) -> bytes:
-        """Return the content of a file that could not be read by its descriptor; nothing when it cannot be had.
+        """Return the content of a file that could not be read by its kept descriptor; empty when it cannot be read.
 
-        The process is marked when that means that it is gone, or that another one has its PID.
+        When the process is gone, or another one has its PID, it is marked as not alive.
         """
         if self.files[slot] == UNREADABLE:
             return b""
@@ -177,7 +141,7 @@ class Process:
             try:
                 data = self.read(self.file_names[slot])
             except OSError as error:
-                self.alive = error.errno not in GONE  # an ordinary user may not read the io of a zombie
+                self.alive = error.errno not in GONE  # users without privileges may not read the io file of a zombie
                 return b""
             if self.file_names[slot] != STAT or _started(data) == self.started_ticks:
                 return data
@@ -185,7 +149,7 @@ class Process:
         return b""
 
     def identify(self) -> bool:
-        """Read name and command line again; return whether they, or what they mean, changed (an exec)."""
+        """Read name and command line again; return whether these or ``forked_copy`` changed (an exec)."""
         before = self.name, self.command, self.forked_copy
         try:
             self.name = self.read("comm").decode(errors="backslashreplace").rstrip("\n")
@@ -199,9 +163,9 @@ class Process:
         return before != (self.name, self.command, self.forked_copy)
 
     @property
-    def is_beside(self) -> bool:
-        """Whether it is the sampler of a program that records itself; at its end it has only its name left."""
-        return self.command[-1:] == [BESIDE] or self.name == NAME_BESIDE
+    def is_detached_sampler(self) -> bool:
+        """Whether it is the sampler of a program that records itself; a zombie has only its name left."""
+        return self.command[-1:] == [DETACHED_ARGUMENT] or self.name == DETACHED_NAME
 
     def children(self) -> Iterator[int]:
         """Yield the PIDs of the children of all threads."""
@@ -212,7 +176,7 @@ class Process:
                 data = self.read(f"task/{task}/children") if descriptor < 0 else read_all(descriptor)
                 yield from map(int, data.split())
             except OSError as error:
-                if error.errno not in NONE_LEFT:  # the thread has ended: list them again next time
+                if error.errno not in NONE_LEFT:  # the thread has ended: list the threads again next time
                     _close(self.threads.pop(task))
 
     def _list_threads(self) -> None:
@@ -234,13 +198,13 @@ class Process:
                     continue
 
     def close(self) -> None:
-        """Give back the descriptors."""
+        """Close the descriptors."""
         self.alive = False
         for descriptor in (*self.files, *self.threads.values(), self.directory):
             _close(descriptor)
         self.files = [UNREADABLE] * len(self.files)
         self.threads = {}
-        self.directory = UNREADABLE  # its number may be another file's by now
+        self.directory = UNREADABLE  # another file may have its number by now
 
 
 def _started(stat: bytes) -> int:
@@ -253,19 +217,19 @@ def _close(descriptor: int) -> None:
 
 
 class Tree:
-    """The processes of the run, parents before their children."""
+    """The processes of the run, parents before children."""
 
     def __init__(self, root: str, files: Sequence[str], *, reaper: int | None, children: bool) -> None:
         """Follow processes under the proc directory ``root``, keeping ``files`` of each open.
 
-        ``reaper`` is the process to which orphans are re-parented (this one, when it started the command).
+        ``reaper`` is the process that becomes the parent of orphans (this process, if it started the command).
         """
         self.processes: list[Process] = []
         self._by_pid: dict[int, Process] = {}
         self._root = root
         self._files = files
         self.count = 0
-        """Processes so far; the next one's number."""
+        """Number of processes so far; the number of the next one."""
         self.children = children
         self.allowance = Allowance()
         self._own = os.getpid()
@@ -275,7 +239,7 @@ class Tree:
         self._loadavg = os.open(f"{root}/loadavg", os.O_RDONLY)
 
     def add(self, pid: int, parent: Process | None = None) -> Process | None:
-        """Take a process into the tree; return None when it is gone already."""
+        """Add a process to the tree; return None when it is already gone."""
         try:
             process = Process(self._root, pid, parent, self.count, self._files, allowance=self.allowance)
         except (OSError, IndexError, ValueError):
@@ -286,21 +250,21 @@ class Tree:
         return process
 
     def get(self, pid: int) -> Process | None:
-        """Return the process with this PID if it is in the tree."""
+        """Return the process with this PID, if it is in the tree."""
         return self._by_pid.get(pid)
 
     def remove(self, process: Process) -> None:
-        """Take a process out of the tree that has ended."""
+        """Remove a process that has ended, or is not part of the run."""
         process.close()
         self.processes.remove(process)
         del self._by_pid[process.pid]
         self._rescans = _RESCANS
 
-    def stir(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether processes may have come or gone since the last call.
 
-        The end of ``loadavg`` tells for 1 µs how many threads there are and which PID was given out last (proc(5)):
-        while both stay the same, nobody forked or was reaped.
+        The end of ``loadavg`` holds the number of threads and the newest PID (proc(5)): while both stay the same, no
+        process was forked or reaped. Reading it costs 1 µs.
         """
         state = os.pread(self._loadavg, 128, 0).rpartition(b"/")[2]
         if state == self._state:
@@ -310,7 +274,7 @@ class Tree:
         return True
 
     def refresh(self) -> list[Process]:
-        """Look for new descendants when there was a stir; return those that were found."""
+        """Look for new descendants if processes may have come or gone; return those that were found."""
         if not self.children or not self._rescans:
             return []
         self._rescans -= 1
@@ -319,7 +283,7 @@ class Tree:
     def _scan(self) -> Iterator[Process]:
         if self._reaper is not None:
             yield from self._new_children(self._reaper, None)
-        for process in self.processes:  # grows meanwhile: grandchildren are found in the same pass
+        for process in self.processes:  # the list grows during the loop: grandchildren are found in the same pass
             yield from self._new_children(process, process)
 
     def _new_children(self, of: Process, parent: Process | None) -> Iterator[Process]:
@@ -328,7 +292,7 @@ class Tree:
                 child = self.add(pid, parent)
                 if child is None:
                     continue
-                if child.is_beside:
+                if child.is_detached_sampler:
                     self.remove(child)
                 else:
                     yield child

@@ -39,7 +39,7 @@ class FakeProc:
         self.root = root
         self.forks = 0
         self.started = 4711
-        """When processes that are added from now on began, in ticks since the machine's start."""
+        """Start time of processes that are added from now on, in ticks since the machine's start."""
         self.add(1, name="first")
 
     def add(  # noqa: PLR0913 — one parameter per figure
@@ -86,7 +86,7 @@ class FakeProc:
         self.fork()
 
     def fork(self) -> None:
-        """Have the kernel give out a new PID."""
+        """Let the kernel assign a new PID."""
         self.forks += 1
         (self.root / "loadavg").write_text(f"0.10 0.20 0.30 1/100 {self.forks}\n")
 
@@ -108,7 +108,7 @@ class FakeProc:
         return Process(str(self.root), pid, None, 0, FILES, allowance=Allowance())
 
     def source(self, *columns: str, exits: Any = None, **fields: Any) -> tuple[ProcSource, Told]:  # noqa: ANN401 — anything that can be read; any field of the plan
-        """Return a source of these columns for process 1, and the list of what it tells the journal."""
+        """Return a source of these columns for process 1, and the list of its journal lines."""
         (self.root / "meminfo").write_text(MEMINFO)
         told: Told = []
         plan = Plan(columns, **fields)
@@ -123,13 +123,13 @@ def pids(processes: list[Process]) -> list[int]:
 
 
 def look(tree: Tree) -> list[Process]:
-    """Have a tree notice that something forked, and return the descendants that it finds."""
-    tree.stir()
+    """Let a tree notice a fork, and return the descendants that it finds."""
+    tree.has_changed()
     return tree.refresh()
 
 
 def facts(told: Told) -> dict[int, dict[str, Any]]:
-    """Return what is known of each process in the end, by its number: later lines add to earlier ones."""
+    """Return all facts of each process, by its number: later lines add to earlier ones."""
     found: dict[int, dict[str, Any]] = {}
     for key, value in told:
         if key == "process":
@@ -138,7 +138,7 @@ def facts(told: Told) -> dict[int, dict[str, Any]]:
 
 
 def vanish(process: Process) -> None:
-    """Have every read of a process fail from now on as it does in the kernel when the process was reaped."""
+    """Make every read of a process fail from now on, as in the kernel when the process was reaped."""
     child = subprocess.Popen(["true"])
     gone = os.open(f"/proc/{child.pid}/stat", os.O_RDONLY)
     folder = os.open(f"/proc/{child.pid}", os.O_RDONLY | os.O_DIRECTORY)
@@ -152,14 +152,14 @@ def vanish(process: Process) -> None:
 
 
 def none_kept() -> Allowance:
-    """Return an allowance that is used up."""
+    """Return an allowance that permits no kept descriptor."""
     allowance = Allowance()
     allowance.below = 0
     return allowance
 
 
 def none_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the limit of open files reached from now on."""
+    """Make every open fail from now on, as at the limit of open files."""
 
     def full(*_: object, **__: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -109,6 +109,6 @@ def message(body: bytes) -> bytes:
 
 
 def _of_thread(pid: int, statistics: bytes) -> bytes:
-    """Return an attribute as taskstats.c makes it: an empty one stands before the figures, to align them."""
+    """Return an attribute as taskstats.c makes it: an empty one precedes the figures, to align them."""
     body = attribute(_PID, struct.pack("=I", pid)) + attribute(_NULL, b"") + attribute(_STATS, statistics)
     return attribute(_OF_PID, body)

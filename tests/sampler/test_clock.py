@@ -11,7 +11,7 @@ NANOSECONDS = 1_000_000_000
 
 
 def test_the_same_moment_on_both_clocks() -> None:
-    """A moment of CLOCK_MONOTONIC is told as wall-clock time."""
+    """A moment of CLOCK_MONOTONIC is converted to wall-clock time."""
     ten_s_ago_ns = time.monotonic_ns() - 10 * NANOSECONDS
     before = dt.datetime.now(dt.UTC)
     start = clock.start(ten_s_ago_ns)
@@ -23,7 +23,7 @@ def test_the_same_moment_on_both_clocks() -> None:
 
 
 def test_how_wrong_it_can_be() -> None:
-    """The kernel's bound is a time of up to its largest one, 16 s, or unknown."""
+    """The kernel's bound is at most 16 s, its largest, or unknown."""
     error_s = clock.start(0)["utc_error_s"]
 
     assert error_s is None or 0 <= error_s <= 16

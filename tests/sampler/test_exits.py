@@ -65,7 +65,7 @@ def test_subscription(netlink: FakeNetlink) -> None:
 
 class TestProcess:
     def test_of_one_thread(self, netlink: FakeNetlink) -> None:
-        """Every figure of a process is told, in bytes and seconds."""
+        """Every figure of a process is read, in bytes and seconds."""
         figures = {"user_us": 1_500_000, "system_us": 250_000, "elapsed_us": 3_000_000, "mark_kib": 2048}
         (found,) = told(netlink, thread(70, parent=7, name=b"python3", status=3 << 8, **figures))
 
@@ -74,7 +74,7 @@ class TestProcess:
         assert found.forked_copy is False
 
     def test_of_several_threads(self, netlink: FakeNetlink) -> None:
-        """CPU time is the sum over the threads, the mark the largest, and the process is told with its last thread."""
+        """CPU time is the sum over the threads, the mark their largest; the last thread returns the process."""
         found = told(
             netlink,
             thread(71, group=70, flags=0, user_us=1_000, mark_kib=10),
@@ -86,7 +86,7 @@ class TestProcess:
         assert (found[0].wait_status, found[0].parent_pid) == (5 << 8, 7)
 
     def test_cpu_time_to_the_nanosecond(self, netlink: FakeNetlink) -> None:
-        """CPU time is what the scheduler knows of each thread; ticks count only where the kernel does not tell that."""
+        """CPU time is the scheduler's, of each thread; ticks count only where the kernel does not report that."""
         ticks = {"user_us": 4_000, "system_us": 8_000}
         (found,) = told(
             netlink, thread(71, group=70, flags=0, run_ns=7_654_321, **ticks), thread(70, run_ns=1_000, **ticks)
@@ -122,7 +122,7 @@ class TestProcess:
         assert (found[0].parent_pid, found[0].elapsed_s) == (8, 0.009)
 
     def test_status_of_a_process_whose_leader_ended_first(self, netlink: FakeNetlink) -> None:
-        """The exit status is what the parent is told: that of the thread that ended the process, not the leader's."""
+        """The exit status is the one that the parent gets: of the thread that ended the process, not the leader's."""
         (found,) = told(netlink, thread(70, flags=0, status=0), thread(71, group=70, flags=LAST, status=3 << 8))
 
         assert found.wait_status == 3 << 8
@@ -181,7 +181,7 @@ class TestProcess:
         assert found.forked_copy is expected
 
     def test_huge_values(self, netlink: FakeNetlink) -> None:
-        """A mark of terabytes and years of CPU time are told as they are."""
+        """A mark of terabytes and years of CPU time are read correctly."""
         (found,) = told(netlink, thread(2**22, mark_kib=2**44, user_us=10**15))
 
         assert (found.pid, found.high_water_mark, found.cpu_s) == (2**22, 2**54, 10**9)
@@ -218,7 +218,7 @@ def test_refusal_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestNotUnderstood:
     @pytest.mark.parametrize("version", [1, 11, 15])
     def test_version_that_is_refused(self, netlink: FakeNetlink, version: int) -> None:
-        """Where thread groups are not told, or the fields lie elsewhere, nothing is told and nothing complete."""
+        """Without thread groups, or with other offsets, no process is returned, and accounting is incomplete."""
         netlink.waiting = [thread(70, version=version), thread(71, version=version)]
         of = Exits()
 
@@ -279,7 +279,7 @@ def real() -> Iterator[Subscription]:
 
 
 def wait_for(of: Exits, *pids: int) -> list[Exit]:
-    """Return all that is told until the ends of some processes are."""
+    """Return all reports up to those of some processes."""
     found: list[Exit] = []
 
     def all_told() -> bool:
@@ -291,7 +291,7 @@ def wait_for(of: Exits, *pids: int) -> list[Exit]:
 
 
 def ended(of: Exits, words: Sequence[str]) -> tuple[int, str, Exit]:
-    """Run a process; return its status, its output and what the kernel told of it, exactly once."""
+    """Run a process; return its status, its output and the kernel's one report of it."""
     child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     output, _ = child.communicate(timeout=HANGING_S)
     found = wait_for(of, child.pid)
@@ -307,7 +307,7 @@ class TestReal:
     """This machine's kernel: with the privilege its figures are tested, without it that it refuses."""
 
     def test_process_that_touched_memory(self, real: Subscription) -> None:
-        """A process of 50 MiB that exits with 3 is told once, with that status and its own high-water mark."""
+        """A process of 50 MiB that exits with 3 is reported once, with that status and its own high-water mark."""
         if isinstance(real, OSError):
             assert real.strerror
             return
@@ -324,7 +324,7 @@ class TestReal:
         assert real.complete
 
     def test_process_that_was_killed(self, real: Subscription) -> None:
-        """A killed process is told with its signal."""
+        """A killed process is reported with its signal."""
         if isinstance(real, OSError):
             assert real.strerror
             return
@@ -353,7 +353,7 @@ class TestReal:
         assert found.cpu_s == pytest.approx(float(output), rel=0.1 if exact else 0.6)
 
     def test_process_whose_first_thread_ended_before(self, real: Subscription) -> None:
-        """The status is what wait(2) tells when the first thread is long gone."""
+        """The status is that of wait(2), also long after the end of the first thread."""
         if isinstance(real, OSError):
             assert real.strerror
             return
@@ -368,7 +368,7 @@ class TestReal:
         assert (code, found.wait_status) == (3, 3 << 8)
 
     def test_without_the_privilege(self) -> None:
-        """A user other than root is refused, with an OSError that says so."""
+        """A user other than root gets an OSError with the reason."""
         script = (
             "import os, sys; sys.path.insert(0, sys.argv[1])\nfrom nncftools.sampler.exits import Exits\n"
             "os.getuid() or os.setuid(65534)\n"

@@ -26,13 +26,13 @@ def sleeper(folder: pathlib.Path, *, stubborn: bool) -> subprocess.Popen[bytes]:
 
 @pytest.fixture
 def said() -> list[str]:
-    """Collect what is said."""
+    """Collect the warnings."""
     return []
 
 
 @pytest.fixture
 def target(tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process that the parameter says to be stubborn or not."""
+    """Run a process that ignores SIGTERM if the parameter says so."""
     process = sleeper(tmp_path, stubborn=request.param)
     yield process
     process.kill()
@@ -49,7 +49,7 @@ def limit(action: str, said: list[str], *processes: subprocess.Popen[bytes]) -> 
 
 
 def test_warns_once(said: list[str]) -> None:
-    """Above the limit is said once, with figure and time; at the limit and unknown are not above."""
+    """Exceeding the limit gives one warning, with figure and time; at the limit and unknown are not above."""
     of = limit("warn", said)
     for at_s, rss in enumerate((None, 50 * MIB, 51 * MIB, 99 * MIB)):
         of.check(rss, at_s)
@@ -61,7 +61,7 @@ def test_warns_once(said: list[str]) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("target", [False], indirect=True)
 def test_ends_with_sigterm(said: list[str], target: subprocess.Popen[bytes]) -> None:
-    """With ``kill``, a process that takes SIGTERM is ended by it, and no more is said."""
+    """With ``kill``, SIGTERM ends a process that does not ignore it, without a further warning."""
     of = limit("kill", said, target)
     of.check(51 * MIB, 1.0)
 
@@ -76,7 +76,7 @@ def test_ends_with_sigterm(said: list[str], target: subprocess.Popen[bytes]) -> 
 @pytest.mark.process
 @pytest.mark.parametrize("target", [True], indirect=True)
 def test_ends_with_sigkill(said: list[str], target: subprocess.Popen[bytes]) -> None:
-    """A process that ignores SIGTERM gets SIGKILL, not before its time has passed, and that is said."""
+    """A process that ignores SIGTERM gets SIGKILL after the grace period, with a warning."""
     of = limit("kill", said, target)
     of.check(51 * MIB, 1.0)
     of.enforce(0.99 + GRACE_S)

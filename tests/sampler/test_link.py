@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nncftools.sampler import link
+from nncftools.sampler import link, starter_link
 from nncftools.sampler.link import Link
 from nncftools.sampler.starter_link import StarterLink
 
@@ -28,10 +28,10 @@ ORDER = {"argv": ["é" * 70_000]}
 
 @pytest.mark.process
 def test_order_longer_than_a_pipe_holds(both: Both) -> None:
-    """An order of any length arrives whole, and messages that follow it at once are none of it."""
+    """An order of any length arrives complete, and messages directly after it are not part of it."""
     ours, sampler = both
     if os.fork() == 0:
-        ours.send(ORDER)  # type: ignore[arg-type]
+        ours.send_order(ORDER)  # type: ignore[arg-type]
         ours.send_message(link.SIGNAL, 15)
         os._exit(0)
     order = sampler.order()
@@ -42,7 +42,7 @@ def test_order_longer_than_a_pipe_holds(both: Both) -> None:
 
 
 def test_starter_that_is_gone(both: Both) -> None:
-    """Before the order, the sampler is told so; afterwards it only knows."""
+    """A starter that is gone is an error before the order; afterwards the link is merely closed."""
     ours, sampler = both
     ours.hang_up()
 
@@ -51,13 +51,13 @@ def test_starter_that_is_gone(both: Both) -> None:
     assert list(sampler.messages()) == []
     assert not sampler.is_open
     ours.close()
-    sampler.tell(link.STARTED, 1)
+    sampler.send(link.STARTED, 1)
 
 
 def test_parts_of_a_message_wait_for_the_rest(both: Both) -> None:
-    """A message counts when it has arrived whole."""
+    """A message is read when it has arrived completely."""
     ours, sampler = both
-    ours.send({})  # type: ignore[typeddict-item]
+    ours.send_order({})  # type: ignore[typeddict-item]
     sampler.order()
     os.write(ours._outgoing, b'{"stop":true}\n{"sig')
     first = list(sampler.messages())
@@ -67,12 +67,12 @@ def test_parts_of_a_message_wait_for_the_rest(both: Both) -> None:
 
 
 def test_questions_are_answered(both: Both) -> None:
-    """Whoever listens answers, after what it was told to pass on before."""
+    """The starter answers a question after the messages that it sent before."""
     ours, sampler = both
-    ours.send({})  # type: ignore[typeddict-item]
+    ours.send_order({})  # type: ignore[typeddict-item]
     sampler.order()
-    sampler.tell(link.STARTED, 7)
-    sampler.tell(link.ASK)
+    sampler.send(link.STARTED, 7)
+    sampler.send(link.ASK)
     os.close(sampler._outgoing)
     ours.send_message(link.SIGNAL, 15)
     told = ours.listen()
@@ -83,18 +83,19 @@ def test_questions_are_answered(both: Both) -> None:
     assert answers == [{"signal": 15}, {"answer": True}]
 
 
-def test_full_pipe_stops_nobody(both: Both) -> None:
-    """A sampler that is stopped does not stop the starter, however much that has to say."""
+def test_full_pipe_stops_nobody(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped sampler does not stop the starter, even when the pipe is full."""
+    monkeypatch.setattr(starter_link, "_ROOM_WITHIN_S", 0)
     ours, _ = both
-    ours.send({})  # type: ignore[typeddict-item]
+    ours.send_order({})  # type: ignore[typeddict-item]
 
     assert all(ours.send_message(link.SIGNAL, 10) for _ in range(10_000))
 
 
 def test_sampler_that_is_gone(both: Both) -> None:
-    """The starter learns that nobody is there to pass a signal on."""
+    """The starter notices that no sampler can receive the message."""
     ours, sampler = both
-    ours.send({})  # type: ignore[typeddict-item]
+    ours.send_order({})  # type: ignore[typeddict-item]
     os.close(sampler.descriptor)
     said = ours.send_message(link.SIGNAL, 10)
     sampler.descriptor = os.open(os.devnull, os.O_RDONLY)

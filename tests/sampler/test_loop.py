@@ -7,7 +7,7 @@ from nncftools.sampler.loop import NANOSECONDS, Loop
 
 
 class Clock:
-    """A monotonic clock that moves only when it is told to."""
+    """A monotonic clock that moves only on request."""
 
     def __init__(self) -> None:
         self.now_ns = 5 * NANOSECONDS
@@ -97,7 +97,7 @@ def stopped_at(clock: Clock, interval_s: float, duration_s: float | None, end_s:
     ("end_s", "missed", "gap_s"), [(0.39, 0, 0.1), (0.45, 0, 0.1), (0.5, 1, 0.2), (2.35, 19, 2.05)]
 )
 def test_deadlines_before_the_end(clock: Clock, end_s: float, missed: int, gap_s: float) -> None:
-    """Deadlines that passed before the end without a tick are missed; the end stands for the last one."""
+    """Deadlines that passed without a tick before the end are missed; the last one is not."""
     facts = stopped_at(clock, 0.1, None, end_s).punctuality()
 
     assert facts["missed"] == missed
@@ -105,12 +105,12 @@ def test_deadlines_before_the_end(clock: Clock, end_s: float, missed: int, gap_s
 
 
 def test_deadlines_after_the_duration(clock: Clock) -> None:
-    """What would have come after the duration is not missed, however late the loop goes on."""
+    """Deadlines after the duration are not missed, no matter how late the loop continues."""
     assert stopped_at(clock, 0.1, 0.6, 9).punctuality()["missed"] == 3
 
 
 def test_late_tick_at_the_duration(clock: Clock) -> None:
-    """A tick that is so late that the duration has passed is the last one, and stands for the last deadline."""
+    """A tick that comes after the duration is the last one, and counts for the last deadline."""
     of = Loop(0.1, 0.5)
     ticks = run(of, clock, until_s=3, costs={1: 2.0})
 

@@ -62,7 +62,7 @@ class TestSocket:
             of.ask(1, 3, b"0\0")
 
     def test_unknown_family(self, fake: FakeSocket) -> None:
-        """A kernel without the family says so, and nothing stays open."""
+        """A kernel without the family is an error, and no descriptor stays open."""
         fake.answers = [acknowledgement(errno.ENOENT)]
 
         with pytest.raises(FileNotFoundError):

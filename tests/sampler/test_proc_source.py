@@ -21,7 +21,7 @@ class FakeExits:
         self.waiting: list[Exit] = []
 
     def end(self, pids: Iterable[int], parent: int = 1) -> None:
-        """Have the kernel tell the end of processes."""
+        """Let the kernel report the end of processes."""
         for pid in pids:
             of = Exit(pid)
             of.parent_pid, of.cpu_s, of.name = parent, 0.5, f"n{pid}"
@@ -92,7 +92,7 @@ class TestRow:
         assert facts(told)[1]["forked_copy"]
 
     def test_sampler_of_a_program_in_the_midst_of_its_start(self, proc: FakeProc) -> None:
-        """One that is told by its name before it has a command is left out once, and closed once."""
+        """A detached sampler that has its name before it has a command is left out once, and closed once."""
         proc.add(1, threads={1: [5]})
         proc.add(5, name="name1")
         (proc.root / "5" / "cmdline").write_bytes(b"")
@@ -146,7 +146,7 @@ class TestRow:
 class TestEnds:
     @pytest.mark.process
     def test_vanished_between_scan_and_read(self, proc: FakeProc) -> None:
-        """A process that is gone when it is read leaves the tree and is told to have ended; the others are read."""
+        """A process that is gone when it is read leaves the tree and is recorded as ended; the others are read."""
         proc.add(1, threads={1: [5]})
         proc.add(5, ticks=(50, 0, 0, 0), io=(0, 0, 9, 0))
         source, told = proc.source(*COLUMNS)
@@ -188,7 +188,7 @@ class TestEnds:
 
     @pytest.mark.process
     def test_accounted_end_of_a_descendant(self, proc: FakeProc) -> None:
-        """What the kernel told of a process by the time that it is found gone is told with its end."""
+        """When a process is found gone, its end is recorded with the kernel's report."""
         proc.add(1, threads={1: [5]})
         proc.add(5)
         exits = FakeExits()
@@ -202,7 +202,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("stir", [True, False], ids=["others fork", "nothing else happens"])
     def test_accounted_end_of_the_command(self, proc: FakeProc, *, stir: bool) -> None:
-        """The command is told with the kernel's figures: they wait when it is reaped, for it has ended before that."""
+        """The command is recorded with the kernel's figures, which are there when it is reaped."""
         exits = FakeExits()
         source, told = proc.source(*COLUMNS, exits=exits)
         source.account(0.0)
@@ -218,10 +218,10 @@ class TestEnds:
         assert (facts(told)[0].get("accounted"), facts(told)[0]["cpu_s"]) == (True, 0.5)
 
     def test_orphan_is_told_once(self, proc: FakeProc) -> None:
-        """A child of ours that ended on an idle machine is told once, whenever its message is read."""
+        """A child of ours that ended on an idle machine is recorded once, whenever its message is read."""
         exits = FakeExits()
         source, told = proc.source(*COLUMNS, exits=exits)
-        source._roster._reaper = os.getpid()
+        source._records._reaper = os.getpid()
         proc.add(5)
         proc.set_children(1, 5)
         source.account(0.0)
@@ -235,7 +235,7 @@ class TestEnds:
         assert [of["pid"] for of in facts(told).values()] == [1, 5]
 
     def test_unseen_child_of_ours(self, proc: FakeProc) -> None:
-        """An orphan that has ended when it is first seen is read, told once and kept in the totals."""
+        """An orphan that has ended when it is first seen is read, recorded once and kept in the totals."""
         exits = FakeExits()
         source, told = proc.source(*COLUMNS, exits=exits)
         source.sample(0.0)
@@ -262,7 +262,7 @@ class TestEnds:
 
 class TestClose:
     def test_survivor(self, proc: FakeProc) -> None:
-        """What goes on is told without an end, also when it is found at the very last."""
+        """A process that still runs is recorded without an end, also when it is found at the very end."""
         source, told = proc.source(*COLUMNS)
         source.sample(0.0)
         proc.add(5)
@@ -273,7 +273,7 @@ class TestClose:
         assert [("end_s" in of, of["samples"]) for of in facts(told).values()] == [(False, 1), (False, 0)]
 
     def test_zombie(self, proc: FakeProc) -> None:
-        """What nobody has reaped yet has ended."""
+        """A process that was not reaped yet has ended."""
         source, told = proc.source(*COLUMNS)
         source.sample(0.0)
         proc.add_zombie(1)
@@ -282,7 +282,7 @@ class TestClose:
         assert facts(told)[0]["end_s"] == 1.0
 
     def test_zombie_whose_message_waits(self, proc: FakeProc) -> None:
-        """A child that ended between the last sample and the end of the recording is told, and once."""
+        """A child that ended between the last sample and the end of the recording is recorded once."""
         exits = FakeExits()
         source, told = proc.source(*COLUMNS, exits=exits)
         source.account(0.0)
@@ -301,7 +301,7 @@ class TestClose:
         source, _ = proc.source(*COLUMNS)
         proc.add(1, state=state)
 
-        assert source.is_empty(1.0) is empty
+        assert (source.alive(1.0) == []) is empty
 
 
 def test_out_of_descriptors_is_told_once(proc: FakeProc) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nncftools.journal.plan import Plan
 from nncftools.sampler.counters import Counters
-from nncftools.sampler.psutil_source import GIVEN, PsutilSource
+from nncftools.sampler.psutil_source import SUPPORTED, PsutilSource
 from tests.conftest import HANGING_S
 from tests.sampler.fake_proc import Told, facts
 from tests.waiting import until
@@ -57,9 +57,9 @@ def family() -> Iterator[Callable[..., psutil.Process]]:
 
 
 def recording(process: psutil.Process, **fields: Any) -> tuple[PsutilSource, Told]:  # noqa: ANN401 — any field of the plan
-    """Return a source attached to a process, and the list of what it tells the journal."""
+    """Return a source attached to a process, and the list of its journal lines."""
     told: Told = []
-    plan = Plan(GIVEN, **{"pid": process.pid, **fields})
+    plan = Plan(SUPPORTED, **{"pid": process.pid, **fields})
     source = PsutilSource(plan, lambda *line: told.append(line))
     source.start(process.pid)
     return source, told
@@ -67,11 +67,11 @@ def recording(process: psutil.Process, **fields: Any) -> tuple[PsutilSource, Tol
 
 def sampled(source: PsutilSource) -> dict[str, float | None]:
     """Return the next sample, by metric."""
-    return dict(zip(GIVEN, source.sample(1.0), strict=True))
+    return dict(zip(SUPPORTED, source.sample(1.0), strict=True))
 
 
 def resident(pid: int) -> int:
-    """Return the RSS that the kernel tells."""
+    """Return the kernel's RSS."""
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -129,7 +129,7 @@ def test_counters_begin_with_the_recording(family: Callable[..., psutil.Process]
 
 @pytest.mark.process
 def test_child_that_ended(tmp_path: pathlib.Path) -> None:
-    """A child that is gone leaves the sums, is told to have ended, and what it did stays in the totals."""
+    """A child that is gone leaves the sums, is recorded as ended, and its figures stay in the totals."""
     burn = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
     (tmp_path / "burn.py").write_text(burn)
     script = f"{sys.executable} -S -E burn.py <&3 & wait; read end"
@@ -139,7 +139,7 @@ def test_child_that_ended(tmp_path: pathlib.Path) -> None:
         assert shell.stdout is not None
         shell.stdout.readline()
         source, told = recording(psutil.Process(shell.pid))
-        source._counters = Counters(GIVEN, from_now=False)
+        source._counters = Counters(SUPPORTED, from_now=False)
         before = sampled(source)
         (child,) = psutil.Process(shell.pid).children()
         child.kill()
@@ -154,7 +154,7 @@ def test_child_that_ended(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.process
 def test_zombie(family: Callable[..., psutil.Process]) -> None:
-    """A child that has ended and that nobody has reaped is no process any more, and holds nothing."""
+    """A child that has ended but was not reaped does not count as a process and holds no memory."""
     parent = family(10, 0, 20, 0)
     (child,) = parent.children()
     source, _ = recording(parent)
@@ -178,7 +178,7 @@ def test_nothing_is_left(family: Callable[..., psutil.Process]) -> None:
     found = sampled(source)
 
     assert [found[name] for name in ("rss", "vms", "threads", "processes")] == [None] * 4
-    assert source.is_empty(2.0)
+    assert source.alive(2.0) == []
 
 
 def test_process_that_is_not_there() -> None:

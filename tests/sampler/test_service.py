@@ -17,7 +17,7 @@ def accounting(source: str) -> object:
 
 
 def test_without_the_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recording that may not be told of ends goes on without."""
+    """Without the privilege for exit accounting, a recording works without it."""
     monkeypatch.setattr(exits, "Exits", refused)
 
     assert accounting("proc") is None
@@ -31,7 +31,7 @@ def test_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_with_the_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recording that may be told of ends is."""
+    """With the privilege, a recording uses exit accounting."""
     made = object()
     monkeypatch.setattr(exits, "Exits", lambda: made)
 

@@ -13,7 +13,7 @@ USED = (*CAUGHT, *OF_FAULTS, signal.SIGCHLD)
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """Give signals back as they were."""
+    """Restore the signals."""
     before = {number: signal.getsignal(number) for number in USED}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
@@ -24,12 +24,12 @@ def _as_before() -> Iterator[None]:
 
 
 def get(number: int) -> None:
-    """Have this thread get a signal."""
+    """Send this thread a signal."""
     signal.raise_signal(number)
 
 
 def test_passes_to_whoever_is_named() -> None:
-    """All signals go to the sampler of the command that runs."""
+    """All signals go to the sampler of the running command."""
     passed: list[int] = []
     with Starter() as starter:
         starter.passes_to = passed.append
@@ -41,7 +41,7 @@ def test_passes_to_whoever_is_named() -> None:
 
 
 def test_ends_what_has_not_begun() -> None:
-    """The first signal that asks for an end, and that no command gets, is known; others are not heeded."""
+    """The first signal that asks for the end while no command runs is kept; other signals have no effect."""
     with Starter() as starter:
         for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
             get(number)
@@ -50,7 +50,7 @@ def test_ends_what_has_not_begun() -> None:
 
 
 def test_interrupts_once_what_may_be_interrupted() -> None:
-    """Showing results can be interrupted; what follows cannot."""
+    """A signal interrupts showing results once; it does not interrupt what follows."""
     with Starter() as starter:
         with pytest.raises(Interrupted, match="SIGHUP"), starter.interruptible():
             list(map(get, (signal.SIGUSR1, signal.SIGHUP)))
@@ -66,7 +66,7 @@ def test_nothing_ends_it_afterwards() -> None:
 
 
 def test_what_a_command_is_given() -> None:
-    """What was ignored or blocked before is known, and stays so."""
+    """The signals that were ignored or blocked before are known, and stay so."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
@@ -79,7 +79,7 @@ def test_what_a_command_is_given() -> None:
 
 
 def test_held_back() -> None:
-    """Signals wait, and come afterwards."""
+    """Signals wait, and arrive afterwards."""
     passed: list[int] = []
     with Starter() as starter:
         starter.passes_to = passed.append

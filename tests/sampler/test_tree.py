@@ -56,18 +56,18 @@ class TestTree:
     def test_not_looked_for_unless_there_was_a_stir(self, proc: FakeProc) -> None:
         """While the system's last PID and number of threads stay the same, nothing is scanned; then it is."""
         tree = proc.tree()
-        tree.stir()
+        tree.has_changed()
         for _ in range(3):
             tree.refresh()
         before = (proc.root / "loadavg").read_text()
         proc.add(8)
         (proc.root / "1/task/1/children").write_text("8 ")
         (proc.root / "loadavg").write_text(before)
-        quiet, unseen = tree.stir(), pids(tree.refresh())
+        quiet, unseen = tree.has_changed(), pids(tree.refresh())
         proc.fork()
 
         assert (quiet, unseen) == (False, [])
-        assert (tree.stir(), pids(tree.refresh())) == (True, [8])
+        assert (tree.has_changed(), pids(tree.refresh())) == (True, [8])
 
     def test_reused_pid_is_a_new_process(self, proc: FakeProc) -> None:
         """After a process is gone, its PID may come again as another process."""
@@ -164,7 +164,7 @@ class TestVanishing:
 
     @pytest.mark.process
     def test_thread_that_ended(self, proc: FakeProc) -> None:
-        """When a thread has ended, the children of the other threads are found, and the threads are listed anew."""
+        """When a thread has ended, the children of the other threads are found, and the threads are listed again."""
         proc.add(1, threads={1: [], 2: []})
         tree = proc.tree()
         (process,) = tree.processes

@@ -400,7 +400,9 @@ def test_limit(): pass
 def test_no_sampler(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """If no recording can be started, there are the kernel's figures, and a warning says why there are no others."""
     suite.path.joinpath("conftest.py").write_text(
-        "from nncftools.sampler import client\ndef fail(*_): raise OSError('no more processes')\nclient.Beside = fail\n"
+        "from nncftools.sampler import client\n"
+        "def fail(*_): raise OSError('no more processes')\n"
+        "client.DetachedSampler = fail\n"
     )
     monkeypatch.setenv("COLUMNS", "200")
     result = suite("def test_64(): touch(64)")

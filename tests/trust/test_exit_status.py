@@ -60,14 +60,14 @@ with Starter() as starter:
 """
 AT_A_MESSAGE = """
 from nncftools.sampler.link import Link
-tell = Link.tell
+send = Link.send
 def killed(link, key, value=True):
     if "{when}" == "after":
-        tell(link, key, value)
+        send(link, key, value)
     if key == "{key}":
         os.kill(os.getpid(), {number})
-    tell(link, key, value)
-Link.tell = killed
+    send(link, key, value)
+Link.send = killed
 """
 
 

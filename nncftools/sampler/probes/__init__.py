@@ -1,9 +1,18 @@
-"""Where figures come from: one file per source; ``nncftools.metrics`` says which metric comes from which.
+"""Where figures come from: one file per source; ``nncftools.metrics`` names the probe of each metric.
 
-A *process probe* keeps one file of every process open (``file``) and sums its figures over the tree; a *system probe*
-reads one file of the machine, or of the command's surroundings; a *slow probe* reads every process now and then in a
-thread of its own. All name the ``metrics`` they give, in the order of the values of ``read``. A probe of devices names
-its ``columns`` when it starts, one for each device: ``npu_memory@npu0``. A figure that cannot be known is None.
+There are three kinds of probes:
+
+- A *process probe*, made with the position of its ``file`` among each process's kept files. ``read(processes)`` returns
+  sums over the tree. ``retire(process)`` keeps the figures of a child of ours that has ended, before it is reaped.
+- A *system probe*, made with the proc directory and the command's PID. ``read()`` returns figures of the machine, or of
+  the command's surroundings, from files that it keeps open.
+- A *slow probe*, made without arguments, reads every process from time to time in a thread of its own.
+  ``read(processes)`` returns the sums when there are new ones, otherwise None for each.
+
+The values of ``read`` are in the order of ``metrics``. A new probe of devices has ``columns``, one for each device:
+``npu_memory@npu0``. An unknown figure is None. ``source`` is the kernel file, as users know it. ``cost`` is the cost of
+one sample, measured on one core of a 2-core machine. A module's ``why_unavailable(root)`` returns why its
+figures are unknown on this system.
 """
 
 from __future__ import annotations
@@ -12,55 +21,8 @@ from nncftools.metrics import METRICS, in_order, of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any, Protocol
-
-    from nncftools.sampler.tree import Process
-
-    Row = tuple[float | None, ...]
-
-    class Probe(Protocol):
-        """What all sources have in common."""
-
-        kind: str
-        metrics: tuple[str, ...]
-        source: str
-        """The kernel file, as a reader knows it."""
-        cost: str
-        """What one sample costs, measured on one core of a 2-core machine."""
-
-    class ProcessProbe(Probe, Protocol):
-        """A source that is read once per process and summed."""
-
-        file: str
-
-        def __init__(self, slot: int) -> None:
-            """Read the descriptor at ``slot`` of each process's kept files."""
-
-        def read(self, processes: Sequence[Process]) -> Row:
-            """Return one sum per metric; mark processes that are gone as not alive."""
-
-        def retire(self, process: Process) -> None:
-            """Keep the figures of a child of ours that has ended, while the kernel still has them."""
-
-    class SystemProbe(Probe, Protocol):
-        """A source that is read once per sample."""
-
-        def __init__(self, root: str, pid: int) -> None:
-            """Open the file under the proc directory ``root``, for the command ``pid``."""
-
-        def read(self) -> Row:
-            """Return one value per metric."""
-
-    class SlowProbe(Probe, Protocol):
-        """A source that takes so long that it must not hold up the others."""
-
-        def __init__(self) -> None:
-            """Begin with the next read."""
-
-        def read(self, processes: Sequence[Process]) -> Row:
-            """Return one sum per metric when one is ready, None for each otherwise."""
-
+    from collections.abc import Iterable
+    from typing import Any
 
 PROCESS = "process"
 SYSTEM = "system"
@@ -68,7 +30,7 @@ SLOW = "slow"
 
 
 def references(columns: Iterable[str] = METRICS) -> list[str]:
-    """Return the probes that columns come from, each once, in the order of the metrics' declarations."""
+    """Return the probes of columns, each once, in the order in which the metrics are declared."""
     metrics = [metric for column in in_order(columns) if (metric := of(column)) is not None]
     return list(dict.fromkeys(metric.probe for metric in metrics if metric.probe))
 
@@ -78,15 +40,15 @@ def resolved(reference: str) -> Any:  # noqa: ANN401 — a class of any probe
     return getattr(_module(reference), reference.partition(":")[2])
 
 
-def columns_of(probe: Probe) -> tuple[str, ...]:
-    """Return the columns that a started probe gives: its metrics, or one for each device."""
+def columns_of(probe: Any) -> tuple[str, ...]:  # noqa: ANN401 — a probe of any class
+    """Return the columns of a probe: its metrics, or one for each device."""
     columns: tuple[str, ...] = getattr(probe, "columns", probe.metrics)
     return columns
 
 
-def why_not(reference: str, root: str) -> str:
-    """Return why a probe cannot give its figures on this system, or nothing."""
-    asked = getattr(_module(reference), "why_not", None)
+def why_unavailable(reference: str, root: str) -> str:
+    """Return why the figures of a probe are unknown on this system; empty when they are known."""
+    asked = getattr(_module(reference), "why_unavailable", None)
     return asked(root) if asked is not None else ""
 
 

@@ -1,7 +1,7 @@
-"""The memory that is charged to a control group: ``memory.current`` (v2) or ``memory.usage_in_bytes`` (v1).
+"""The memory charged to a control group: ``memory.current`` (v2) or ``memory.usage_in_bytes`` (v1).
 
-On a hybrid system the memory controller is in one of the two (cgroups(7)): the group that ``/proc/PID/cgroup`` names
-for v1's memory controller, else that of v2.
+On a hybrid system the memory controller belongs to one of the two (cgroups(7)): if ``/proc/PID/cgroup`` has a group for
+v1's memory controller, to v1, otherwise to v2.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _V2 = "memory.current"
 
 
 class Cgroup:
-    """Memory of the control group that the command was started in, with whatever else is in it."""
+    """Memory of the control group that the command was started in, including other processes in that group."""
 
     kind = SYSTEM
     metrics = ("cgroup",)
@@ -27,7 +27,7 @@ class Cgroup:
         self._file = None if path is None else os.open(path, os.O_RDONLY)
 
     def read(self) -> tuple[int | None]:
-        """Return the bytes; None when the group is gone, or its memory is not accounted."""
+        """Return the bytes; None when the group is gone or its memory is not accounted."""
         if self._file is None:
             return (None,)
         try:
@@ -36,13 +36,13 @@ class Cgroup:
             return (None,)
 
 
-def why_not(root: str) -> str:
-    """Return why the memory of our own control group cannot be read, or nothing."""
+def why_unavailable(root: str) -> str:
+    """Return why the memory of our own control group cannot be read; empty when it can."""
     return "" if _file_of(root, os.getpid()) else "no memory controller accounts this process's control group"
 
 
 def _file_of(root: str, pid: int) -> str | None:
-    """Return the file that tells a process's control group's memory, or None when there is none to be read."""
+    """Return the readable file with the memory of a process's control group; None when there is none."""
     try:
         with open(f"{root}/{pid}/cgroup", encoding="utf-8", errors="surrogateescape") as file:
             groups = [line.rstrip("\n").split(":", 2) for line in file]
@@ -63,7 +63,7 @@ def _file_of(root: str, pid: int) -> str | None:
 
 
 def _folders(mounts: list[list[str]], kind: str, group: str) -> list[str]:
-    """Return where a group may be found: under each mount of its hierarchy, which may show only a part of it."""
+    """Return a group's possible folders: one under each mount of its hierarchy, which may show only a part of it."""
     found = []
     for fields in mounts:
         after = fields.index("-")
@@ -75,6 +75,6 @@ def _folders(mounts: list[list[str]], kind: str, group: str) -> list[str]:
 
 
 def _unescaped(path: str) -> str:
-    """Return a path of mountinfo, in which blanks and backslashes are written in octal (proc(5))."""
+    """Return a path from mountinfo, which has blanks and backslashes as octal escapes (proc(5)), without escapes."""
     raw = path.encode(errors="surrogateescape").decode("unicode_escape")
     return raw.encode("latin-1").decode(errors="surrogateescape")

@@ -1,7 +1,7 @@
-"""``/proc/PID/io``: bytes read and written, a process's own and its reaped children's (proc(5)).
+"""``/proc/PID/io``: bytes read and written by a process and its reaped children (proc(5)).
 
-``read_bytes`` and ``write_bytes`` are what storage did; ``rchar`` and ``wchar`` what passed through system calls, page
-cache and pipes included.
+``read_bytes`` and ``write_bytes`` count the bytes of storage; ``rchar`` and ``wchar`` count the bytes of system calls,
+page cache and pipes included.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 
     from nncftools.sampler.tree import Process
 
-    Bytes = tuple[int, int, int, int]
-    Unknown = tuple[None, None, None, None]
-
 _UNKNOWN = (None, None, None, None)
 
 
 class Io:
-    """Bytes read and written, by storage and by system calls."""
+    """Bytes read and written, of storage and of system calls."""
 
     kind = PROCESS
     metrics = ("read_bytes", "write_bytes", "read_chars", "write_chars")
@@ -34,12 +31,12 @@ class Io:
 
     def __init__(self, slot: int) -> None:
         self._slot = slot
-        self._retired: Bytes | None = (0, 0, 0, 0)
+        self._retired: tuple[int, ...] | None = (0, 0, 0, 0)
 
-    def read(self, processes: Sequence[Process]) -> Bytes | Unknown:
+    def read(self, processes: Sequence[Process]) -> tuple[int, ...] | tuple[None, ...]:
         """Return the sums in bytes.
 
-        They are None while a process of the tree does not let us read its figures, and from then on when it ends so.
+        They are None while we may not read a process of the tree, and for ever if it ends before we may.
         """
         slot = self._slot
         pread = os.pread
@@ -64,6 +61,6 @@ class Io:
         return read_bytes, write_bytes, read_chars, write_chars
 
     def retire(self, process: Process) -> None:
-        """Keep the bytes of a child of ours that has ended: its file is readable until it is reaped."""
-        last = self.read([process])
-        self._retired = None if last[0] is None else last
+        """Add the bytes of a child of ours that has ended: its file is readable until it is reaped."""
+        last = [value for value in self.read([process]) if value is not None]
+        self._retired = tuple(last) or None

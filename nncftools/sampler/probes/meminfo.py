@@ -8,7 +8,7 @@ from nncftools.sampler.probes import SYSTEM
 
 
 class Meminfo:
-    """SYSTEM: MemTotal − MemAvailable, with every other process in it."""
+    """SYSTEM: MemTotal − MemAvailable, which includes all processes of the machine."""
 
     kind = SYSTEM
     metrics = ("system",)

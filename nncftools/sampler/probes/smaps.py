@@ -1,7 +1,7 @@
 """``/proc/PID/smaps_rollup``: PSS and USS, which the kernel counts page by page (proc(5), in kB of 1,024 bytes).
 
-That takes 11 ms per GiB of 4 KiB pages and holds the target's memory lock: it is done in a thread, beside the other
-figures, and so seldom that it takes less than 1 % of the time.
+Counting takes 11 ms per GiB of 4 KiB pages and holds the target's memory lock. So it runs in a separate thread, and
+seldom enough to take less than 1 % of the time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import Process
 
 _PAUSE = 99
-"""Pauses are this much longer than the CPU time of the pass before them."""
+"""Ratio of each pause to the CPU time of the pass before it."""
 _BLUR = 0.02
-"""A pass is dropped when processes of more than this share came or went meanwhile: their pages moved between sums."""
+"""A pass is dropped if processes with more than this share of the sum started or ended during it."""
 _KIB = 1024
 _UNKNOWN = (None, None)
 _UNREADABLE = (-1, -1)
@@ -44,7 +44,7 @@ class Smaps:
         self._result: tuple[int, int] | None = None
 
     def read(self, processes: Sequence[Process]) -> tuple[int, int] | tuple[None, None]:
-        """Return the sums in bytes of a pass that ended since the last call, else None; begin a new one when due."""
+        """Return the sums in bytes of a pass that ended since the last call, otherwise None; begin a pass when due."""
         if self._running:
             return _UNKNOWN
         result, self._result = self._result, None
@@ -73,7 +73,7 @@ class Smaps:
 
 
 def _own_folders(processes: Sequence[Process]) -> list[int | str]:
-    """Return new descriptors of the processes' folders, for the loop may close its own, and reuse their numbers.
+    """Return new descriptors of the processes' folders: the loop may close its own, and their numbers may be reused.
 
     Of processes whose folder is not kept open, the path is returned.
     """
@@ -100,23 +100,19 @@ def _rollup(folder: int | str) -> tuple[int, int]:
             file = os.open(f"{folder}/smaps_rollup", os.O_RDONLY)
         else:
             file = os.open("smaps_rollup", os.O_RDONLY, dir_fd=folder)
+        try:
+            data = os.pread(file, 4096, 0)
+        finally:
+            os.close(file)
     except (FileNotFoundError, ProcessLookupError):
         return 0, 0
     except OSError:
         return _UNREADABLE
-    try:
-        data = os.pread(file, 4096, 0)
-    except ProcessLookupError:
-        return 0, 0
-    except OSError:
-        return _UNREADABLE
-    finally:
-        os.close(file)
     lines = (line.split() for line in data.split(b"\n")[1:] if line)
     sizes = {words[0]: int(words[1]) * _KIB for words in lines}
     return sizes.get(b"Pss:", 0), sum(size for key, size in sizes.items() if key.startswith(b"Private_"))
 
 
-def why_not(root: str) -> str:
-    """Return why this system does not tell PSS, or nothing."""
+def why_unavailable(root: str) -> str:
+    """Return why PSS is unknown on this system; empty when it is known."""
     return "" if os.path.exists(f"{root}/self/smaps_rollup") else "the kernel has no smaps_rollup (before 4.14)"

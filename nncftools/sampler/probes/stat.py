@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
     from nncftools.sampler.tree import Process
 
-    Figures = tuple[float | None, float | None, float, float, int, int, int, int]
-
 _RSS = 21
-"""Position after the closing parenthesis of the name, which may itself hold spaces and parentheses."""
+"""Position after the closing parenthesis of the name, which can itself contain spaces and parentheses."""
 
 
 class Stat:
@@ -36,10 +34,11 @@ class Stat:
         self._slot = slot
         self._retired = (0, 0, 0, 0)
 
-    def read(self, processes: Sequence[Process]) -> Figures:
-        """Return the sums in bytes, seconds and numbers; memory is None when only zombies are left.
+    def read(self, processes: Sequence[Process]) -> tuple[float | None, float | None, float, float, int, int, int, int]:
+        """Return the sums in bytes, seconds and counts; memory is None when only zombies are left.
 
-        Parents come before children: a child that is reaped in between is missed for one sample, never counted twice.
+        Parents are read before their children: a child that is reaped in between is missing from one sample, but never
+        counted twice.
         """
         slot = self._slot
         pread = os.pread
@@ -61,7 +60,7 @@ class Stat:
             process.cpu_ticks = own_user + own_system
             resident = int(fields[_RSS])
             process.rss = resident
-            if not (resident and process.counted):  # it is ending and has given back its memory, or has none of its own
+            if not (resident and process.counted):  # it is ending and has freed its memory, or shares it
                 continue
             rss += resident
             vms += int(fields[20])
@@ -75,6 +74,6 @@ class Stat:
         return *memory, user / TICKS_PER_S, system / TICKS_PER_S, minor, major, threads, count
 
     def retire(self, process: Process) -> None:
-        """Keep CPU time and faults of a child of ours that has ended: its file is readable until it is reaped."""
+        """Add the CPU time and faults of a child of ours that has ended: its file is readable until it is reaped."""
         _, _, user, system, minor, major, _, _ = self.read([process])
         self._retired = (round(user * TICKS_PER_S), round(system * TICKS_PER_S), minor, major)

@@ -1,4 +1,4 @@
-"""``/proc/PID/status``: what RSS consists of, swap, and the high-water mark VmHWM (proc(5), in kB of 1,024 bytes)."""
+"""``/proc/PID/status``: the parts of RSS, swap, and the high-water mark VmHWM (proc(5), in kB of 1,024 bytes)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEYS = (b"\nRssAnon:", b"\nRssFile:", b"\nRssShmem:", b"\nVmSwap:")
 
 
 class Status:
-    """The anonymous, file-backed and shared parts of RSS, and what was swapped out."""
+    """The anonymous, file-backed and shared parts of RSS, and swapped-out memory."""
 
     kind = PROCESS
     metrics = ("anon", "file", "shmem", "swap")
@@ -32,7 +32,7 @@ class Status:
         sums = [0, 0, 0, 0]
         counted = False
         for process in processes:
-            try:  # longer than a page for a user in many groups
+            try:  # longer than a page for users in many groups
                 data = read_all(process.files[self._slot])
             except OSError:
                 data = process.read_slot(self._slot)
@@ -47,11 +47,11 @@ class Status:
         return tuple(sums) if counted else (None,) * len(_KEYS)
 
     def retire(self, process: Process) -> None:
-        """Keep nothing: memory ends with its process."""
+        """Keep nothing: a process that has ended holds no memory."""
 
 
 def value_of(data: bytes, key: bytes) -> int | None:
-    """Return the bytes that a line of a status file tells, or None when it is missing."""
+    """Return the size in a line of a status file, in bytes; None when the line is missing."""
     place = data.find(key)
     if place < 0:
         return None

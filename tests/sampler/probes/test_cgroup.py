@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nncftools.sampler.probes import cgroup
-from nncftools.sampler.probes.cgroup import Cgroup, why_not
+from nncftools.sampler.probes.cgroup import Cgroup, why_unavailable
 
 V1, V2 = "memory.usage_in_bytes", "memory.current"
 TMPFS = "tmpfs - tmpfs tmpfs rw,mode=755"
@@ -16,7 +16,7 @@ MISSING = "no memory controller accounts this process's control group"
 
 
 class Machine:
-    """A proc directory with one process, and the control group file systems that it tells of."""
+    """A proc directory with one process, and the control group file systems that it names."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.proc = folder / "proc"
@@ -195,7 +195,7 @@ class TestUnknown:
         assert machine.read() is None
 
     def test_no_control_group(self, machine: Machine) -> None:
-        """A kernel without control groups, or one whose processes are in none with memory, tells nothing."""
+        """The figure is unknown on a kernel without control groups, and in a group without a memory controller."""
         machine.belongs("3:cpuset:/", "1:name=systemd:/")
 
         assert machine.read() is None
@@ -238,7 +238,7 @@ class TestUnknown:
 
 
 def test_figure_of_now(machine: Machine) -> None:
-    """The file is opened once and read anew each time."""
+    """The file is opened once and read again each time."""
     machine.belongs("0::/job")
     machine.mount("cgroup2")
     file = machine.charge("cg/job", V2, 4096)
@@ -259,12 +259,12 @@ def test_availability(machine: Machine, monkeypatch: pytest.MonkeyPatch, *, acco
     fake: Any = cgroup.os
     monkeypatch.setattr(fake, "getpid", lambda: 7)
 
-    assert why_not(str(machine.proc)) == expected
+    assert why_unavailable(str(machine.proc)) == expected
 
 
 def test_this_machine() -> None:
-    """On a real machine the probe reads a figure exactly when it says that it can."""
+    """On a real machine the figure is known exactly when the probe has no reason for the contrary."""
     (used,) = Cgroup("/proc", os.getpid()).read()
 
-    assert (used is None) == bool(why_not("/proc"))
+    assert (used is None) == bool(why_unavailable("/proc"))
     assert used is None or used > 0

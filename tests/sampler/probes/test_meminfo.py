@@ -19,14 +19,14 @@ LARGEST_KIB = 2**54 - 1
     ],
 )
 def test_system(proc: FakeProc, text: str, expected: int | None) -> None:
-    """SYSTEM is total less available, in bytes; unknown on a kernel that does not say."""
+    """SYSTEM is total minus available, in bytes; unknown on a kernel without MemAvailable."""
     (proc.root / "meminfo").write_text(text)
 
     assert Meminfo(str(proc.root), 1).read() == (expected,)
 
 
 def test_follows_the_file(proc: FakeProc) -> None:
-    """The file is opened once and read anew each time."""
+    """The file is opened once and read again each time."""
     (proc.root / "meminfo").write_text(MEMINFO)
     meminfo = Meminfo(str(proc.root), 1)
     before = meminfo.read()

@@ -13,7 +13,7 @@ import pytest
 
 from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.probes import smaps
-from nncftools.sampler.probes.smaps import Smaps, why_not
+from nncftools.sampler.probes.smaps import Smaps, why_unavailable
 from nncftools.sampler.probes.stat import Stat
 from nncftools.sampler.tree import Process, Tree
 from tests.sampler.fake_proc import FILES, KIB, FakeProc, vanish
@@ -255,10 +255,10 @@ class TestSums:
 
 
 class TestPasses:
-    """When passes begin, and which results are told."""
+    """When passes begin, and which results are returned."""
 
     def test_unknown_between_two_passes(self, clock: Clock, proc: FakeProc) -> None:
-        """A result is told in one sample; until the next pass has ended, the figures are unknown."""
+        """A result is returned for one sample; until the next pass has ended, the figures are unknown."""
         clock.pass_s = 0.5
         process = add(proc, 1, pss_kib=100)
         probe = Smaps()
@@ -332,12 +332,12 @@ class TestPasses:
 
 @pytest.mark.parametrize(("exists", "expected"), [(True, ""), (False, "the kernel has no smaps_rollup (before 4.14)")])
 def test_old_kernel(tmp_path: pathlib.Path, *, exists: bool, expected: str) -> None:
-    """A kernel that does not sum up PSS is told apart."""
+    """A kernel without smaps_rollup is recognised."""
     (tmp_path / "self").mkdir()
     if exists:
         (tmp_path / "self/smaps_rollup").touch()
 
-    assert why_not(str(tmp_path)) == expected
+    assert why_unavailable(str(tmp_path)) == expected
 
 
 def unreadable(proc: FakeProc, pid: int) -> None:

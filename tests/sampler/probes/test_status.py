@@ -75,7 +75,7 @@ def test_name_that_looks_like_a_figure(proc: FakeProc) -> None:
 
 
 def test_many_groups(proc: FakeProc) -> None:
-    """Memory is found behind the list of groups, however many the user is in (as in a large directory)."""
+    """Memory is found after the list of groups, however long that is (as in a large directory)."""
     groups = " ".join(str(1_234_500_000 + place) for place in range(1_000))
     (proc.root / "1/status").write_text(STATUS.format(name="name", state="S", groups=groups, kib=40))
 

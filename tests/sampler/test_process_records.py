@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler import roster as roster_
+from nncftools.sampler import process_records
 from nncftools.sampler.exits import Exit
 from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S
 from nncftools.sampler.probes.stat import Stat
-from nncftools.sampler.roster import Roster
+from nncftools.sampler.process_records import ProcessRecords
 from nncftools.sampler.tree import Process, Tree
 from tests.sampler.fake_proc import FakeProc, Told, facts, look, vanish
 
@@ -20,7 +20,7 @@ NEVER_MORE_THAN = 4096
 
 
 def ended(pid: int, parent: int, **fields: Any) -> Exit:  # noqa: ANN401 — any field
-    """Return what the kernel tells of the end of a process."""
+    """Return the kernel's report of the end of a process."""
     of = Exit(pid)
     of.parent_pid = parent
     of.name = f"n{pid}"
@@ -30,7 +30,7 @@ def ended(pid: int, parent: int, **fields: Any) -> Exit:  # noqa: ANN401 — any
 
 
 class Recording:
-    """The roster of the tree of process 1, which is found at the start, and what it told.
+    """The records of the tree of process 1, which is found at the start, and the lines that were written.
 
     Processes begin with the recording, as a command does that it starts.
     """
@@ -40,28 +40,30 @@ class Recording:
         proc.started = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S) + 10
         proc.add(1, name="first")
         self.tree: Tree = proc.tree(children=children)
-        self.roster = Roster(self.tree, lambda *line: self.told.append(line), reaper=REAPER, accounting=accounting)
-        self.roster.introduce(self.tree.processes[0], 0.0)
+        self.records = ProcessRecords(
+            self.tree, lambda *line: self.told.append(line), reaper=REAPER, accounting=accounting
+        )
+        self.records.add(self.tree.processes[0], 0.0)
 
     def scan(self, now_s: float = 1.0) -> list[Process]:
         """Look for descendants and introduce those that are found, as a sample does."""
         found = look(self.tree)
         for process in found:
-            self.roster.introduce(process, now_s)
+            self.records.add(process, now_s)
         return found
 
     def remove(self, process: Process, now_s: float = 3.0) -> None:
         """Take a process out of the tree that is gone."""
         self.tree.remove(process)
-        self.roster.forget(process, now_s, None, None)
+        self.records.write_end(process, now_s, None, None)
 
     def facts(self, pid: int) -> dict[str, Any]:
-        """Return what is known of a process in the end; fail unless it was told as one."""
+        """Return all facts of a process; fail unless it was recorded as one process."""
         (found,) = [of for of in facts(self.told).values() if of.get("pid") == pid]
         return found
 
     def pids(self) -> list[int | None]:
-        """Return the PIDs of the processes that were told, by number."""
+        """Return the PIDs of the recorded processes, by number."""
         return [of.get("pid") for _, of in sorted(facts(self.told).items())]
 
 
@@ -75,9 +77,9 @@ class TestUnseen:
     """Processes that ended before any scan found them."""
 
     def test_child(self, recording: Recording) -> None:
-        """A child of a process of the tree is told with its parent and all its figures."""
+        """A child of a process of the tree is recorded with its parent and all its figures."""
         of = ended(5, 1, cpu_s=0.25, elapsed_s=0.5, high_water_mark=3 * MIB, wait_status=3 << 8, forked_copy=True)
-        recording.roster.account([of], 2.0)
+        recording.records.add_exits([of], 2.0)
 
         assert recording.facts(5) == {
             "id": 1,
@@ -94,42 +96,42 @@ class TestUnseen:
         }
 
     def test_signal(self, recording: Recording) -> None:
-        """A process that was killed is told with the signal, also when it dumped its memory."""
-        recording.roster.account([ended(5, 1, wait_status=signal.SIGSEGV | 0x80)], 2.0)
+        """A killed process is recorded with the signal, also when it dumped its memory."""
+        recording.records.add_exits([ended(5, 1, wait_status=signal.SIGSEGV | 0x80)], 2.0)
 
         assert recording.facts(5)["exit"] == {"code": None, "signal": signal.SIGSEGV}
 
     def test_mark_that_is_not_known(self, recording: Recording) -> None:
         """A process without memory of its own has no mark, not one of 0."""
-        recording.roster.account([ended(5, 1)], 2.0)
+        recording.records.add_exits([ended(5, 1)], 2.0)
 
         assert recording.facts(5)["high_water_mark"] is None
 
     def test_older_than_the_recording(self, recording: Recording) -> None:
         """The start of a process that is older than the session is the session's."""
-        recording.roster.account([ended(5, 1, elapsed_s=60.0)], 2.0)
+        recording.records.add_exits([ended(5, 1, elapsed_s=60.0)], 2.0)
 
         assert recording.facts(5)["start_s"] == 0.0
 
     def test_child_of_the_reaper(self, recording: Recording) -> None:
-        """An orphan, which was re-parented to the sampler, is told without a parent."""
-        recording.roster.account([ended(5, REAPER)], 2.0)
+        """An orphan, which became the sampler's child, is recorded without a parent."""
+        recording.records.add_exits([ended(5, REAPER)], 2.0)
 
         assert recording.facts(5)["parent"] is None
 
     def test_grandchild(self, recording: Recording) -> None:
-        """A grandchild that ended before its parent is told after it, with its number."""
-        recording.roster.account([ended(6, 5), ended(5, 1)], 2.0)
+        """A grandchild that ended before its parent is recorded after it, with its number as parent."""
+        recording.records.add_exits([ended(6, 5), ended(5, 1)], 2.0)
 
         assert recording.pids() == [1, 5, 6]
         assert recording.facts(6)["parent"] == recording.facts(5)["id"]
 
     def test_generations(self, recording: Recording) -> None:
-        """However many generations ended unseen, and in however many readings, each has its parent."""
-        recording.roster.account([ended(8, 7), ended(7, 6)], 2.0)
-        recording.roster.account([ended(6, 5)], 2.1)
+        """Each process has its parent, for any number of generations that ended unseen, in any number of readings."""
+        recording.records.add_exits([ended(8, 7), ended(7, 6)], 2.0)
+        recording.records.add_exits([ended(6, 5)], 2.1)
         before = recording.pids()
-        recording.roster.account([ended(5, 1)], 2.2)
+        recording.records.add_exits([ended(5, 1)], 2.2)
 
         assert before == [1]
         assert [recording.facts(pid)["parent"] for pid in (5, 6, 7, 8)] == [
@@ -137,8 +139,8 @@ class TestUnseen:
         ]
 
     def test_child_of_a_process_that_is_found_later(self, recording: Recording, proc: FakeProc) -> None:
-        """A child that ended before its parent was found is told when the parent is."""
-        recording.roster.account([ended(6, 5)], 0.5)
+        """A child that ended before its parent was found is recorded together with the parent."""
+        recording.records.add_exits([ended(6, 5)], 0.5)
         proc.add(5)
         proc.set_children(1, 5)
         recording.scan()
@@ -150,20 +152,20 @@ class TestUnseen:
         proc.add_zombie(5)
         proc.set_children(1, 5)
         recording.scan()
-        recording.roster.account([ended(6, 5), ended(5, 1)], 2.0)
+        recording.records.add_exits([ended(6, 5), ended(5, 1)], 2.0)
 
         assert recording.facts(6)["parent"] == recording.facts(5)["id"]
 
     def test_unrelated(self, recording: Recording) -> None:
-        """Processes of others are not told."""
-        recording.roster.account([ended(900 + place, 800) for place in range(100)], 2.0)
+        """Unrelated processes are not recorded."""
+        recording.records.add_exits([ended(900 + place, 800) for place in range(100)], 2.0)
 
         assert recording.pids() == [1]
 
     def test_without_children(self, proc: FakeProc) -> None:
-        """When descendants are left out, none is told; the command itself still has its figures."""
+        """Without descendants, none is recorded; the command itself still has its figures."""
         recording = Recording(proc, children=False)
-        recording.roster.account([ended(5, 1), ended(6, REAPER), ended(1, 40, cpu_s=0.5)], 2.0)
+        recording.records.add_exits([ended(5, 1), ended(6, REAPER), ended(1, 40, cpu_s=0.5)], 2.0)
         recording.remove(recording.tree.processes[0])
 
         assert recording.pids() == [1]
@@ -174,7 +176,7 @@ class TestBounds:
     def test_processes_of_others_are_forgotten(self, recording: Recording, proc: FakeProc) -> None:
         """Of the ends whose parents are not known, the last 4,096 are kept."""
         pids = range(10_000, 10_000 + NEVER_MORE_THAN + 10)
-        recording.roster.account([ended(2 * pid, pid) for pid in pids], 0.5)
+        recording.records.add_exits([ended(2 * pid, pid) for pid in pids], 0.5)
         for pid in (pids[0], pids[-1]):
             proc.add(pid)
         proc.set_children(1, pids[0], pids[-1])
@@ -186,24 +188,26 @@ class TestBounds:
     def test_number_that_is_kept(self, recording: Recording, parents: int) -> None:
         """However the ends are spread over parents, no more than 4,096 are kept."""
         for place in range(10_000):
-            recording.roster.account([ended(20_000 + place, 10_000 + place % parents)], 2.0)
+            recording.records.add_exits([ended(20_000 + place, 10_000 + place % parents)], 2.0)
 
-        assert sum(map(len, recording.roster._parentless.values())) <= NEVER_MORE_THAN
-        assert recording.roster._kept == sum(map(len, recording.roster._parentless.values()))
+        assert sum(map(len, recording.records._parentless.values())) <= NEVER_MORE_THAN
+        assert recording.records._kept == sum(map(len, recording.records._parentless.values()))
 
     def test_too_many_to_list(self, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
         """Beyond a number, only what is larger than all before is listed; the others are counted."""
-        monkeypatch.setattr(roster_, "_LISTED_MOST", 3)
+        monkeypatch.setattr(process_records, "_LISTED_MOST", 3)
         marks = [10, 10, 5, 10, 20, 20, 30]
-        recording.roster.account([ended(100 + place, 1, high_water_mark=mark) for place, mark in enumerate(marks)], 2.0)
-        recording.roster.close()
+        recording.records.add_exits(
+            [ended(100 + place, 1, high_water_mark=mark) for place, mark in enumerate(marks)], 2.0
+        )
+        recording.records.close()
 
         assert recording.pids() == [1, 100, 101, 104, 106]
         assert recording.told[-1] == ("warning", "3 more processes, all small and short-lived, are not listed")
 
     def test_nothing_left_out(self, recording: Recording) -> None:
-        """When all are listed, nothing is warned of."""
-        recording.roster.close()
+        """When all processes are listed, there is no warning."""
+        recording.records.close()
 
         assert [key for key, _ in recording.told] == ["process"]
 
@@ -212,20 +216,20 @@ class TestZombie:
     """A process of which only the entry in the process table is left when it is found."""
 
     def test_found_before_its_message(self, recording: Recording, proc: FakeProc) -> None:
-        """A zombie that the scan finds first is told once, by its message."""
+        """A zombie that the scan finds before its message is recorded once, by the message."""
         proc.add_zombie(5)
         proc.set_children(1, 5)
         (zombie,) = recording.scan()
         before = recording.pids()
-        recording.roster.account([ended(5, 1, cpu_s=0.5)], 2.0)
+        recording.records.add_exits([ended(5, 1, cpu_s=0.5)], 2.0)
         recording.remove(zombie)
 
         assert before == [1]
         assert (recording.facts(5)["cpu_s"], recording.facts(5)["end_s"]) == (0.5, 2.0)
 
     def test_found_after_its_message(self, recording: Recording, proc: FakeProc) -> None:
-        """A zombie whose message came first is told once."""
-        recording.roster.account([ended(5, 1, cpu_s=0.5)], 2.0)
+        """A zombie that the scan finds after its message is recorded once."""
+        recording.records.add_exits([ended(5, 1, cpu_s=0.5)], 2.0)
         proc.add_zombie(5)
         proc.set_children(1, 5)
         (zombie,) = recording.scan(2.1)
@@ -234,22 +238,22 @@ class TestZombie:
         assert (recording.facts(5)["cpu_s"], recording.facts(5)["end_s"]) == (0.5, 2.0)
 
     def test_dying_process_that_is_found_after_its_message(self, recording: Recording, proc: FakeProc) -> None:
-        """A process that still gives back its memory when its end was told already is told once."""
-        recording.roster.account([ended(5, 1)], 2.0)
+        """A process that still frees its memory after the message about its end is recorded once."""
+        recording.records.add_exits([ended(5, 1)], 2.0)
         proc.add(5)
         proc.set_children(1, 5)
         (dying,) = recording.scan(2.5)
-        recording.roster.weigh(dying)
-        recording.roster.identify(dying)
-        recording.roster.last(dying)
+        recording.records.update_high_water_mark(dying)
+        recording.records.update_identity(dying)
+        recording.records.write_figures(dying)
         recording.remove(dying)
 
         assert recording.facts(5)["end_s"] == 2.0
 
     def test_reused_pid(self, recording: Recording, proc: FakeProc) -> None:
         """Some time after an end, a process with the same PID is another one."""
-        recording.roster.account([ended(5, 1)], 2.0)
-        recording.roster.account([], 3.5)
+        recording.records.add_exits([ended(5, 1)], 2.0)
+        recording.records.add_exits([], 3.5)
         proc.add(5, name="other")
         proc.set_children(1, 5)
         recording.scan(3.6)
@@ -257,7 +261,7 @@ class TestZombie:
         assert recording.pids() == [1, 5, 5]
 
     def test_without_accounting(self, proc: FakeProc) -> None:
-        """When no message will come, a zombie is told when it is found."""
+        """Without exit accounting, a zombie is recorded when it is found."""
         recording = Recording(proc, accounting=False)
         proc.add_zombie(5)
         proc.set_children(1, 5)
@@ -271,7 +275,7 @@ class TestSeen:
     """Processes that a scan found while they lived."""
 
     def test_who_it_is(self, proc: FakeProc) -> None:
-        """A process is told with name, command, parent and start."""
+        """A process is recorded with name, command, parent and start."""
         recording = Recording(proc)
         proc.add(5, name="worker")
         proc.set_children(1, 5)
@@ -290,9 +294,9 @@ class TestSeen:
     def test_start(self, proc: FakeProc) -> None:
         """The start is counted from the session's, before which it may lie."""
         recording = Recording(proc)
-        boot_s = recording.roster._boot_at_start_s
+        boot_s = recording.records._boot_at_start_s
         for place, after_s in enumerate((-7.0, 2.0, -0.5 / TICKS_PER_S)):
-            recording.roster._boot_at_start_s = 47.11 - after_s
+            recording.records._boot_at_start_s = 47.11 - after_s
             proc.started = 4711
             proc.add(5 + place)
             proc.set_children(1, *range(5, 6 + place))
@@ -302,10 +306,10 @@ class TestSeen:
         assert [recording.facts(pid)["start_s"] for pid in (5, 6, 7)] == [-7.0, 2.0, 0.0]
 
     def test_accounted_end(self, recording: Recording) -> None:
-        """What the kernel told of the end of a process is told when it leaves the tree, in the place of the samples."""
+        """When a process leaves the tree, the kernel's report of its end replaces the figures of the samples."""
         (process,) = recording.tree.processes
         process.peak_rss, process.samples, process.cpu_ticks = 10, 3, 7
-        recording.roster.account([ended(1, 40, cpu_s=0.123, high_water_mark=MIB, wait_status=3 << 8)], 2.0)
+        recording.records.add_exits([ended(1, 40, cpu_s=0.123, high_water_mark=MIB, wait_status=3 << 8)], 2.0)
         before = recording.facts(1)
         recording.remove(process)
         after = recording.facts(1)
@@ -316,7 +320,7 @@ class TestSeen:
         assert (after["samples"], after["peak_rss"]) == (3, 10 * PAGE)
 
     def test_end_without_message(self, recording: Recording) -> None:
-        """A process whose message was lost is told with what the samples know of it."""
+        """A process whose message was lost is recorded with the figures of the samples."""
         (process,) = recording.tree.processes
         process.peak_rss, process.samples, process.cpu_ticks = 10, 3, 7
         recording.remove(process)
@@ -326,10 +330,10 @@ class TestSeen:
         assert "accounted" not in found
 
     def test_reaped_end(self, recording: Recording) -> None:
-        """Status and limit that came with the reaping are told."""
+        """Status and limit from the reaping are recorded."""
         (process,) = recording.tree.processes
         recording.tree.remove(process)
-        recording.roster.forget(process, 3.0, {"code": None, "signal": 9}, 5 * MIB)
+        recording.records.write_end(process, 3.0, {"code": None, "signal": 9}, 5 * MIB)
         found = recording.facts(1)
 
         assert (found["exit"], found["high_water_limit"]) == ({"code": None, "signal": 9}, 5 * MIB)
@@ -341,21 +345,21 @@ class TestSeen:
         assert recording.facts(1)["peak_rss"] is None
 
     def test_outlives_the_recording(self, recording: Recording) -> None:
-        """A process that goes on is told with its figures and without an end."""
+        """A process that outlives the recording is recorded with its figures and without an end."""
         (process,) = recording.tree.processes
         Stat(0).read([process])
-        recording.roster.last(process)
+        recording.records.write_figures(process)
 
         assert (recording.facts(1)["samples"], "end_s" in recording.facts(1)) == (1, False)
 
     def test_mark_of_the_living(self, recording: Recording, proc: FakeProc) -> None:
-        """The kernel's high-water mark is told when it has risen, and only then."""
+        """The kernel's high-water mark is recorded only when it has risen."""
         (process,) = recording.tree.processes
-        recording.roster.weigh(process)
-        recording.roster.weigh(process)
+        recording.records.update_high_water_mark(process)
+        recording.records.update_high_water_mark(process)
         once = len(recording.told)
         proc.add(1, pages=100)
-        recording.roster.weigh(process)
+        recording.records.update_high_water_mark(process)
 
         assert once == 2
         assert recording.facts(1)["high_water_mark"] == 100 * PAGE
@@ -366,10 +370,10 @@ class TestSeen:
         proc.add(5, pages=100)
         proc.set_children(1, 5)
         (process,) = recording.scan()
-        recording.roster.weigh(process)
+        recording.records.update_high_water_mark(process)
         before = dict(recording.facts(5))
         proc.add(5, pages=101)
-        recording.roster.weigh(process)
+        recording.records.update_high_water_mark(process)
 
         assert before["start_s"] < 0
         assert "high_water_mark" not in before
@@ -380,29 +384,29 @@ class TestSeen:
     def test_accounted_mark_of_before_the_recording(
         self, recording: Recording, proc: FakeProc, pages: int, told: int | None
     ) -> None:
-        """The same holds for the mark that the kernel tells at the end."""
+        """The same holds for the mark in the kernel's report of the end."""
         proc.started = 4711
         proc.add(5, pages=100)
         proc.set_children(1, 5)
         (process,) = recording.scan()
-        recording.roster.account([ended(5, 1, high_water_mark=pages * PAGE)], 2.0)
+        recording.records.add_exits([ended(5, 1, high_water_mark=pages * PAGE)], 2.0)
         recording.remove(process)
 
         assert (recording.facts(5)["high_water_mark"], recording.facts(5)["high_water_limit"]) == (told, 100 * PAGE)
 
     @pytest.mark.process
     def test_mark_of_the_dead(self, recording: Recording) -> None:
-        """A process that is gone is not weighed."""
+        """The high-water mark of a process that is gone is not read."""
         (process,) = recording.tree.processes
         vanish(process)
-        recording.roster.weigh(process)
+        recording.records.update_high_water_mark(process)
 
         assert "high_water_mark" not in recording.facts(1)
 
     def test_exec(self, recording: Recording, proc: FakeProc) -> None:
-        """A new name is told once."""
+        """A new name is recorded once."""
         proc.add(1, name="program")
         for _ in range(2):
-            recording.roster.identify(recording.tree.processes[0])
+            recording.records.update_identity(recording.tree.processes[0])
 
         assert [value["name"] for _, value in recording.told] == ["first", "program"]

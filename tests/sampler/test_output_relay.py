@@ -4,24 +4,24 @@ import os
 
 import pytest
 
-from nncftools.sampler.takeover import Takeover
+from nncftools.sampler.output_relay import OutputRelay
 from tests.waiting import until
 
 
 def test_nothing_is_read_before(capfd: pytest.CaptureFixture[str]) -> None:
-    """What arrives is the command line's to pass on until that is gone; then all of it, up to the last writer's end."""
+    """Output is left to the command line until that is gone; then all of it is read, until the last writer ends."""
     (source, writer), (reader, sink) = os.pipe(), os.pipe()
-    takeover = Takeover([(source, sink)])
+    relay = OutputRelay([(source, sink)])
     os.write(writer, b"before ")
     os.set_blocking(reader, False)
     with pytest.raises(BlockingIOError):
         os.read(reader, 100)
-    takeover.begin()
-    takeover.begin()
+    relay.begin()
+    relay.begin()
     os.write(writer, b"after")
     os.close(writer)
-    assert takeover._done is not None
-    until(lambda: not takeover._relays, "the end of the output")
+    assert relay._done is not None
+    until(lambda: not relay._relays, "the end of the output")
 
     assert os.read(reader, 100).startswith(b"before")
     assert capfd.readouterr() == ("", "")
@@ -30,15 +30,15 @@ def test_nothing_is_read_before(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_sink_that_is_gone_takes_all() -> None:
-    """When nobody takes the output any more, the command's writes go on to work."""
+    """When nobody reads the output any more, the command's writes still succeed."""
     (source, writer), (reader, sink) = os.pipe(), os.pipe()
     os.close(reader)
-    takeover = Takeover([(source, sink)])
-    takeover.begin()
+    relay = OutputRelay([(source, sink)])
+    relay.begin()
     for _ in range(100):
         os.write(writer, b"x" * 10_000)
     os.close(writer)
-    until(lambda: not takeover._relays, "the end of the output")
+    until(lambda: not relay._relays, "the end of the output")
 
     for descriptor in (source, sink):
         os.close(descriptor)
@@ -49,7 +49,7 @@ def test_many_descriptors() -> None:
     many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
     (source, writer), (reader, sink) = os.pipe(), os.pipe()
     assert source > 1024
-    Takeover([(source, sink)]).begin()
+    OutputRelay([(source, sink)]).begin()
     os.write(writer, b"all")
     os.close(writer)
 
@@ -59,16 +59,16 @@ def test_many_descriptors() -> None:
 
 
 def test_release() -> None:
-    """What the command line has closed is closed here, so that the command notices."""
+    """A pair that the command line has closed is closed here, so that the command notices."""
     (source, writer), (reader, sink) = os.pipe(), os.pipe()
-    takeover = Takeover([(source, sink)])
-    takeover.release(source)
-    takeover.release(source)
-    takeover.begin()
+    relay = OutputRelay([(source, sink)])
+    relay.release(source)
+    relay.release(source)
+    relay.begin()
 
     with pytest.raises(BrokenPipeError):
         os.write(writer, b"x")
     assert os.read(reader, 1) == b""
-    takeover.finish()
+    relay.finish()
     for descriptor in (writer, reader):
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Passes the command's output on when the command line that did so was killed: its terminal is not to vanish."""
+"""Relays the command's output after the command line, which did so, was killed: the terminal must not vanish."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _CHUNK = 1 << 16
 _STANDARD_OUTPUTS = (1, 2)
 
 
-class Takeover:
-    """Keeps the far ends of the command's terminals or pipes open, and reads them once nobody else does."""
+class OutputRelay:
+    """Keeps the far ends of the command's terminals or pipes open, and reads them when the command line is gone."""
 
     def __init__(self, relays: Sequence[tuple[int, int]]) -> None:
-        """Keep pairs of descriptors: where output arrives, and where it goes. The command gets none of them."""
+        """Keep pairs of descriptors: a source of output and its sink. The command inherits none of them."""
         self._relays = dict(relays)
         self._done: _thread.LockType | None = None
         for descriptor in (*self._relays, *self._relays.values()):
@@ -35,14 +35,14 @@ class Takeover:
             os.close(sink)
 
     def begin(self) -> None:
-        """Read from now on, in a thread: a terminal that takes no output must not stop the sampling."""
+        """Start to read, in a thread: a terminal that accepts no output must not stop the sampling."""
         if self._relays and self._done is None:
             self._done = _thread.allocate_lock()
             self._done.acquire()
-            _thread.start_new_thread(self._run, ())
+            _thread.start_new_thread(self._run, (self._done,))
 
     def finish(self) -> None:
-        """Wait until the last writer has closed its end, as ``tee`` would; our own ends are closed."""
+        """Close our own ends, and wait until the last writer has closed its end, as ``tee`` would."""
         if self._done is None:
             return
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -50,17 +50,16 @@ class Takeover:
             os.dup2(nowhere, descriptor)
         self._done.acquire()
 
-    def _run(self) -> None:
+    def _run(self, done: _thread.LockType) -> None:
         while self._relays:
             for source in readable(list(self._relays)):
-                if not _passed_on(source, self._relays[source]):
+                if not _relayed(source, self._relays[source]):
                     del self._relays[source]
-        if self._done is not None:
-            self._done.release()
+        done.release()
 
 
-def _passed_on(source: int, sink: int) -> bool:
-    """Pass on what has arrived; return whether more may come. A sink that is gone swallows it."""
+def _relayed(source: int, sink: int) -> bool:
+    """Relay the output that has arrived; return whether more may come. If the sink is gone, the output is dropped."""
     try:
         data = os.read(source, _CHUNK)
     except OSError:  # EIO: the last writer has closed the terminal

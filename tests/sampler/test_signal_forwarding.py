@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from nncftools.sampler.passing_on import TOGETHER_S, PassingOn
+from nncftools.sampler.signal_forwarding import SAME_WITHIN_S, SignalForwarder
 
 TERM, USR1 = signal.SIGTERM, signal.SIGUSR1
-LATER_S = 2 * TOGETHER_S
+LATER_S = 2 * SAME_WITHIN_S
 FAR_S = 1000.0
 
 
@@ -20,32 +20,32 @@ class Group:
     asked: int = 0
 
     def __post_init__(self) -> None:
-        self.passing_on = PassingOn(self.delivered.append, self._ask)
+        self.forwarder = SignalForwarder(self.delivered.append, self._ask)
 
     def _ask(self) -> None:
         self.asked += 1
 
     def ours(self, number: int, at_s: float) -> None:
-        """Have a signal arrive at the sampler."""
-        self.passing_on.take_ours(number, at_s)
+        """Let a signal arrive at the sampler."""
+        self.forwarder.note_ours(number, at_s)
 
     def theirs(self, number: int, at_s: float) -> None:
-        """Have the command line tell of a signal."""
-        self.passing_on.take_theirs(number, at_s)
+        """Let the command line report a signal."""
+        self.forwarder.note_theirs(number, at_s)
 
     def settle(self, at_s: float, *, alone: bool = False) -> list[int]:
-        """Decide what is due; return all that the command was sent."""
-        self.passing_on.settle(at_s, alone=alone)
+        """Make the due decisions; return all signals that the command was sent."""
+        self.forwarder.settle(at_s, alone=alone)
         return self.delivered
 
     def answer(self) -> list[int]:
-        """Have the command line answer; return the same."""
-        self.passing_on.answered()
+        """Let the command line answer; return the same."""
+        self.forwarder.answered()
         return self.delivered
 
 
 def test_for_the_group() -> None:
-    """What arrived at both, in any order, is not passed on."""
+    """A signal that arrived at both, in any order, is not forwarded."""
     group = Group()
     group.ours(USR1, 0)
     group.theirs(USR1, 0.01)
@@ -57,17 +57,17 @@ def test_for_the_group() -> None:
 
 
 def test_for_the_command_line() -> None:
-    """What the command line alone got is passed on when it can be known, not before."""
+    """A signal that only the command line received is forwarded as soon as that is certain, not before."""
     group = Group()
     group.theirs(USR1, 0)
 
-    assert group.settle(TOGETHER_S / 2) == []
-    assert group.settle(TOGETHER_S) == [USR1]
+    assert group.settle(SAME_WITHIN_S / 2) == []
+    assert group.settle(SAME_WITHIN_S) == [USR1]
     assert group.settle(FAR_S) == [USR1]
 
 
 def test_for_the_sampler() -> None:
-    """Of what the sampler alone got, only SIGTERM is passed on, once the command line has said what it got."""
+    """Of signals that only the sampler received, only SIGTERM is forwarded, after the command line's answer."""
     group = Group()
     group.ours(USR1, 0)
     group.ours(TERM, 0)
@@ -79,7 +79,7 @@ def test_for_the_sampler() -> None:
 
 
 def test_command_line_that_is_late() -> None:
-    """However late the command line tells of it, a signal for the group is not passed on."""
+    """A signal to the group is not forwarded, no matter how late the command line reports it."""
     group = Group()
     group.ours(TERM, 0)
     group.settle(LATER_S)
@@ -90,7 +90,7 @@ def test_command_line_that_is_late() -> None:
 
 
 def test_equal_signals_become_one() -> None:
-    """Several for the group are one for a command line that was stopped, and one for a sampler that was."""
+    """Several signals to the group may merge into one in a stopped command line, or in a stopped sampler."""
     group = Group()
     group.ours(TERM, 0)
     group.settle(LATER_S)
@@ -107,7 +107,7 @@ def test_equal_signals_become_one() -> None:
 
 
 def test_one_at_a_time() -> None:
-    """While an answer is awaited, no other question is asked, and what came meanwhile is asked about afterwards."""
+    """While an answer is awaited, nothing else is asked; signals that arrive meanwhile are asked about afterwards."""
     group = Group()
     group.ours(TERM, 0)
     group.settle(LATER_S)
@@ -122,7 +122,7 @@ def test_one_at_a_time() -> None:
 
 
 def test_distant_signals() -> None:
-    """A signal for the command line alone is passed on although one for the group came before it."""
+    """A signal to the command line alone is forwarded although a signal to the group came before."""
     group = Group()
     group.ours(TERM, 0)
     group.theirs(TERM, 0)
@@ -133,7 +133,7 @@ def test_distant_signals() -> None:
 
 
 def test_without_command_line() -> None:
-    """When the command line is gone, what arrives was for the group; what it told of before is still passed on."""
+    """Without a command line, arriving signals were sent to the group; those it reported before are still forwarded."""
     group = Group()
     group.ours(TERM, 0)
     group.theirs(USR1, 0)
@@ -144,12 +144,12 @@ def test_without_command_line() -> None:
 
 
 def test_when_to_look_again() -> None:
-    """The sampler is woken for a decision that a time brings, and not while it waits for an answer."""
+    """The sampler is woken when a decision is due, but not while it waits for an answer."""
     group = Group()
-    remaining_s = group.passing_on.remaining_s
+    remaining_s = group.forwarder.remaining_s
     assert remaining_s(0) is None
     group.ours(TERM, 1)
-    assert remaining_s(1) == pytest.approx(TOGETHER_S)
+    assert remaining_s(1) == pytest.approx(SAME_WITHIN_S)
     group.settle(1 + LATER_S)
 
     assert remaining_s(2) is None

@@ -1,4 +1,4 @@
-"""What a recording tells of single processes, each in its time: who they are, what they held, how they ended."""
+"""The journal's records of single processes: who they are, how much memory they held, how they ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S
 from nncftools.sampler.probes.status import value_of
 from nncftools.sampler.target import exit_status
-from nncftools.sampler.tree import NAME_BESIDE
+from nncftools.sampler.tree import DETACHED_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,22 +20,21 @@ if TYPE_CHECKING:
 _PARENTLESS_MOST = 4096
 """Ended processes of unknown parents that are kept, because the parent may turn out to belong to the tree."""
 _LISTED_MOST = 100_000
-"""Beyond this number, processes that ended unseen are counted, and told only when larger than all before."""
-
+"""Above this number, processes that ended unseen are only counted, unless they are larger than all before."""
 _ENDING_S = 1.0
-"""So long after the kernel has told its end, a process may still be found: it gives back its memory first."""
+"""A process may still be found this long after the kernel's message about its end: it first frees its memory."""
 
 
-class Roster:
-    """Tells the journal of the processes of a tree, those included that ended before they were ever seen."""
+class ProcessRecords:
+    """Writes the records of a tree's processes, including those that ended before any scan found them."""
 
     def __init__(
-        self, tree: Tree, tell: Callable[[str, object], None], *, reaper: int | None, accounting: bool
+        self, tree: Tree, write_line: Callable[[str, object], None], *, reaper: int | None, accounting: bool
     ) -> None:
-        """Tell of ``tree`` and of orphans, which become children of ``reaper``; with ``accounting``, ends are told."""
+        """Record ``tree`` and orphans, which become children of ``reaper``; ``accounting``: the kernel reports ends."""
         self._accounting = accounting
         self._tree = tree
-        self._tell = tell
+        self._write_line = write_line
         self._reaper = reaper
         self._boot_at_start_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._parentless: dict[int, list[Exit]] = {}
@@ -44,10 +43,11 @@ class Roster:
         self._largest_unlisted = 0
         self._just_ended: dict[int, float] = {}
 
-    def introduce(self, process: Process, now_s: float) -> None:
-        """Tell of a process that was found, and of its children that had ended before.
+    def add(self, process: Process, now_s: float) -> None:
+        """Record a process that was found, and its children that had ended before.
 
-        One whose end was told already still is a zombie, or about to be: it stays in the tree for its CPU time alone.
+        A process whose end was already recorded is a zombie or about to become one: it gets no new record, and stays in
+        the tree for its CPU time only.
         """
         if process.pid in self._just_ended or (process.was_zombie and self._accounting):
             return
@@ -56,35 +56,35 @@ class Roster:
         if -1 / TICKS_PER_S <= start_s < 0:  # the kernel rounds down to a tick
             start_s = 0.0
         if start_s < 0:
-            process.mark_before = _high_water_mark(process)
+            process.earlier_mark = _high_water_mark(process)
         parent = process.parent.number if process.parent is not None else None
         born = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 2)}
-        self._tell("process", {**_identity(process), **born})
+        self._write_line("process", {**_identity(process), **born})
         self._adopt(process.pid, process.number, now_s)
 
-    def leave_out(self, process: Process) -> None:
-        """Take back a process that turned out to be the sampler of a program that records itself."""
+    def discard(self, process: Process) -> None:
+        """Take back the record of a process that turned out to be the sampler of a program that records itself."""
         self._tree.remove(process)
-        self._tell("process", {"id": process.number, "left_out": True})
+        self._write_line("process", {"id": process.number, "left_out": True})
 
-    def identify(self, process: Process) -> None:
-        """Read the name again, which the process may have had from its parent before its exec."""
+    def update_identity(self, process: Process) -> None:
+        """Read the name again: before its exec, a process has its parent's."""
         if process.alive and process.introduced and process.identify():
-            self._tell("process", _identity(process))
+            self._write_line("process", _identity(process))
 
-    def weigh(self, process: Process) -> None:
-        """Read the high-water mark that the kernel keeps of a living process."""
+    def update_high_water_mark(self, process: Process) -> None:
+        """Read the kernel's high-water mark of a running process."""
         mark = _high_water_mark(process)
-        if process.introduced and mark > max(process.high_water_mark or 0, process.mark_before):
+        if process.introduced and mark > max(process.high_water_mark or 0, process.earlier_mark):
             process.high_water_mark = mark
-            self._tell("process", _figures(process))
+            self.write_figures(process)
 
-    def account(self, exits: Iterable[Exit], now_s: float) -> None:
-        """Take what the kernel told of processes that have ended."""
+    def add_exits(self, exits: Iterable[Exit], now_s: float) -> None:
+        """Record the processes that ended, as the kernel reports them."""
         while self._just_ended and now_s - next(iter(self._just_ended.values())) > _ENDING_S:
             del self._just_ended[next(iter(self._just_ended))]
         for ended in exits:
-            if ended.name == NAME_BESIDE:
+            if ended.name == DETACHED_NAME:
                 continue
             process = self._tree.get(ended.pid)
             parent = self._tree.get(ended.parent_pid)
@@ -94,7 +94,7 @@ class Roster:
                 continue
             elif process is not None or parent is not None or ended.parent_pid == self._reaper:
                 number = None if process is None else process.number
-                self._tell_unseen(ended, None if parent is None else parent.number, now_s, number)
+                self._write_unseen(ended, None if parent is None else parent.number, now_s, number)
             else:
                 self._keep(ended)
 
@@ -108,9 +108,9 @@ class Roster:
         children = self._parentless.pop(pid, ())
         self._kept -= len(children)
         for ended in children:
-            self._tell_unseen(ended, number, now_s)
+            self._write_unseen(ended, number, now_s)
 
-    def _tell_unseen(self, ended: Exit, parent: int | None, now_s: float, number: int | None = None) -> None:
+    def _write_unseen(self, ended: Exit, parent: int | None, now_s: float, number: int | None = None) -> None:
         self._just_ended[ended.pid] = now_s
         if self._tree.count >= _LISTED_MOST and ended.high_water_mark <= self._largest_unlisted:
             self._unlisted += 1
@@ -120,30 +120,30 @@ class Roster:
             number = self._tree.count
             self._tree.count += 1
         facts = {"id": number, "pid": ended.pid, "parent": parent, "name": ended.name, "forked_copy": ended.forked_copy}
-        start_s = max(0.0, now_s - ended.elapsed_s)
-        self._tell("process", {**facts, "start_s": round(start_s, 6), "end_s": round(now_s, 6), **_accounted(ended)})
+        times = {"start_s": round(max(0.0, now_s - ended.elapsed_s), 6), "end_s": round(now_s, 6)}
+        self._write_line("process", {**facts, **times, **_accounted(ended)})
         self._adopt(ended.pid, number, now_s)
 
-    def forget(self, process: Process, now_s: float, status: ExitStatus | None, limit: int | None) -> None:
-        """Tell how a process ended; ``limit`` is the ``ru_maxrss`` that came with its status, in bytes."""
+    def write_end(self, process: Process, now_s: float, status: ExitStatus | None, limit: int | None) -> None:
+        """Record the end of a process; ``limit`` is the ``ru_maxrss`` that came with its status, in bytes."""
         if not process.introduced:
             return
         figures = {**_figures(process), "end_s": round(now_s, 6), "exit": status}
         if limit is not None:
             figures["high_water_limit"] = limit
         if process.exit is not None:
-            figures.update(_accounted(process.exit, process.mark_before))
-        self._tell("process", figures)
+            figures.update(_accounted(process.exit, process.earlier_mark))
+        self._write_line("process", figures)
 
-    def last(self, process: Process) -> None:
-        """Tell the last figures of a process that outlives the recording."""
+    def write_figures(self, process: Process) -> None:
+        """Record the figures of a process so far."""
         if process.introduced:
-            self._tell("process", _figures(process))
+            self._write_line("process", _figures(process))
 
     def close(self) -> None:
-        """Tell how many processes are not listed."""
+        """Warn about the processes that are not listed."""
         if self._unlisted:
-            self._tell("warning", f"{self._unlisted:,} more processes, all small and short-lived, are not listed")
+            self._write_line("warning", f"{self._unlisted:,} more processes, all small and short-lived, are not listed")
 
 
 def _high_water_mark(process: Process) -> int:
@@ -155,12 +155,8 @@ def _high_water_mark(process: Process) -> int:
 
 
 def _identity(process: Process) -> dict[str, object]:
-    return {
-        "id": process.number,
-        "name": process.name,
-        "command": process.command,
-        "forked_copy": process.forked_copy,
-    }
+    facts = {"name": process.name, "command": process.command, "forked_copy": process.forked_copy}
+    return {"id": process.number, **facts}
 
 
 def _figures(process: Process) -> dict[str, object]:
@@ -169,15 +165,14 @@ def _figures(process: Process) -> dict[str, object]:
         "samples": process.samples,
         "peak_rss": process.peak_rss * PAGE if process.samples else None,
         "high_water_mark": process.high_water_mark,
-        "high_water_limit": process.mark_before or None,
+        "high_water_limit": process.earlier_mark or None,
         "cpu_s": process.cpu_ticks / TICKS_PER_S,
     }
 
 
-def _accounted(ended: Exit, mark_before: int = 0) -> dict[str, object]:
-    is_of_now = ended.high_water_mark > mark_before
+def _accounted(ended: Exit, earlier_mark: int = 0) -> dict[str, object]:
     return {
-        "high_water_mark": ended.high_water_mark if is_of_now else None,
+        "high_water_mark": ended.high_water_mark if ended.high_water_mark > earlier_mark else None,
         "accounted": True,
         "cpu_s": round(ended.cpu_s, 6),
         "exit": exit_status(ended.wait_status),
