@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nncftools.session.model import Exit, Host, Process, SamplerFacts, Start
-from nncftools.session.operations import Bracket, Figures
+from nncftools.session.operations import Figures
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples
 from nncftools.session.session import Session
@@ -86,15 +86,11 @@ def figures(
     *, rss: Sequence[float | None] = (), cpu: Sequence[float | None] = (), **spent: float | None
 ) -> dict[str, Figures]:
     """Return the figures of an operation: RSS at its start, its end and its peak; CPU spent and peak; counters."""
-
-    def peak(value: float | None) -> Bracket | None:
-        return None if value is None else Bracket(value, None, 0, 0)
-
     found = {column: Figures(spent=value) for column, value in spent.items()}
     if rss:
-        found["rss"] = Figures(rss[0], rss[1], peak(rss[2]))
+        found["rss"] = Figures(rss[0], rss[1], rss[2])
     if cpu:
-        found["cpu"] = Figures(spent=cpu[0], peak=peak(cpu[1]))
+        found["cpu"] = Figures(spent=cpu[0], peak=cpu[1])
     return found
 
 

@@ -7,8 +7,7 @@ from operator import sub
 from typing import TYPE_CHECKING
 
 from nncftools.metrics import is_memory
-from nncftools.session.merging import kept_rows
-from nncftools.session.samples import TIME
+from nncftools.session.samples import TIME, kept_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from nncftools.errors import SessionFileError
 from nncftools.metrics import is_memory
 from nncftools.session.from_journal import last_counters
-from nncftools.session.merging import merging_told, usual_distance
 from nncftools.session.model import Host, SamplerFacts, Start
 from nncftools.session.peaks import peaks
-from nncftools.session.samples import TIME, Samples
+from nncftools.session.samples import TIME, Samples, merge_warning, usual_distance
 from nncftools.session.session import Session
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def session_of(  # noqa: PLR0913 — what is different from log to log
     merged_s = None
     if len(time_s) < table.taken:
         merged_s = usual_distance(time_s)
-        warnings.append(merging_told(table.taken, len(time_s)))
+        warnings.append(merge_warning(table.taken, len(time_s)))
     facts = SamplerFacts(
         source=recorder,
         taken=table.taken,

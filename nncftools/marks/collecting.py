@@ -14,7 +14,7 @@ from nncftools.marks.line import OUTPUT
 from nncftools.marks.models import saved_models
 from nncftools.marks.resolving import resolve
 from nncftools.session.model import Mark
-from nncftools.session.operations import ends, in_order
+from nncftools.session.operations import in_order, with_ends
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
@@ -94,15 +94,14 @@ def of_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
 
 def put_around(session: Session, outer: Sequence[Mark]) -> None:
     """Add operations to a session; those that it has already are inside of them."""
-    spans = in_order(outer)
-    until = ends(spans, session)
+    spans = with_ends(outer, session)
 
     def levels_at(at_s: float) -> int:
-        around = (mark.depth + 1 for mark, end_s in zip(spans, until, strict=True) if mark.start_s <= at_s < end_s)
+        around = (mark.depth + 1 for mark, end_s in spans if mark.start_s <= at_s < end_s)
         return max(around, default=0)
 
     inner = [replace(mark, depth=mark.depth + levels_at(mark.start_s)) for mark in session.marks]
-    session.marks = in_order([*spans, *inner])
+    session.marks = in_order([*outer, *inner])
 
 
 def write_sidecar(marks: Iterable[Mark], path: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nncftools.marks.entries import BEGIN, END
 from nncftools.render.terminal.chart import Span
-from nncftools.session.operations import ends, in_order
+from nncftools.session.operations import with_ends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,11 +110,9 @@ class Told:
 
     def __init__(self, session: Session) -> None:
         """Take a session's marks."""
-        marks = in_order(session.marks)
-        until = ends(marks, session)
         self._spans = [
             (mark.depth, Span(mark.name, mark.start_s, end_s, mark.kind))
-            for mark, end_s in zip(marks, until, strict=True)
+            for mark, end_s in with_ends(session.marks, session)
         ]
 
     def outermost(self, now_s: float) -> Sequence[Span]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nncftools import metrics
-from nncftools.analysis.rates import rates_of, run_s
-from nncftools.analysis.series import drawn
+from nncftools.analysis.series import decimated_with_gaps, rates_of, run_s
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.operations import counters_of, lanes, listed
@@ -91,7 +90,9 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
     names = [name for name in (*view.metrics, *others) if session.samples.figures(name).known]
     points = min(_MOST_POINTS, _POINTS // max(1, len(names)))
     for name in names:
-        time, value = drawn(session.samples.time_s, session.samples[name], session.sampler.spacing_s, points)
+        time, value = decimated_with_gaps(
+            session.samples.time_s, session.samples[name], session.sampler.spacing_s, points
+        )
         zero = _first(session, name) if view.from_zero else 0.0
         sizes = (value - zero) / view.unit.factor
         digits = 3 if view.unit.factor > 1 else 0

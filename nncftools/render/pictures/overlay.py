@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nncftools.analysis.series import drawn
+from nncftools.analysis.series import decimated_with_gaps
 from nncftools.drawing import LINES, PALETTE, figure, time_axis
 from nncftools.files import replacing
 from nncftools.metrics import MEMORY, is_memory
@@ -49,7 +49,7 @@ def curve(session: Session, title: str) -> Curve:
     """Return what the picture needs of a session."""
     samples = session.samples
     lines = {
-        name: drawn(samples.time_s, samples[name], session.sampler.spacing_s)
+        name: decimated_with_gaps(samples.time_s, samples[name], session.sampler.spacing_s)
         for name in samples.metrics
         if is_memory(name) and known(samples[name])
     }

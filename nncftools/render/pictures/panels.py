@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from nncftools.analysis.rates import run_s
+from nncftools.analysis.series import run_s
 from nncftools.analysis.timeline import timeline
 from nncftools.drawing import DPI, FAINT, INK, Ruler, plain, time_axis
 from nncftools.files import replacing

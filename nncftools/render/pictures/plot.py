@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import StrMethodFormatter
 
-from nncftools.analysis.series import drawn
+from nncftools.analysis.series import decimated_with_gaps
 from nncftools.analysis.summary import largest_rank, level
 from nncftools.drawing import FAINT, LINES, PALETTE, SHADES, figure, time_axis
 from nncftools.files import replacing
@@ -99,7 +99,7 @@ def _draw_metric(axes: Axes, session: Session, view: View, place: int) -> None:
     values, figures = np.asarray(session.samples[name]), session.samples.figures(name)
     if not figures.known:
         return
-    time, value = drawn(session.samples.time_s, values, session.sampler.spacing_s)
+    time, value = decimated_with_gaps(session.samples.time_s, values, session.sampler.spacing_s)
     zero = values[~np.isnan(values)][0] if view.from_zero else 0.0
     marker = "." if len(time) <= _FEW or figures.known < len(values) / 2 else ""
     colour, line = PALETTE[place % len(PALETTE)], LINES[place // len(PALETTE) % len(LINES)]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import FuncFormatter
 
-from nncftools.analysis.rates import rates_of, run_s
-from nncftools.analysis.series import drawn
+from nncftools.analysis.series import decimated_with_gaps, rates_of, run_s
 from nncftools.analysis.summary import cpu_s, level
 from nncftools.drawing import DPI, FAINT, INK
 from nncftools.metrics import cpu_counters
@@ -59,7 +58,7 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
     if not values:
         _note(axes, "no samples were recorded")
         return
-    time, value = drawn(samples.time_s, samples[name], session.sampler.spacing_s)
+    time, value = decimated_with_gaps(samples.time_s, samples[name], session.sampler.spacing_s)
     line = (value - zero) / view.unit.factor
     if name == "rss" and not view.from_zero:
         _draw_parts(axes, session, view, time, line)
@@ -117,7 +116,7 @@ def draw_io(axes: Axes, session: Session, place: str) -> None:
     if not columns:
         _note(axes, "I/O was not recorded")
     for name, column in columns:
-        time, value = drawn(session.samples.time_s, column, session.sampler.spacing_s)
+        time, value = decimated_with_gaps(session.samples.time_s, column, session.sampler.spacing_s)
         read = name.startswith("read")
         total = session.totals.get(name)
         said = f"{'read' if read else 'written'} {size_text(known(column)[-1] if total is None else total)}"

@@ -70,13 +70,12 @@ def _row(one: Listed, columns: Sequence[str], unit: MemoryUnit) -> Row:
     for column in columns:
         if not metrics.is_counter(column):
             of = operation.of(column)
-            peak = None if of.peak is None else of.peak.low
             if metrics.is_memory(column):
                 is_peak = column == "rss" and operation.has_peak
                 cells += [Size(of.start, unit), Size(of.end, unit), Size(of.delta, unit, is_signed=True)]
-                cells.append(Size(peak, unit, is_strong=is_peak))
+                cells.append(Size(of.peak, unit, is_strong=is_peak))
             else:
-                cells += map(Number, (of.start, of.end, of.delta, peak))
+                cells += map(Number, (of.start, of.end, of.delta, of.peak))
     cells += [Number(operation.cpu_average, 2), Number(operation.cpu_peak, 2)]
     cells += [
         cell_of(operation.of(column).spent, metrics.unit_of(column) or "")
