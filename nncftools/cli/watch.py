@@ -153,6 +153,7 @@ def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool
     from nncftools.cli import screen
     from nncftools.cli.showing import look_of
     from nncftools.live.screen import figures, viewer
+    from nncftools.live.screen.terminal import can_draw
     from nncftools.render.view import View
 
     follower.read()
@@ -160,9 +161,9 @@ def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool
     look = look_of(View(metrics, unit), sys.stdout.encoding, "recording")
     here = figures.Machine(is_here=follower.run.facts.host.name == platform.node())
     source = _Recording(follower)
-    if viewer.can_draw(sys.stdout.fileno()):
+    if can_draw(sys.stdout.fileno()):
         return viewer.show(source, look, here, sys.stdout.fileno(), stays=False)
-    viewer.tell(source, look, here, screen.put)
+    viewer.print_status(source, look, here, screen.put)
     return True
 
 

@@ -1,4 +1,4 @@
-"""A terminal taken over for a view with keys, and given back whatever happens."""
+"""A terminal taken over for a view with keys, and restored whatever happens."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
+from nncftools.live.screen.terminal import Terminal
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J"
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
-_CLEAN = b"clean"
-_WARDEN = """
+_DONE = b"clean"
+_WATCHDOG = """
 import ast, os, signal, sys, termios
 for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGTTOU", "SIGTSTP"):
     signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -30,25 +32,25 @@ _ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT")
 
 
 class Ended(BaseException):
-    """A signal asked for the end; ``status`` is the exit status that tells so."""
+    """A signal asked for the end; ``status`` is the exit status to report it with."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.status = 128 + number
 
 
-class FullScreen:
-    """The alternate screen without a cursor, keys arriving one by one.
+class FullScreen(Terminal):
+    """The alternate screen without a cursor; keys arrive one by one.
 
-    A small process of its own waits for this one's end and gives the terminal back should it have been killed.
+    A small watchdog process waits for the end of this one, and restores the terminal if this one was killed.
     """
 
     def __init__(self, output: int) -> None:
-        """Draw on the terminal ``output``; keys come from /dev/tty, or not at all."""
-        self._output = output
+        """Draw on the terminal ``output``; keys come from /dev/tty, if it can be opened."""
+        super().__init__(output)
         self._keys = -1
         self._modes: list[Any] | None = None
-        self._warden: subprocess.Popen[bytes] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
         self._handlers: dict[int, Any] = {}
         self._painted: list[str] = []
 
@@ -60,7 +62,7 @@ class FullScreen:
             self._keys = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
             self._modes = termios.tcgetattr(self._keys)
         try:
-            self._start_warden()
+            self._start_watchdog()
             for name in _ENDING:
                 number = getattr(signal, name)
                 if signal.getsignal(number) is not signal.SIG_IGN:
@@ -70,12 +72,12 @@ class FullScreen:
                 tty.setcbreak(self._keys)
             self._write(_ENTER)
         except BaseException:
-            self._give_back()
+            self._leave()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._give_back()
+        self._leave()
 
     def _be_stopped(self, _number: int, _frame: object) -> None:
         import tty
@@ -87,35 +89,24 @@ class FullScreen:
         self._painted = []
         self._write(_ENTER)
 
-    def size(self) -> tuple[int, int]:
-        """Return columns and rows."""
-        with contextlib.suppress(OSError):
-            columns, rows = os.get_terminal_size(self._output)
-            if columns and rows:
-                return columns, rows
-        return 80, 24
-
     def paint(self, lines: Sequence[str]) -> None:
-        """Show lines from the top; those that are as they were are not written again."""
-        anew = len(lines) != len(self._painted)
+        """Show lines from the top; unchanged lines are not written again."""
+        clear = "" if len(lines) == len(self._painted) else "\x1b[2J"
         changed = [
             f"\x1b[{row};1H\x1b[2K{line}"
             for row, line in enumerate(lines, start=1)
-            if anew or line != self._painted[row - 1]
+            if clear or line != self._painted[row - 1]
         ]
-        self._write(("\x1b[2J" if anew else "") + "".join(changed))
+        self._write(clear + "".join(changed))
         self._painted = list(lines)
 
     def repaint(self) -> None:
-        """Have all lines written again by the next ``paint``."""
+        """Make the next ``paint`` write all lines again."""
         self._painted = []
 
     def key(self, timeout_s: float) -> str:
         """Return the key that is pressed within this time, or nothing; ``q`` when the keyboard is gone."""
-        if self._keys < 0:
-            select.select([], [], [], timeout_s)
-            return ""
-        ready, _, _ = select.select([self._keys], [], [], timeout_s)
+        ready, _, _ = select.select([self._keys] if self._keys >= 0 else [], [], [], timeout_s)
         if not ready:
             return ""
         try:
@@ -126,10 +117,10 @@ class FullScreen:
             return ""
         return data[:1].decode(errors="replace") if data else "q"
 
-    def _start_warden(self) -> None:
-        words = [sys.executable, "-I", "-S", "-c", _WARDEN, _LEAVE, repr(self._modes)]
+    def _start_watchdog(self) -> None:
+        words = [sys.executable, "-I", "-S", "-c", _WATCHDOG, _LEAVE, repr(self._modes)]
         with contextlib.suppress(OSError):
-            self._warden = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self._output)
+            self._watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self._descriptor)
 
     def _restore(self, text: str) -> None:
         import termios
@@ -139,24 +130,18 @@ class FullScreen:
             with contextlib.suppress(OSError, termios.error):
                 termios.tcsetattr(self._keys, termios.TCSADRAIN, self._modes)
 
-    def _give_back(self) -> None:
-        for number in self._handlers:  # what comes now must not keep the terminal from being given back
+    def _leave(self) -> None:
+        for number in self._handlers:  # no signal may keep the terminal from being restored now
             signal.signal(number, signal.SIG_IGN)
         self._restore(_LEAVE)
-        if self._warden is not None:
+        if self._watchdog is not None:
             with contextlib.suppress(OSError):
-                self._warden.communicate(_CLEAN)
+                self._watchdog.communicate(_DONE)
         if self._keys >= 0:
             os.close(self._keys)
             self._keys = -1
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-
-    def _write(self, text: str) -> None:
-        data = text.encode(errors="replace")
-        with contextlib.suppress(OSError):
-            while data:
-                data = data[os.write(self._output, data) :]
 
 
 def _end(number: int, _frame: object) -> None:

@@ -1,4 +1,4 @@
-"""The end of what a command wrote, as far as it can still change: a progress bar, a prompt, a line that goes on."""
+"""The end of a command's output that can still change: a progress bar, a prompt, an unfinished line."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _LONGEST_LINE = 20_000
 
 
 def takes_the_screen(data: bytes) -> bool:
-    """Return whether a command that writes this wants the screen for itself, as an editor or a pager does."""
+    """Return whether a command that writes this takes over the screen, as an editor or a pager does."""
     return _SCREEN.search(data) is not None
 
 
 class Tail:
-    """Takes a command's output and lets go of lines that will not change any more.
+    """Takes a command's output and releases lines that will not change any more.
 
-    While a command moves its cursor upwards (several progress bars), up to 16 of its last lines are held; when it shows
-    its cursor again, they are let go.
+    While a command moves its cursor upwards (several progress bars), up to 16 of its last lines are held. When it shows
+    its cursor again, they are released.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Tail:
         self._done: list[str] = []
 
     def feed(self, data: bytes) -> list[str]:
-        """Take output; return the lines that are whole, with their colours."""
+        """Take output; return the complete lines, with their colours."""
         text = self._rest + self._decode(data)
         unfinished = _UNFINISHED.search(text)
         self._rest = text[unfinished.start() :] if unfinished is not None else ""
@@ -57,7 +57,7 @@ class Tail:
         *whole, last = text.split("\n")
         for line in whole:
             if len(self._lines) == 1 and not self._lines[0] and "\x1b" not in line and line.rstrip("\r").isprintable():
-                self._done.append(self._coloured(line.rstrip("\r")))  # most lines: nothing to work out
+                self._done.append(self._coloured(line.rstrip("\r")))  # most lines need no parsing
             else:
                 self._write(line)
                 self._new_line()
@@ -69,7 +69,7 @@ class Tail:
         return f"{self._style}{line}{_RESET}" if self._style else line
 
     def end(self) -> list[str]:
-        """Return all that is held; nothing is afterwards."""
+        """Return and release all lines that are held."""
         lines = [_text(line) for line in self._lines]
         self._lines, self._row, self._column = [[]], 0, 0
         return lines if lines[-1] else lines[:-1]

@@ -1,8 +1,7 @@
-"""The view for itself, with keys: draws what a source tells until that has ended or somebody has seen enough."""
+"""The view by itself, with keys: draws a source until it ends or the user quits."""
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from nncftools.live.screen.figures import status_line
 from nncftools.live.screen.fullscreen import FullScreen
 from nncftools.live.screen.layout import Drawing
+from nncftools.live.screen.live_view import FRAME_S
 from nncftools.live.screen.look import after
 
 if TYPE_CHECKING:
@@ -19,30 +19,24 @@ if TYPE_CHECKING:
     from nncftools.live.screen.look import Look
     from nncftools.live.state.run import Run
 
-FRAME_S = 0.5
 STATUS_S = 5.0
-_LOOK_S = 0.5
+_STEP_S = 0.5
 QUIT = ("q", "Q", "\x03", "\x04")
 
 
 class Source(Protocol):
-    """What is shown."""
+    """A run to show, and what moves it on."""
 
     run: Run
 
     def step(self, passed_s: float) -> bool:
-        """Take what happened in the last ``passed_s`` seconds; return whether more is to come."""
-
-
-def can_draw(descriptor: int) -> bool:
-    """Return whether a descriptor is a terminal on which the cursor can be moved."""
-    return os.isatty(descriptor) and os.environ.get("TERM") not in {None, "", "dumb"} and os.name == "posix"
+        """Take what happened in the last ``passed_s`` seconds; return whether there is more to come."""
 
 
 def show(source: Source, look: Look, here: Machine, output: int, *, stays: bool) -> bool:
-    """Draw on a terminal until the source has ended, and with ``stays`` until a key is pressed then.
+    """Draw on a terminal until the source ends; with ``stays``, then wait for the user to quit.
 
-    Return False when it was left before the source had ended. Raises ``fullscreen.Ended`` for a signal.
+    Return False if the user quit before the source ended. Raises ``fullscreen.Ended`` for a signal.
     """
     look = replace(look, keys=True)
     drawing = Drawing(here)
@@ -70,17 +64,17 @@ def show(source: Source, look: Look, here: Machine, output: int, *, stays: bool)
                 screen.paint(drawing.frame(source.run, look, *size))
 
 
-def tell(source: Source, look: Look, here: Machine, put: Callable[[str], None]) -> None:
-    """Say every few seconds how it goes, in plain lines, until the source has ended."""
+def print_status(source: Source, look: Look, here: Machine, put: Callable[[str], None]) -> None:
+    """Print a plain status line every few seconds until the source ends."""
     before_s = time.monotonic()
     next_s = before_s + STATUS_S
-    while True:
+    more = True
+    while more:
         now_s = time.monotonic()
         more = source.step(now_s - before_s)
         before_s = now_s
         if now_s >= next_s or not more:
             next_s = now_s + STATUS_S
             put(f"{status_line(source.run, look, here)}\n")
-        if not more:
-            return
-        time.sleep(_LOOK_S)
+        if more:
+            time.sleep(_STEP_S)

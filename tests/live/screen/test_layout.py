@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
@@ -8,7 +9,7 @@ from rich.cells import cell_len
 from nncftools.live.screen.figures import Machine, status_line
 from nncftools.live.screen.layout import Drawing
 from nncftools.live.screen.look import Look, after
-from nncftools.live.state.operations import Noted
+from nncftools.live.state.operations import LiveOperations
 from nncftools.live.state.run import Run
 from nncftools.marks.entries import Entry
 from tests.live.made_up import run
@@ -59,7 +60,7 @@ def test_time_left() -> None:
 def test_operations() -> None:
     """What goes on is named above, and along the time axis."""
     of = run()
-    assert isinstance(of.operations, Noted)
+    assert isinstance(of.operations, LiveOperations)
     of.operations.take(Entry(name="Weight Compression", start_s=40, event="begin", op=1, pid=1, tid=1))
     lines = frame(of)
 
@@ -113,7 +114,7 @@ def test_other_keys_change_nothing() -> None:
 def test_control_characters_of_names_are_harmless() -> None:
     """A command or process cannot write to the terminal through its name."""
     of = run()
-    of.command = "evil \x1b]0;title\x07"
+    of.facts = replace(of.facts, command="evil \x1b]0;title\x07")
     of.processes[0].name = "\x1b[2J"
 
     assert "\x1b]" not in "".join(Drawing(Machine(is_here=False)).frame(of, PLAIN, 80, 24))

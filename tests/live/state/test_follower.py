@@ -43,7 +43,7 @@ def test_what_is_appended_is_read(path: pathlib.Path) -> None:
 
     assert before == (200, 1.0)
     assert (follower.run.latest["rss"], follower.run.latest_s) == (250, 1.5)
-    assert (follower.run.tops["rss"].value, follower.run.tops["rss"].at_s) == (300, 0.5)
+    assert (follower.run.peaks["rss"].value, follower.run.peaks["rss"].at_s) == (300, 0.5)
 
 
 def test_half_a_line_waits_for_its_rest(path: pathlib.Path) -> None:
@@ -153,7 +153,7 @@ def test_attached_process_names_its_command(tmp_path: pathlib.Path) -> None:
     with Follower(path) as follower:
         follower.read()
 
-        assert follower.run.command == "work"
+        assert follower.run.facts.command == "work"
 
 
 @pytest.mark.parametrize("data", [b"", b"{}\n", b"[]\n", b'{"format": "other", "host": {}, "plan": {}}\n'])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.live.state.trend import time_left
+from nncftools.live.state.machine import time_left
 
 GIB = 2**30
 TIME = [step / 4 for step in range(120)]

@@ -12,7 +12,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from nncftools.live.screen.stage import Stage
+from nncftools.live.screen.shared_terminal import SharedTerminal
+from nncftools.live.screen.terminal import TerminalReaders, can_draw
 
 if TYPE_CHECKING:
     import pathlib
@@ -24,33 +25,34 @@ if TYPE_CHECKING:
 
 FRAME_S = 0.5
 STATUS_S = 5.0
-_LOOK_S = 0.1
+_CHECK_S = 0.1
 _SMALLEST, _LARGEST = 8, 24
 _LEAST_ROWS = 4
 
 
-class Companion:
-    """A context manager around a recording that runs: draws it, and passes the command's output on above the view."""
+class LiveView:
+    """A context manager around a recording that runs: draws it, with the command's output above the view."""
 
     def __init__(self, descriptor: int, look: Look, *, alone: bool, resized: Callable[[], None] = lambda: None) -> None:
-        """Draw on ``descriptor``; lines every few seconds when that is no terminal that can be drawn on.
+        """Draw on ``descriptor``; if it is not a terminal that can be drawn on, write a line every few seconds.
 
-        ``alone``: the command writes elsewhere, the view has the whole screen. ``resized`` is called when the terminal
-        has another size.
+        ``alone``: the command writes elsewhere, and the view has the whole screen. ``resized`` is called when the size
+        of the terminal has changed.
         """
         self._descriptor = descriptor
         self._look = replace(look, state="recording")
         self._alone = alone
         self._resized = resized
-        self.draws = os.isatty(descriptor) and os.environ.get("TERM") not in {None, "", "dumb"}
-        self.stage = Stage(descriptor) if self.draws else None
+        self.terminal = SharedTerminal(descriptor) if can_draw(descriptor) else None
+        """None when the descriptor cannot be drawn on."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._handlers: dict[int, Any] = {}
 
     def follow(self, journal: pathlib.Path, descriptor: int) -> None:
         """Begin to show what is written to a journal; ``descriptor`` has that very file open."""
-        self._handle_signals()
+        if self.terminal is not None and sys.platform != "win32":
+            self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._be_stopped)
         self._thread = threading.Thread(target=self._run, args=(journal, descriptor), name="live view", daemon=True)
         self._thread.start()
 
@@ -63,40 +65,32 @@ class Companion:
             self._thread.join()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        if self.stage is not None:
-            self.stage.erase()
-
-    def _handle_signals(self) -> None:
-        """Have the view leave the screen while the job is stopped."""
-        if self.stage is None or sys.platform == "win32":
-            return
-        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._be_stopped)
+        if self.terminal is not None:
+            self.terminal.erase()
 
     def _be_stopped(self, _number: int, _frame: object) -> None:
-        assert self.stage is not None
-        self.stage.pause()
+        """Remove the view from the screen while the job is stopped."""
+        assert self.terminal is not None
+        self.terminal.pause()
         os.kill(os.getpid(), signal.SIGSTOP)
-        self.stage.replace()
+        self.terminal.replace()
 
     def _run(self, journal: pathlib.Path, descriptor: int) -> None:
-        with contextlib.suppress(Exception):  # what fails here must not harm the recording
-            self._show(journal, descriptor)
+        with contextlib.suppress(Exception):  # a failure here must not harm the recording
+            from nncftools.live.screen.figures import Machine
+            from nncftools.live.state.follower import Follower
+
+            with Follower(journal, descriptor) as follower:
+                here = Machine(is_here=follower.run.facts.host.name == platform.node())
+                if self.terminal is None:
+                    self._print_status(follower, here)
+                else:
+                    self._draw(follower, here, self.terminal)
             return
-        if self.stage is not None:
-            self.stage.step_aside("it could not be drawn")
+        if self.terminal is not None:
+            self.terminal.step_aside("it could not be drawn")
 
-    def _show(self, journal: pathlib.Path, descriptor: int) -> None:
-        from nncftools.live.screen.figures import Machine
-        from nncftools.live.state.follower import Follower
-
-        with Follower(journal, descriptor) as follower:
-            here = Machine(is_here=follower.run.facts.host.name == platform.node())
-            if self.stage is None:
-                self._tell(follower, here)
-            else:
-                self._draw(follower, here, self.stage)
-
-    def _tell(self, follower: Follower, here: Machine) -> None:
+    def _print_status(self, follower: Follower, here: Machine) -> None:
         from nncftools.live.screen.figures import status_line
 
         while not self._stop.wait(STATUS_S):
@@ -105,23 +99,22 @@ class Companion:
             with contextlib.suppress(OSError):
                 os.write(self._descriptor, line.encode(errors="replace"))
 
-    def _draw(self, follower: Follower, here: Machine, stage: Stage) -> None:
+    def _draw(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
         from nncftools.live.screen.figures import status_line
         from nncftools.live.screen.layout import Drawing
-        from nncftools.live.screen.readers import TerminalReaders
 
         drawing = Drawing(here)
         readers = TerminalReaders(self._descriptor)
-        size = stage.size()
+        size = terminal.size()
         next_s = time.monotonic()
-        while not stage.is_aside:
+        while not terminal.is_aside:
             if time.monotonic() >= next_s:
                 follower.read()
-            lived = [process.pid for process in follower.run.processes.values() if process.pid is not None]
-            if readers.are_there(reversed(lived)):
-                stage.step_aside("the command reads the terminal")
+            alive = [process.pid for process in follower.run.processes.values() if process.pid is not None]
+            if readers.are_there(reversed(alive)):
+                terminal.step_aside("the command reads the terminal")
                 break
-            if size != (size := stage.size()):
+            if size != (size := terminal.size()):
                 self._resized()
                 next_s = 0.0
             if time.monotonic() >= next_s:
@@ -129,10 +122,10 @@ class Companion:
                 columns, rows = size
                 height = rows - 1 if self._alone else min(_LARGEST, max(_SMALLEST, rows // 2), rows - 2)
                 if height >= _LEAST_ROWS:
-                    stage.show(drawing.frame(follower.run, self._look, columns, height))
+                    terminal.show(drawing.frame(follower.run, self._look, columns, height))
                 else:
-                    stage.show([status_line(follower.run, self._look, here)[: columns - 1]])
-            elif stage.has_output:
-                stage.paint()
-            if self._stop.wait(_LOOK_S):
+                    terminal.show([status_line(follower.run, self._look, here)[: columns - 1]])
+            elif terminal.has_output:
+                terminal.paint()
+            if self._stop.wait(_CHECK_S):
                 break
