@@ -60,13 +60,21 @@ class Samples(Mapping[str, "array[float]"]):
             raise self._wrong("", f"the column {TIME!r} is missing")
 
     def __getitem__(self, name: str) -> array[float]:
-        column = self._columns[name]
-        if isinstance(column, msgspec.Raw):
-            try:
-                column = self._time(column) if name == TIME else self._metric(name, column)
-            except msgspec.DecodeError as error:
-                raise self._wrong(f".{name}", str(error)) from error
-            self._columns[name] = column
+        raw = self._columns[name]
+        if not isinstance(raw, msgspec.Raw):
+            return raw
+        try:
+            column = _parsed(raw)
+        except msgspec.DecodeError as error:
+            raise self._wrong(f".{name}", str(error)) from error
+        found = figures(column)
+        if name != TIME and len(column) != len(self):
+            raise self._wrong(f".{name}", f"{len(self)} values expected, one for each of {TIME!r}, found {len(column)}")
+        if name == TIME or unit_of(name) is not None:
+            self._check_bounds(name, column, found)
+        if name == TIME:
+            self._check_time(column, found)
+        self._columns[name], self._figures[name] = column, found
         return column
 
     def figures(self, name: str) -> Figures:
@@ -74,27 +82,13 @@ class Samples(Mapping[str, "array[float]"]):
         column = self[name]
         return self._figures.get(name) or figures(column)
 
-    def _metric(self, name: str, raw: msgspec.Raw) -> array[float]:
-        column = _parsed(raw)
-        if len(column) != len(self):
-            found = f"{len(self)} values expected, one for each of {TIME!r}, found {len(column)}"
-            raise self._wrong(f".{name}", found)
-        self._figures[name] = figures(column)
-        if unit_of(name) is not None:
-            self._check_bounds(name, column, self._figures[name])
-        return column
-
-    def _time(self, raw: msgspec.Raw) -> array[float]:
-        column = _parsed(raw)
-        found = figures(column)
-        self._check_bounds(TIME, column, found)
-        if found.known != len(column):
+    def _check_time(self, column: array[float], figures: Figures) -> None:
+        if figures.known != len(column):
             raise self._wrong(f".{TIME}", "a number for every sample expected, found null")
         if not _rises(column):
             pairs = enumerate(pairwise(column), start=1)
             place, before, after = next((place, *pair) for place, pair in pairs if pair[1] < pair[0])
             raise self._wrong(f".{TIME}[{place}]", f"time goes back from {before} to {after}")
-        return column
 
     def _check_bounds(self, name: str, column: array[float], figures: Figures) -> None:
         lowest = self._lowest_memory if is_memory(name) else 0.0

@@ -122,13 +122,12 @@ def _session_from(data: bytes, origin: str) -> SessionData:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise SessionFileError(f"{origin}: not a session: {error}") from error
     if kind != FORMAT:
-        message = f'not a session of nncf-tools: `"format": "{FORMAT}"` expected'
-        raise SessionFileError(f"{origin}: {message}")
+        raise SessionFileError(f'{origin}: not a session of nncf-tools: `"format": "{FORMAT}"` expected')
     if not isinstance(version, int):
         raise SessionFileError(f"{origin}: at `$.version`: a whole number expected")
     if version > VERSION:
-        message = f"session format version {version}, this nncf-tools reads up to {VERSION}: upgrade nncf-tools"
-        raise SessionFileError(f"{origin}: {message}")
+        expected = f"this nncf-tools reads up to {VERSION}: upgrade nncf-tools"
+        raise SessionFileError(f"{origin}: session format version {version}, {expected}")
     fields: dict[str, Any] = {}
     for field in msgspec.structs.fields(SessionData):
         raw = document.get(field.name)

@@ -56,38 +56,58 @@ class FullScreen(Terminal):
 
     def __enter__(self) -> Self:
         import termios
-        import tty
 
         with contextlib.suppress(OSError, termios.error):
             self._keys = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
             self._modes = termios.tcgetattr(self._keys)
         try:
-            self._start_watchdog()
+            words = [sys.executable, "-I", "-S", "-c", _WATCHDOG, _LEAVE, repr(self._modes)]
+            with contextlib.suppress(OSError):
+                self._watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self._descriptor)
             for name in _ENDING:
                 number = getattr(signal, name)
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._handlers[number] = signal.signal(number, _end)
             self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._be_stopped)
-            if self._modes is not None:
-                tty.setcbreak(self._keys)
-            self._write(_ENTER)
+            self._take_over()
         except BaseException:
-            self._leave()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._leave()
+        for number in self._handlers:  # no signal may keep the terminal from being restored now
+            signal.signal(number, signal.SIG_IGN)
+        self._restore()
+        if self._watchdog is not None:
+            with contextlib.suppress(OSError):
+                self._watchdog.communicate(_DONE)
+        if self._keys >= 0:
+            os.close(self._keys)
+            self._keys = -1
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
 
     def _be_stopped(self, _number: int, _frame: object) -> None:
+        self._restore()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._take_over()
+
+    def _take_over(self) -> None:
         import tty
 
-        self._restore(_LEAVE)
-        os.kill(os.getpid(), signal.SIGSTOP)
         if self._modes is not None:
             tty.setcbreak(self._keys)
-        self._painted = []
+        self.repaint()
         self._write(_ENTER)
+
+    def _restore(self) -> None:
+        import termios
+
+        self._write(_LEAVE)
+        if self._modes is not None:
+            with contextlib.suppress(OSError, termios.error):
+                termios.tcsetattr(self._keys, termios.TCSADRAIN, self._modes)
 
     def paint(self, lines: Sequence[str]) -> None:
         """Show lines from the top; unchanged lines are not written again."""
@@ -116,32 +136,6 @@ class FullScreen(Terminal):
         if data.startswith(b"\x1b") and len(data) > 1:  # an arrow, or a function key
             return ""
         return data[:1].decode(errors="replace") if data else "q"
-
-    def _start_watchdog(self) -> None:
-        words = [sys.executable, "-I", "-S", "-c", _WATCHDOG, _LEAVE, repr(self._modes)]
-        with contextlib.suppress(OSError):
-            self._watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self._descriptor)
-
-    def _restore(self, text: str) -> None:
-        import termios
-
-        self._write(text)
-        if self._modes is not None:
-            with contextlib.suppress(OSError, termios.error):
-                termios.tcsetattr(self._keys, termios.TCSADRAIN, self._modes)
-
-    def _leave(self) -> None:
-        for number in self._handlers:  # no signal may keep the terminal from being restored now
-            signal.signal(number, signal.SIG_IGN)
-        self._restore(_LEAVE)
-        if self._watchdog is not None:
-            with contextlib.suppress(OSError):
-                self._watchdog.communicate(_DONE)
-        if self._keys >= 0:
-            os.close(self._keys)
-            self._keys = -1
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
 
 
 def _end(number: int, _frame: object) -> None:

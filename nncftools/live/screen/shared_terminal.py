@@ -34,7 +34,8 @@ class SharedTerminal(Terminal):
         self._tail = Tail()
         self._waiting: list[str] = []
         self._waiting_length = 0
-        self._changed = False
+        self.has_output = False
+        """Whether output of the command waits to be painted."""
         self._view: list[str] = []
         self._painted: list[str] = []
         self._tail_rows = 1
@@ -42,11 +43,6 @@ class SharedTerminal(Terminal):
         """Columns and rows of the terminal that the view was placed on."""
         self.is_aside = False
         """Whether the view has left the terminal to the command for good."""
-
-    @property
-    def has_output(self) -> bool:
-        """Whether output of the command waits to be painted."""
-        return self._changed
 
     def take(self, data: bytes) -> None:
         """Take output of the command; it is painted soon."""
@@ -59,7 +55,7 @@ class SharedTerminal(Terminal):
             lines = self._tail.feed(data)
             self._waiting += lines
             self._waiting_length += sum(map(len, lines))
-            self._changed = True
+            self.has_output = True
             if self._waiting_length > _MOST_WAITING:
                 self.paint()
 
@@ -78,11 +74,11 @@ class SharedTerminal(Terminal):
             if self._placed != (columns, rows) or len(self._painted) != len(self._view):
                 self._make_room(columns, rows)
             first = rows - len(self._view) + 1
-            if self._changed:
+            if self.has_output:
                 self._write(self._output(columns, rows) + self._lines_of_view(first, self._view))
                 row, column = self._tail.cursor(columns - 1)
                 self._write(f"\x1b[{first - self._tail_rows + row};{column + 1}H")
-                self._changed = False
+                self.has_output = False
             elif self._painted != self._view:
                 self._write(_SAVE + self._lines_of_view(first, self._view, self._painted) + _RESTORE)
             self._painted = list(self._view)
@@ -111,7 +107,7 @@ class SharedTerminal(Terminal):
         self._write("\r\n" * (len(self._view) + self._tail_rows))
         self._placed = columns, rows
         self._painted = [""] * len(self._view)
-        self._changed = True
+        self.has_output = True
 
     def _erasing(self, columns: int, rows: int) -> str:
         """Return the text that erases tail and view; after a resize, only the cursor shows where they are."""
@@ -147,14 +143,14 @@ class SharedTerminal(Terminal):
             erasing = "" if self._placed is None else self._erasing(*self.size())
             lines, self._waiting = [*self._waiting, *self._tail.end()], []
             self._write(erasing + "".join(f"{line}\r\n" for line in lines))
-            self._placed, self._tail_rows, self._changed = None, 1, False
+            self._placed, self._tail_rows, self.has_output = None, 1, False
 
     def step_aside(self, why: str) -> None:
         """Leave the terminal to the command, and note this in a line above what it is writing."""
         with self._lock:
             if self.is_aside:
                 return
-            if self._changed:
+            if self.has_output:
                 self.paint()
             columns, rows = self.size()
             note = f"nncf-tools: {why}: the live view steps aside"[: columns - 1]

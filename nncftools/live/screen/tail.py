@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import re
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rich.cells import get_character_cell_size
@@ -57,16 +59,13 @@ class Tail:
         *whole, last = text.split("\n")
         for line in whole:
             if len(self._lines) == 1 and not self._lines[0] and "\x1b" not in line and line.rstrip("\r").isprintable():
-                self._done.append(self._coloured(line.rstrip("\r")))  # most lines need no parsing
+                self._done.append(_coloured(self._style, line.rstrip("\r")))  # most lines need no parsing
             else:
                 self._write(line)
                 self._new_line()
         self._write(last)
         done, self._done = self._done, []
         return done
-
-    def _coloured(self, line: str) -> str:
-        return f"{self._style}{line}{_RESET}" if self._style else line
 
     def end(self) -> list[str]:
         """Return and release all lines that are held."""
@@ -91,7 +90,10 @@ class Tail:
         self._column = 0
         if self._row == len(self._lines):
             self._lines.append([])
-        held = _HELD if self._holds else 0
+        self._release(_HELD if self._holds else 0)
+
+    def _release(self, held: int) -> None:
+        """Release lines until at most ``held`` are left above the cursor."""
         while self._row > held:
             self._done.append(_text(self._lines.pop(0)))
             self._row -= 1
@@ -121,7 +123,7 @@ class Tail:
         elif character == "\t":
             self._put(" " * (_TAB - self._column % _TAB))
 
-    def _sequence(self, parameters: str, final: str) -> None:  # noqa: C901 — one case per sequence
+    def _sequence(self, parameters: str, final: str) -> None:
         number = int(parameters) if parameters.isdigit() else 0
         match final:
             case "m":
@@ -146,9 +148,7 @@ class Tail:
                 self._column = 0 if final == "E" else self._column
             case "h" if parameters == "?25" and self._holds:
                 self._holds = False
-                while self._row > 0:
-                    self._done.append(_text(self._lines.pop(0)))
-                    self._row -= 1
+                self._release(0)
 
     def _restyle(self, parameters: str) -> None:
         first, _, _ = parameters.partition(";")
@@ -159,12 +159,10 @@ class Tail:
 
     def _erase(self, number: int) -> None:
         line = self._line
-        if number == 0:
-            del line[self._column :]
-        elif number == 1:
+        if number == 1:
             line[: self._column] = [(" ", "")] * min(self._column, len(line))
         else:
-            line.clear()
+            del line[self._column if number == 0 else 0 :]
 
 
 def _cut(line: list[tuple[str, str]], width: int) -> Iterator[tuple[str, str]]:
@@ -177,11 +175,9 @@ def _cut(line: list[tuple[str, str]], width: int) -> Iterator[tuple[str, str]]:
 
 
 def _text(line: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> str:
-    parts = []
-    current = ""
-    for character, style in line:
-        if style != current:
-            parts.append(_RESET + style if current else style)
-            current = style
-        parts.append(character)
-    return "".join(parts) + (_RESET if current else "")
+    runs = ((style, "".join(character for character, _ in cells)) for style, cells in groupby(line, key=itemgetter(1)))
+    return "".join(_coloured(style, text) for style, text in runs)
+
+
+def _coloured(style: str, text: str) -> str:
+    return f"{style}{text}{_RESET}" if style else text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from nncftools.live.screen.figures import status_line
 from nncftools.live.screen.fullscreen import FullScreen
 from nncftools.live.screen.layout import Drawing
-from nncftools.live.screen.live_view import FRAME_S
+from nncftools.live.screen.live_view import FRAME_S, STATUS_S
 from nncftools.live.screen.look import after
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from nncftools.live.screen.look import Look
     from nncftools.live.state.run import Run
 
-STATUS_S = 5.0
 _STEP_S = 0.5
 QUIT = ("q", "Q", "\x03", "\x04")
 

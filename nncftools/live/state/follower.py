@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Self
 
+import msgspec
 import numpy as np
 
 from nncftools.errors import SessionFileError
@@ -82,16 +83,15 @@ class Follower:
 
     def _take(self, line: Line) -> None:
         if "start" in line:
-            self._start = Start(utc=line["start"]["utc"], monotonic_ns=line["start"]["monotonic_ns"])
+            self._start = msgspec.convert(line["start"], Start)
         if "process" in line:
             fields = line["process"]
             if "command" in fields:
                 fields["command"] = self._redaction.words(fields["command"])
             self.run.take_process(fields)
         if "end" in line:
-            status = line["end"].get("exit")
             self.run.ended = True
-            self.run.exit = None if status is None else Exit(**status)
+            self.run.exit = msgspec.convert(line["end"].get("exit"), Exit | None)
             self.error = line["end"].get("error")
 
     def _read_marks(self) -> None:
