@@ -41,9 +41,8 @@ def merged(sessions: Named) -> Session:
     merged already.
     """
     _check(sessions)
-    names = {file: _name(file, session) for file, session in sessions.items()}
     order = sorted(sessions, key=lambda file: (_number(sessions[file]), file))
-    of = {names[file]: sessions[file] for file in order}
+    of = {_name(file, sessions[file]): sessions[file] for file in order}
     at_s, clock_warnings = start_times(of)
     parts = [(at_s[name], session) for name, session in of.items()]
     samples = summed(parts)

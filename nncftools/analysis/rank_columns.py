@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,21 +63,21 @@ def _column(values: Column) -> array[float]:
 
 
 def _sum(parts: Parts, name: str, moments: Column) -> Column:
-    """Return the sum of a metric at moments of the job; NaN where it is unknown for one rank."""
-    if is_once_per_machine(name):
-        having = [machine for machine in machines_of(parts) if any(name in session.samples for _, session in machine)]
-        total: Column = np.sum([_of_machine(machine, name, moments) for machine in having], axis=0)
-        return total
-    return _added(parts, name, moments)
+    """Return the sum of a metric at moments of the job; NaN where it is unknown for one rank.
+
+    A figure of a machine comes from the first of its ranks that knows it.
+    """
+    if not is_once_per_machine(name):
+        return _added(parts, name, moments)
+    machines = [
+        [_added([part], name, moments) for part in machine if name in part[1].samples] for machine in machines_of(parts)
+    ]
+    total: Column = np.sum([reduce(_first_known, every) for every in machines if every], axis=0)
+    return total
 
 
-def _of_machine(parts: Parts, name: str, moments: Column) -> Column:
-    """Return a figure of a machine from the first of its ranks that knows it."""
-    found = np.full(len(moments), np.nan)
-    for part in parts:
-        if name in part[1].samples:
-            found = np.where(np.isnan(found), _added([part], name, moments), found)
-    return found
+def _first_known(one: Column, other: Column) -> Column:
+    return np.where(np.isnan(one), other, one)
 
 
 def _added(parts: Parts, name: str, moments: Column) -> Column:

@@ -54,8 +54,8 @@ def replay(
     from nncftools.cli import opening, screen
     from nncftools.cli.showing import look_of
     from nncftools.live.screen import figures, viewer
-    from nncftools.live.screen.fullscreen import Ended
     from nncftools.live.screen.terminal import can_draw
+    from nncftools.live.screen.viewer import Ended
     from nncftools.live.state.replaying import Replay
     from nncftools.metrics import memory_of
     from nncftools.render.view import View

@@ -160,13 +160,11 @@ class _Reader:
         return facts
 
     def _listed(self) -> list[Process]:
-        processes = []
-        for fields in self._processes.values():
-            if not fields.get("left_out"):
-                process = msgspec.convert(fields, Process)
-                process.command = self._redaction.words(process.command)
-                process.series = self._series.get(process.id)
-                processes.append(process)
+        kept = [fields for fields in self._processes.values() if not fields.get("left_out")]
+        processes = msgspec.convert(kept, list[Process])
+        for process in processes:
+            process.command = self._redaction.words(process.command)
+            process.series = self._series.get(process.id)
         return processes
 
     def _merge(self) -> None:

@@ -85,7 +85,7 @@ class Samples(Mapping[str, "array[float]"]):
     def _check_time(self, column: array[float], figures: Figures) -> None:
         if figures.known != len(column):
             raise self._wrong(f".{TIME}", "a number for every sample expected, found null")
-        if not _rises(column):
+        if not all(map(le, column, column[1:])):
             pairs = enumerate(pairwise(column), start=1)
             place, before, after = next((place, *pair) for place, pair in pairs if pair[1] < pair[0])
             raise self._wrong(f".{TIME}[{place}]", f"time goes back from {before} to {after}")
@@ -141,16 +141,6 @@ def figures(column: array[float]) -> Figures:
         return Figures(len(values), float(values.min()), float(values.max()), float(values.mean()))
     of = known(column)
     return Figures(len(of), min(of), max(of), sum(of) / len(of)) if of else Figures()
-
-
-def _rises(column: array[float]) -> bool:
-    """Return whether no value is smaller than the one before; all must be known."""
-    if len(column) >= _MANY:
-        import numpy as np
-
-        values = np.asarray(column)
-        return bool((values[1:] >= values[:-1]).all())
-    return all(map(le, column, column[1:]))
 
 
 def known(values: array[float]) -> array[float]:

@@ -62,7 +62,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     modes = {path.name: mode(path) for path in folder.iterdir()}
     with Follower(journal) as follower:
         follower.read()
-        live = "\n".join([follower.run.facts.command, *map(repr, follower.run.processes.values())])
+        live = "\n".join([follower.run.command, *map(repr, follower.run.processes.values())])
     kept = journal.read_bytes()
     (folder / "go").touch()
     _, errors = process.communicate(timeout=HANGING_S)

@@ -32,7 +32,7 @@ class Machine:
 
     def available(self, run: Run) -> float | None:
         """Return the bytes that programs can still get: as recorded, else as the kernel says now."""
-        used, memory = run.latest.get("system"), run.facts.host.memory
+        used, memory = run.latest.get("system"), run.host.memory
         if used is not None and memory:
             return max(0.0, memory - used)
         return machine.memory_available() if self._is_here else None
@@ -48,11 +48,7 @@ class Machine:
 
 def time_left(run: Run, available: float | None) -> float | None:
     """Return the seconds until the machine's memory is exhausted; None if the trend does not lead there."""
-    if available is None or run.ended:
-        return None
-    name = "system" if "system" in run.facts.columns and run.facts.host.memory else "rss"
-    known = [(at_s, levels[name]) for at_s, levels in run.recent if name in levels]
-    return machine.time_left([at_s for at_s, _ in known], [level for _, level in known], available)
+    return None if available is None or run.ended else machine.time_left(run.recent, available)
 
 
 def at(moment_s: float) -> str:
@@ -62,7 +58,7 @@ def at(moment_s: float) -> str:
 
 def memory(run: Run, look: Look) -> str:
     """Return the first metric of the chart: its value now, and its peak."""
-    chart = look.chart(run.facts.columns)
+    chart = look.chart(run.columns)
     if not chart:
         return "no memory metric"
     name = "rss" if "rss" in chart else chart[0]
@@ -93,7 +89,7 @@ def operation(run: Run) -> str:
 
 def machine_memory(run: Run, available: float | None) -> str:
     """Return the memory that the machine has left, and for how long it lasts at this rate."""
-    total = run.facts.host.memory
+    total = run.host.memory
     text = f"{size_text(available)} available" + (f" of {size_text(total)}" if total else "")
     left_s = time_left(run, available)
     if left_s is None:

@@ -132,7 +132,7 @@ def _picture(run: Run, look: Look, spans: Sequence[chart.Span], shown: chart.Win
     chart_height = height - len(below) - len(rates)
     if chart_height < _SMALLEST_CHART:
         return [*below, *rates]
-    metrics = look.chart(run.facts.columns)
+    metrics = look.chart(run.columns)
     lines = []
     for name in metrics:
         time_s, values = run.history.points(name, shown.begin_s, shown.end_s, shown.columns)
@@ -144,7 +144,7 @@ def _picture(run: Run, look: Look, spans: Sequence[chart.Span], shown: chart.Win
 
 def _rates(run: Run, shown: chart.Window, style: chart.Style) -> Iterator[Text]:
     """Yield CPU and I/O as lines of bars."""
-    for rate in chart.rates_shown(run.facts.columns):
+    for rate in chart.rates_shown(run.columns):
         found = [run.history.rates(counter, shown.begin_s, shown.end_s, shown.columns) for counter in rate.counters]
         if all(len(rates) for rates in found):
             yield chart.rate_line(rate, np.sum(found, axis=0), style)
@@ -154,7 +154,7 @@ def _title(run: Run, look: Look, width: int) -> Text:
     state = figures.ending(run) if run.ended else "paused" if look.paused else look.state
     right = "  ".join(filter(None, (state, figures.at(run.latest_s))))
     room = max(10, width - len(right) - 2)
-    text = Text(shortened(printable(run.facts.command), room), style="bold")
+    text = Text(shortened(printable(run.command), room), style="bold")
     text.append(" " * max(2, width - text.cell_len - len(right)))
     colour = "yellow" if look.paused else "green"
     return text.append(right, style=f"not bold {colour}" if look.colour else "not bold")

@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import signal
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -47,12 +46,12 @@ class LiveView:
         """None when the descriptor cannot be drawn on."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._handlers: dict[int, Any] = {}
+        self._on_stop: Any = None
 
     def follow(self, journal: pathlib.Path, descriptor: int) -> None:
         """Begin to show what is written to a journal; ``descriptor`` has that very file open."""
-        if self.terminal is not None and sys.platform != "win32":
-            self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._be_stopped)
+        if self.terminal is not None:
+            self._on_stop = signal.signal(signal.SIGTSTP, self._be_stopped)
         self._thread = threading.Thread(target=self._run, args=(journal, descriptor), name="live view", daemon=True)
         self._thread.start()
 
@@ -63,8 +62,8 @@ class LiveView:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        if self._on_stop is not None:
+            signal.signal(signal.SIGTSTP, self._on_stop)
         if self.terminal is not None:
             self.terminal.erase()
 
@@ -81,7 +80,7 @@ class LiveView:
             from nncftools.live.state.follower import Follower
 
             with Follower(journal, descriptor) as follower:
-                here = Machine(is_here=follower.run.facts.host.name == platform.node())
+                here = Machine(is_here=follower.run.host.name == platform.node())
                 if self.terminal is None:
                     self._print_status(follower, here)
                 else:

@@ -61,10 +61,8 @@ class TerminalReaders:
 
     def _local_modes(self) -> int | None:
         """Return whether lines are edited and echoed: password prompts, editors and pagers change this."""
-        try:
-            import termios
-        except ImportError:  # Windows
-            return None
+        import termios
+
         try:
             modes: int = termios.tcgetattr(self._terminal)[_LOCAL_MODES]
         except termios.error:

@@ -12,7 +12,7 @@ from nncftools.errors import SessionFileError
 from nncftools.journal import file as journal_file
 from nncftools.journal.tail import Lines, Tail
 from nncftools.live.state.operations import LiveOperations
-from nncftools.live.state.run import Facts, Run
+from nncftools.live.state.run import Run
 from nncftools.marks.entries import rows as entries_of
 from nncftools.marks.sidecars import MARKS_ENDING
 from nncftools.redaction import Redaction
@@ -44,19 +44,15 @@ class Follower:
         try:
             self._tail = Tail(self._journal, str(journal))
             self._redaction = Redaction(self._tail.plan.redact)
-            self.run = Run(_facts(self._tail, self._redaction, str(journal)), self._operations)
+            self.run = _run(self._tail, self._redaction, str(journal), self._operations)
         except SessionFileError:
-            self.close()
+            self.__exit__()
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the files."""
         self._journal.close()
         if self._marks is not None:
             self._marks.file.close()
@@ -64,7 +60,7 @@ class Follower:
     def read(self) -> None:
         """Read what was appended since the last time."""
         for chunk in self._tail.read():
-            if self.run.facts.columns != self._tail.plan.columns:
+            if self.run.columns != self._tail.plan.columns:
                 self.run.take_columns(self._tail.plan.columns)
             if chunk.samples:
                 values = np.array(chunk.samples, dtype=np.float64)
@@ -108,15 +104,16 @@ class Follower:
                     self._operations.take(row.entry)
 
 
-def _facts(tail: Tail, redaction: Redaction, origin: str) -> Facts:
-    """Return the facts in a journal's first line. Raises SessionFileError."""
+def _run(tail: Tail, redaction: Redaction, origin: str, operations: LiveOperations) -> Run:
+    """Return the run that a journal's first line describes. Raises SessionFileError."""
     header, plan = tail.header, tail.plan
     command = redaction.words(header.get("command", []))
     text = printable(shlex.join(command)) or printable(header.get("name", ""))
-    return Facts(
+    return Run(
         command=text or f"process {plan.pid}",
         columns=list(plan.columns),
         interval_s=plan.interval_s,
         host=host_and_rank(header, origin)[0],
         attached_to=plan.pid,
+        operations=operations,
     )

@@ -7,12 +7,13 @@ import os
 import pathlib
 import sys
 from itertools import islice
+from math import isnan
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 _MOST = 200
 """The most processes that one drawing looks at: 2 ms."""
@@ -49,17 +50,16 @@ def resident(pids: Iterable[int], proc: str = "/proc") -> dict[int, int]:
     return found
 
 
-def time_left(time_s: Sequence[float], used: Sequence[float], available: float) -> float | None:
+def time_left(used: Iterable[tuple[float, float]], available: float) -> float | None:
     """Return the seconds until ``available`` bytes are used up, or None when there is no such trend.
 
-    ``used`` are bytes at moments of the last half minute. The trend is the least-squares line. It counts when all of
-    this holds: over at least 5 seconds it rises by more than 16 MiB and by more than three times the standard deviation
-    of the residuals; the last figure is above the mean of the second half; and memory is exhausted within thirty times
-    the span of the figures, that is a quarter of an hour.
+    ``used`` are the seconds and bytes of the last half minute. The trend is the least-squares line. It counts when all
+    of this holds: over at least 5 seconds it rises by more than 16 MiB and by more than three times the standard
+    deviation of the residuals; the last figure is above the mean of the second half; and memory is exhausted within
+    thirty times the span of the figures, that is a quarter of an hour.
     """
-    time, value = np.asarray(time_s, dtype=np.float64), np.asarray(used, dtype=np.float64)
-    known = ~np.isnan(value)
-    time, value = time[known], value[known]
+    known = [(at_s, level) for at_s, level in used if not isnan(level)]
+    time, value = np.array(known).reshape(-1, 2).T
     if len(time) < _FEWEST or time[-1] - time[0] < _SHORTEST_S:
         return None
     slope, level = np.polyfit(time - time[-1], value, 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncftools.live.state.operations import RecordedOperations
-from nncftools.live.state.run import Facts, LiveProcess, Run
+from nncftools.live.state.run import LiveProcess, Run
 from nncftools.render.view import command_text
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ class Replay:
         self._columns = [np.asarray(samples[name]) for name in samples.metrics]
         self._place = 0
         intervals = filter(None, (sampler.achieved_interval_s, sampler.interval_s, sampler.merged_s))
-        facts = Facts(
+        self.run = Run(
             command=command_text(session),
             columns=samples.metrics,
             interval_s=max(intervals, default=0.1),
             host=session.host,
             attached_to=session.attached_to,
+            operations=RecordedOperations(session),
         )
-        self.run = Run(facts, RecordedOperations(session))
 
     def advance(self, now_s: float) -> None:
         """Take what happened up to ``now_s`` seconds from the start."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,18 +27,6 @@ RECENT_S = 30.0
 _RECENT_STEP_S = 0.25
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What hardly changes during a run."""
-
-    command: str
-    """As it could be typed. For a process that was attached to, it becomes known during the run."""
-    columns: Sequence[str]
-    interval_s: float
-    host: Host
-    attached_to: int | None = None
-
-
 @dataclass
 class LiveProcess:
     """A process that is alive; ``rss`` in bytes, None for unknown."""
@@ -59,7 +47,12 @@ class SampledPeak(NamedTuple):
 class Run:
     """A run up to now."""
 
-    facts: Facts
+    command: str
+    """As it could be typed. For a process that was attached to, it becomes known during the run."""
+    columns: Sequence[str]
+    interval_s: float
+    host: Host
+    attached_to: int | None = None
     operations: LiveOperations | RecordedOperations = field(default_factory=LiveOperations)
     processes: dict[int, LiveProcess] = field(default_factory=dict)
     """The processes that are alive, by their number in the session."""
@@ -67,19 +60,19 @@ class Run:
     """The last known value of every metric."""
     latest_s: float = 0.0
     peaks: dict[str, SampledPeak] = field(default_factory=dict)
-    recent: deque[tuple[float, dict[str, float]]] = field(default_factory=deque)
-    """Seconds, RSS and system of the last half minute."""
+    recent: deque[tuple[float, float]] = field(default_factory=deque)
+    """Seconds and bytes of the last half minute: memory of the machine if it was recorded, else RSS."""
     ended: bool = False
     exit: Exit | None = None
 
     def __post_init__(self) -> None:
         """Begin without samples."""
-        self.take_columns(self.facts.columns)
+        self.take_columns(self.columns)
 
     def take_columns(self, columns: Sequence[str]) -> None:
         """Set the columns of the samples, before the first one."""
-        self.facts = replace(self.facts, columns=columns)
-        self.history = History(columns, self.facts.interval_s)
+        self.columns = columns
+        self.history = History(columns, self.interval_s)
 
     def take_rows(self, time_s: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
         """Take samples in the order of their times, a column for each metric; NaN is unknown."""
@@ -89,7 +82,7 @@ class Run:
             return
         self.history.add(time_s, rows)
         self.latest_s = float(time_s[-1])
-        for name, column in zip(self.facts.columns, rows.T, strict=True):
+        for name, column in zip(self.columns, rows.T, strict=True):
             known = np.flatnonzero(~np.isnan(column))
             if not len(known):
                 continue
@@ -100,13 +93,14 @@ class Run:
         self._remember(time_s, rows)
 
     def _remember(self, time_s: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
-        wanted = [(place, name) for place, name in enumerate(self.facts.columns) if name in {"rss", "system"}]
+        columns = list(self.columns)
+        name = "system" if "system" in columns and self.host.memory else "rss"
+        if name not in columns:
+            return
         begin = int(np.searchsorted(time_s, self.latest_s - RECENT_S))
-        last_s = self.recent[-1][0] if self.recent else -RECENT_S
-        for row in range(begin, len(time_s)):
-            if time_s[row] - last_s >= _RECENT_STEP_S:
-                last_s = float(time_s[row])
-                self.recent.append((last_s, {name: float(rows[row, place]) for place, name in wanted}))
+        for at_s, level in zip(time_s[begin:].tolist(), rows[begin:, columns.index(name)].tolist(), strict=True):
+            if not self.recent or at_s - self.recent[-1][0] >= _RECENT_STEP_S:
+                self.recent.append((at_s, level))
         while self.recent and self.recent[0][0] < self.latest_s - RECENT_S:
             self.recent.popleft()
 
@@ -121,12 +115,12 @@ class Run:
         process = self.processes.setdefault(number, LiveProcess())
         process.pid = fields.get("pid", process.pid)
         process.name = fields.get("name", process.name)
-        if number == 0 and self.facts.attached_to is not None and fields.get("command"):
-            self.facts = replace(self.facts, command=printable(shlex.join(fields["command"])))
+        if number == 0 and self.attached_to is not None and fields.get("command"):
+            self.command = printable(shlex.join(fields["command"]))
 
     def cpu(self) -> float | None:
         """Return how many cores are busy, on average over the last second."""
-        span_s = max(1.0, 2 * self.facts.interval_s)
+        span_s = max(1.0, 2 * self.interval_s)
         begin_s = max(0.0, self.latest_s - span_s)
-        found = [self.history.rates(name, begin_s, self.latest_s, 1) for name in cpu_counters(self.facts.columns)]
+        found = [self.history.rates(name, begin_s, self.latest_s, 1) for name in cpu_counters(self.columns)]
         return float(sum(rates[0] for rates in found)) if found and all(len(rates) for rates in found) else None

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
@@ -86,7 +85,7 @@ def test_metrics_in_turn() -> None:
     look = PLAIN
     shown = []
     for _ in range(5):
-        shown.append(look.chart(run().facts.columns))
+        shown.append(look.chart(run().columns))
         look = after(look, "m")
 
     assert shown == [["rss", "anon"], ["rss"], ["anon"], ["system"], ["rss", "anon"]]
@@ -114,7 +113,7 @@ def test_other_keys_change_nothing() -> None:
 def test_control_characters_of_names_are_harmless() -> None:
     """A command or process cannot write to the terminal through its name."""
     of = run()
-    of.facts = replace(of.facts, command="evil \x1b]0;title\x07")
+    of.command = "evil \x1b]0;title\x07"
     of.processes[0].name = "\x1b[2J"
 
     assert "\x1b]" not in "".join(Drawing(Machine(is_here=False)).frame(of, PLAIN, 80, 24))

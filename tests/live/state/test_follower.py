@@ -153,7 +153,7 @@ def test_attached_process_names_its_command(tmp_path: pathlib.Path) -> None:
     with Follower(path) as follower:
         follower.read()
 
-        assert follower.run.facts.command == "work"
+        assert follower.run.command == "work"
 
 
 @pytest.mark.parametrize("data", [b"", b"{}\n", b"[]\n", b'{"format": "other", "host": {}, "plan": {}}\n'])
