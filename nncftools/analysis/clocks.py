@@ -61,7 +61,7 @@ def _moment(name: str, session: Session) -> float:
         moment = dt.datetime.fromisoformat(utc or "")
         return moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp()
     except ValueError:
-        wrong = "does not say when it began" if utc is None else f"began at {utc!r}, which is not a time"
+        wrong = "has no start time" if utc is None else f"began at {utc!r}, which is not a time"
         raise NncfToolsError(f"{name}: {wrong}: it cannot be lined up with the others") from None
 
 

@@ -185,7 +185,7 @@ def _remarks(session: Session) -> Iterator[str]:
     elif session.exit is not None and session.exit.code:
         yield f"ended with exit status {session.exit.code}"
     if len(session.samples) == 1:
-        yield "has one sample: what it held at other moments is not known"
+        yield "has one sample: its memory at other moments is unknown"
 
 
 @dataclass(frozen=True)

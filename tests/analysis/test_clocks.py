@@ -91,7 +91,7 @@ def test_recordings_that_do_not_overlap() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (recorded(None, None), "b: does not say when it began: it cannot be lined up with the others"),
+        (recorded(None, None), "b: has no start time: it cannot be lined up with the others"),
         (recorded("soon", None), "b: began at '2026-11-21T07:00:soonZ', which is not a time"),
     ],
 )
