@@ -1,1 +1,1 @@
-"""Pure functions from a session to what is worth knowing of it."""
+"""Pure functions that compute figures from a session."""

@@ -1,16 +1,15 @@
-"""When recordings of one job began, on one clock."""
+"""The start times of recordings of one job, on one clock."""
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from nncftools.session.session import Session
 
@@ -18,31 +17,22 @@ if TYPE_CHECKING:
 
 _NANOSECONDS = 1e9
 _SET_S = 0.5
-"""The wall clock and CLOCK_MONOTONIC drift apart by less: somebody set the former."""
+"""The wall clock and CLOCK_MONOTONIC drift apart by less than this: a larger difference means that one was set."""
 
 
-@dataclass(frozen=True)
-class Starts:
-    """When each recording began, by its name."""
+def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
+    """Return when recordings began, in seconds since the first of them, and warnings of why this may be wrong.
 
-    at_s: Mapping[str, float]
-    """Seconds since the first of them."""
-    warnings: Sequence[str]
-    """Why these may be wrong."""
-
-
-def starts(sessions: Named) -> Starts:
-    """Return when recordings began.
-
-    On one machine CLOCK_MONOTONIC tells, between machines the wall clock. Raises NncfToolsError for a recording that
-    does not say when it began.
+    On one machine CLOCK_MONOTONIC decides, between machines the wall clock. Raises NncfToolsError for a recording
+    without a start time.
     """
     moments: dict[str, float] = {}
     warnings: list[str] = []
     for machine in _machines(sessions):
         first = min(machine, key=lambda name: machine[name].start.monotonic_ns or 0)
         for name, session in machine.items():
-            moments[name] = _moment(first, machine[first]) + _later_s(machine[first], session)
+            later_ns = (session.start.monotonic_ns or 0) - (machine[first].start.monotonic_ns or 0)
+            moments[name] = _moment(first, machine[first]) + later_ns / _NANOSECONDS
             apart_s = _moment(name, session) - moments[name]
             if abs(apart_s) > _SET_S:
                 host = session.host.name or "one machine"
@@ -52,11 +42,11 @@ def starts(sessions: Named) -> Starts:
                 )
     zero = min(moments.values())
     at_s = {name: moments[name] - zero for name in sessions}
-    return Starts(at_s, [*warnings, *_disagreeing(sessions), *_apart(at_s, sessions)])
+    return at_s, [*warnings, *_disagreeing(sessions), *_apart(at_s, sessions)]
 
 
 def _machines(sessions: Named) -> list[dict[str, Session]]:
-    """Return recordings by machine; one that does not name its boot stands alone."""
+    """Return recordings by machine; one without a boot ID is a machine of its own."""
     found: dict[str, dict[str, Session]] = {}
     for name, session in sessions.items():
         is_known = session.host.boot_id and session.start.monotonic_ns is not None
@@ -71,24 +61,20 @@ def _moment(name: str, session: Session) -> float:
         moment = dt.datetime.fromisoformat(utc or "")
         return moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp()
     except ValueError:
-        told = "does not say when it began" if utc is None else f"began at {utc!r}, which is no time"
-        raise NncfToolsError(f"{name}: {told}: it cannot be lined up with the others") from None
-
-
-def _later_s(first: Session, session: Session) -> float:
-    return ((session.start.monotonic_ns or 0) - (first.start.monotonic_ns or 0)) / _NANOSECONDS
+        wrong = "has no start time" if utc is None else f"began at {utc!r}, which is not a time"
+        raise NncfToolsError(f"{name}: {wrong}: it cannot be lined up with the others") from None
 
 
 def _disagreeing(sessions: Named) -> Iterator[str]:
-    """Say whether the clocks of several machines can be trusted to tell the same time."""
+    """Warn if the clocks of several machines may not agree."""
     machines = [next(iter(machine.values())) for machine in _machines(sessions)]
     if len(machines) == 1:
         return
-    unkept = [session.host.name or "unknown host" for session in machines if session.start.utc_error_s is None]
-    if unkept:
+    unsynchronized = [session.host.name or "unknown host" for session in machines if session.start.utc_error_s is None]
+    if unsynchronized:
         yield (
-            f"the clocks are not known to be comparable: nothing, such as NTP, keeps that of "
-            f"{', '.join(sorted(set(unkept)))}; recordings may be shifted against each other, and the sum with them"
+            f"the clocks may not be comparable: nothing, such as NTP, synchronizes that of "
+            f"{', '.join(sorted(set(unsynchronized)))}; recordings and their sum may be shifted"
         )
         return
     errors_s = sorted((session.start.utc_error_s or 0.0 for session in machines), reverse=True)
@@ -96,12 +82,12 @@ def _disagreeing(sessions: Named) -> Iterator[str]:
     if errors_s[0] + errors_s[1] > max(intervals):
         yield (
             f"the clocks of the machines may differ by {seconds_text(errors_s[0] + errors_s[1])}, more than the "
-            f"interval: recordings may be shifted against each other by as much"
+            f"interval: recordings may be shifted against each other by that much"
         )
 
 
 def _apart(at_s: Mapping[str, float], sessions: Named) -> Iterator[str]:
-    """Name the recordings that no other one overlaps."""
+    """Name the recordings that overlap with no other one."""
     spans = {name: (begin_s, begin_s + sessions[name].duration_s) for name, begin_s in at_s.items()}
     alone = [
         name

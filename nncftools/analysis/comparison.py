@@ -1,9 +1,12 @@
-"""What two runs, or two groups of repeated runs, cost beside each other."""
+"""Two runs, or two groups of repeated runs, compared side by side."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import count
+from math import comb
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 SIGNIFICANT = 0.05
-"""From here down, a p says that the difference exceeds the spread."""
+"""Up to this p, the difference exceeds the spread."""
 DURATION = "duration"
 CPU_TIME = "cpu"
 _PEAK = "peak_"
@@ -28,7 +31,7 @@ _PEAK = "peak_"
 
 @dataclass(frozen=True)
 class Figure:
-    """What is compared: its name in a gate, what a reader sees, and its unit (``"B"``, ``"s"`` or ``""``)."""
+    """What is compared: its name in a gate, its label, and its unit (``"B"``, ``"s"`` or ``""``)."""
 
     name: str
     label: str
@@ -57,7 +60,7 @@ def figure_of(name: str) -> Figure | None:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    """Return names of figures in the order in which they are shown: peaks, duration, CPU time, counters."""
+    """Return names of figures once each, in the order of display: peaks, duration, CPU time, counters."""
     known = set(names)
     peaks = metrics.in_order(name.removeprefix(_PEAK) for name in known if name.startswith(_PEAK))
     counters = metrics.in_order(name for name in known if not name.startswith(_PEAK) and name not in _OF_EVERY_RUN)
@@ -69,7 +72,7 @@ FIGURES = [
     for name in _in_order([*map(_PEAK.__add__, metrics.MEMORY), *_OF_EVERY_RUN, *metrics.METRICS])
     if figure_of(name)
 ]
-"""The names of all figures but those of single devices."""
+"""The names of all figures except those of single devices."""
 
 
 @dataclass(frozen=True)
@@ -77,35 +80,35 @@ class Value:
     """One figure of one run, in bytes or seconds."""
 
     low: float
-    """The figure; of a peak the lower end of its bracket."""
+    """The figure; for a peak, the lower end of its bracket."""
     high: float | None = None
-    """The upper end of the bracket; None when there is none, or it is unknown."""
+    """The upper end of the bracket; None when there is none or it is unknown."""
 
 
 Values = dict[str, Value]
 
 
 def unit_for(size: float) -> MemoryUnit:
-    """Return the binary unit in which ``size`` bytes are a number of at least one."""
+    """Return the largest binary unit in which ``size`` bytes are a number of at least one."""
     units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
     return next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a comparison needs of a session."""
+    """What a comparison needs from a session."""
 
     title: str
     command: str
     facts: Mapping[str, str]
-    """What should be equal for figures to be comparable, by its name in the plural: hosts, intervals."""
+    """What must be equal for figures to be comparable, by its name in the plural: hosts, intervals."""
     remarks: Sequence[str]
-    """What is wrong with this run alone."""
+    """What is wrong with this run."""
     figures: Values
     operations: Mapping[str, Values]
     """By name, in the order of their starts; the second of one name is called ``NAME (2)``."""
     deeper: frozenset[str] = frozenset()
-    """Names of operations inside of those, which are not compared."""
+    """Names of operations inside those, which are not compared."""
 
 
 def measured(session: Session, title: str, depth: int = 1) -> Run:
@@ -140,16 +143,10 @@ def _figures(session: Session) -> Values:
 
 
 def _of_operation(operation: Operation) -> Values:
-    peaks = {_PEAK + column: operation.of(column).peak for column in memory_of(operation.figures)}
+    peaks = {_PEAK + column: operation.of(column).peak_low for column in memory_of(operation.figures)}
     counters = [column for column in operation.figures if column != CPU_TIME and figure_of(column)]
-    return _known(
-        {
-            **{name: None if peak is None else peak.low for name, peak in peaks.items()},
-            DURATION: operation.duration_s,
-            CPU_TIME: operation.cpu_s,
-            **{column: operation.of(column).spent for column in counters},
-        }
-    )
+    spent = {column: operation.of(column).spent for column in counters}
+    return _known({**peaks, DURATION: operation.duration_s, CPU_TIME: operation.cpu_s, **spent})
 
 
 def _known(figures: Mapping[str, float | None]) -> Values:
@@ -158,13 +155,12 @@ def _known(figures: Mapping[str, float | None]) -> Values:
 
 def _names(operations: Iterable[Operation]) -> list[str]:
     """Return a name for each operation that no other has."""
-    numbers: dict[str, int] = {}
+    numbers: dict[str, count[int]] = defaultdict(lambda: count(2))
     names: dict[str, None] = {}
     for operation in operations:
         name = operation.name
         while name in names:
-            numbers[operation.name] = numbers.get(operation.name, 1) + 1
-            name = f"{operation.name} ({numbers[operation.name]})"
+            name = f"{operation.name} ({next(numbers[operation.name])})"
         names[name] = None
     return list(names)
 
@@ -189,7 +185,7 @@ def _remarks(session: Session) -> Iterator[str]:
     elif session.exit is not None and session.exit.code:
         yield f"ended with exit status {session.exit.code}"
     if len(session.samples) == 1:
-        yield "has one sample: what it held at other moments is not known"
+        yield "has one sample: its memory at other moments is unknown"
 
 
 @dataclass(frozen=True)
@@ -215,11 +211,11 @@ class Difference:
     base: Side
     new: Side
     p: float | None = None
-    """How likely ranks at least as uneven are by chance (exact Mann-Whitney test); None for one run each."""
+    """The probability of ranks at least as uneven by chance (exact Mann-Whitney test); None for one run each."""
 
     @property
     def change(self) -> float:
-        """How much more it is in ``new``, by medians."""
+        """How much larger the figure of ``new`` is, by medians."""
         return self.new.median - self.base.median
 
     @property
@@ -229,7 +225,7 @@ class Difference:
 
     @property
     def is_within_brackets(self) -> bool:
-        """Whether the brackets overlap, so that it is not certain that the real peaks differ."""
+        """Whether the brackets overlap, so that the real peaks may be equal."""
         base, new = self.base, self.new
         if base.high is None or new.high is None or not self.change:
             return False
@@ -237,7 +233,7 @@ class Difference:
 
     @property
     def exceeds_spread(self) -> bool | None:
-        """Whether the difference is more than the spread of the runs lets expect; None for one run each."""
+        """Whether the difference is larger than the spread of the runs explains; None for one run each."""
         return None if self.p is None else self.p <= SIGNIFICANT
 
 
@@ -253,7 +249,7 @@ class ComparedOperation:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two runs or groups beside each other."""
+    """Two runs or groups side by side."""
 
     base: Sequence[Run]
     new: Sequence[Run]
@@ -263,7 +259,7 @@ class Comparison:
     """In the order of ``base``, then those that only ``new`` has."""
     only_base: Sequence[Figure] = ()
     only_new: Sequence[Figure] = ()
-    warnings: Sequence[str] = field(default_factory=list)
+    warnings: Sequence[str] = ()
 
     @property
     def is_of_groups(self) -> bool:
@@ -272,13 +268,17 @@ class Comparison:
 
 
 def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
-    """Return two runs or groups beside each other.
+    """Return the comparison of two runs or groups.
 
-    Raises NncfToolsError when they have no memory metric in common, or without any memory nothing else.
+    Raises NncfToolsError when they have no memory metric in common, or if neither has any, no other figure.
     """
     of_base, of_new = [run.figures for run in base], [run.figures for run in new]
     here, there = _recorded(of_base), _recorded(of_new)
-    _check_common(base[0].title, here, new[0].title, there)
+    memory = {name for name in (*here, *there) if name.startswith(_PEAK)}
+    common = set(here) & set(there)
+    if not (common & memory if memory else common - {DURATION}):
+        found = f"{base[0].title} has {', '.join(here)}, {new[0].title} has {', '.join(there)}"
+        raise NncfToolsError(f"no {'memory ' if memory else ''}metric in common, nothing to compare: {found}")
     operations = dict.fromkeys(name for run in (*base, *new) for name in run.operations)
     return Comparison(
         base=base,
@@ -292,37 +292,26 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
 
 
 def _recorded(figures: Iterable[Values]) -> list[str]:
-    held = {name for of in figures for name in of}
-    return _in_order(held)
-
-
-def _check_common(base: str, here: Sequence[str], new: str, there: Sequence[str]) -> None:
-    memory = {name for name in (*here, *there) if name.startswith(_PEAK)}
-    common = (set(here) & set(there) & memory) if memory else (set(here) & set(there)) - {DURATION}
-    if not common:
-        found = f"{base} has {', '.join(here)}, {new} has {', '.join(there)}"
-        raise NncfToolsError(f"no {'memory ' if memory else ''}metric in common, nothing to compare: {found}")
-
-
-def _compared_operation(name: str, base: Sequence[Run], new: Sequence[Run]) -> ComparedOperation:
-    of_base = [run.operations[name] for run in base if name in run.operations]
-    of_new = [run.operations[name] for run in new if name in run.operations]
-    return ComparedOperation(name, len(of_base), len(of_new), _differences(of_base, of_new))
-
-
-def _differences(base: Sequence[Values], new: Sequence[Values]) -> dict[str, Difference]:
-    found = {}
-    for name in _in_order({name for values in (*base, *new) for name in values}):
-        of_base = [values[name] for values in base if name in values]
-        of_new = [values[name] for values in new if name in values]
-        if of_base and of_new:
-            found[name] = _difference(_figure(name), _side(of_base), _side(of_new))
-    return found
+    return _in_order(name for of in figures for name in of)
 
 
 def _figure(name: str) -> Figure:
     found = figure_of(name)
     assert found is not None
+    return found
+
+
+def _compared_operation(name: str, base: Sequence[Run], new: Sequence[Run]) -> ComparedOperation:
+    of_base, of_new = ([run.operations[name] for run in runs if name in run.operations] for runs in (base, new))
+    return ComparedOperation(name, len(of_base), len(of_new), _differences(of_base, of_new))
+
+
+def _differences(base: Sequence[Values], new: Sequence[Values]) -> dict[str, Difference]:
+    found = {}
+    for name in _recorded([*base, *new]):
+        sides = [[values[name] for values in group if name in values] for group in (base, new)]
+        if all(sides):
+            found[name] = _difference(_figure(name), *map(_side, sides))
     return found
 
 
@@ -332,11 +321,8 @@ def _side(values: Sequence[Value]) -> Side:
 
 
 def _difference(figure: Figure, base: Side, new: Side) -> Difference:
-    if len(base.values) == len(new.values) == 1:
-        return Difference(figure, base, new)
-    from nncftools.analysis.mann_whitney import p_value  # numpy: 70 ms that two single runs need not pay
-
-    return Difference(figure, base, new, p_value(base.values, new.values))
+    is_of_runs = len(base.values) == len(new.values) == 1
+    return Difference(figure, base, new, None if is_of_runs else p_value(base.values, new.values))
 
 
 def _warnings(base: Sequence[Run], new: Sequence[Run]) -> Iterator[str]:
@@ -349,3 +335,29 @@ def _warnings(base: Sequence[Run], new: Sequence[Run]) -> Iterator[str]:
     for run in (*base, *new):
         for remark in run.remarks:
             yield f"{run.title} {remark}"
+
+
+def p_value(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return how likely ranks at least as uneven as these are, if both groups come from one distribution.
+
+    This is the two-sided test of Mann and Whitney (Ann. Math. Statist. 18 (1947) 50-60), exact even with ties. It
+    counts all ways to deal the observed mid-ranks to groups of these sizes, by the shift algorithm of Streitberg and
+    Röhmel (Statistical Software Newsletter 12 (1986) 10-17). Neither group may be empty.
+    """
+    import numpy as np  # 70 ms that a comparison of two runs can do without
+
+    _, places, counts = np.unique([*one, *other], return_inverse=True, return_counts=True)
+    ranks = (2 * np.cumsum(counts) - counts + 1)[places].tolist()  # twice the mid-ranks: whole numbers
+    size, total = len(one), len(ranks)
+    ways = np.zeros((size + 1, sum(ranks) + 1))
+    ways[0, 0] = 1
+    for rank in ranks:
+        ways[1:, rank:] += ways[:-1, :-rank]
+    expected = size * (total + 1)
+    uneven = abs(np.arange(ways.shape[1]) - expected) >= abs(sum(ranks[:size]) - expected)
+    return float(ways[size, uneven].sum() / comb(total, size))
+
+
+def smallest_p(one: int, other: int) -> float:
+    """Return the smallest p that groups of these sizes can reach: when every value of one is above all of the other."""
+    return min(1.0, 2 / comb(one + other, one))

@@ -1,8 +1,8 @@
-"""Limits that a run must keep, as text: ``peak_rss>+5%`` fails when the peak rose by more than 5 %.
+"""Limits that a run must keep, written as text: ``peak_rss>+5%`` fails when the peak rose by more than 5 %.
 
-METRIC[@OPERATION], or METRIC@DEVICE[@OPERATION] for a figure of one device, is followed by ``>`` or ``<``, an optional
-sign, a number and an optional unit. With a sign it is the change against BASE, in per cent or in the metric's unit;
-without, the figure of NEW itself.
+The form is METRIC[@OPERATION], or METRIC@DEVICE[@OPERATION] for a figure of one device, then ``>`` or ``<``, an
+optional sign, a number and an optional unit. With a sign, the limit applies to the change against BASE, in per cent or
+in the metric's unit; without, to the figure of NEW itself.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
-from nncftools.analysis.comparison import FIGURES, Figure, figure_of, unit_for
+from nncftools.analysis.comparison import FIGURES, Difference, Figure, Side, figure_of, unit_for
 from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Sequence
 
-from nncftools.analysis.comparison import Comparison, Difference, Values
+    from nncftools.analysis.comparison import Comparison, Run
 
 _PERCENT = "%"
 _GATE = re.compile(
@@ -49,13 +49,13 @@ class Gate:
     limit: Fraction
     """In bytes, seconds or per cent; with its sign."""
     relative: bool
-    """Whether the limit is one of the change against BASE."""
+    """Whether the limit applies to the change against BASE."""
     percent: bool
     unit: MemoryUnit | None = None
-    """That of a limit in memory, in which figures are told beside it."""
+    """The unit of a limit in memory; figures are shown in it, too."""
 
     def fails(self, base: float, new: float) -> bool:
-        """Return whether the figure ``new`` is beyond the limit; exact, also at the limit itself."""
+        """Return whether the figure ``new`` is beyond the limit; exact even at the limit itself."""
         limit = self.limit
         if self.percent:
             limit = Fraction(base) * (1 + limit / 100)
@@ -66,7 +66,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a gate."""
+    """The result of a gate."""
 
     gate: Gate
     passed: bool
@@ -119,73 +119,63 @@ def _name_and_operation(metric: str, rest: str | None) -> tuple[str, str | None]
 def judged(gate: Gate, comparison: Comparison) -> Verdict:
     """Return whether NEW keeps the limit.
 
-    In groups a change is that of the medians, and a limit must be kept by every run. Raises UsageError when the figure
-    is not known where it is needed.
+    In groups a change is that of the medians, and every run must keep an absolute limit. Raises UsageError when the
+    figure is not known where it is needed.
     """
-    return _relative(gate, comparison) if gate.relative else _absolute(gate, comparison)
+    groups = [comparison.base, comparison.new] if gate.relative else [comparison.new]
+    figures = [_figures(gate.operation, runs) for runs in groups]
+    where = "in both BASE and NEW" if gate.relative else "in NEW"
+    if not all(figures):
+        raise _no_operation(gate, comparison, groups, where)
+    known = [name for name in figures[-1] if name in figures[0]]
+    if gate.figure.name not in known:
+        there = ", ".join(known) or "none"
+        raise UsageError(f"{gate.text!r}: {gate.figure.name!r} is not known {where}; known there: {there}")
+    values = [of[gate.figure.name] for of in figures]
+    return (_relative if gate.relative else _absolute)(gate, comparison, *values)
 
 
-def _relative(gate: Gate, comparison: Comparison) -> Verdict:
-    difference = _differences(gate, comparison).get(gate.figure.name)
-    if difference is None:
-        raise UsageError(_not_there(gate, "in both BASE and NEW", _differences(gate, comparison)))
+def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float]]:
+    """Return the figures of runs, or of one operation in them: for each figure the runs in which it is known."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        for name, value in (run.figures if operation is None else run.operations.get(operation, {})).items():
+            found.setdefault(name, []).append(value.low)
+    return found
+
+
+def _relative(gate: Gate, comparison: Comparison, of_base: Sequence[float], of_new: Sequence[float]) -> Verdict:
+    difference = Difference(gate.figure, Side(of_base), Side(of_new))
     base, new = difference.base.median, difference.new.median
     percent = "" if difference.percent is None else f", {difference.percent:+,.2f}%"
     text = _writer(gate, min(filter(None, (base, new)), default=0.0))
     change = ("-" if difference.change < 0 else "+") + text(abs(difference.change))
-    said = f"{text(new)} against {text(base)} ({change}{percent})"
+    found = f"{text(new)} against {text(base)} ({change}{percent})"
     if comparison.is_of_groups:
-        said += f", medians of {len(difference.new.values)} and {len(difference.base.values)} runs"
-    return Verdict(gate, not gate.fails(base, new), said)
+        found += f", medians of {len(of_new)} and {len(of_base)} runs"
+    return Verdict(gate, not gate.fails(base, new), found)
 
 
-def _absolute(gate: Gate, comparison: Comparison) -> Verdict:
-    runs = [run.figures if gate.operation is None else run.operations.get(gate.operation) for run in comparison.new]
-    values = [of[gate.figure.name].low for of in runs if of is not None and gate.figure.name in of]
-    if not values:
-        raise UsageError(_not_there(gate, "in NEW", _of_new(gate, comparison)))
-    worst = max(values) if gate.above else min(values)
-    said = _writer(gate, worst)(worst)
+def _absolute(gate: Gate, comparison: Comparison, of_new: Sequence[float]) -> Verdict:
+    worst = max(of_new) if gate.above else min(of_new)
+    found = _writer(gate, worst)(worst)
     if len(comparison.new) > 1:
-        said += f", the {'largest' if gate.above else 'smallest'} of {len(values)} runs"
-    return Verdict(gate, not gate.fails(0.0, worst), said)
+        found += f", the {'largest' if gate.above else 'smallest'} of {len(of_new)} runs"
+    return Verdict(gate, not gate.fails(0.0, worst), found)
 
 
-def _differences(gate: Gate, comparison: Comparison) -> Mapping[str, Difference]:
-    if gate.operation is None:
-        return comparison.figures
-    found = next((one for one in comparison.operations if one.name == gate.operation), None)
-    if found is None or not (found.base_runs and found.new_runs):
-        there = [one.name for one in comparison.operations if one.base_runs and one.new_runs]
-        raise _no_operation(gate, comparison, there, "in both BASE and NEW")
-    return found.differences
-
-
-def _of_new(gate: Gate, comparison: Comparison) -> Values:
-    if gate.operation is None:
-        return {name: value for run in comparison.new for name, value in run.figures.items()}
-    having = [run.operations[gate.operation] for run in comparison.new if gate.operation in run.operations]
-    if not having:
-        there = list(dict.fromkeys(name for run in comparison.new for name in run.operations))
-        raise _no_operation(gate, comparison, there, "in NEW")
-    return {name: value for values in having for name, value in values.items()}
-
-
-def _no_operation(gate: Gate, comparison: Comparison, there: list[str], where: str) -> UsageError:
+def _no_operation(gate: Gate, comparison: Comparison, groups: Sequence[Sequence[Run]], where: str) -> UsageError:
     start = f"{gate.text!r}: no operation {gate.operation!r} {where}"
     if any(gate.operation in run.deeper for run in (*comparison.base, *comparison.new)):
-        return UsageError(f"{start} on the levels that are compared; it is inside of another one", mended_by="depth")
+        return UsageError(f"{start} on the levels that are compared; it is inside another one", mended_by="depth")
+    names = [dict.fromkeys(name for run in runs for name in run.operations) for runs in groups]
+    there = [repr(name) for name in names[0] if name in names[-1]]
     more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
-    return UsageError(f"{start}; there is {', '.join(map(repr, there[:_LISTED])) or 'none'}{more}")
-
-
-def _not_there(gate: Gate, where: str, known: Mapping[str, object]) -> str:
-    there = ", ".join(known) or "none"
-    return f"{gate.text!r}: {gate.figure.name!r} is not known {where}; what is known there: {there}"
+    return UsageError(f"{start}; there is {', '.join(there[:_LISTED]) or 'none'}{more}")
 
 
 def _writer(gate: Gate, smallest: float) -> Callable[[float], str]:
-    """Return what writes figures of a gate, all in one unit: memory in the limit's own, or in one that fits."""
+    """Return what formats the figures of a gate, all in one unit: memory in the limit's own, or in one that fits."""
     if gate.figure.unit != "B":
         return lambda value: text_of(value, gate.figure.unit)
     return (gate.unit or unit_for(smallest)).label

@@ -1,8 +1,8 @@
-"""What a reader should know before trusting a figure, and what to do about it."""
+"""What to know before trusting a figure, and what to do about it."""
 
 from __future__ import annotations
 
-from math import isnan
+from math import inf, isnan
 from typing import TYPE_CHECKING
 
 from nncftools.analysis.summary import is_between_samples, largest_process, taken
@@ -12,19 +12,18 @@ from nncftools.units import seconds_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nncftools.session.model import Process
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
 _MANY_MISSED = 0.05
 _DISK_WAS_FULL = "the journal could not be written"
-"""How a warning begins that says why samples are missing."""
+"""The beginning of the warning that explains missing samples."""
 _NAMED = 3
 _MUCH_SHARED = 1.1
 
 
 def hints(session: Session, unit: MemoryUnit) -> list[str]:
-    """Return the session's own warnings and what its figures give reason to say."""
+    """Return the session's own warnings and those that follow from its figures."""
     return [
         *(session.warnings if session.ranks else of_recording(session)),
         *_shared_pages(session, unit),
@@ -35,35 +34,31 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
 
 
 def of_recording(session: Session) -> list[str]:
-    """Return what is to say of one recording by itself, also when it is put together with others."""
+    """Return the warnings of one recording by itself, which also hold when it is merged with others."""
     return [*session.warnings, *_survivors(session), *_missed(session)]
 
 
 def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    """Forked copies share pages with their parent, and summed RSS counts them once for each."""
+    """Forked copies share pages with their parent, and the sum of RSS counts these pages once per process."""
     peak = session.peaks.get("rss")
     largest = largest_process(session)
     if peak is None or peak.sampled is None or peak.at_s is None or largest is None:
         return
-    copies = sum(process.forked_copy and _lived_at(process, peak.at_s) for process in session.processes)
+    copies = sum(
+        process.forked_copy and (process.start_s or 0) <= peak.at_s < (inf if process.end_s is None else process.end_s)
+        for process in session.processes
+    )
     if copies and peak.sampled > largest.size:
+        are_copies = "is a forked copy" if copies == 1 else "are forked copies"
         yield (
-            f"forked copies share pages: {copies} of the processes at the RSS peak {_is_are(copies)} of their parent, "
+            f"forked copies share pages: {copies} of the processes at the RSS peak {are_copies} of their parent, "
             f"and the sum counts shared pages once for each; the largest single process held "
             f"{unit.label(largest.size)}"
         )
 
 
-def _lived_at(process: Process, at_s: float) -> bool:
-    return (process.start_s or 0) <= at_s and (process.end_s is None or process.end_s > at_s)
-
-
-def _is_are(count: int) -> str:
-    return "is a forked copy" if count == 1 else "are forked copies"
-
-
 def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    """Where PSS was recorded, compare it with the RSS of the same sample."""
+    """If PSS was recorded, compare it with the RSS of the same sample."""
     if not {"rss", "pss"} <= set(session.samples.metrics):
         return
     pairs = zip(session.samples["pss"], session.samples["rss"], strict=True)
@@ -101,11 +96,11 @@ def _missed(session: Session) -> Iterator[str]:
     if missed <= due * _MANY_MISSED or any(text.startswith(_DISK_WAS_FULL) for text in session.warnings):
         return
     gap_s = facts.longest_gap_s or 0.0
-    told = f"{missed:,} of {due:,} samples were missed"
+    lost = f"{missed:,} of {due:,} samples were missed"
     if facts.interval_s and missed - gap_s / facts.interval_s <= due * _MANY_MISSED:
-        yield f"{told}, in one gap of {seconds_text(gap_s)}: the run was suspended, or the machine slept or was busy"
+        yield f"{lost}, in one gap of {seconds_text(gap_s)}: the run was suspended, or the machine slept or was busy"
     else:
-        yield f"{told}, the longest gap is {seconds_text(gap_s)}: use a longer --interval or leave a core free"
+        yield f"{lost}, the longest gap is {seconds_text(gap_s)}: use a longer --interval or leave a core free"
 
 
 def _unknown_counters(session: Session) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""The columns of a job's ranks put together: what they held at the same time, on one clock."""
+"""The sums of the columns of a job's ranks: what they held at the same time, on one clock."""
 
 from __future__ import annotations
 
 from array import array
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +11,7 @@ import numpy as np
 from nncftools import metrics
 from nncftools.analysis.series import GAP, SELDOM
 from nncftools.metrics import is_counter, is_memory
-from nncftools.session.merging import kept_rows
-from nncftools.session.samples import TIME, Samples
+from nncftools.session.samples import TIME, Samples, kept_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.float64]
     Parts = Sequence[tuple[float, Session]]
-    """Recordings, and when they began."""
+    """Start times and recordings."""
 
 _MOST_ROWS = 1_000_000
 
 
 def summed(parts: Parts) -> Samples:
-    """Return the sums at every moment at which a rank took a sample; of very many, the extremes of buckets."""
+    """Return the sums at every moment at which a rank took a sample; very many moments are merged into buckets."""
     moments = np.unique(np.concatenate([np.asarray(session.samples.time_s) + at_s for at_s, session in parts]))
     every = dict.fromkeys(name for _, session in parts for name in session.samples.metrics)
     columns = [name for name in every if _has_sum(parts, name)]
@@ -41,10 +41,10 @@ def summed(parts: Parts) -> Samples:
 
 
 def _has_sum(parts: Parts, name: str) -> bool:
-    """Return whether a metric was recorded where it is needed, and its sum means something."""
+    """Return whether a metric was recorded where it is needed and its sum is meaningful."""
     metric = metrics.of(name)
     by_machine = [any(name in session.samples for _, session in machine) for machine in machines_of(parts)]
-    if metric is not None and metric.scope == metrics.DEVICE:  # a machine may be without the device
+    if metric is not None and metric.scope == metrics.DEVICE:  # a machine may lack the device
         return any(by_machine)
     if is_once_per_machine(name):
         return all(by_machine)
@@ -53,7 +53,7 @@ def _has_sum(parts: Parts, name: str) -> bool:
 
 
 def is_once_per_machine(name: str) -> bool:
-    """Return whether a metric is one figure of a machine, whichever of its ranks recorded it."""
+    """Return whether a metric is one figure per machine, the same for all of its ranks."""
     metric = metrics.of(name)
     return metric is not None and metric.merging == metrics.ONCE_PER_MACHINE
 
@@ -63,21 +63,21 @@ def _column(values: Column) -> array[float]:
 
 
 def _sum(parts: Parts, name: str, moments: Column) -> Column:
-    """Return a metric of all at moments of the job; NaN where it is unknown of one of them."""
-    if is_once_per_machine(name):
-        having = [machine for machine in machines_of(parts) if any(name in session.samples for _, session in machine)]
-        total: Column = np.sum([_of_machine(machine, name, moments) for machine in having], axis=0)
-        return total
-    return _added(parts, name, moments)
+    """Return the sum of a metric at moments of the job; NaN where it is unknown for one rank.
+
+    A figure of a machine comes from the first of its ranks that knows it.
+    """
+    if not is_once_per_machine(name):
+        return _added(parts, name, moments)
+    machines = [
+        [_added([part], name, moments) for part in machine if name in part[1].samples] for machine in machines_of(parts)
+    ]
+    total: Column = np.sum([reduce(_first_known, every) for every in machines if every], axis=0)
+    return total
 
 
-def _of_machine(parts: Parts, name: str, moments: Column) -> Column:
-    """Return a figure of a machine from whichever of its ranks knows it."""
-    found = np.full(len(moments), np.nan)
-    for part in parts:
-        if name in part[1].samples:
-            found = np.where(np.isnan(found), _added([part], name, moments), found)
-    return found
+def _first_known(one: Column, other: Column) -> Column:
+    return np.where(np.isnan(one), other, one)
 
 
 def _added(parts: Parts, name: str, moments: Column) -> Column:
@@ -90,24 +90,19 @@ def _added(parts: Parts, name: str, moments: Column) -> Column:
 
 
 def machines_of(parts: Parts) -> list[Parts]:
-    """Return recordings by machine."""
+    """Return recordings by machine: by boot ID, or by name if another tool's log has no boot ID."""
+    have_boots = all(session.host.boot_id for _, session in parts)
     found: dict[str, list[tuple[float, Session]]] = {}
-    for part in parts:
-        found.setdefault(_machine(part[1], parts), []).append(part)
+    for at_s, session in parts:
+        found.setdefault(session.host.boot_id if have_boots else session.host.name, []).append((at_s, session))
     return list(found.values())
-
-
-def _machine(session: Session, parts: Parts) -> str:
-    """Return what tells machines apart: their boot, or their name where another tool's log knows no more."""
-    every_boots = all(other.host.boot_id for _, other in parts)
-    return session.host.boot_id if every_boots else session.host.name
 
 
 def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, Column]:
     """Return when a metric of a rank changed, by how much, and where it becomes unknown (1) and known again (-1).
 
-    A rank holds its last sample until the next one, and nothing when it does not run; a counter stays as it was. What
-    becomes of a rank whose recording broke off is unknown.
+    A rank holds its last sample until the next one, and nothing while it does not run; a counter keeps its value. After
+    a recording that broke off, everything is unknown.
     """
     time_s, values = np.asarray(session.samples.time_s) + at_s, np.asarray(session.samples[name])
     end_s = np.nextafter(max(at_s + session.duration_s, time_s.max(initial=0.0)), np.inf)
@@ -128,7 +123,7 @@ def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, 
 
 
 def _longest_s(session: Session, known: NDArray[np.bool_]) -> float:
-    """Return for how long a sample says what is held."""
+    """Return for how long a sample is valid."""
     if known.sum() < len(known) * SELDOM:  # a figure with an interval of its own, as PSS
         return np.inf
     return GAP * (session.sampler.spacing_s or np.inf)

@@ -1,4 +1,4 @@
-"""A column made ready to be drawn: gaps as NaN, and no more points than can be seen."""
+"""Columns prepared for drawing: levels with gaps as NaN and no more points than can be seen, and rates of counters."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nncftools.session.operations import RATE_WINDOW_S, spaced
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike, NDArray
+
+    from nncftools.session.session import Session
 
     Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 SELDOM = 0.6
-"""The share of samples: a figure that fewer hold has an interval of its own, as PSS."""
+"""A share of the samples: a figure that fewer of them hold has an interval of its own, as PSS has."""
 GAP = 2.5
-"""In intervals: a distance of two samples from which on nothing is known in between."""
+"""In intervals: when two samples are further apart, what was between them is unknown."""
+_SHORTEST_S = 1e-3
 
 
-def drawn(time_s: ArrayLike, values: ArrayLike, interval_s: float | None, points: int = 4000) -> Points:
+def decimated_with_gaps(time_s: ArrayLike, values: ArrayLike, interval_s: float | None, points: int = 4000) -> Points:
     """Return time and values of at most about ``points`` points that look like the whole column.
 
     Every bucket keeps its smallest and its largest value, so that no peak is lost. Where samples are missing, one NaN
@@ -30,26 +37,68 @@ def drawn(time_s: ArrayLike, values: ArrayLike, interval_s: float | None, points
         time, value = time[known], value[known]
     elif interval_s:
         after = np.flatnonzero(np.diff(time) > GAP * interval_s) + 1
-        if len(after):
-            time, value = np.insert(time, after, time[after]), np.insert(value, after, np.nan)
+        time, value = np.insert(time, after, time[after]), np.insert(value, after, np.nan)
     return decimated(time, value, points)
 
 
 def decimated(time: NDArray[np.float64], value: NDArray[np.float64], points: int) -> Points:
     """Return the smallest and largest value of each of at most ``points / 2`` buckets, in time order.
 
-    A bucket with a NaN keeps it, too, so that a gap stays a gap.
+    A bucket also keeps its NaN, so that a gap stays a gap.
     """
     if len(time) <= points:
         return time, value
     unknown = np.isnan(value)
     length = -(-len(time) // (points // 2))
-    whole = len(time) // length * length
+    starts = np.arange(0, len(time), length)
+    padding = np.full(len(starts) * length - len(time), np.nan)
+    buckets = np.append(value, padding).reshape(-1, length)
     kept = [np.flatnonzero(unknown)]
     for extreme, instead in ((np.argmin, np.inf), (np.argmax, -np.inf)):
-        filled = np.where(unknown, instead, value) if len(kept[0]) else value
-        kept.append(extreme(filled[:whole].reshape(-1, length), axis=1) + np.arange(0, whole, length))
-        if whole < len(time):
-            kept.append(np.array([whole + extreme(filled[whole:])]))
+        kept.append(starts + extreme(np.where(np.isnan(buckets), instead, buckets), axis=1))
     places = np.unique(np.concatenate(kept))
     return time[places], value[places]
+
+
+def run_s(session: Session) -> float:
+    """Return how long the time axis of a session is, in seconds: never 0."""
+    return max([session.duration_s, *session.samples.time_s[-1:], _SHORTEST_S])
+
+
+def window_s(session: Session, most: int) -> float:
+    """Return the seconds over which a rate of a session is averaged, for at most ``most`` rates."""
+    return max(RATE_WINDOW_S, run_s(session) / most)
+
+
+def rates_of(session: Session, counters: Sequence[str], most: int) -> Points:
+    """Return moments, and the rate from each to the next at which the sum of some counters rose.
+
+    There are about ``most`` rates at most, and none if a counter was not recorded.
+    """
+    samples = session.samples
+    if not counters or not all(column in samples for column in counters):
+        return np.empty(0), np.empty(0)
+    totals = np.sum([np.asarray(samples[column]) for column in counters], axis=0)
+    return rates(samples.time_s, totals, window_s(session, most), session.sampler.spacing_s)
+
+
+def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: float | None = None) -> Points:
+    """Return moments, and by how much the counter ``totals`` rose per second from each of them to the next.
+
+    There is one rate fewer than moments, as ``Axes.stairs`` takes them. Moments are samples that hold the counter, at
+    least ``window_s`` apart; the last sample closes the last window. A rate is NaN where samples are missing: where two
+    are more than 2.5 windows and 2.5 ``interval_s`` apart. Both are empty when the samples span no window.
+    """
+    time, total = np.asarray(time_s, dtype=np.float64), np.asarray(totals, dtype=np.float64)
+    known = ~np.isnan(total)
+    time, total = time[known], total[known]
+    bounds = list(spaced(time.data, window_s))  # a step of Python for each window, not for each sample
+    if len(bounds) <= 1:
+        return np.empty(0), np.empty(0)
+    bounds[-1] = len(time) - 1
+    moments = time[bounds]
+    rate = np.diff(total[bounds]) / np.diff(moments)
+    if interval_s:
+        gaps = np.flatnonzero(np.diff(time) > GAP * max(interval_s, window_s))
+        rate[np.searchsorted(bounds, gaps, side="right") - 1] = np.nan
+    return moments, rate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ class Level:
     peak: float | None
     """The lower bound of the bracket: the real peak is at least this."""
     at_s: float | None
-    """When the largest sample was; None when the peak came and went between two samples."""
+    """When the largest sample was taken; None when the peak came and went between two samples."""
     final: float | None
     average: float | None
     """The mean of the samples."""
@@ -48,14 +48,8 @@ class Level:
         def above(value: float | None) -> float | None:
             return None if value is None or zero is None else value - zero
 
-        return Level(
-            peak=above(self.peak),
-            at_s=self.at_s,
-            final=above(self.final),
-            average=above(self.average),
-            lowest=above(self.lowest),
-            first=above(zero),
-        )
+        levels = ("peak", "final", "average", "lowest", "first")
+        return replace(self, **{name: above(getattr(self, name)) for name in levels})
 
 
 def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> Level:
@@ -73,35 +67,33 @@ def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> Level:
 
 
 def is_between_samples(peak: Peak) -> bool:
-    """Return whether the kernel knows of a peak that no sample came near to: by more than 2 %, and 2 MiB."""
+    """Return whether the kernel saw a peak that exceeds every sample by more than 2 % and 2 MiB."""
     return (peak.low or 0) > (peak.sampled or 0) + max((peak.sampled or 0) * _NEAR, _NOTICEABLE)
 
 
 @dataclass(frozen=True)
-class Largest:
-    """The process that held most by itself."""
+class LargestProcess:
+    """The process that held the most memory by itself."""
 
     process: Process
     size: int
     """In bytes."""
     by_kernel: bool
-    """Whether the kernel's high-water mark tells it, or else a sample."""
+    """Whether the size is the kernel's high-water mark and not a sample."""
 
 
-def largest_process(session: Session) -> Largest | None:
-    """Return the process that was the largest by itself, or None when no size is known.
+def largest_process(session: Session) -> LargestProcess | None:
+    """Return the process that held the most memory by itself, or None when no size is known.
 
     The ``ru_maxrss`` of the command is its own only when no other process was seen.
     """
     alone = len(session.processes) == 1
-    floor = session.sampler.peak_rss or 0
     found = []
     for process in session.processes:
-        of_tree = mark_of_tree(process, floor) if alone and not process.accounted else 0
-        mark = max(process.high_water_mark or 0, of_tree)
-        found.append(Largest(process, max(mark, process.peak_rss or 0), mark >= (process.peak_rss or 0)))
-    largest = max(found, key=lambda found: found.size, default=None)
-    return largest if largest is not None and largest.size else None
+        of_tree = mark_of_tree(process, session.sampler.peak_rss or 0) if alone and not process.accounted else 0
+        mark, sampled = max(process.high_water_mark or 0, of_tree), process.peak_rss or 0
+        found.append(LargestProcess(process, max(mark, sampled), mark >= sampled))
+    return max((largest for largest in found if largest.size), key=lambda largest: largest.size, default=None)
 
 
 def cpu_s(session: Session) -> float | None:
@@ -112,12 +104,12 @@ def cpu_s(session: Session) -> float | None:
 
 
 def taken(session: Session) -> int:
-    """Return how many samples were taken, those included that were merged with their neighbours."""
+    """Return how many samples were taken, including those that were merged with their neighbours."""
     return max(session.sampler.taken or 0, len(session.samples))
 
 
 def short_lived(session: Session) -> int:
-    """Return how many processes were seen in fewer than two samples: sums may be too small where they lived."""
+    """Return how many processes were seen in fewer than two samples: sums may be too small while they lived."""
     return sum(process.samples < _FEWEST_SAMPLES for process in session.processes)
 
 

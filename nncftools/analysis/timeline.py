@@ -1,12 +1,13 @@
-"""Which operations a reader is shown: those of the outer levels, repeated calls told together."""
+"""Which operations a report shows: those of the outer levels, with repeated calls in one row."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from nncftools.session.operations import Figures, LazyFigures
+from msgspec.structs import replace
+
+from nncftools.session.operations import Figures, LazyMapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from nncftools.session.operations import Operation
 
 _FEW_INSIDE = 3
-"""Up to this number, calls of one function inside of one operation are shown one by one."""
+"""Up to this number, calls of one function inside one operation are shown one by one."""
 _FEW_IN_A_ROW = 12
 """The same for outermost calls that follow one another."""
 
@@ -22,57 +23,52 @@ _FEW_IN_A_ROW = 12
 def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
     """Return the operations of the outer ``depth`` levels, in the order of their starts.
 
-    Many calls of one function inside of one operation are one row, with their number, their time together and the
-    longest of them; so are many outermost ones with no other between them.
+    Many calls of one function inside one operation become one row, with their number, their total time and the longest
+    call. So do many outermost calls with no other operation between them.
     """
     shown = [operation for operation in operations if operation.depth < depth]
     outer = [operation for operation in shown if operation.depth == 0]
-    rows = [row for _, run in groupby(outer, key=_what) for row in _if_many(list(run), _FEW_IN_A_ROW)]
+    rows = [row for _, run in groupby(outer, key=_function) for row in _combined_if_many(list(run), _FEW_IN_A_ROW)]
     inside: dict[tuple[object, ...], list[Operation]] = {}
     above: dict[int, Operation] = {}
     for operation in shown:
         above[operation.depth] = operation
         if operation.depth:
-            inside.setdefault((id(above.get(operation.depth - 1)), operation.depth, *_what(operation)), []).append(
-                operation
-            )
-    rows += [row for group in inside.values() for row in _if_many(group, _FEW_INSIDE)]
+            parent = id(above.get(operation.depth - 1))
+            inside.setdefault((parent, operation.depth, *_function(operation)), []).append(operation)
+    rows += [row for group in inside.values() for row in _combined_if_many(group, _FEW_INSIDE)]
     return sorted(rows, key=lambda operation: (operation.start_s, operation.depth))
 
 
-def _what(operation: Operation) -> tuple[object, ...]:
+def _function(operation: Operation) -> tuple[object, ...]:
     return operation.source, operation.name, operation.call
 
 
-def _if_many(group: Sequence[Operation], few: int) -> Iterable[Operation]:
-    return [together(group)] if len(group) > few else group
+def _combined_if_many(group: Sequence[Operation], few: int) -> Iterable[Operation]:
+    return [_combined(group)] if len(group) > few else group
 
 
-def together(group: Sequence[Operation]) -> Operation:
-    """Return operations as one row: from the first start to the last end, what they cost added up."""
+def _combined(group: Sequence[Operation]) -> Operation:
+    """Return operations as one row: from the first start to the last end, with the sum of what they cost."""
     first, last = group[0], max(group, key=lambda operation: operation.end_s)
     return replace(
         first,
         end_s=last.end_s,
         error=next((operation.error for operation in reversed(group) if operation.error), None),
         count=sum(operation.count for operation in group),
-        total_s=sum(operation.duration_s if operation.total_s is None else operation.total_s for operation in group),
-        longest_s=max(
-            operation.duration_s if operation.longest_s is None else operation.longest_s for operation in group
-        ),
+        total_s=sum(one.duration_s if one.total_s is None else one.total_s for one in group),
+        longest_s=max(one.duration_s if one.longest_s is None else one.longest_s for one in group),
         has_peak=any(operation.has_peak for operation in group),
-        figures=LazyFigures(
-            first.figures, lambda column: _together([one.of(column) for one in group], last.of(column))
-        ),
+        figures=LazyMapping(first.figures, lambda column: _sum([one.of(column) for one in group], last.of(column))),
     )
 
 
-def _together(every: Sequence[Figures], last: Figures) -> Figures:
-    """Return what a column says of several operations; the sum is unknown when one of them is."""
-    spent = [figures.spent for figures in every]
+def _sum(every: Sequence[Figures], last: Figures) -> Figures:
+    """Return the figures of a column for several operations; what they spent is unknown if it is for one of them."""
+    spent = [figures.spent for figures in every if figures.spent is not None]
     return Figures(
         start=every[0].start,
         end=last.end,
         peak=max((figures.peak for figures in every if figures.peak is not None), default=None),
-        spent=None if None in spent else sum(value for value in spent if value is not None),
+        spent=sum(spent) if len(spent) == len(every) else None,
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nncftools.cli.relay import Relay
-    from nncftools.live.screen.companion import Companion
+    from nncftools.live.screen.live_view import LiveView
     from nncftools.live.screen.look import Look
     from nncftools.render.view import View
     from nncftools.sampler.starter import Starter
@@ -54,7 +54,7 @@ class OutputDisplay:
         self._captured = -1
         self._is_broken = False
         self._relay: Relay | None = None
-        self._companion: Companion | None = None
+        self._live_view: LiveView | None = None
         self._stack = contextlib.ExitStack()
 
     @property
@@ -76,16 +76,16 @@ class OutputDisplay:
         with self._stack:
             self._open_capture()
             if self._options.live:
-                from nncftools.live.screen.companion import Companion
+                from nncftools.live.screen.live_view import LiveView
 
-                companion = Companion(
+                live_view = LiveView(
                     _STANDARD_ERROR,
                     look_of(self._view, sys.stderr.encoding),
                     alone=self._captured >= 0,
                     resized=self._resize,
                 )
-                self._companion = self._stack.enter_context(companion)
-            draws = self._companion is not None and self._companion.draws and self._captured < 0
+                self._live_view = self._stack.enter_context(live_view)
+            draws = self._live_view is not None and self._live_view.terminal is not None and self._captured < 0
             if self._on_line is not None or draws:
                 from nncftools.cli.relay import Relay
 
@@ -111,9 +111,9 @@ class OutputDisplay:
         """
         if self._relay is not None:
             self._relay.start(released)
-        if self._companion is not None:
+        if self._live_view is not None:
             with held_back():
-                self._companion.follow(journal, descriptor)
+                self._live_view.follow(journal, descriptor)
 
     def _open_capture(self) -> None:
         path = self._options.capture
@@ -127,10 +127,10 @@ class OutputDisplay:
         self._stack.callback(os.close, self._captured)
 
     def _put(self, descriptor: int, data: bytes) -> None:
-        stage = None if self._companion is None else self._companion.stage
-        if self._captured < 0 and stage is not None and os.isatty(descriptor) and not self._is_broken:
+        terminal = None if self._live_view is None else self._live_view.terminal
+        if self._captured < 0 and terminal is not None and os.isatty(descriptor) and not self._is_broken:
             try:
-                stage.take(data)
+                terminal.take(data)
             except Exception:  # noqa: BLE001 — a failing view must not stop the command's output
                 self._is_broken = True
             else:

@@ -54,7 +54,8 @@ def replay(
     from nncftools.cli import opening, screen
     from nncftools.cli.display import look_of
     from nncftools.live.screen import figures, viewer
-    from nncftools.live.screen.fullscreen import Ended
+    from nncftools.live.screen.terminal import can_draw
+    from nncftools.live.screen.viewer import Ended
     from nncftools.live.state.replaying import Replay
     from nncftools.metrics import memory_of
     from nncftools.render.view import View
@@ -68,10 +69,10 @@ def replay(
     source = _Faster(Replay(session), speed)
     here = figures.Machine(is_here=False)
     try:
-        if viewer.can_draw(sys.stdout.fileno()):
+        if can_draw(sys.stdout.fileno()):
             viewer.show(source, look, here, sys.stdout.fileno(), stays=True)
         else:
-            viewer.tell(source, look, here, screen.to_stdout)
+            viewer.print_status(source, look, here, screen.to_stdout)
     except Ended as ended:
         return ended.status
     except KeyboardInterrupt:

@@ -61,7 +61,7 @@ def watch(
     unit: options.Unit = MemoryUnit.MiB,
 ) -> int:
     """Follow a recording in another terminal, job or CI runner until it ends, then show its summary."""
-    from nncftools.live.screen.fullscreen import Ended
+    from nncftools.live.screen.viewer import Ended
 
     if pid is not None and path is not None:
         raise UsageError("option --pid: either a session or --pid, not both")
@@ -155,16 +155,17 @@ def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool
     from nncftools.cli import screen
     from nncftools.cli.display import look_of
     from nncftools.live.screen import figures, viewer
+    from nncftools.live.screen.terminal import can_draw
     from nncftools.render.view import View
 
     follower.read()
-    metrics = options.memory_types(types, follower.run.facts.columns, ()) if types else []
+    metrics = options.memory_types(types, follower.run.columns, ()) if types else []
     look = look_of(View(metrics, unit), sys.stdout.encoding, "recording")
-    here = figures.Machine(is_here=follower.run.facts.host.name == platform.node())
+    here = figures.Machine(is_here=follower.run.host.name == platform.node())
     source = _Recording(follower)
-    if viewer.can_draw(sys.stdout.fileno()):
+    if can_draw(sys.stdout.fileno()):
         return viewer.show(source, look, here, sys.stdout.fileno(), stays=False)
-    viewer.tell(source, look, here, screen.to_stdout)
+    viewer.print_status(source, look, here, screen.to_stdout)
     return True
 
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 from nncftools.errors import SessionFileError
 from nncftools.metrics import is_memory
 from nncftools.session.from_journal import last_counters
-from nncftools.session.merging import kept_rows, merging_told, usual_distance
 from nncftools.session.model import Host, Process, SamplerFacts, Series, Start
 from nncftools.session.peaks import peaks
-from nncftools.session.samples import TIME, Samples
+from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, usual_distance
 from nncftools.session.session import Session
 
 if TYPE_CHECKING:
@@ -243,7 +242,7 @@ def session_of(  # noqa: PLR0913 — everything that differs between logs
         samples=samples,
         totals=last_counters(samples),
         peaks=peaks(samples, []),
-        warnings=[*source.problems.warnings(), *([merging_told(table.taken, len(time_s))] if is_merged else [])],
+        warnings=[*source.problems.warnings(), *([merge_warning(table.taken, len(time_s))] if is_merged else [])],
         **(given | known),
     )
 

@@ -14,7 +14,7 @@ from nncftools.marks.entries import Entry, rows
 from nncftools.marks.line import OUTPUT
 from nncftools.marks.resolving import resolve
 from nncftools.session.model import Mark, SavedModel
-from nncftools.session.operations import ends, in_order
+from nncftools.session.operations import in_order, with_ends
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
@@ -117,15 +117,13 @@ def read_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
 
 def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
     """Add operations to a session; existing operations that start within one become nested in it."""
-    spans = in_order(outer)
-    until = ends(spans, session)
+    spans = with_ends(outer, session)
 
     def depth_at(at_s: float) -> int:
-        enclosing = (mark.depth + 1 for mark, end_s in zip(spans, until, strict=True) if mark.start_s <= at_s < end_s)
-        return max(enclosing, default=0)
+        return max((mark.depth + 1 for mark, end_s in spans if mark.start_s <= at_s < end_s), default=0)
 
     inner = [replace(mark, depth=mark.depth + depth_at(mark.start_s)) for mark in session.marks]
-    session.marks = in_order([*spans, *inner])
+    session.marks = in_order([*outer, *inner])
 
 
 def write_sidecar(marks: Iterable[Mark], path: pathlib.Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nncftools.analysis.series import drawn
+from nncftools.analysis.series import decimated_with_gaps
 from nncftools.analysis.summary import level
 from nncftools.render.view import label
 from nncftools.units import seconds_text
@@ -42,7 +42,7 @@ def memory_line(session: Session, view: View, name: str, points: int = 4000) -> 
         return None
     values = np.asarray(samples[name])
     zero = float(values[~np.isnan(values)][0]) if view.from_zero else 0.0
-    time_s, sizes = drawn(samples.time_s, values, session.sampler.spacing_s, points)
+    time_s, sizes = decimated_with_gaps(samples.time_s, values, session.sampler.spacing_s, points)
     peak_size, peak_s = figures.highest - zero, samples.time_s[int(np.nanargmax(values))]
     peak = level(samples, name, session.peaks)
     kernel = None if peak.at_s is not None or peak.peak is None else peak.peak - zero

@@ -61,8 +61,7 @@ def by_key(operation: Operation) -> dict[str, float | None]:
         if metrics.is_counter(column):
             found[column] = figures.spent
         else:
-            peak = None if figures.peak is None else figures.peak.low
-            levels = {"start": figures.start, "end": figures.end, "delta": figures.delta, "peak": peak}
+            levels = {"start": figures.start, "end": figures.end, "delta": figures.delta, "peak": figures.peak_low}
             found.update({f"{column}_{key}": value for key, value in levels.items()})
     return found
 

@@ -1,1 +1,1 @@
-"""What a run is: the session, its columns, processes, marks and peaks; loading, saving, recovery from a journal."""
+"""The session of a run: columns, processes, marks and peaks; loading, saving, recovery from a journal."""

@@ -1,31 +1,28 @@
-"""A session from a journal: of a finished recording, one that goes on, or one that was killed."""
+"""A session from a journal: of a recording that has ended, still runs, or was killed."""
 
 from __future__ import annotations
 
 import io
 from array import array
 from math import isnan, nan
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
+from msgspec.structs import replace
 
 from nncftools.errors import SessionFileError
 from nncftools.journal.tail import Tail
 from nncftools.metrics import is_counter, is_memory
 from nncftools.redaction import Redaction
-from nncftools.session.merging import kept_rows, merging_told, usual_distance
 from nncftools.session.model import Exit, Host, Process, Rank, SamplerFacts, Series, SessionData, Start
 from nncftools.session.peaks import peaks
-from nncftools.session.samples import TIME, Samples
+from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, usual_distance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.journal.lines import End, Header, Line, ProcessFields
     from nncftools.journal.lines import Start as StartFields
-    from nncftools.journal.tail import Each
-
-NOTHING_RECORDED = "nothing was recorded"
 
 
 def session_from(
@@ -37,11 +34,19 @@ def session_from(
 ) -> SessionData:
     """Return what a journal recorded; ``origin`` names it in messages.
 
-    A last line that was cut by a kill is left out, other lines that cannot be read are left out and counted. Without an
-    ``end`` line the session is unfinished. ``header``, ``start`` and ``end`` stand for lines that damage or a full disk
+    A last line that was cut off by a kill is ignored. Other unreadable lines are skipped and counted. Without an
+    ``end`` line the session is unfinished. ``header``, ``start`` and ``end`` replace lines that damage or a full disk
     may have lost. Raises SessionFileError when nothing was recorded, OSError.
     """
     return _Reader(file, origin, header).session(start, end)
+
+
+def host_and_rank(header: Header, origin: str) -> tuple[Host, Rank | None]:
+    """Return the machine and the rank that a journal's header names. Raises SessionFileError."""
+    try:
+        return msgspec.convert(header["host"], Host), msgspec.convert(header.get("rank"), Rank | None)
+    except msgspec.MsgspecError as error:
+        raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
 
 
 class _Reader:
@@ -49,11 +54,7 @@ class _Reader:
         self._origin = origin
         self._tail = Tail(file, origin, header)
         self._plan = self._tail.plan
-        try:
-            self._host = msgspec.convert(self._tail.header["host"], Host)
-            self._rank = msgspec.convert(self._tail.header.get("rank"), Rank | None)
-        except msgspec.MsgspecError as error:
-            raise SessionFileError(f"{origin}: line 1 is not the header of a journal: {error}") from error
+        self._host, self._rank = host_and_rank(self._tail.header, origin)
         self._redaction = Redaction(self._plan.redact)
         self._columns: dict[str, array[float]] = {}
         self._start: StartFields | None = None
@@ -70,41 +71,56 @@ class _Reader:
             rest = Tail(io.BytesIO(b"\n" + unwritten.encode()), self._origin, self._tail.header)
             rest.plan.columns = self._plan.columns
             self._read(rest)
-        end = self._end or end
+        end, start = self._end or end, self._start or start
         error = None if end is None else end.get("error")
-        if error is not None:
-            raise SessionFileError(f"{self._origin}: {NOTHING_RECORDED}: {error}")
-        start = self._start or start
-        if start is None:
-            raise SessionFileError(f"{self._origin}: {NOTHING_RECORDED}: the recorder ended before the command began")
+        if error is None and start is None:
+            error = "the recorder ended before the command began"
+        if error is not None or start is None:
+            raise SessionFileError(f"{self._origin}: nothing was recorded: {error}")
         if self._bad_lines:
             self._warnings.append(_damage(sorted(self._bad_lines)))
-        return self._made(start, end)
+        return self._session(start, end)
 
     def _read(self, tail: Tail) -> None:
         for chunk in tail.read():
             self._bad_lines += chunk.bad
-            self._take_samples(chunk.samples)
-            self._take_each(chunk.each)
+            if chunk.samples:
+                self._begin_columns()
+                for column, values in zip(self._columns.values(), zip(*chunk.samples, strict=True), strict=False):
+                    column.extend(
+                        values if None not in values else [nan if value is None else value for value in values]
+                    )
+            for time_s, each in chunk.each:
+                for number, rss in each.items():
+                    series = self._series.setdefault(number, Series(time_s=[], rss=[]))
+                    series.time_s.append(time_s)
+                    series.rss.append(rss)
             for line in chunk.lines:
                 self._take(line)
 
     def _begin_columns(self) -> None:
-        self._columns = {name: array("d") for name in (TIME, *self._plan.columns)}
+        self._columns = self._columns or {name: array("d") for name in (TIME, *self._plan.columns)}
 
-    def _made(self, start: StartFields, end: End | None) -> SessionData:
-        told: End = end or {}
+    def _take(self, line: Line) -> None:
+        self._start = line.get("start", self._start)
+        self._end = line.get("end", self._end)
+        if "process" in line:
+            number = line["process"]["id"]
+            self._processes[number] = {**self._processes.get(number, {"id": number}), **line["process"]}
+        if "warning" in line:
+            self._warnings.append(line["warning"])
+
+    def _session(self, start: StartFields, end: End | None) -> SessionData:
+        self._begin_columns()
+        fields: End = end or {}
         header = self._tail.header
-        if not self._columns:
-            self._begin_columns()
-        facts = self._facts(told)
+        facts = self._facts(fields)
         samples = Samples(self._columns, self._origin)
         processes = self._listed()
         last_s = samples.time_s[-1] if len(samples) else 0.0
-        duration_s = told.get("duration_s")
+        duration_s = fields.get("duration_s")
         attached = self._plan.pid is not None
         command = processes[0].command if attached and processes else self._redaction.words(header.get("command", []))
-        exit_ = told.get("exit")
         return SessionData(
             tool_version=header.get("tool_version", ""),
             name=header.get("name", ""),
@@ -112,85 +128,57 @@ class _Reader:
             cwd=header.get("cwd", ""),
             attached_to=self._plan.pid,
             rank=self._rank,
-            start=Start(utc=start["utc"], monotonic_ns=start["monotonic_ns"], utc_error_s=start.get("utc_error_s")),
+            start=msgspec.convert(start, Start),
             duration_s=last_s if duration_s is None else duration_s,
             finished=end is not None,
-            exit=None if exit_ is None else Exit(**exit_),
+            exit=msgspec.convert(fields.get("exit"), Exit | None),
             host=self._host,
             sampler=facts,
             samples=samples,
-            totals=told.get("totals") or last_counters(samples),
+            totals=fields.get("totals") or last_counters(samples),
             peaks=peaks(samples, processes, facts.peak_rss),
             processes=processes,
             warnings=self._warnings,
         )
 
     def _facts(self, end: End) -> SamplerFacts:
-        """Return the sampler's facts; rows beyond the planned number are merged."""
-        told: dict[str, Any] = {**end.get("sampler", {})}
-        told.update(interval_s=self._plan.interval_s, source=self._plan.source)
-        facts = SamplerFacts(**{key: told[key] for key in SamplerFacts.__struct_fields__ if key in told})
+        """Return the sampler's facts; merge rows beyond the planned number."""
+        fields = end.get("sampler", {})
+        facts = msgspec.convert(fields, SamplerFacts)
+        facts = replace(facts, interval_s=self._plan.interval_s, source=self._plan.source)
         read = len(self._columns[TIME])
-        taken = facts.taken or read
-        gone = len(self._bad_lines)
-        cut = told.get("rows", 0) - read - gone
+        lost = len(self._bad_lines)
+        cut = fields.get("rows", 0) - read - lost
         if cut > 0:
-            gone += cut
+            lost += cut
             self._warnings.append(f"{cut:,} samples are missing from the journal: it was cut while it was written")
         self._merge()
-        left = len(self._columns[TIME])
-        if left < taken - gone:
-            facts = msgspec.structs.replace(facts, merged_s=usual_distance(self._columns[TIME]))
-            self._warnings.append(merging_told(taken, left, " (--max-samples)"))
+        taken, left = facts.taken or read, len(self._columns[TIME])
+        if left < taken - lost:
+            facts = replace(facts, merged_s=usual_distance(self._columns[TIME]))
+            self._warnings.append(merge_warning(taken, left, " (--max-samples)"))
         return facts
 
     def _listed(self) -> list[Process]:
-        processes = []
-        for fields in self._processes.values():
-            if not fields.get("left_out"):
-                process = msgspec.convert(fields, Process, strict=True)
-                process.command = self._redaction.words(process.command)
-                process.series = self._series.get(process.id)
-                processes.append(process)
+        kept = [fields for fields in self._processes.values() if not fields.get("left_out")]
+        processes = msgspec.convert(kept, list[Process])
+        for process in processes:
+            process.command = self._redaction.words(process.command)
+            process.series = self._series.get(process.id)
         return processes
 
     def _merge(self) -> None:
         """Merge neighbours until there are no more rows than planned."""
-        limit = self._plan.max_samples
-        time_s = self._columns[TIME]
-        if len(time_s) > limit > 0:
-            gauges = [column for name, column in self._columns.items() if is_memory(name)]
-            kept = kept_rows(gauges, len(time_s), limit)
-            self._columns = {name: array("d", map(column.__getitem__, kept)) for name, column in self._columns.items()}
-            self._thin_series(set(self._columns[TIME]))
-
-    def _thin_series(self, times: set[float]) -> None:
-        for number, series in self._series.items():
-            kept = [(time, rss) for time, rss in zip(series.time_s, series.rss, strict=True) if time in times]
-            self._series[number] = Series(time_s=[time for time, _ in kept], rss=[rss for _, rss in kept])
-
-    def _take_samples(self, samples: Sequence[Sequence[float | None]]) -> None:
-        if samples and not self._columns:
-            self._begin_columns()
-        for column, values in zip(self._columns.values(), zip(*samples, strict=True), strict=False):
-            column.extend(values if None not in values else [nan if value is None else value for value in values])
-
-    def _take_each(self, rows: Sequence[Each]) -> None:
-        for time_s, each in rows:
-            for number, rss in each.items():
-                series = self._series.setdefault(number, Series(time_s=[], rss=[]))
-                series.time_s.append(time_s)
-                series.rss.append(rss)
-
-    def _take(self, line: Line) -> None:
-        self._start = line.get("start", self._start)
-        self._end = line.get("end", self._end)
-        if "process" in line:
-            fields = line["process"]
-            known = self._processes.get(fields["id"])
-            self._processes[fields["id"]] = fields if known is None else {**known, **fields}
-        if "warning" in line:
-            self._warnings.append(line["warning"])
+        rows = len(self._columns[TIME])
+        if not rows > self._plan.max_samples > 0:
+            return
+        gauges = [column for name, column in self._columns.items() if is_memory(name)]
+        kept = kept_rows(gauges, rows, self._plan.max_samples)
+        self._columns = {name: array("d", map(column.__getitem__, kept)) for name, column in self._columns.items()}
+        times = set(self._columns[TIME])
+        for series in self._series.values():
+            left = [(time, rss) for time, rss in zip(series.time_s, series.rss, strict=True) if time in times]
+            series.time_s, series.rss = [time for time, _ in left], [rss for _, rss in left]
 
 
 def _damage(lines: Sequence[int]) -> str:

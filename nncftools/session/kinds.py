@@ -1,4 +1,4 @@
-"""The few kinds of operation, by which operations are named and coloured."""
+"""The kinds of operations, which give them names and colours."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ KINDS = (
 
 
 def kind_of(name: str) -> str | None:
-    """Return the kind that a name means, whatever its case, or None."""
+    """Return the kind with this name in any case, or None."""
     plain = " ".join(name.replace("_", " ").split()).casefold()
     return next((kind for kind in KINDS if kind.casefold() == plain), None)

@@ -1,6 +1,6 @@
-"""Which rank of a job a process is, from the environment that its launcher gave it.
+"""Which rank of a job a process is, from the environment variables of its launcher.
 
-Read before the command starts, so it uses nothing but the language.
+This runs before the command starts, so it imports nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _Launcher(NamedTuple):
-    """The variables of one launcher; the first of ``number`` and all of ``also`` have to be there."""
+    """The variables of one launcher; ``number`` and all of ``also`` must be set."""
 
     name: str
     number: str
@@ -39,14 +39,14 @@ _LAUNCHERS = (
         ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
         ("SLURM_LOCALID",),
         ("SLURM_JOB_ID",),
-        also=("SLURM_STEP_ID",),  # a batch script has SLURM_PROCID=0, too, but is no task of a step
+        also=("SLURM_STEP_ID",),  # a batch script also has SLURM_PROCID=0 but is not a task of a step
     ),
 )
-"""The innermost first: what torchrun and mpirun start under srun has the variables of both."""
+"""The innermost first: a process that torchrun or mpirun started under srun has the variables of both."""
 
 
 def of(environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the fields of ``model.Rank``, None when no launcher says that there are ranks."""
+    """Return the fields of ``model.Rank``, or None when no launcher has set them."""
     for launcher in _LAUNCHERS:
         number = _count(environment, (launcher.number,))
         if number is None or not all(name in environment for name in launcher.also):
@@ -66,9 +66,9 @@ def _count(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None
 
 
 def suffix(environment: Mapping[str, str]) -> str:
-    """Return what tells a rank's files from those of the others: ``-rank03`` of 16; empty where there are none.
+    """Return the suffix for the names of a rank's files: ``-rank03`` of 16 ranks; empty for a single one.
 
-    What torchrun starts again after a failure has files of its own: ``-restart1-rank03``.
+    After torchrun has restarted a rank, its files have names of their own: ``-restart1-rank03``.
     """
     rank = of(environment)
     if rank is None or rank["size"] == 1:

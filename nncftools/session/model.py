@@ -1,4 +1,4 @@
-"""What a session holds, as the JSON document that everything reads and writes has it."""
+"""The content of a session: the data model of the JSON document."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """The moment that ``time_s`` counts from; null for unknown."""
 
     utc: str | None = None
-    """ISO 8601 with zone."""
+    """ISO 8601 with time zone."""
     monotonic_ns: int | None = None
-    """The same moment on CLOCK_MONOTONIC; lines up marks of any process on the machine."""
+    """The same moment on CLOCK_MONOTONIC, by which marks of any process on the machine are aligned."""
     utc_error_s: float | None = None
-    """How wrong ``utc`` can be, as the kernel knows it (maxerror of adjtimex(2)); null when nothing keeps the clock."""
+    """The error bound of ``utc`` (maxerror of adjtimex(2)); null when nothing synchronizes the clock."""
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of several processes of one job this was, as its launcher said in the environment; null for unknown."""
+    """Which of several processes of one job this was, from its launcher's environment variables; null for unknown."""
 
     number: int
     size: int | None = None
@@ -46,13 +46,13 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     """The peak of one metric in bytes, as a bracket."""
 
     sampled: int | None
-    """The largest sample: what the processes held together at one moment."""
+    """The largest sample: the sum over all processes at one moment."""
     at_s: float | None
-    """When that was, in seconds since the start."""
+    """The time of that sample, in seconds since the start."""
     low: int | None
     """The real peak is at least this: ``sampled``, or the largest high-water mark of a single process."""
     high: int | None = None
-    """The real peak is at most this, as far as processes were seen; null when unknown."""
+    """The real peak is at most this, if no process was missed; null when unknown."""
     low_from: str | None = None
     """Where ``low`` comes from: ``"sampled"`` or ``"high_water_mark"``."""
 
@@ -68,33 +68,33 @@ class Process(msgspec.Struct, kw_only=True):
     """One process of the tree; bytes and seconds, null for unknown."""
 
     id: int
-    """Its number in this session (a PID may come twice)."""
+    """Its number in this session (a PID may be reused)."""
     pid: int | None = None
     parent: int | None = None
     """The ``id`` of its parent; null for the first process and for adopted orphans."""
     name: str = ""
     command: list[str] = []
     forked_copy: bool = False
-    """Whether it runs its parent's command: forked without exec, it shares its parent's pages."""
+    """Whether it was forked without exec: it runs its parent's command and shares its parent's pages."""
     start_s: float | None = None
     end_s: float | None = None
     """Null when it outlived the recording."""
     exit: Exit | None = None
-    """Null unless the sampler reaped it, or the kernel's exit accounting told it."""
+    """Null unless the sampler reaped the process or the kernel's exit accounting reported it."""
     samples: int = 0
     peak_rss: int | None = None
     """Its largest sample."""
     high_water_mark: int | None = None
-    """The largest that the kernel told of this process alone: VmHWM, once a second while it lived, or at its end."""
+    """The high-water mark of this process: VmHWM, read once a second while it lived, or reported at its end."""
     high_water_limit: int | None = None
-    """Its mark was at most this: ``ru_maxrss``, which may be a reaped child's or what it was forked from, or the mark
-    that it had when the recording was attached to it."""
+    """The upper bound of its mark: ``ru_maxrss``, which may be that of a reaped child or of the process that it was
+    forked from, or the mark that it had when the recording was attached to it."""
     accounted: bool = False
-    """Whether the kernel's exit accounting told mark, exit status and CPU time: the former two are exact."""
+    """Whether the kernel's exit accounting reported mark, exit status and CPU time: the first two are exact."""
     cpu_s: float | None = None
-    """CPU seconds of its own since it began."""
+    """Its own CPU seconds since it began."""
     series: Series | None = None
-    """Its RSS over time, where that was asked for."""
+    """Its RSS over time, if this was requested."""
 
 
 UNFINISHED = "unfinished"
@@ -105,32 +105,32 @@ class Mark(msgspec.Struct, kw_only=True):
     """An operation: from ``start_s`` to ``end_s``, or to the next mark on its level when that is null."""
 
     name: str
-    """What a reader calls it: the marker's own words, or the plain name of its kind."""
+    """Its display name: the name in the mark, or the plain name of its kind."""
     start_s: float
     end_s: float | None = None
     depth: int = 0
-    """How many operations it is inside of."""
+    """How many operations enclose it."""
     pid: int | None = None
-    """The process that did it; null when whoever marked it stood outside."""
+    """The process that performed it; null when it was marked from outside."""
     source: str = ""
-    """Who marked it: ``api``, ``auto`` (a catalogued function was called), ``output`` (a line of the command's output),
-    ``shell`` (``nncf-tools mark``), ``sidecar``, or what another program calls itself."""
+    """What marked it: ``api``, ``auto`` (a call of a catalogued function), ``output`` (a line of the command's output),
+    ``shell`` (``nncf-tools mark``), ``sidecar``, or the name of another program."""
     kind: str | None = None
-    """One of ``nncftools.session.kinds.KINDS``, when it is of one."""
+    """One of ``nncftools.session.kinds.KINDS``, or null."""
     call: str | None = None
     """The function that was called."""
     error: str | None = None
     """The exception that ended it, or ``unfinished`` when its process ended before it did."""
     count: int = 1
-    """How many calls are told together."""
+    """How many calls this stands for."""
     total_s: float | None = None
-    """Seconds in those calls together; null for a single one."""
+    """The total seconds of these calls; null for a single one."""
     longest_s: float | None = None
-    """Seconds of the longest of them; null for a single one."""
+    """The seconds of the longest call; null for a single one."""
 
 
 class SavedModel(msgspec.Struct, kw_only=True):
-    """What a model that was saved says about its compression, in its ``rt_info``."""
+    """What the ``rt_info`` of a saved model records about its compression."""
 
     path: str
     saved_s: float
@@ -150,30 +150,31 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     python: str = ""
     boot_id: str = ""
-    """The kernel's name of its run: CLOCK_MONOTONIC is one and the same where this is."""
+    """The kernel's ID of this boot: where it is equal, CLOCK_MONOTONIC is the same clock."""
 
 
 class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the measuring itself cost, and how punctual it was; bytes and seconds."""
+    """The cost of the sampling itself, and how punctual it was; bytes and seconds."""
 
     cpu_s: float | None = None
     peak_rss: int | None = None
     interval_s: float | None = None
-    """As asked for."""
+    """As requested."""
     achieved_interval_s: float | None = None
     """The mean distance of two samples."""
     taken: int | None = None
     """Samples that were taken, before neighbours were merged."""
     merged_s: float | None = None
-    """Where neighbours were merged (``--max-samples``): how far apart those are that were kept."""
+    """If neighbours were merged (``--max-samples``): how far apart the remaining samples are."""
     missed: int | None = None
     """Deadlines that passed without a sample."""
     longest_gap_s: float | None = None
     """The longest distance of two samples."""
     source: str = ""
-    """``proc`` or ``psutil``; of another tool's log, the name of its importer."""
+    """``proc`` or ``psutil``; for another tool's log, the name of its importer."""
     exit_accounting: str | None = None
-    """``complete``: the kernel told of every process that ended; ``incomplete``: some were lost; null: not allowed."""
+    """``complete``: the kernel reported every process that ended; ``incomplete``: some reports were lost; null: not
+    permitted."""
 
     @property
     def spacing_s(self) -> float | None:
@@ -182,7 +183,7 @@ class SamplerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankRun(msgspec.Struct, kw_only=True):
-    """What one rank of a job did by itself; bytes, and seconds since the start of the job."""
+    """The figures of one rank of a job; bytes, and seconds since the start of the job."""
 
     name: str
     """``rank 3``, or the name of its recording where no launcher numbered it."""
@@ -193,15 +194,15 @@ class RankRun(msgspec.Struct, kw_only=True):
     finished: bool | None = True
     exit: Exit | None = None
     peaks: dict[str, Peak] = {}
-    """At seconds since the job's start, too."""
+    """Their times are in seconds since the start of the job, too."""
     cpu_s: float | None = None
     time_s: list[float] = []
-    """Of its RSS, few enough to be drawn: the smallest and the largest value of each stretch."""
+    """The times of ``rss``, few enough to be drawn: the smallest and the largest value of each interval are kept."""
     rss: list[int | None] = []
 
 
 class SessionData(msgspec.Struct, kw_only=True, dict=True):
-    """What a session holds: bytes and seconds; null is unknown, never 0."""
+    """The fields of a session: bytes and seconds; null is unknown, never 0."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -213,26 +214,26 @@ class SessionData(msgspec.Struct, kw_only=True, dict=True):
     attached_to: int | None = None
     """The PID, when the recording was attached to a running process."""
     rank: Rank | None = None
-    """Which part of a job it was; null when no launcher said so."""
+    """Which rank of a job it was; null when no launcher set one."""
     ranks: list[RankRun] = []
-    """The parts of a job whose recordings were put together; the rest of the session is what they amount to."""
+    """The ranks of a job whose recordings were merged; the rest of the session is their sum."""
     start: Start
     duration_s: float
     finished: bool | None = True
-    """False when the recorder was killed, or still runs: ``warnings`` says which; null when a log does not say."""
+    """False when the recorder was killed or still runs (see ``warnings``); null when a log does not record it."""
     exit: Exit | None = None
     """How the command ended; null when unknown."""
     host: Host
     sampler: SamplerFacts
     samples: Samples
     from_zero: bool = False
-    """Whether memory is told above a first sample that is not known (another tool's log): only differences count."""
+    """Whether memory is relative to an unknown first sample (another tool's log): only differences count."""
     totals: dict[str, int | float | None] = {}
     """Counters at the end of the recording, by metric."""
     peaks: dict[str, Peak] = {}
     processes: list[Process] = []
     marks: list[Mark] = []
     models: list[SavedModel] = []
-    """Compressed models that the command saved, as far as they tell of it."""
+    """Compressed models that the command saved, as far as their files record this."""
     warnings: list[str] = []
-    """What a reader of the figures should know; every report repeats them."""
+    """What readers of the figures should know; every report repeats them."""

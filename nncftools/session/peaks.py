@@ -6,9 +6,10 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from nncftools.metrics import is_memory
 from nncftools.session.model import Peak
-from nncftools.session.samples import known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,78 +24,70 @@ HIGH_WATER_MARK = "high_water_mark"
 def peaks(samples: Samples, processes: Sequence[Process], floor: int | None = None) -> dict[str, Peak]:
     """Return the peak of every memory metric that was recorded.
 
-    RSS cannot have been lower than the high-water mark of any one process, which also holds what came and went
-    between two samples, and not higher than the marks of processes that lived at the same time together. ``floor`` is
-    what the sampler held: the command has it in its ``ru_maxrss``, over fork and exec (getrusage(2)).
+    The RSS peak was at least the high-water mark of any one process: a mark also covers what came and went between two
+    samples. It was at most the sum of the marks of processes that lived at the same time. ``floor`` is what the sampler
+    itself held: the command inherits it in its ``ru_maxrss`` over fork and exec (getrusage(2)).
     """
-    found = {name: _sampled(name, samples) for name in samples.metrics if is_memory(name)}
+    found = {name: sampled_peak(name, samples) for name in samples.metrics if is_memory(name)}
     if "rss" in found:
-        found["rss"] = _bracketed(found["rss"], processes, floor or 0)
+        by_id = {process.id: process for process in processes}
+        held = ((process.start_s, process.end_s, _most(process, by_id)) for process in processes)
+        found["rss"] = bracketed(found["rss"], _largest_mark(processes, floor or 0), largest_sum(held) or None)
     return found
 
 
-def _sampled(name: str, samples: Samples) -> Peak:
-    values = known(samples[name])
-    if not values:
+def sampled_peak(name: str, samples: Samples) -> Peak:
+    """Return the peak of a metric as far as samples show it."""
+    figures = samples.figures(name)
+    if not figures.known:
         return Peak(sampled=None, at_s=None, low=None)
-    highest = max(values)
-    at_s = samples.time_s[samples[name].index(highest)]
-    return Peak(sampled=int(highest), at_s=at_s, low=int(highest), low_from=SAMPLED)
+    at_s = samples.time_s[samples[name].index(figures.highest)]
+    return Peak(sampled=int(figures.highest), at_s=at_s, low=int(figures.highest), low_from=SAMPLED)
 
 
-def _bracketed(peak: Peak, processes: Sequence[Process], floor: int) -> Peak:
-    low, low_from = peak.low, peak.low_from
-    mark = largest_mark(processes, floor)
-    if mark > (low or 0):
-        low, low_from = mark, HIGH_WATER_MARK
-    high = _together(processes)
-    if high is not None and low is not None:
-        high = max(high, low)
-    return Peak(sampled=peak.sampled, at_s=peak.at_s, low=low, high=high, low_from=low_from)
+def bracketed(peak: Peak, mark: int, high: int | None) -> Peak:
+    """Return a sampled peak that was also at least ``mark``, 0 for unknown, and at most ``high``, None for unknown."""
+    if mark > (peak.low or 0):
+        peak = replace(peak, low=mark, low_from=HIGH_WATER_MARK)
+    return replace(peak, high=None if high is None else max(high, peak.low or 0))
 
 
-def largest_mark(processes: Sequence[Process], floor: int) -> int:
+def _largest_mark(processes: Sequence[Process], floor: int) -> int:
     """Return the largest high-water mark of a single process in bytes, 0 for unknown."""
-    marks = [process.high_water_mark or 0 for process in processes]
-    return max([*marks, *(mark_of_tree(process, floor) for process in processes)], default=0)
+    return max((max(process.high_water_mark or 0, mark_of_tree(process, floor)) for process in processes), default=0)
 
 
 def mark_of_tree(process: Process, floor: int) -> int:
-    """Return the largest mark of the command and all descendants that were waited for; 0 for unknown, or another one.
+    """Return the largest mark of the command and all descendants that were waited for; 0 if it is unknown.
 
-    It is the ``ru_maxrss`` of the process that the recording started, unless that is what the sampler held itself.
+    This is the ``ru_maxrss`` of the process that the recording started, unless it is what the sampler itself held. It
+    is 0 for any other process.
     """
     limit = process.high_water_limit or 0
     started_by_us = process.id == 0 and process.start_s is not None and process.start_s >= 0
     return limit if started_by_us and limit > floor else 0
 
 
-def _together(processes: Sequence[Process]) -> int | None:
-    """Return the largest sum of what processes that lived at the same time can have held; None when unknown."""
-    by_id = {process.id: process for process in processes}
-    held: list[tuple[float, float, int]] = []
-    for process in processes:
-        most = _most(process, by_id)
-        if most is None or process.start_s is None:
-            return None
-        held.append((process.start_s, inf if process.end_s is None else process.end_s, most))
-    return largest_sum(held) or None
+def largest_sum(held: Iterable[tuple[float | None, float | None, int | None]]) -> int | None:
+    """Return the largest sum of sizes that were held at the same time, each given as its begin, its end and its size.
 
-
-def largest_sum(held: Iterable[tuple[float, float, int]]) -> int:
-    """Return the largest sum of what overlaps, each given as its begin, its end and its size; 0 for nothing.
-
-    What ends when another begins overlaps with it.
+    What ends at the moment at which another begins overlaps with it. An end of None is never. The sum is None if a
+    begin or a size is.
     """
-    changes = [change for begin, end, size in held for change in ((begin, -size), (end, size))]
+    changes: list[tuple[float, int]] = []
+    for begin, end, size in held:
+        if begin is None or size is None:
+            return None
+        changes += [(begin, -size), (inf if end is None else end, size)]
     return max(accumulate((-size for _, size in sorted(changes)), initial=0))
 
 
 def _most(process: Process, by_id: Mapping[int, Process]) -> int | None:
-    """Return what a process can have held at most.
+    """Return the most that a process can have held.
 
-    That is its mark, if the kernel told it at its end or the process still ran at the recording's; else the
-    ``ru_maxrss`` of itself or of the next ancestor that has one, for it is the largest of all that were waited for.
+    This is its mark, if the kernel reported it at the end of the process or the process was still running at the end of
+    the recording. Otherwise it is the ``ru_maxrss`` of the process or of the nearest ancestor that has one, since that
+    is the largest of all descendants that were waited for.
     """
     if (process.accounted or process.end_s is None) and process.high_water_mark is not None:
         return process.high_water_mark

@@ -1,9 +1,9 @@
-"""The columns of a session: seconds and one array of figures per metric."""
+"""The columns of a session: seconds and one array of figures per metric; and how long ones are thinned."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf, isnan, nan
 from operator import le
@@ -12,12 +12,13 @@ from typing import NamedTuple
 import msgspec
 
 from nncftools.errors import SessionFileError
+from nncftools.journal.bucket import kept_of_bucket
 from nncftools.metrics import in_order, is_memory, unit_of
 
 TIME = "time_s"
 _LARGEST = 2.0**63
 _MANY = 1_000_000
-"""From about this length on numpy is faster, its import included (measured: 90 ms both)."""
+"""From about this length on, numpy is faster, including its import (measured: both take 90 ms)."""
 _PIECE = 1 << 15
 """Bytes of JSON that are parsed at once."""
 _FLOATS = msgspec.json.Decoder(list[float])
@@ -25,7 +26,7 @@ _FLOATS_OR_NULLS = msgspec.json.Decoder(list[float | None])
 
 
 class Figures(NamedTuple):
-    """What the known values of a column amount to."""
+    """A summary of the known values of a column."""
 
     known: int = 0
     """How many there are."""
@@ -38,8 +39,8 @@ class Figures(NamedTuple):
 class Samples(Mapping[str, "array[float]"]):
     """Columns by metric name: ``array('d')`` of equal length, NaN for unknown.
 
-    ``time_s`` holds the seconds since the session's start, rising. Columns of a loaded session are parsed when first
-    asked for; a column that cannot be right raises ``SessionFileError``, which names it and the place.
+    ``time_s`` holds the seconds since the session's start, rising. Columns of a loaded session are parsed when they are
+    first asked for. An invalid column raises ``SessionFileError``, which names the column and the place.
     """
 
     def __init__(
@@ -59,41 +60,35 @@ class Samples(Mapping[str, "array[float]"]):
             raise self._wrong("", f"the column {TIME!r} is missing")
 
     def __getitem__(self, name: str) -> array[float]:
-        column = self._columns[name]
-        if isinstance(column, msgspec.Raw):
-            try:
-                column = self._time(column) if name == TIME else self._metric(name, column)
-            except msgspec.DecodeError as error:
-                raise self._wrong(f".{name}", str(error)) from error
-            self._columns[name] = column
+        raw = self._columns[name]
+        if not isinstance(raw, msgspec.Raw):
+            return raw
+        try:
+            column = _parsed(raw)
+        except msgspec.DecodeError as error:
+            raise self._wrong(f".{name}", str(error)) from error
+        found = figures(column)
+        if name != TIME and len(column) != len(self):
+            raise self._wrong(f".{name}", f"{len(self)} values expected, one for each of {TIME!r}, found {len(column)}")
+        if name == TIME or unit_of(name) is not None:
+            self._check_bounds(name, column, found)
+        if name == TIME:
+            self._check_time(column, found)
+        self._columns[name], self._figures[name] = column, found
         return column
 
     def figures(self, name: str) -> Figures:
-        """Return what a column amounts to."""
+        """Return a summary of a column."""
         column = self[name]
         return self._figures.get(name) or figures(column)
 
-    def _metric(self, name: str, raw: msgspec.Raw) -> array[float]:
-        column = _parsed(raw)
-        if len(column) != len(self):
-            found = f"{len(self)} values expected, one for each of {TIME!r}, found {len(column)}"
-            raise self._wrong(f".{name}", found)
-        self._figures[name] = figures(column)
-        if unit_of(name) is not None:
-            self._check_bounds(name, column, self._figures[name])
-        return column
-
-    def _time(self, raw: msgspec.Raw) -> array[float]:
-        column = _parsed(raw)
-        found = figures(column)
-        self._check_bounds(TIME, column, found)
-        if found.known != len(column):
+    def _check_time(self, column: array[float], figures: Figures) -> None:
+        if figures.known != len(column):
             raise self._wrong(f".{TIME}", "a number for every sample expected, found null")
-        if not _rises(column):
+        if not all(map(le, column, column[1:])):
             pairs = enumerate(pairwise(column), start=1)
             place, before, after = next((place, *pair) for place, pair in pairs if pair[1] < pair[0])
             raise self._wrong(f".{TIME}[{place}]", f"time goes back from {before} to {after}")
-        return column
 
     def _check_bounds(self, name: str, column: array[float], figures: Figures) -> None:
         lowest = self._lowest_memory if is_memory(name) else 0.0
@@ -127,7 +122,7 @@ class Samples(Mapping[str, "array[float]"]):
         return in_order(name for name in self._columns if name != TIME)
 
     def raw(self) -> dict[str, msgspec.Raw]:
-        """Return the columns as JSON; those that were never parsed as they were."""
+        """Return the columns as JSON; those that were never parsed are unchanged."""
         return {
             name: column if isinstance(column, msgspec.Raw) else msgspec.Raw(_json(name, column))
             for name, column in self._columns.items()
@@ -135,7 +130,7 @@ class Samples(Mapping[str, "array[float]"]):
 
 
 def figures(column: array[float]) -> Figures:
-    """Return what a column amounts to."""
+    """Return a summary of a column."""
     if len(column) >= _MANY:
         import numpy as np
 
@@ -146,16 +141,6 @@ def figures(column: array[float]) -> Figures:
         return Figures(len(values), float(values.min()), float(values.max()), float(values.mean()))
     of = known(column)
     return Figures(len(of), min(of), max(of), sum(of) / len(of)) if of else Figures()
-
-
-def _rises(column: array[float]) -> bool:
-    """Return whether no value, all known, is smaller than the one before."""
-    if len(column) >= _MANY:
-        import numpy as np
-
-        values = np.asarray(column)
-        return bool((values[1:] >= values[:-1]).all())
-    return all(map(le, column, column[1:]))
 
 
 def known(values: array[float]) -> array[float]:
@@ -175,7 +160,7 @@ def _json(name: str, column: array[float]) -> bytes:
 
 
 def _length(raw: msgspec.Raw) -> int:
-    """Return how many values a list of numbers has, without reading them."""
+    """Return how many values a list of numbers has, without parsing them."""
     text = bytes(raw)
     commas = text.count(b",")
     return commas + 1 if commas or text.strip(b"[] \t\r\n") else 0
@@ -194,7 +179,7 @@ def _parsed(raw: msgspec.Raw) -> array[float]:
 
 
 def _pieces(raw: msgspec.Raw) -> Iterator[bytes]:
-    """Yield a list as short lists: a Python object for each of a million numbers at once is 32 MB."""
+    """Yield a list as short lists: parsed at once, a million numbers are Python objects of 32 MB."""
     text = memoryview(raw)
     begin = 1
     while len(text) - begin > _PIECE:
@@ -212,3 +197,27 @@ def _decoded(piece: bytes) -> list[float]:
         return _FLOATS.decode(piece)
     except msgspec.ValidationError:
         return [nan if value is None else value for value in _FLOATS_OR_NULLS.decode(piece)]
+
+
+def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int]:
+    """Return the rows that remain when neighbours merge into buckets of equal length: at most about ``limit``.
+
+    ``nncftools.journal.bucket`` says which rows a bucket keeps.
+    """
+    buckets = max(1, limit // (2 * len(gauges) + 1))
+    edges = [bucket * rows // buckets for bucket in range(buckets + 1)]
+    return [row for begin, end in pairwise(edges) if end > begin for row in kept_of_bucket(gauges, begin, end)]
+
+
+def merge_warning(taken: int, left: int, option: str = "") -> str:
+    """Return the warning that neighbours were merged; ``option`` names what asked for it."""
+    return (
+        f"{taken:,} samples were taken and neighbours merged into {left:,}, which keep the smallest and the largest "
+        f"values{option}: averages are those of the samples that were kept"
+    )
+
+
+def usual_distance(time_s: array[float]) -> float | None:
+    """Return the distance of two samples that only one in a hundred exceeds, in seconds."""
+    distances = sorted(after - before for before, after in pairwise(time_s))
+    return distances[len(distances) * 99 // 100] if distances else None

@@ -43,7 +43,7 @@ class Session(SessionData):
 
     @property
     def operations(self) -> list[Operation]:
-        """What each marked operation cost, in the order of their starts."""
+        """The marked operations with their figures, in the order of their starts."""
         state = id(self.marks), len(self.marks), id(self.samples), id(self.processes)
         known: tuple[tuple[int, ...], list[Operation]] | None = self.__dict__.get(_OPERATIONS)
         if known is None or known[0] != state:
@@ -68,7 +68,7 @@ class Session(SessionData):
     def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Write the session, gzipped when the name ends in ``.gz``, and return the path.
 
-        The file appears whole or not at all. What was in the loaded file and is unknown to this version is kept.
+        The file appears whole or not at all. Keys of the loaded file that this version does not know are kept.
         Raises OSError.
         """
         return store.save(self, path)

@@ -1,4 +1,4 @@
-"""Sessions to and from files."""
+"""Loads sessions from files, and saves them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _GZIP = b"\x1f\x8b"
 _LARGEST_FILE = 2 << 30
-"""Twenty times a recording of a million samples; what a small hostile archive unpacks to is bounded by it."""
+"""Twenty times a recording of a million samples; it also bounds what a hostile archive can unpack to."""
 _LONGEST_S = 1e10
 _AS_LOADED = "as_loaded"
 
@@ -57,7 +57,7 @@ def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
 def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
     """Write the session, gzipped when the name ends in ``.gz``, and return the path.
 
-    The file appears whole or not at all. What was in the loaded file and is unknown to this version is kept.
+    The file appears whole or not at all. Keys of the loaded file that this version does not know are kept.
     Raises OSError.
     """
     path = pathlib.Path(path)
@@ -68,7 +68,7 @@ def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def encoded(session: SessionData) -> bytes:
-    """Return the JSON of a session; what was in the loaded file and is unknown to this version is kept."""
+    """Return the JSON of a session; keys of the loaded file that this version does not know are kept."""
     loaded = msgspec.json.decode(session.__dict__.get(_AS_LOADED, b"{}"), type=dict[str, msgspec.Raw])
     document: dict[str, bytes] = {}
     for field in msgspec.structs.fields(SessionData):
@@ -87,7 +87,7 @@ def encoded(session: SessionData) -> bytes:
 
 
 def open_for_reading(path: pathlib.Path) -> io.BufferedReader:
-    """Open a file or a FIFO. Raises SessionFileError, also for what is neither."""
+    """Open a file or a FIFO. Raises SessionFileError, also for anything else."""
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
@@ -122,13 +122,12 @@ def _session_from(data: bytes, origin: str) -> SessionData:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise SessionFileError(f"{origin}: not a session: {error}") from error
     if kind != FORMAT:
-        message = f'not a session of nncf-tools: `"format": "{FORMAT}"` expected'
-        raise SessionFileError(f"{origin}: {message}")
+        raise SessionFileError(f'{origin}: not a session of nncf-tools: `"format": "{FORMAT}"` expected')
     if not isinstance(version, int):
         raise SessionFileError(f"{origin}: at `$.version`: a whole number expected")
     if version > VERSION:
-        message = f"session format version {version}, this nncf-tools reads up to {VERSION}: upgrade nncf-tools"
-        raise SessionFileError(f"{origin}: {message}")
+        expected = f"this nncf-tools reads up to {VERSION}: upgrade nncf-tools"
+        raise SessionFileError(f"{origin}: session format version {version}, {expected}")
     fields: dict[str, Any] = {}
     for field in msgspec.structs.fields(SessionData):
         raw = document.get(field.name)
@@ -159,10 +158,10 @@ _Parts = msgspec.defstruct(
 
 
 def _split(data: bytes) -> dict[str, Any]:
-    """Return the document's parts unparsed; ``samples`` as a dictionary, if it is one: a second pass is slow."""
+    """Return the document's parts unparsed; ``samples`` as a dictionary, if it is one, since a second pass is slow."""
     try:
         if not data.isascii():
-            str(data, "utf-8")  # keys that are skipped are not looked at otherwise
+            str(data, "utf-8")  # msgspec does not check keys that it skips
         parts = msgspec.json.decode(data, type=_Parts)
     except (msgspec.ValidationError, UnicodeDecodeError):
         return msgspec.json.decode(data, type=dict[str, msgspec.Raw])
@@ -180,5 +179,5 @@ def _decode(raw: msgspec.Raw, kind: Any, place: str, origin: str) -> Any:  # noq
 
 def _why_unfinished(path: pathlib.Path) -> str:
     if journal_file.is_recording(path):
-        return "unfinished: the recording goes on; these are the figures up to now"
+        return "unfinished: the recording still runs; these are the figures up to now"
     return "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"

@@ -193,5 +193,5 @@ class TestWarnings:
     def test_one_sample(self) -> None:
         """A run with one sample is compared, and that is said."""
         assert compared([run(1, 2)], [run(1, title="b")]).warnings == [
-            "b has one sample: what it held at other moments is not known"
+            "b has one sample: its memory at other moments is unknown"
         ]

@@ -151,12 +151,12 @@ def test_limit_is_of_the_lower_end() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("peak_pss>+5%", r"'peak_pss' is not known in both BASE and NEW; what is known there: peak_rss, duration, cpu"),
-        ("peak_pss>5GiB", "'peak_pss' is not known in NEW; what is known there: peak_rss"),
-        ("peak_pss@Export>5GiB", "'peak_pss' is not known in NEW; what is known there: peak_rss, duration"),
+        ("peak_pss>+5%", r"'peak_pss' is not known in both BASE and NEW; known there: peak_rss, duration, cpu"),
+        ("peak_pss>5GiB", "'peak_pss' is not known in NEW; known there: peak_rss"),
+        ("peak_pss@Export>5GiB", "'peak_pss' is not known in NEW; known there: peak_rss, duration"),
         ("peak_rss@Load>+5%", "no operation 'Load' in both BASE and NEW; there is 'Export'"),
         ("peak_rss@Load>5GiB", "no operation 'Load' in NEW; there is 'Export'"),
-        ("peak_rss@inner>5GiB", "it is inside of another one$"),
+        ("peak_rss@inner>5GiB", "it is inside another one$"),
     ],
 )
 def test_unknown(text: str, message: str) -> None:

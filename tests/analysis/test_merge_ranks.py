@@ -15,7 +15,7 @@ from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 
 SECOND = 1_000_000_000
-LEFT_OUT = "not recorded of every rank, so there is no sum: vms"
+LEFT_OUT = "not recorded for every rank, so there is no sum: vms"
 
 
 def rank(number: int, *sizes: float | None, at_s: float = 0, machine: str = "box", **fields: object) -> Session:
@@ -121,7 +121,10 @@ class TestSum:
         job = merged({"a": rank(0, 1, 1, columns={"vms": mib(5, 5)}), "b": rank(1, 1, 1)})
 
         assert job.samples.metrics == ["rss"]
-        assert job.warnings == ["1 of 3 ranks: no recording of rank 2 is among these, and sums are without", LEFT_OUT]
+        assert job.warnings == [
+            "1 of 3 ranks are missing: no recording of rank 2, and sums do not count them",
+            LEFT_OUT,
+        ]
 
 
 class TestPeak:
@@ -171,7 +174,7 @@ class TestRanks:
         """A job among its recordings would count twice: it is refused."""
         job = merged({"a": rank(0, 1), "b": rank(1, 1)})
 
-        with pytest.raises(NncfToolsError, match="job was put together from 2 recordings: name those themselves"):
+        with pytest.raises(NncfToolsError, match="job was merged from 2 recordings: name those instead"):
             merged({"job": job, "a": rank(0, 1)})
 
     def test_hints_of_each(self) -> None:
@@ -186,7 +189,7 @@ class TestRanks:
         """Ranks of which there is no recording are named."""
         job = merged({"a": rank(0, 1, 1), "b": rank(2, 1, 1)})
 
-        assert job.warnings == ["1 of 3 ranks: no recording of rank 1 is among these, and sums are without"]
+        assert job.warnings == ["1 of 3 ranks are missing: no recording of rank 1, and sums do not count them"]
 
     def test_different_jobs(self) -> None:
         """Recordings of different jobs are told."""
@@ -216,7 +219,7 @@ class TestJob:
 
         assert [(mark.name, mark.start_s, mark.end_s) for mark in job.marks] == [("Export", 0.5, 0.75)]
         assert job.warnings == [
-            "operations are those of rank 1, which held most; memory, CPU and I/O beside them are of all ranks"
+            "operations are those of rank 1, which held most; their memory, CPU and I/O are those of all ranks"
         ]
 
     def test_processes(self) -> None:

@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from nncftools.analysis.series import decimated, drawn
+from nncftools.analysis.series import decimated, decimated_with_gaps
 
 
 def test_short_series_is_left_alone() -> None:
     """Up to the number of points, nothing changes."""
-    time, value = drawn([0, 1, 2], [5, 7, 6], 1.0, points=3)
+    time, value = decimated_with_gaps([0, 1, 2], [5, 7, 6], 1.0, points=3)
 
     assert (time.tolist(), value.tolist()) == ([0, 1, 2], [5, 7, 6])
 
 
 def test_gap_breaks_the_line() -> None:
     """Where samples are missing, one NaN stands before the first sample after the gap."""
-    time, value = drawn([0, 1, 2, 6, 7], [5, 6, 7, 8, 9], 1.0)
+    time, value = decimated_with_gaps([0, 1, 2, 6, 7], [5, 6, 7, 8, 9], 1.0)
 
     assert_array_equal(time, [0, 1, 2, 6, 6, 7])
     assert_array_equal(value, [5, 6, 7, np.nan, 8, 9])
@@ -25,7 +25,7 @@ def test_gap_breaks_the_line() -> None:
 @pytest.mark.parametrize(("interval_s", "gaps"), [(1.0, 1), (2.0, 0), (None, 0), (0.0, 0)])
 def test_gap_is_measured_in_intervals(interval_s: float | None, gaps: int) -> None:
     """A distance of more than 2.5 intervals is a gap; without an interval there is none."""
-    _, value = drawn([0, 1, 4], [5, 6, 7], interval_s)
+    _, value = decimated_with_gaps([0, 1, 4], [5, 6, 7], interval_s)
 
     assert np.isnan(value).sum() == gaps
 
@@ -33,7 +33,7 @@ def test_gap_is_measured_in_intervals(interval_s: float | None, gaps: int) -> No
 @pytest.mark.parametrize("values", [[], [5.0]], ids=len)
 def test_next_to_nothing(values: list[float]) -> None:
     """No sample and one sample are drawn as they are."""
-    time, value = drawn([0.0] * len(values), values, 1.0)
+    time, value = decimated_with_gaps([0.0] * len(values), values, 1.0)
 
     assert (time.tolist(), value.tolist()) == ([0.0] * len(values), values)
 
@@ -75,7 +75,7 @@ def test_decimation_of_nothing_known() -> None:
 def test_gap_survives_decimation() -> None:
     """A long series with one gap is drawn with that gap."""
     times = [place + (500 if place >= 5_000 else 0) for place in range(10_000)]
-    time, value = drawn(times, [1.0] * 10_000, 1.0, points=100)
+    time, value = decimated_with_gaps(times, [1.0] * 10_000, 1.0, points=100)
 
     assert time[np.isnan(value)].tolist() == [5_500]
     assert len(value) <= 101
@@ -85,7 +85,7 @@ def test_seldom_known() -> None:
     """A figure that most samples do not hold (PSS) is drawn by its known points alone, without gaps between them."""
     nothing = np.nan
     values = [nothing, 5.0, nothing, nothing, nothing, 7.0, nothing, nothing, nothing, 6.0]
-    time, value = drawn(range(10), values, 1.0)
+    time, value = decimated_with_gaps(range(10), values, 1.0)
 
     assert (time.tolist(), value.tolist()) == ([1, 5, 9], [5, 7, 6])
 
@@ -94,14 +94,14 @@ def test_seldom_known() -> None:
 def test_mostly_known(known: int, points: int) -> None:
     """A figure that is unknown now and then keeps its unknown samples: there the line is broken."""
     values = [1.0] * known + [np.nan] * (10 - known)
-    _, value = drawn(range(10), values, 1.0)
+    _, value = decimated_with_gaps(range(10), values, 1.0)
 
     assert len(value) == points
 
 
 def test_never_known() -> None:
     """A figure that no sample holds has no points."""
-    time, value = drawn(range(10), [np.nan] * 10, 1.0)
+    time, value = decimated_with_gaps(range(10), [np.nan] * 10, 1.0)
 
     assert (time.tolist(), value.tolist()) == ([], [])
 
@@ -111,7 +111,7 @@ def test_seldom_known_of_a_long_recording() -> None:
     values = np.full(100_000, np.nan)
     values[::5] = np.random.default_rng(1).random(20_000)
     values[50_000] = 2.0
-    time, value = drawn(range(100_000), values.tolist(), 1.0, points=100)
+    time, value = decimated_with_gaps(range(100_000), values.tolist(), 1.0, points=100)
 
     assert len(value) <= 100
     assert not np.isnan(value).any()

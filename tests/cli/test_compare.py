@@ -148,7 +148,7 @@ class TestGates:
         assert refused.returncode == 2
         assert refused.stderr == (
             "nncf-tools: error: option --fail-if: 'duration@inner>1s': no operation 'inner' in NEW on the levels that "
-            "are compared; it is inside of another one: give --depth\n"
+            "are compared; it is inside another one: give --depth\n"
         )
         assert in_process(*words, "--depth", "2").returncode == 0
 

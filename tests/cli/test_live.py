@@ -114,7 +114,7 @@ class TestView:
         """Without a terminal, plain lines show the progress; standard output has only the command's output."""
         words = ("monitor", "--live", "-o", "run.json", *burner("prints", 2, "go"))
         with subprocess.Popen(
-            hastened({"live.screen.companion.STATUS_S": 0.1}, *words),
+            hastened({"live.screen.live_view.STATUS_S": 0.1}, *words),
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -533,7 +533,7 @@ class TestKills:
         process.terminate()
         process.wait(HANGING_S)
 
-        assert "unfinished: the recording goes on" in result.stdout
+        assert "unfinished: the recording still runs" in result.stdout
 
     def test_no_process_stays(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """When the command has ended, so has the sampler."""

@@ -24,7 +24,7 @@ from tests.made_up import session
 pytestmark = pytest.mark.process
 
 JOURNAL = "run.journal.jsonl"
-LINES_OFTEN = {"live.screen.viewer.STATUS_S": 0.1, "live.screen.viewer._LOOK_S": 0.1}
+LINES_OFTEN = {"live.screen.viewer.STATUS_S": 0.1, "live.screen.viewer._STEP_S": 0.1}
 FIRST_MOMENT = re.compile(r"^ +└.*\n +(\S+)", re.MULTILINE)
 """What the time axis begins with."""
 

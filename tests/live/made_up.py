@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nncftools.live.state.run import Facts, Run
+from nncftools.live.state.run import Run
 from nncftools.session.model import Host
 
 MIB = 2**20
@@ -13,7 +13,7 @@ MIB = 2**20
 def run(seconds: float = 100.0, step_s: float = 0.1, memory: int | None = 8 << 30) -> Run:
     """Return a run whose RSS rises by 1 MiB a second, with one core busy."""
     columns = ["rss", "anon", "system", "cpu_user", "cpu_system", "read_bytes", "write_bytes", "processes"]
-    made = Run(Facts("work --fast", columns, step_s, Host(name="box", memory=memory)))
+    made = Run("work --fast", columns, step_s, Host(name="box", memory=memory))
     time_s = np.arange(0.0, seconds, step_s)
     rss = (100 + time_s) * MIB
     zero = np.zeros(len(time_s))

@@ -402,8 +402,8 @@ class TestMerging:
         (warning,) = of.warnings
 
         assert warning == (
-            f"5,000 samples were taken, and neighbours merged to {len(of.samples)} that keep the smallest and the "
-            f"largest values (--max-samples): averages are those of what was kept"
+            f"5,000 samples were taken and neighbours merged into {len(of.samples)}, which keep the smallest and the "
+            f"largest values (--max-samples): averages are those of the samples that were kept"
         )
 
     def test_distance_of_what_is_left(self) -> None:
@@ -421,7 +421,7 @@ class TestMerging:
 
         assert (len(of.samples), of.sampler.taken) == (200, 5_000)
         assert of.sampler.merged_s == pytest.approx(0.1)
-        assert of.warnings[0].startswith("5,000 samples were taken, and neighbours merged to 200 that keep")
+        assert of.warnings[0].startswith("5,000 samples were taken and neighbours merged into 200, which keep")
 
     def test_damage_is_no_merging(self) -> None:
         """A sample that cannot be read is damage, and not taken for one that was merged."""

@@ -254,7 +254,7 @@ class TestJournal:
             assert recorder.stdout.readline() == b"locked\n"
             found = Session.load(path).warnings
 
-        assert found == ["unfinished: the recording goes on; these are the figures up to now"]
+        assert found == ["unfinished: the recording still runs; these are the figures up to now"]
 
     @pytest.mark.parametrize("cut", [1, 60], ids=["only the line's end missing", "in the middle"])
     def test_cut_header_is_an_error(self, tmp_path: pathlib.Path, cut: int) -> None:

@@ -1,1 +1,1 @@
-"""What a terminal shows of it."""
+"""What the terminal shows of a run."""

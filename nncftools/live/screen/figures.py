@@ -1,10 +1,10 @@
-"""What a view says in words and figures; the same for the drawn view and for plain lines."""
+"""The words and figures of a view; the same for the drawn view and for plain lines."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.live.state import machine, trend
+from nncftools.live.state import machine
 from nncftools.render.terminal.scales import clock
 from nncftools.render.view import label
 from nncftools.text import printable, shortened
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.live.screen.look import Look
-    from nncftools.live.state.run import Lived, Run
+    from nncftools.live.state.run import LiveProcess, Run
 
 _SEPARATOR = " › "
 _NAME = 40
@@ -24,46 +24,47 @@ _KILLED = 128
 
 
 class Machine:
-    """What is asked of the machine that a run is on, at the moment of drawing; nothing when that is another one."""
+    """What the machine of a run reports at the moment of drawing; nothing if the run is on another machine."""
 
     def __init__(self, *, is_here: bool) -> None:
-        """Ask, or do not."""
+        """Ask this machine only if the run is here."""
         self._is_here = is_here
 
     def available(self, run: Run) -> float | None:
-        """Return the bytes that programs can still have: as recorded, else as the kernel says now."""
-        used, memory = run.latest.get("system"), run.facts.host.memory
+        """Return the bytes that programs can still get: as recorded, else as the kernel says now."""
+        used, memory = run.latest.get("system"), run.host.memory
         if used is not None and memory:
             return max(0.0, memory - used)
         return machine.memory_available() if self._is_here else None
 
-    def largest(self, run: Run) -> list[tuple[Lived, int]]:
+    def largest(self, run: Run) -> list[tuple[LiveProcess, int]]:
         """Return the processes that are alive and their RSS, the largest first."""
-        known = [(lived, lived.rss) for lived in run.processes.values() if lived.rss is not None]
+        known = [(process, process.rss) for process in run.processes.values() if process.rss is not None]
         if not known and self._is_here and not run.ended:
-            by_pid = {lived.pid: lived for lived in run.processes.values() if lived.pid is not None}
+            by_pid = {process.pid: process for process in run.processes.values() if process.pid is not None}
             known = [(by_pid[pid], rss) for pid, rss in machine.resident(by_pid).items()]
         return sorted(known, key=lambda found: -found[1])
 
 
 def time_left(run: Run, available: float | None) -> float | None:
-    """Return the seconds until the machine's memory is exhausted, None when the trend does not meet that."""
-    if available is None or run.ended:
-        return None
-    name = "system" if "system" in run.facts.columns and run.facts.host.memory else "rss"
-    known = [(at_s, levels[name]) for at_s, levels in run.recent if name in levels]
-    return trend.time_left([at_s for at_s, _ in known], [level for _, level in known], available)
+    """Return the seconds until the machine's memory is exhausted; None if the trend does not lead there."""
+    return None if available is None or run.ended else machine.time_left(run.recent, available)
+
+
+def at(moment_s: float) -> str:
+    """Return a moment in whole seconds."""
+    return clock(float(int(moment_s)))
 
 
 def memory(run: Run, look: Look) -> str:
-    """Return the first charted metric: now, and its peak."""
-    chart = look.chart(run.facts.columns)
+    """Return the first metric of the chart: its value now, and its peak."""
+    chart = look.chart(run.columns)
     if not chart:
         return "no memory metric"
     name = "rss" if "rss" in chart else chart[0]
     text = f"{label(name)} {look.unit.label(run.latest.get(name))}"
-    top = run.tops.get(name)
-    return text if top is None else f"{text}, peak {look.unit.label(top.value)} at {clock(float(int(top.at_s)))}"
+    peak = run.peaks.get(name)
+    return text if peak is None else f"{text}, peak {look.unit.label(peak.value)} at {at(peak.at_s)}"
 
 
 def activity(run: Run) -> str:
@@ -77,37 +78,31 @@ def activity(run: Run) -> str:
 
 
 def operation(run: Run) -> str:
-    """Return what goes on, and for how long; empty when nothing is marked."""
+    """Return the current operations, and since when; empty when nothing is marked."""
     spans = run.operations.current(run.latest_s)
     if not spans or run.ended:
         return ""
     names = [shortened(printable(span.name), _NAME) for span in spans]
-    names = names if len(names) <= 3 else [names[0], "…", names[-1]]  # noqa: PLR2004 — what a reader takes in
+    names = names if len(names) <= 3 else [names[0], "…", names[-1]]  # noqa: PLR2004 — as many as a reader takes in
     return f"{_SEPARATOR.join(names)}, for {seconds_text(max(0.0, run.latest_s - spans[-1].start_s))}"
 
 
 def machine_memory(run: Run, available: float | None) -> str:
-    """Return what the machine has left, and for how long at this rate."""
-    total = run.facts.host.memory
+    """Return the memory that the machine has left, and for how long it lasts at this rate."""
+    total = run.host.memory
     text = f"{size_text(available)} available" + (f" of {size_text(total)}" if total else "")
     left_s = time_left(run, available)
-    return text if left_s is None else f"{text}, exhausted in about {_about(left_s)} at this rate"
+    if left_s is None:
+        return text
+    about = f"{left_s:.0f} s" if left_s < 2 * _MINUTE else f"{left_s / _MINUTE:.0f} min"
+    return f"{text}, exhausted in about {about} at this rate"
 
 
-def is_near(run: Run, available: float | None) -> bool:
-    """Return whether memory will soon be exhausted."""
-    return time_left(run, available) is not None
-
-
-def _about(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 2 * _MINUTE else f"{seconds / _MINUTE:.0f} min"
-
-
-def processes(largest: Sequence[tuple[Lived, int]], look: Look, most: int) -> str:
+def processes(largest: Sequence[tuple[LiveProcess, int]], look: Look, most: int) -> str:
     """Return the largest processes as one line."""
     return "   ".join(
-        f"{shortened(printable(lived.name or '?'), _SHORT_NAME)} {look.unit.label(rss)}"
-        for lived, rss in largest[:most]
+        f"{shortened(printable(process.name or '?'), _SHORT_NAME)} {look.unit.label(rss)}"
+        for process, rss in largest[:most]
     )
 
 
@@ -123,7 +118,7 @@ def status_line(run: Run, look: Look, here: Machine) -> str:
     """Return one plain line for logs."""
     available = here.available(run)
     words = [
-        clock(float(int(run.latest_s))),
+        at(run.latest_s),
         memory(run, look),
         activity(run),
         operation(run),

@@ -1,4 +1,4 @@
-"""How somebody wants to see a run, and what the keys change of that."""
+"""How the user wants to see a run, and what the keys change."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class Look:
     """The choices of a viewer."""
 
     metrics: Sequence[str] = ()
-    """Memory metrics asked for; empty: those that were recorded."""
+    """The requested memory metrics; empty: those that were recorded."""
     unit: MemoryUnit = MemoryUnit.MiB
     unicode: bool = True
     colour: bool = True
     choice: int = 0
-    """Which of ``charts``."""
+    """Which of ``charts`` is shown."""
     zoom: int = 0
     """Shows the last 1 / 2 ** zoom of the run."""
     paused: bool = False
     listing: bool = False
-    """Whether the processes take the place of the chart."""
+    """Whether a list of processes replaces the chart."""
     keys: bool = False
-    """Whether keys are heeded, and to be named."""
+    """Whether keys work and are listed."""
     state: str = ""
-    """What to call what goes on: ``recording``, ``replay x10``."""
+    """What the title calls this: ``recording``, ``replay x10``."""
 
     def charts(self, columns: Sequence[str]) -> list[list[str]]:
-        """Return what can be charted: the metrics of the run on one axis, then every metric for itself."""
+        """Return what can be charted: the metrics of the run on one axis, then each metric by itself."""
         here = [name for name in columns if is_memory(name)]
         asked = [name for name in self.metrics if name in here] or here
         together = [name for name in asked if _fits_the_run(name)][:_MOST_TOGETHER]
@@ -47,19 +47,19 @@ class Look:
         return [together, *alone] if len(together) > 1 else alone
 
     def chart(self, columns: Sequence[str]) -> list[str]:
-        """Return the metrics that are charted."""
+        """Return the metrics in the chart."""
         charts = self.charts(columns)
         return charts[self.choice % len(charts)] if charts else []
 
 
 def _fits_the_run(column: str) -> bool:
-    """Return whether a metric is one of the run's memory: that of machines and address space have another scale."""
+    """Return whether a metric is memory of the run: that of the machine and address space have another scale."""
     metric = metrics.of(column)
     return metric is not None and metric.scope == metrics.TREE and not metric.is_virtual
 
 
 def after(look: Look, key: str) -> Look:
-    """Return the look after a key was pressed; keys that mean nothing change nothing."""
+    """Return the look after a key was pressed; unknown keys change nothing."""
     match key:
         case " " | "p":
             return replace(look, paused=not look.paused)

@@ -1,9 +1,11 @@
-"""The end of what a command wrote, as far as it can still change: a progress bar, a prompt, a line that goes on."""
+"""The end of a command's output that can still change: a progress bar, a prompt, an unfinished line."""
 
 from __future__ import annotations
 
 import codecs
 import re
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rich.cells import get_character_cell_size
@@ -26,15 +28,15 @@ _LONGEST_LINE = 20_000
 
 
 def takes_the_screen(data: bytes) -> bool:
-    """Return whether a command that writes this wants the screen for itself, as an editor or a pager does."""
+    """Return whether a command that writes this takes over the screen, as an editor or a pager does."""
     return _SCREEN.search(data) is not None
 
 
 class Tail:
-    """Takes a command's output and lets go of lines that will not change any more.
+    """Takes a command's output and releases lines that will not change any more.
 
-    While a command moves its cursor upwards (several progress bars), up to 16 of its last lines are held; when it shows
-    its cursor again, they are let go.
+    While a command moves its cursor upwards (several progress bars), up to 16 of its last lines are held. When it shows
+    its cursor again, they are released.
     """
 
     def __init__(self) -> None:
@@ -49,7 +51,7 @@ class Tail:
         self._done: list[str] = []
 
     def feed(self, data: bytes) -> list[str]:
-        """Take output; return the lines that are whole, with their colours."""
+        """Take output; return the complete lines, with their colours."""
         text = self._rest + self._decode(data)
         unfinished = _UNFINISHED.search(text)
         self._rest = text[unfinished.start() :] if unfinished is not None else ""
@@ -57,7 +59,7 @@ class Tail:
         *whole, last = text.split("\n")
         for line in whole:
             if len(self._lines) == 1 and not self._lines[0] and "\x1b" not in line and line.rstrip("\r").isprintable():
-                self._done.append(self._coloured(line.rstrip("\r")))  # most lines: nothing to work out
+                self._done.append(_coloured(self._style, line.rstrip("\r")))  # most lines need no parsing
             else:
                 self._write(line)
                 self._new_line()
@@ -65,11 +67,8 @@ class Tail:
         done, self._done = self._done, []
         return done
 
-    def _coloured(self, line: str) -> str:
-        return f"{self._style}{line}{_RESET}" if self._style else line
-
     def end(self) -> list[str]:
-        """Return all that is held; nothing is afterwards."""
+        """Return and release all lines that are held."""
         lines = [_text(line) for line in self._lines]
         self._lines, self._row, self._column = [[]], 0, 0
         return lines if lines[-1] else lines[:-1]
@@ -91,7 +90,10 @@ class Tail:
         self._column = 0
         if self._row == len(self._lines):
             self._lines.append([])
-        held = _HELD if self._holds else 0
+        self._release(_HELD if self._holds else 0)
+
+    def _release(self, held: int) -> None:
+        """Release lines until at most ``held`` are left above the cursor."""
         while self._row > held:
             self._done.append(_text(self._lines.pop(0)))
             self._row -= 1
@@ -121,7 +123,7 @@ class Tail:
         elif character == "\t":
             self._put(" " * (_TAB - self._column % _TAB))
 
-    def _sequence(self, parameters: str, final: str) -> None:  # noqa: C901 — one case per sequence
+    def _sequence(self, parameters: str, final: str) -> None:
         number = int(parameters) if parameters.isdigit() else 0
         match final:
             case "m":
@@ -146,9 +148,7 @@ class Tail:
                 self._column = 0 if final == "E" else self._column
             case "h" if parameters == "?25" and self._holds:
                 self._holds = False
-                while self._row > 0:
-                    self._done.append(_text(self._lines.pop(0)))
-                    self._row -= 1
+                self._release(0)
 
     def _restyle(self, parameters: str) -> None:
         first, _, _ = parameters.partition(";")
@@ -159,12 +159,10 @@ class Tail:
 
     def _erase(self, number: int) -> None:
         line = self._line
-        if number == 0:
-            del line[self._column :]
-        elif number == 1:
+        if number == 1:
             line[: self._column] = [(" ", "")] * min(self._column, len(line))
         else:
-            line.clear()
+            del line[self._column if number == 0 else 0 :]
 
 
 def _cut(line: list[tuple[str, str]], width: int) -> Iterator[tuple[str, str]]:
@@ -177,11 +175,9 @@ def _cut(line: list[tuple[str, str]], width: int) -> Iterator[tuple[str, str]]:
 
 
 def _text(line: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> str:
-    parts = []
-    current = ""
-    for character, style in line:
-        if style != current:
-            parts.append(_RESET + style if current else style)
-            current = style
-        parts.append(character)
-    return "".join(parts) + (_RESET if current else "")
+    runs = ((style, "".join(character for character, _ in cells)) for style, cells in groupby(line, key=itemgetter(1)))
+    return "".join(_coloured(style, text) for style, text in runs)
+
+
+def _coloured(style: str, text: str) -> str:
+    return f"{style}{text}{_RESET}" if style else text

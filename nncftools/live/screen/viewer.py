@@ -1,49 +1,173 @@
-"""The view for itself, with keys: draws what a source tells until that has ended or somebody has seen enough."""
+"""The view by itself, on the full screen and with keys: draws a source until it ends or the user quits."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from nncftools.live.screen.figures import status_line
-from nncftools.live.screen.fullscreen import FullScreen
-from nncftools.live.screen.layout import Drawing
+from nncftools.live.screen.live_view import FRAME_S, STATUS_S
 from nncftools.live.screen.look import after
+from nncftools.live.screen.terminal import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from nncftools.live.screen.figures import Machine
     from nncftools.live.screen.look import Look
     from nncftools.live.state.run import Run
 
-FRAME_S = 0.5
-STATUS_S = 5.0
-_LOOK_S = 0.5
+_STEP_S = 0.5
 QUIT = ("q", "Q", "\x03", "\x04")
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J"
+_LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
+_DONE = b"clean"
+_WATCHDOG = """
+import ast, os, signal, sys, termios
+for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGTTOU", "SIGTSTP"):
+    signal.signal(getattr(signal, name), signal.SIG_IGN)
+if os.read(0, 5) != b"clean":
+    os.write(1, sys.argv[1].encode())
+    modes = ast.literal_eval(sys.argv[2])
+    if modes:
+        termios.tcsetattr(os.open("/dev/tty", os.O_RDWR), termios.TCSADRAIN, modes)
+"""
+_ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT")
+
+
+class Ended(BaseException):
+    """A signal asked for the end; ``status`` is the exit status to report it with."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.status = 128 + number
+
+
+class FullScreen(Terminal):
+    """The alternate screen without a cursor; keys arrive one by one.
+
+    A small watchdog process waits for the end of this one, and restores the terminal if this one was killed.
+    """
+
+    def __init__(self, output: int) -> None:
+        """Draw on the terminal ``output``; keys come from /dev/tty, if it can be opened."""
+        super().__init__(output)
+        self._keys = -1
+        self._modes: list[Any] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._handlers: dict[int, Any] = {}
+        self._painted: list[str] = []
+
+    def __enter__(self) -> Self:
+        import termios
+
+        with contextlib.suppress(OSError, termios.error):
+            self._keys = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+            self._modes = termios.tcgetattr(self._keys)
+        try:
+            words = [sys.executable, "-I", "-S", "-c", _WATCHDOG, _LEAVE, repr(self._modes)]
+            with contextlib.suppress(OSError):
+                self._watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self._descriptor)
+            for name in _ENDING:
+                number = getattr(signal, name)
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._handlers[number] = signal.signal(number, _end)
+            self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._be_stopped)
+            self._take_over()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in self._handlers:  # no signal may keep the terminal from being restored now
+            signal.signal(number, signal.SIG_IGN)
+        self._restore()
+        if self._watchdog is not None:
+            with contextlib.suppress(OSError):
+                self._watchdog.communicate(_DONE)
+        if self._keys >= 0:
+            os.close(self._keys)
+            self._keys = -1
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _be_stopped(self, _number: int, _frame: object) -> None:
+        self._restore()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._take_over()
+
+    def _take_over(self) -> None:
+        import tty
+
+        if self._modes is not None:
+            tty.setcbreak(self._keys)
+        self.repaint()
+        self._write(_ENTER)
+
+    def _restore(self) -> None:
+        import termios
+
+        self._write(_LEAVE)
+        if self._modes is not None:
+            with contextlib.suppress(OSError, termios.error):
+                termios.tcsetattr(self._keys, termios.TCSADRAIN, self._modes)
+
+    def paint(self, lines: Sequence[str]) -> None:
+        """Show lines from the top; unchanged lines are not written again."""
+        clear = "" if len(lines) == len(self._painted) else "\x1b[2J"
+        changed = [
+            f"\x1b[{row};1H\x1b[2K{line}"
+            for row, line in enumerate(lines, start=1)
+            if clear or line != self._painted[row - 1]
+        ]
+        self._write(clear + "".join(changed))
+        self._painted = list(lines)
+
+    def repaint(self) -> None:
+        """Make the next ``paint`` write all lines again."""
+        self._painted = []
+
+    def key(self, timeout_s: float) -> str:
+        """Return the key that is pressed within this time, or nothing; ``q`` when the keyboard is gone."""
+        ready, _, _ = select.select([self._keys] if self._keys >= 0 else [], [], [], timeout_s)
+        if not ready:
+            return ""
+        try:
+            data = os.read(self._keys, 64)
+        except OSError:
+            return "q"
+        if data.startswith(b"\x1b") and len(data) > 1:  # an arrow, or a function key
+            return ""
+        return data[:1].decode(errors="replace") if data else "q"
+
+
+def _end(number: int, _frame: object) -> None:
+    raise Ended(number)
 
 
 class Source(Protocol):
-    """What is shown."""
+    """A run to show, and what moves it on."""
 
     run: Run
 
     def step(self, passed_s: float) -> bool:
-        """Take what happened in the last ``passed_s`` seconds; return whether more is to come."""
-
-
-def can_draw(descriptor: int) -> bool:
-    """Return whether a descriptor is a terminal on which the cursor can be moved."""
-    return os.isatty(descriptor) and os.environ.get("TERM") not in {None, "", "dumb"} and os.name == "posix"
+        """Take what happened in the last ``passed_s`` seconds; return whether there is more to come."""
 
 
 def show(source: Source, look: Look, here: Machine, output: int, *, stays: bool) -> bool:
-    """Draw on a terminal until the source has ended, and with ``stays`` until a key is pressed then.
+    """Draw on a terminal until the source ends; with ``stays``, then wait for the user to quit.
 
-    Return False when it was left before the source had ended. Raises ``fullscreen.Ended`` for a signal.
+    Return False if the user quit before the source ended. Raises Ended for a signal.
     """
+    from nncftools.live.screen.layout import Drawing
+
     look = replace(look, keys=True)
     drawing = Drawing(here)
     with FullScreen(output) as screen:
@@ -70,17 +194,19 @@ def show(source: Source, look: Look, here: Machine, output: int, *, stays: bool)
                 screen.paint(drawing.frame(source.run, look, *size))
 
 
-def tell(source: Source, look: Look, here: Machine, put: Callable[[str], None]) -> None:
-    """Say every few seconds how it goes, in plain lines, until the source has ended."""
+def print_status(source: Source, look: Look, here: Machine, put: Callable[[str], None]) -> None:
+    """Print a plain status line every few seconds until the source ends."""
+    from nncftools.live.screen.figures import status_line
+
     before_s = time.monotonic()
     next_s = before_s + STATUS_S
-    while True:
+    more = True
+    while more:
         now_s = time.monotonic()
         more = source.step(now_s - before_s)
         before_s = now_s
         if now_s >= next_s or not more:
             next_s = now_s + STATUS_S
             put(f"{status_line(source.run, look, here)}\n")
-        if not more:
-            return
-        time.sleep(_LOOK_S)
+        if more:
+            time.sleep(_STEP_S)

@@ -1,1 +1,1 @@
-"""What is known of a run up to now."""
+"""The state of a run up to now."""

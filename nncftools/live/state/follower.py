@@ -1,4 +1,4 @@
-"""Reads a journal, and the log of marks beside it, while others append to them; nothing is parsed twice."""
+"""Reads a journal and its marks log while others append to them; nothing is parsed twice."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 from nncftools.errors import SessionFileError
 from nncftools.journal import file as journal_file
 from nncftools.journal.tail import Lines, Tail
-from nncftools.live.state.operations import Noted
-from nncftools.live.state.run import Facts, Run
+from nncftools.live.state.operations import LiveOperations
+from nncftools.live.state.run import Run
 from nncftools.marks.entries import rows as entries_of
 from nncftools.marks.sidecars import MARKS_ENDING
 from nncftools.redaction import Redaction
-from nncftools.session.model import Exit, Host, Start
+from nncftools.session.from_journal import host_and_rank
+from nncftools.session.model import Exit, Start
 from nncftools.text import printable
 
 if TYPE_CHECKING:
@@ -26,52 +27,40 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """What a journal tells of a run, up to where it was last read."""
+    """The state of a run according to its journal, up to where it was last read."""
 
     def __init__(self, journal: pathlib.Path, descriptor: int | None = None) -> None:
-        """Read the first line; with ``descriptor``, of the very file that it has open.
+        """Read the first line; with ``descriptor``, from the very file that it has open.
 
-        Raises SessionFileError when it is not a journal's, OSError.
+        Raises SessionFileError when it is not the header of a journal, OSError.
         """
         self._journal = journal_file.reader(journal, descriptor)
         self._marks_path = journal.with_name(journal.name.removesuffix(journal_file.ENDING) + MARKS_ENDING)
         self._marks: Lines | None = None
         self._start: Start | None = None
-        self._noted = Noted()
+        self._operations = LiveOperations()
         self.error: str | None = None
-        """Why the command never began."""
+        """Why the command was never started."""
         try:
             self._tail = Tail(self._journal, str(journal))
             self._redaction = Redaction(self._tail.plan.redact)
-            self.run = Run(_facts(self._tail, self._redaction), self._noted)
-        except msgspec.MsgspecError as error:
-            self.close()
-            raise SessionFileError(f"{journal}: line 1 is not the header of a journal: {error}") from error
+            self.run = _run(self._tail, self._redaction, str(journal), self._operations)
         except SessionFileError:
-            self.close()
+            self.__exit__()
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the files."""
         self._journal.close()
         if self._marks is not None:
             self._marks.file.close()
 
-    @property
-    def begun(self) -> bool:
-        """Whether the command was started."""
-        return self._start is not None
-
     def read(self) -> None:
         """Read what was appended since the last time."""
         for chunk in self._tail.read():
-            if self.run.facts.columns != self._tail.plan.columns:
+            if self.run.columns != self._tail.plan.columns:
                 self.run.take_columns(self._tail.plan.columns)
             if chunk.samples:
                 values = np.array(chunk.samples, dtype=np.float64)
@@ -90,16 +79,15 @@ class Follower:
 
     def _take(self, line: Line) -> None:
         if "start" in line:
-            self._start = Start(utc=line["start"]["utc"], monotonic_ns=line["start"]["monotonic_ns"])
+            self._start = msgspec.convert(line["start"], Start)
         if "process" in line:
             fields = line["process"]
             if "command" in fields:
                 fields["command"] = self._redaction.words(fields["command"])
             self.run.take_process(fields)
         if "end" in line:
-            status = line["end"].get("exit")
             self.run.ended = True
-            self.run.exit = None if status is None else Exit(**status)
+            self.run.exit = msgspec.convert(line["end"].get("exit"), Exit | None)
             self.error = line["end"].get("error")
 
     def _read_marks(self) -> None:
@@ -113,18 +101,19 @@ class Follower:
         while data := self._marks.next():
             for row in entries_of(data, MARKS_ENDING, self._start):
                 if row.entry is not None and row.entry.is_operation:
-                    self._noted.take(row.entry)
+                    self._operations.take(row.entry)
 
 
-def _facts(tail: Tail, redaction: Redaction) -> Facts:
-    """Return what a journal's first line says. Raises MsgspecError."""
+def _run(tail: Tail, redaction: Redaction, origin: str, operations: LiveOperations) -> Run:
+    """Return the run that a journal's first line describes. Raises SessionFileError."""
     header, plan = tail.header, tail.plan
     command = redaction.words(header.get("command", []))
     text = printable(shlex.join(command)) or printable(header.get("name", ""))
-    return Facts(
+    return Run(
         command=text or f"process {plan.pid}",
         columns=list(plan.columns),
         interval_s=plan.interval_s,
-        host=msgspec.convert(header["host"], Host),
+        host=host_and_rank(header, origin)[0],
         attached_to=plan.pid,
+        operations=operations,
     )

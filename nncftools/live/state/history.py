@@ -1,4 +1,4 @@
-"""What a run's figures were over time, in memory that does not grow: buckets that double their width."""
+"""The figures of a run over time in bounded memory: buckets that double their width."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 BUCKETS = 4096
 _FINEST_S = 0.01
 _TICKS_S = 0.2
-"""CPU time is counted in ticks of 10 ms: a rate over less says more of the tick than of the program."""
+"""CPU time is counted in ticks of 10 ms: over a shorter time, a rate measures the tick more than the program."""
 
 
 class History:
-    """The smallest and the largest value of every level, and the last of every counter, by buckets of equal length."""
+    """The smallest and the largest value of every column in buckets of equal length."""
 
     def __init__(self, columns: Sequence[str], interval_s: float, buckets: int = BUCKETS) -> None:
         """Begin with buckets that hold one sample each."""
         self._places = {name: place for place, name in enumerate(columns)}
         self._size = buckets
         self.width_s = max(interval_s, _FINEST_S)
-        """Seconds that a bucket stands for."""
+        """Seconds that a bucket covers."""
         self.last_s = 0.0
         """The time of the last sample."""
         self._used = 0
         shape = (len(columns), buckets)
         self._low, self._high = np.full(shape, np.nan), np.full(shape, np.nan)
         self._moments = np.full(buckets, np.nan)
-        """When the last sample of each was taken."""
+        """The time of the last sample in each bucket."""
 
     def add(self, time_s: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
         """Take samples in the order of their times, a row for each; NaN is unknown."""
@@ -60,22 +60,22 @@ class History:
         self._used = -(-self._used // 2)
 
     def points(self, name: str, begin_s: float, end_s: float, cells: int) -> Points:
-        """Return times and values to draw on ``cells`` columns: of each the smallest and the largest value.
+        """Return times and values to draw on ``cells`` columns: the smallest and the largest value of each.
 
-        Where nothing is known there are no points.
+        There are no points where nothing is known.
         """
         first = max(0, int(begin_s / self.width_s))
         last = min(self._used, int(end_s / self.width_s) + 1)
-        together = max(1, -(-(last - first) // max(cells, 1)))
-        first -= first % together  # the same buckets stay together as the window moves on: the picture does not flicker
-        groups = range(first, max(last, first), together)
+        group = max(1, -(-(last - first) // max(cells, 1)))
+        first -= first % group  # groups stay the same as the window moves on: the chart does not flicker
+        groups = range(first, max(last, first), group)
         if name not in self._places or not groups:
             return np.empty(0), np.empty(0)
         place = self._places[name]
-        starts = np.arange(len(groups)) * together
+        starts = np.arange(len(groups)) * group
         low = np.fmin.reduceat(self._low[place, first:last], starts)
         high = np.fmax.reduceat(self._high[place, first:last], starts)
-        middle = np.minimum((first + starts + together / 2) * self.width_s, self.last_s)
+        middle = np.minimum((first + starts + group / 2) * self.width_s, self.last_s)
         known = ~np.isnan(high)
         middle, low, high = middle[known], low[known], high[known]
         rising = np.diff(high, prepend=high[:1]) >= 0
@@ -84,13 +84,8 @@ class History:
         different = np.append(True, (np.diff(values) != 0) | (np.diff(times) != 0))
         return times[different[: len(times)]], values[different[: len(times)]]
 
-    def largest(self, name: str, begin_s: float, end_s: float) -> float | None:
-        """Return the largest value between two moments, rounded outwards to whole buckets."""
-        _, values = self.points(name, begin_s, end_s, 1)
-        return float(values.max()) if len(values) else None
-
     def rates(self, name: str, begin_s: float, end_s: float, cells: int) -> NDArray[np.float64]:
-        """Return by how much a counter rose per second in each of ``cells`` equal parts; empty when it is unknown."""
+        """Return the rate per second of a counter in each of ``cells`` equal parts; empty when it is unknown."""
         if name not in self._places or not self._used or end_s <= begin_s:
             return np.empty(0)
         totals = self._high[self._places[name], : self._used]

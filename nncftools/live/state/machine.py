@@ -1,4 +1,4 @@
-"""What is asked of this machine when a view is drawn, because the recording does not hold it."""
+"""The memory of this machine while a view is drawn, as the recording does not hold it, and how long it will last."""
 
 from __future__ import annotations
 
@@ -6,18 +6,28 @@ import contextlib
 import os
 import pathlib
 import sys
+from itertools import islice
+from math import isnan
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MOST = 200
-"""Processes looked at in one drawing: 2 ms."""
+"""The most processes that one drawing looks at: 2 ms."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_FURTHEST = 30
+"""How many times as far ahead as the trend looks back a straight line is trusted."""
+_FEWEST = 10
+_SHORTEST_S = 5.0
+_NOISE = 3.0
+_NOTICEABLE = 16 << 20
 
 
 def memory_available(proc: str = "/proc") -> int | None:
-    """Return the bytes that programs can still have without swapping, as the kernel estimates it; None for unknown."""
+    """Return the bytes that programs can still get without swapping, as the kernel estimates it; None for unknown."""
     if sys.platform != "linux":
         import psutil
 
@@ -28,9 +38,9 @@ def memory_available(proc: str = "/proc") -> int | None:
 
 
 def resident(pids: Iterable[int], proc: str = "/proc") -> dict[int, int]:
-    """Return the RSS in bytes of processes that are there, of the first 200."""
+    """Return the RSS in bytes of the first 200 processes, without those that have ended."""
     found = {}
-    for pid, _ in zip(pids, range(_MOST), strict=False):
+    for pid in islice(pids, _MOST):
         with contextlib.suppress(OSError, ValueError, IndexError):
             descriptor = os.open(f"{proc}/{pid}/statm", os.O_RDONLY)
             try:
@@ -38,3 +48,25 @@ def resident(pids: Iterable[int], proc: str = "/proc") -> dict[int, int]:
             finally:
                 os.close(descriptor)
     return found
+
+
+def time_left(used: Iterable[tuple[float, float]], available: float) -> float | None:
+    """Return the seconds until ``available`` bytes are used up, or None when there is no such trend.
+
+    ``used`` are the seconds and bytes of the last half minute. The trend is the least-squares line. It counts when all
+    of this holds: over at least 5 seconds it rises by more than 16 MiB and by more than three times the standard
+    deviation of the residuals; the last figure is above the mean of the second half; and memory is exhausted within
+    thirty times the span of the figures, that is a quarter of an hour.
+    """
+    known = [(at_s, level) for at_s, level in used if not isnan(level)]
+    time, value = np.array(known).reshape(-1, 2).T
+    if len(time) < _FEWEST or time[-1] - time[0] < _SHORTEST_S:
+        return None
+    slope, level = np.polyfit(time - time[-1], value, 1)
+    risen = slope * (time[-1] - time[0])
+    deviation = float(np.std(value - (level + slope * (time - time[-1]))))
+    half = len(time) // 2
+    if risen <= max(_NOTICEABLE, _NOISE * deviation) or value[half:].mean() >= value[-1]:
+        return None
+    left_s = available / float(slope)
+    return left_s if left_s <= _FURTHEST * (time[-1] - time[0]) else None

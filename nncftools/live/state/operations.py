@@ -1,17 +1,17 @@
-"""What a run is doing, and did, in memory that does not grow: the outermost operations, and those that are open.
+"""The operations of a run in bounded memory: the outermost ones, and those that are open.
 
-``marks.resolving`` tells it exactly when the run has ended; this looks at each line once, when it comes.
+``marks.resolving`` computes them exactly when the run has ended; this looks at each line once, when it arrives.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from nncftools.marks.entries import BEGIN, END
 from nncftools.render.terminal.chart import Span
-from nncftools.session.operations import ends, in_order
+from nncftools.session.operations import with_ends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,16 +23,6 @@ _AUTO = "auto"
 _MOST = 400
 
 
-class Operations(Protocol):
-    """Who knows what a run is doing."""
-
-    def outermost(self, now_s: float) -> Sequence[Span]:
-        """Return the outermost operations up to now, in the order of their starts."""
-
-    def current(self, now_s: float) -> Sequence[Span]:
-        """Return what goes on, the outermost first."""
-
-
 @dataclass
 class _Open:
     span: Span
@@ -42,8 +32,8 @@ class _Open:
 
 
 @dataclass
-class Noted:
-    """Operations as a marks log tells them, line by line."""
+class LiveOperations:
+    """Operations of a run that goes on, from the lines of its marks log."""
 
     _stacks: dict[tuple[int | None, int | None], list[_Open]] = field(default_factory=lambda: defaultdict(list))
     _ended: list[Span] = field(default_factory=list)
@@ -71,7 +61,7 @@ class Noted:
             del self._stacks[thread]
 
     def process_ended(self, pid: int, at_s: float) -> None:
-        """End what a process did that is gone."""
+        """End the operations of a process that has ended."""
         for thread in [thread for thread in self._stacks if thread[0] == pid]:
             self._close(self._stacks.pop(thread), 0, at_s)
 
@@ -91,30 +81,25 @@ class Noted:
             shortest = min(self._ended, key=lambda span: (span.end_s or span.start_s) - span.start_s)
             self._ended.remove(shortest)
 
-    def _frames(self) -> list[_Open]:
-        return [frame for stack in self._stacks.values() for frame in stack]
-
     def outermost(self, now_s: float) -> Sequence[Span]:
         """Return the outermost operations up to now, in the order of their starts."""
-        going_on = [frame.span for frame in self._frames() if frame.is_outermost]
-        return sorted([*self._ended, *going_on], key=lambda span: span.start_s) if now_s >= 0 else []
+        current = [frame.span for stack in self._stacks.values() for frame in stack if frame.is_outermost]
+        return sorted([*self._ended, *current], key=lambda span: span.start_s) if now_s >= 0 else []
 
     def current(self, now_s: float) -> Sequence[Span]:
-        """Return what goes on, the outermost first; of several threads what began last."""
-        frames = [frame for frame in self._frames() if frame.span.start_s <= now_s + 1]
-        return [frame.span for frame in sorted(frames, key=lambda frame: frame.span.start_s)]
+        """Return the open operations of all threads, in the order of their starts."""
+        spans = [frame.span for stack in self._stacks.values() for frame in stack]
+        return sorted((span for span in spans if span.start_s <= now_s + 1), key=lambda span: span.start_s)
 
 
-class Told:
-    """Operations of a run that has ended, told up to a moment of it."""
+class RecordedOperations:
+    """Operations of a run that has ended, up to a moment of it."""
 
     def __init__(self, session: Session) -> None:
         """Take a session's marks."""
-        marks = in_order(session.marks)
-        until = ends(marks, session)
         self._spans = [
             (mark.depth, Span(mark.name, mark.start_s, end_s, mark.kind))
-            for mark, end_s in zip(marks, until, strict=True)
+            for mark, end_s in with_ends(session.marks, session)
         ]
 
     def outermost(self, now_s: float) -> Sequence[Span]:
@@ -123,5 +108,5 @@ class Told:
         return [span if (span.end_s or 0) <= now_s else replace(span, end_s=None) for span in begun]
 
     def current(self, now_s: float) -> Sequence[Span]:
-        """Return what goes on, the outermost first."""
+        """Return the open operations, the outermost first."""
         return [span for _, span in self._spans if span.start_s <= now_s < (span.end_s or 0)]

@@ -1,4 +1,4 @@
-"""A session of the past, told again as if it went on."""
+"""Replays a recorded session as if it were running."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nncftools.live.state.operations import Told
-from nncftools.live.state.run import Facts, Lived, Run
+from nncftools.live.state.operations import RecordedOperations
+from nncftools.live.state.run import LiveProcess, Run
 from nncftools.render.view import command_text
 
 if TYPE_CHECKING:
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """What a session told up to a moment; time only goes on."""
+    """A session up to a moment that only moves forward."""
 
     def __init__(self, session: Session) -> None:
         """Begin at the session's start."""
         self._session = session
-        columns = session.samples.metrics
-        self._time_s = np.asarray(session.samples.time_s)
-        self._rows = [np.asarray(session.samples[name]) for name in columns]
+        samples, sampler = session.samples, session.sampler
+        self._time_s = np.asarray(samples.time_s)
+        self._columns = [np.asarray(samples[name]) for name in samples.metrics]
         self._place = 0
-        intervals = (session.sampler.achieved_interval_s, session.sampler.interval_s, session.sampler.merged_s)
-        facts = Facts(
+        intervals = filter(None, (sampler.achieved_interval_s, sampler.interval_s, sampler.merged_s))
+        self.run = Run(
             command=command_text(session),
-            columns=columns,
-            interval_s=max((seconds for seconds in intervals if seconds), default=0.1),
+            columns=samples.metrics,
+            interval_s=max(intervals, default=0.1),
             host=session.host,
             attached_to=session.attached_to,
+            operations=RecordedOperations(session),
         )
-        self.run = Run(facts, Told(session), command=facts.command)
 
     def advance(self, now_s: float) -> None:
-        """Tell what happened up to ``now_s`` seconds from the start."""
+        """Take what happened up to ``now_s`` seconds from the start."""
         place = max(self._place, int(np.searchsorted(self._time_s, now_s, side="right")))
-        time_s = self._time_s[self._place : place]
-        self.run.take_rows(time_s, np.stack([column[self._place : place] for column in self._rows], axis=1))
+        new = slice(self._place, place)
+        self.run.take_rows(self._time_s[new], np.stack([column[new] for column in self._columns], axis=1))
         self._place = place
         self.run.processes = {
-            process.id: Lived(process.pid, process.name, _rss(process, now_s))
+            process.id: LiveProcess(process.pid, process.name, _rss(process, now_s))
             for process in self._session.processes
             if (process.start_s or 0.0) <= now_s < (process.end_s if process.end_s is not None else np.inf)
         }
@@ -53,7 +53,7 @@ class Replay:
 
 
 def _rss(process: Process, now_s: float) -> int | None:
-    """Return what a process held, where its RSS over time was kept."""
+    """Return what a process held, if its RSS over time was kept."""
     if process.series is None:
         return None
     place = bisect_right(process.series.time_s, now_s) - 1

@@ -1,16 +1,16 @@
-"""What is known of a run up to now; it takes the same memory after a minute and after a day."""
+"""The state of a run up to now; it takes the same memory after a minute and after a day."""
 
 from __future__ import annotations
 
 import shlex
 from collections import deque
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from nncftools.live.state.history import History
-from nncftools.live.state.operations import Noted, Operations
+from nncftools.live.state.operations import LiveOperations, RecordedOperations
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.text import printable
 
@@ -27,20 +27,8 @@ RECENT_S = 30.0
 _RECENT_STEP_S = 0.25
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What does not change while a run goes on."""
-
-    command: str
-    """As one could type it."""
-    columns: Sequence[str]
-    interval_s: float
-    host: Host
-    attached_to: int | None = None
-
-
 @dataclass
-class Lived:
+class LiveProcess:
     """A process that is alive; ``rss`` in bytes, None for unknown."""
 
     pid: int | None = None
@@ -48,9 +36,8 @@ class Lived:
     rss: int | None = None
 
 
-@dataclass(frozen=True)
-class Top:
-    """The largest sample of a metric, and when it was."""
+class SampledPeak(NamedTuple):
+    """The largest sample of a metric, and its time."""
 
     value: float
     at_s: float
@@ -60,83 +47,80 @@ class Top:
 class Run:
     """A run up to now."""
 
-    facts: Facts
-    operations: Operations = field(default_factory=Noted)
-    processes: dict[int, Lived] = field(default_factory=dict)
-    """Those that are alive, by their number in the session."""
+    command: str
+    """As it could be typed. For a process that was attached to, it becomes known during the run."""
+    columns: Sequence[str]
+    interval_s: float
+    host: Host
+    attached_to: int | None = None
+    operations: LiveOperations | RecordedOperations = field(default_factory=LiveOperations)
+    processes: dict[int, LiveProcess] = field(default_factory=dict)
+    """The processes that are alive, by their number in the session."""
     latest: dict[str, float] = field(default_factory=dict)
     """The last known value of every metric."""
     latest_s: float = 0.0
-    tops: dict[str, Top] = field(default_factory=dict)
-    recent: deque[tuple[float, dict[str, float]]] = field(default_factory=deque)
-    """Seconds, RSS and system of the last half minute."""
+    peaks: dict[str, SampledPeak] = field(default_factory=dict)
+    recent: deque[tuple[float, float]] = field(default_factory=deque)
+    """Seconds and bytes of the last half minute: memory of the machine if it was recorded, else RSS."""
     ended: bool = False
     exit: Exit | None = None
-    command: str = ""
-    """As one could type it; of a process that was attached to, it becomes known."""
 
     def __post_init__(self) -> None:
         """Begin without samples."""
-        self.command = self.command or self.facts.command
-        self.take_columns(self.facts.columns)
+        self.take_columns(self.columns)
 
     def take_columns(self, columns: Sequence[str]) -> None:
-        """Take what samples hold, before the first one."""
-        self.facts = replace(self.facts, columns=columns)
-        self.history = History(columns, self.facts.interval_s)
-        self._levels = [(place, name) for place, name in enumerate(columns) if is_memory(name)]
+        """Set the columns of the samples, before the first one."""
+        self.columns = columns
+        self.history = History(columns, self.interval_s)
 
     def take_rows(self, time_s: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
         """Take samples in the order of their times, a column for each metric; NaN is unknown."""
         kept = time_s >= self.latest_s
-        if not kept.all():
-            time_s, rows = time_s[kept], rows[kept]
+        time_s, rows = time_s[kept], rows[kept]
         if not len(time_s):
             return
         self.history.add(time_s, rows)
         self.latest_s = float(time_s[-1])
-        for place, name in self._levels:
-            column = rows[:, place]
-            if np.isnan(column).all():
+        for name, column in zip(self.columns, rows.T, strict=True):
+            known = np.flatnonzero(~np.isnan(column))
+            if not len(known):
                 continue
-            highest = int(np.nanargmax(column))
-            top = self.tops.get(name)
-            if top is None or column[highest] > top.value:
-                self.tops[name] = Top(float(column[highest]), float(time_s[highest]))
-        for place, name in enumerate(self.facts.columns):
-            known = np.flatnonzero(~np.isnan(rows[-4096:, place]))
-            if len(known):
-                self.latest[name] = float(rows[-4096:][known[-1], place])
+            self.latest[name] = float(column[known[-1]])
+            highest = int(known[np.argmax(column[known])])
+            if is_memory(name) and (name not in self.peaks or column[highest] > self.peaks[name].value):
+                self.peaks[name] = SampledPeak(float(column[highest]), float(time_s[highest]))
         self._remember(time_s, rows)
 
     def _remember(self, time_s: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
-        wanted = [(place, name) for place, name in self._levels if name in {"rss", "system"}]
+        columns = list(self.columns)
+        name = "system" if "system" in columns and self.host.memory else "rss"
+        if name not in columns:
+            return
         begin = int(np.searchsorted(time_s, self.latest_s - RECENT_S))
-        last_s = self.recent[-1][0] if self.recent else -RECENT_S
-        for row in range(begin, len(time_s)):
-            if time_s[row] - last_s >= _RECENT_STEP_S:
-                last_s = float(time_s[row])
-                self.recent.append((last_s, {name: float(rows[row, place]) for place, name in wanted}))
+        for at_s, level in zip(time_s[begin:].tolist(), rows[begin:, columns.index(name)].tolist(), strict=True):
+            if not self.recent or at_s - self.recent[-1][0] >= _RECENT_STEP_S:
+                self.recent.append((at_s, level))
         while self.recent and self.recent[0][0] < self.latest_s - RECENT_S:
             self.recent.popleft()
 
     def take_process(self, fields: ProcessFields) -> None:
-        """Take what became known of a process; those that have ended are forgotten."""
+        """Take facts of a process; a process that has ended is forgotten."""
         number = fields["id"]
         if fields.get("end_s") is not None or fields.get("left_out"):
             gone = self.processes.pop(number, None)
-            if gone is not None and gone.pid is not None and isinstance(self.operations, Noted):
+            if gone is not None and gone.pid is not None and isinstance(self.operations, LiveOperations):
                 self.operations.process_ended(gone.pid, float(fields.get("end_s") or self.latest_s))
             return
-        lived = self.processes.setdefault(number, Lived())
-        lived.pid = fields.get("pid", lived.pid)
-        lived.name = fields.get("name", lived.name)
-        if number == 0 and self.facts.attached_to is not None and fields.get("command"):
+        process = self.processes.setdefault(number, LiveProcess())
+        process.pid = fields.get("pid", process.pid)
+        process.name = fields.get("name", process.name)
+        if number == 0 and self.attached_to is not None and fields.get("command"):
             self.command = printable(shlex.join(fields["command"]))
 
     def cpu(self) -> float | None:
         """Return how many cores are busy, on average over the last second."""
-        span_s = max(1.0, 2 * self.facts.interval_s)
+        span_s = max(1.0, 2 * self.interval_s)
         begin_s = max(0.0, self.latest_s - span_s)
-        found = [self.history.rates(name, begin_s, self.latest_s, 1) for name in cpu_counters(self.facts.columns)]
+        found = [self.history.rates(name, begin_s, self.latest_s, 1) for name in cpu_counters(self.columns)]
         return float(sum(rates[0] for rates in found)) if found and all(len(rates) for rates in found) else None

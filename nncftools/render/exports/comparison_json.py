@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nncftools.analysis.mann_whitney import smallest_p
+from nncftools.analysis.comparison import smallest_p
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -200,7 +200,7 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
     columns = metrics.of_operations(session.samples.metrics)
     for column in filter(metrics.is_memory, columns):
         figures = [operation.of(column) for operation in operations]
-        peaks = [None if of.peak is None else of.peak.low for of in figures]
+        peaks = [of.peak_low for of in figures]
         name = column.replace("@", "_")
         yield family(f"peak_{name}_bytes", f"The largest {label(column)} sample during it.", peaks)
         change = f"{label(column)} at its end minus {label(column)} at its start."

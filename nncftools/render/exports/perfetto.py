@@ -13,8 +13,7 @@ import numpy as np
 
 from nncftools import metrics
 from nncftools.analysis.hints import hints
-from nncftools.analysis.rates import rates_of, run_s, window_s
-from nncftools.analysis.series import decimated
+from nncftools.analysis.series import decimated, rates_of, run_s, window_s
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.operations import by_key
 from nncftools.render.view import command_text, label

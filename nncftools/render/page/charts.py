@@ -8,7 +8,7 @@ import numpy as np
 
 from nncftools import metrics
 from nncftools.analysis.comparison import unit_for
-from nncftools.analysis.rates import rates_of, run_s
+from nncftools.analysis.series import rates_of, run_s
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.memory_line import memory_line

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nncftools.analysis.series import drawn
+from nncftools.analysis.series import decimated_with_gaps
 from nncftools.drawing import draw_peak, figure, legend_below, look, marker_for, save, time_axis
 from nncftools.metrics import MEMORY, is_memory
 from nncftools.render.view import label
@@ -41,7 +41,7 @@ def curve(session: Session) -> Curve:
     """Return the data that the picture needs from a session."""
     samples = session.samples
     lines = {
-        name: drawn(samples.time_s, samples[name], session.sampler.spacing_s)
+        name: decimated_with_gaps(samples.time_s, samples[name], session.sampler.spacing_s)
         for name in samples.metrics
         if is_memory(name) and samples.figures(name).known
     }

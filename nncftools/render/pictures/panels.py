@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from nncftools.analysis.rates import run_s
+from nncftools.analysis.series import run_s
 from nncftools.analysis.timeline import timeline
 from nncftools.drawing import DPI, FAINT, INK, Ruler, missing_glyphs_as_boxes, plain, save, time_axis
 from nncftools.render.operations import counters_of, listed, rows

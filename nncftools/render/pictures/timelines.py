@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nncftools.analysis.comparison import unit_for
-from nncftools.analysis.rates import rates_of, run_s
-from nncftools.analysis.series import drawn
+from nncftools.analysis.series import decimated_with_gaps, rates_of, run_s
 from nncftools.analysis.summary import cpu_s
 from nncftools.drawing import DPI, FAINT, INK, annotate, draw_peak, marker_for
 from nncftools.metrics import cpu_counters
@@ -108,7 +107,7 @@ def draw_io(axes: Axes, session: Session, family: str) -> None:
         _note(axes, "I/O was not recorded")
         return
     for name in counters:
-        time, value = drawn(samples.time_s, samples[name], session.sampler.spacing_s)
+        time, value = decimated_with_gaps(samples.time_s, samples[name], session.sampler.spacing_s)
         is_read = name.startswith("read")
         total = session.totals.get(name)
         text = f"{'read' if is_read else 'written'} {size_text(known(samples[name])[-1] if total is None else total)}"

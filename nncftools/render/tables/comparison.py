@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.comparison import CPU_TIME, DURATION, SIGNIFICANT, unit_for
-from nncftools.analysis.mann_whitney import smallest_p
+from nncftools.analysis.comparison import CPU_TIME, DURATION, SIGNIFICANT, smallest_p, unit_for
 from nncftools.render.tables.table import Cell, Column, Row, Table
 from nncftools.text import printable, shortened
 from nncftools.units import UNKNOWN, MemoryUnit

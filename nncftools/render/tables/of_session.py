@@ -122,12 +122,11 @@ def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit
     cells += [Cell(seconds_text(operation.start_s)), Cell(seconds_text(operation.duration_s))]
     for name, metric in gauges:
         of = operation.of(name)
-        peak = None if of.peak is None else of.peak.low
         if metric.is_memory:
             cells += [size_cell(of.start, unit), size_cell(of.end, unit), size_cell(of.delta, unit, is_signed=True)]
-            cells.append(size_cell(peak, unit, is_strong=name == "rss" and operation.has_peak))
+            cells.append(size_cell(of.peak_low, unit, is_strong=name == "rss" and operation.has_peak))
         else:
-            cells += [Cell(number_text(value)) for value in (of.start, of.end, of.delta, peak)]
+            cells += [Cell(number_text(value)) for value in (of.start, of.end, of.delta, of.peak_low)]
     cores = (operation.cpu_average, operation.cpu_peak)
     cells += [Cell(UNKNOWN if value is None else f"{value:,.2f}") for value in cores]
     cells += [figure_cell(operation.of(name).spent, metric.unit) for name, metric in counters]

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from nncftools import metrics
 from nncftools.analysis import series
-from nncftools.analysis.rates import rates_of
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import cpu_counters
 from nncftools.render.colours import fills
@@ -315,7 +314,7 @@ def chart(session: Session, view: View, width: int, height: int, style: Style) -
 
 
 def _line_of(session: Session, name: str, columns: int, *, from_zero: bool) -> Line:
-    time_s, values = series.drawn(session.samples.time_s, session.samples[name], None, 2 * columns)
+    time_s, values = series.decimated_with_gaps(session.samples.time_s, session.samples[name], None, 2 * columns)
     known = ~np.isnan(values)
     time_s, values = time_s[known], values[known]
     if from_zero and len(values):
@@ -328,7 +327,7 @@ def _rates(session: Session, shown: Window) -> Iterator[tuple[Rate, NDArray[np.f
     width_s = (shown.end_s - shown.begin_s) / shown.columns
     middles = shown.begin_s + width_s * (np.arange(shown.columns) + 0.5)
     for rate in rates_shown(session.samples):
-        moments, speed = rates_of(session, rate.counters, shown.columns)
+        moments, speed = series.rates_of(session, rate.counters, shown.columns)
         if len(speed):
             places = np.searchsorted(moments, middles, side="right") - 1
             within = (places >= 0) & (places < len(speed))

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from nncftools.live.screen.figures import Machine, status_line
 from nncftools.live.screen.layout import Drawing
 from nncftools.live.screen.look import Look, after
-from nncftools.live.state.operations import Noted
+from nncftools.live.state.operations import LiveOperations
 from nncftools.live.state.run import Run
 from nncftools.marks.entries import Entry
 from tests.live.made_up import run
@@ -59,7 +59,7 @@ def test_time_left() -> None:
 def test_operations() -> None:
     """What goes on is named above, and along the time axis."""
     of = run()
-    assert isinstance(of.operations, Noted)
+    assert isinstance(of.operations, LiveOperations)
     of.operations.take(Entry(name="Weight Compression", start_s=40, event="begin", op=1, pid=1, tid=1))
     lines = frame(of)
 
@@ -85,7 +85,7 @@ def test_metrics_in_turn() -> None:
     look = PLAIN
     shown = []
     for _ in range(5):
-        shown.append(look.chart(run().facts.columns))
+        shown.append(look.chart(run().columns))
         look = after(look, "m")
 
     assert shown == [["rss", "anon"], ["rss"], ["anon"], ["system"], ["rss", "anon"]]

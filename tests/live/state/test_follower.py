@@ -43,7 +43,7 @@ def test_what_is_appended_is_read(path: pathlib.Path) -> None:
 
     assert before == (200, 1.0)
     assert (follower.run.latest["rss"], follower.run.latest_s) == (250, 1.5)
-    assert (follower.run.tops["rss"].value, follower.run.tops["rss"].at_s) == (300, 0.5)
+    assert (follower.run.peaks["rss"].value, follower.run.peaks["rss"].at_s) == (300, 0.5)
 
 
 def test_half_a_line_waits_for_its_rest(path: pathlib.Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nncftools.live.state.operations import Noted, Told
+from nncftools.live.state.operations import LiveOperations, RecordedOperations
 from nncftools.marks.entries import Entry
 from nncftools.session.model import Mark
 from tests.made_up import session
@@ -23,22 +23,22 @@ def moment(name: str, at_s: float, **more: Any) -> Entry:  # noqa: ANN401 — th
     return Entry(name=name, start_s=at_s, **more)
 
 
-def noted(*entries: Entry) -> Noted:
+def live(*entries: Entry) -> LiveOperations:
     """Return what these lines tell."""
-    operations = Noted()
+    operations = LiveOperations()
     for entry in entries:
         operations.take(entry)
     return operations
 
 
-def spans(operations: Noted | Told, now_s: float = 100) -> list[tuple[str, float, float | None]]:
+def spans(operations: LiveOperations | RecordedOperations, now_s: float = 100) -> list[tuple[str, float, float | None]]:
     """Return the outermost operations."""
     return [(span.name, span.start_s, span.end_s) for span in operations.outermost(now_s)]
 
 
 def test_inner_operations_are_not_outermost() -> None:
     """The outermost operations are drawn; of those inside, the open ones are named."""
-    operations = noted(begin("Export", 1, 1), begin("Tracing", 2, 2), end(3, 2), begin("Saving", 4, 3))
+    operations = live(begin("Export", 1, 1), begin("Tracing", 2, 2), end(3, 2), begin("Saving", 4, 3))
 
     assert spans(operations) == [("Export", 1, None)]
     assert [span.name for span in operations.current(5)] == ["Export", "Saving"]
@@ -46,21 +46,21 @@ def test_inner_operations_are_not_outermost() -> None:
 
 def test_moments_end_each_other() -> None:
     """A mark from a shell script ends the one before."""
-    operations = noted(moment("download", 1), moment("convert", 5))
+    operations = live(moment("download", 1), moment("convert", 5))
 
     assert spans(operations) == [("download", 1, 5), ("convert", 5, None)]
 
 
 def test_end_of_an_outer_operation_ends_what_is_inside() -> None:
     """What was never ended ends with what it is inside of."""
-    operations = noted(begin("Export", 1, 1), moment("step", 2, pid=1, tid=1), end(4, 1))
+    operations = live(begin("Export", 1, 1), moment("step", 2, pid=1, tid=1), end(4, 1))
 
     assert operations.current(5) == []
 
 
 def test_process_that_ended_takes_its_operations_along() -> None:
     """An operation ends with its process at the latest."""
-    operations = noted(begin("Export", 1, 1, pid=7))
+    operations = live(begin("Export", 1, 1, pid=7))
     operations.process_ended(7, 3)
 
     assert spans(operations) == [("Export", 1, 3)]
@@ -68,12 +68,12 @@ def test_process_that_ended_takes_its_operations_along() -> None:
 
 def test_ends_without_a_beginning_are_left_out() -> None:
     """What began before the recording is unknown."""
-    assert spans(noted(end(1, 9))) == []
+    assert spans(live(end(1, 9))) == []
 
 
 def test_memory_stays_flat() -> None:
     """After ten thousand operations no more than a few hundred are held."""
-    operations = Noted()
+    operations = LiveOperations()
     for number in range(10_000):
         operations.take(begin(f"Step {number % 3}", number, 1))
         operations.take(end(number + 0.5, 1))
@@ -81,7 +81,7 @@ def test_memory_stays_flat() -> None:
     assert len(spans(operations, 1e9)) <= 400
 
 
-def test_told_up_to_a_moment() -> None:
+def test_recorded_up_to_a_moment() -> None:
     """Of a run that has ended, what comes later is not told yet, and what goes on has no end."""
     run = session()
     run.marks = [
@@ -89,8 +89,8 @@ def test_told_up_to_a_moment() -> None:
         Mark(name="Tracing", start_s=0.2, end_s=0.4, depth=1),
         Mark(name="Saving", start_s=0.6),
     ]
-    told = Told(run)
+    recorded = RecordedOperations(run)
 
-    assert spans(told, 0.3) == [("Export", 0.1, None)]
-    assert [span.name for span in told.current(0.3)] == ["Export", "Tracing"]
-    assert spans(told, 0.7) == [("Export", 0.1, 0.6), ("Saving", 0.6, None)]
+    assert spans(recorded, 0.3) == [("Export", 0.1, None)]
+    assert [span.name for span in recorded.current(0.3)] == ["Export", "Tracing"]
+    assert spans(recorded, 0.7) == [("Export", 0.1, 0.6), ("Saving", 0.6, None)]

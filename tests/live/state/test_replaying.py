@@ -15,9 +15,9 @@ def test_only_what_happened_up_to_a_moment() -> None:
     )
     replay = Replay(run)
     replay.advance(0.2)
-    early = replay.run.latest["rss"], replay.run.tops["rss"].value, list(replay.run.processes)
+    early = replay.run.latest["rss"], replay.run.peaks["rss"].value, list(replay.run.processes)
     replay.advance(0.7)
-    late = replay.run.latest["rss"], replay.run.tops["rss"].value, replay.run.processes[1].rss
+    late = replay.run.latest["rss"], replay.run.peaks["rss"].value, replay.run.processes[1].rss
 
     assert early == (100 * MIB, 100 * MIB, [0])
     assert late == (300 * MIB, 300 * MIB, 5)

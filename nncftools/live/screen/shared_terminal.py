@@ -1,19 +1,17 @@
-"""A terminal shared by a command, whose output scrolls, and a view that stands below it.
+"""A terminal that a command, whose output scrolls, shares with a view below it.
 
-Neither raw mode nor the alternate screen nor a hidden cursor nor a scrolling region is used: whatever kills this
-process, the terminal is as it was, with the last view on it. The cursor rests where the command would have it, so that
-what the terminal echoes, or another program writes to it, appears there.
+It uses neither raw mode nor the alternate screen nor a hidden cursor nor a scrolling region. So whatever kills this
+process, the terminal works as before, with the last view on it. The cursor rests where the command would have it: what
+the terminal echoes or another program writes appears there.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 from typing import TYPE_CHECKING
 
-from nncftools.files import write_all
 from nncftools.live.screen.tail import Tail, takes_the_screen
+from nncftools.live.screen.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,17 +24,18 @@ _DOWN = "\x1b[B"
 _MOST_WAITING = 1 << 18
 
 
-class Stage:
+class SharedTerminal(Terminal):
     """Paints a view at the bottom of a terminal, and the command's output above it."""
 
     def __init__(self, descriptor: int) -> None:
         """Paint on the terminal ``descriptor``."""
-        self._terminal = descriptor
+        super().__init__(descriptor)
         self._lock = threading.RLock()
         self._tail = Tail()
         self._waiting: list[str] = []
         self._waiting_length = 0
-        self._changed = False
+        self.has_output = False
+        """Whether output of the command waits to be painted."""
         self._view: list[str] = []
         self._painted: list[str] = []
         self._tail_rows = 1
@@ -45,21 +44,8 @@ class Stage:
         self.is_aside = False
         """Whether the view has left the terminal to the command for good."""
 
-    def size(self) -> tuple[int, int]:
-        """Return the terminal's columns and rows."""
-        try:
-            columns, rows = os.get_terminal_size(self._terminal)
-        except OSError:
-            return 80, 24
-        return (columns, rows) if columns and rows else (80, 24)
-
-    @property
-    def has_output(self) -> bool:
-        """Whether output of the command waits to be painted."""
-        return self._changed
-
     def take(self, data: bytes) -> None:
-        """Take output of the command, to be painted soon."""
+        """Take output of the command; it is painted soon."""
         with self._lock:
             if not self.is_aside and takes_the_screen(data):
                 self.step_aside("the command takes the screen")
@@ -69,7 +55,7 @@ class Stage:
             lines = self._tail.feed(data)
             self._waiting += lines
             self._waiting_length += sum(map(len, lines))
-            self._changed = True
+            self.has_output = True
             if self._waiting_length > _MOST_WAITING:
                 self.paint()
 
@@ -88,11 +74,11 @@ class Stage:
             if self._placed != (columns, rows) or len(self._painted) != len(self._view):
                 self._make_room(columns, rows)
             first = rows - len(self._view) + 1
-            if self._changed:
+            if self.has_output:
                 self._write(self._output(columns, rows) + self._lines_of_view(first, self._view))
                 row, column = self._tail.cursor(columns - 1)
                 self._write(f"\x1b[{first - self._tail_rows + row};{column + 1}H")
-                self._changed = False
+                self.has_output = False
             elif self._painted != self._view:
                 self._write(_SAVE + self._lines_of_view(first, self._view, self._painted) + _RESTORE)
             self._painted = list(self._view)
@@ -104,7 +90,7 @@ class Stage:
         )
 
     def _output(self, columns: int, rows: int) -> str:
-        """Return what erases view and tail, and writes what waits and the tail anew."""
+        """Return the text that erases view and tail, then writes waiting output and the tail again."""
         top = max(1, rows - len(self._view) - self._tail_rows + 1)
         lines, self._waiting, self._waiting_length = self._waiting, [], 0
         most = max(1, rows - len(self._view) - 1)
@@ -115,16 +101,16 @@ class Stage:
         return f"\x1b[{top};1H{_ERASE_BELOW}" + "\r\n".join([*lines, *[""] * missing, *tail, *below])
 
     def _make_room(self, columns: int, rows: int) -> None:
-        """Scroll up what is on the screen, so that tail and view have their place; erase those that were there."""
+        """Erase tail and view, and scroll up what is on the screen to make room for them."""
         if self._placed is not None:
             self._write(self._erasing(columns, rows))
         self._write("\r\n" * (len(self._view) + self._tail_rows))
         self._placed = columns, rows
         self._painted = [""] * len(self._view)
-        self._changed = True
+        self.has_output = True
 
     def _erasing(self, columns: int, rows: int) -> str:
-        """Return what erases tail and view; in a terminal of another size the cursor alone tells where they are now."""
+        """Return the text that erases tail and view; after a resize, only the cursor shows where they are."""
         if self._placed == (columns, rows):
             top = max(1, rows - len(self._painted) - self._tail_rows + 1)
             return f"\x1b[{top};1H{_ERASE_BELOW}"
@@ -135,13 +121,13 @@ class Stage:
         return "\r" + (f"\x1b[{rows_up}A" if rows_up else "") + _ERASE_BELOW
 
     def replace(self) -> None:
-        """Paint all anew, after something else has written on the terminal."""
+        """Paint everything again, after something else has written to the terminal."""
         with self._lock:
             self._placed = None
             self.paint()
 
     def pause(self) -> None:
-        """Take the view away for a while; what the command was writing stays."""
+        """Remove the view for a while; what the command was writing stays."""
         with self._lock:
             if self._placed is None or self.is_aside:
                 return
@@ -150,21 +136,21 @@ class Stage:
             self._write(f"\x1b[{first};1H{_ERASE_BELOW}")
 
     def erase(self) -> None:
-        """Take the view away and leave the cursor below the command's output."""
+        """Remove the view and leave the cursor below the command's output."""
         with self._lock:
             if self.is_aside:
                 return
             erasing = "" if self._placed is None else self._erasing(*self.size())
             lines, self._waiting = [*self._waiting, *self._tail.end()], []
             self._write(erasing + "".join(f"{line}\r\n" for line in lines))
-            self._placed, self._tail_rows, self._changed = None, 1, False
+            self._placed, self._tail_rows, self.has_output = None, 1, False
 
     def step_aside(self, why: str) -> None:
-        """Leave the terminal to the command, and say so in a line above what it is writing."""
+        """Leave the terminal to the command, and note this in a line above what it is writing."""
         with self._lock:
             if self.is_aside:
                 return
-            if self._changed:
+            if self.has_output:
                 self.paint()
             columns, rows = self.size()
             note = f"nncf-tools: {why}: the live view steps aside"[: columns - 1]
@@ -178,11 +164,6 @@ class Stage:
                     f"{_SAVE}\x1b[{first};1H{_ERASE_BELOW}\x1b[{row};1H{_INSERT_LINE}\x1b[0m{note}{_RESTORE}{_DOWN}"
                 )
             self.is_aside = True
-
-    def _write(self, text: str | bytes) -> None:
-        data = text.encode(errors="replace") if isinstance(text, str) else text
-        with contextlib.suppress(OSError):  # the terminal is gone
-            write_all(self._terminal, data)
 
 
 _UNLIMITED = 1 << 20

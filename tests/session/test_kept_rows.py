@@ -7,7 +7,7 @@ from math import isnan, nan
 
 import pytest
 
-from nncftools.session.merging import kept_rows
+from nncftools.session.samples import kept_rows
 
 
 def column(*values: float | None) -> array[float]:

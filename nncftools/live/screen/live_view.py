@@ -1,0 +1,130 @@
+"""Shows a recording while its command runs: in a thread of the command line, which itself only waits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from nncftools.live.screen.shared_terminal import SharedTerminal
+from nncftools.live.screen.terminal import TerminalReaders, can_draw
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable
+
+    from nncftools.live.screen.figures import Machine
+    from nncftools.live.screen.look import Look
+    from nncftools.live.state.follower import Follower
+
+FRAME_S = 0.5
+STATUS_S = 5.0
+_CHECK_S = 0.1
+_SMALLEST, _LARGEST = 8, 24
+_LEAST_ROWS = 4
+
+
+class LiveView:
+    """A context manager around a recording that runs: draws it, with the command's output above the view."""
+
+    def __init__(self, descriptor: int, look: Look, *, alone: bool, resized: Callable[[], None] = lambda: None) -> None:
+        """Draw on ``descriptor``; if it is not a terminal that can be drawn on, write a line every few seconds.
+
+        ``alone``: the command writes elsewhere, and the view has the whole screen. ``resized`` is called when the size
+        of the terminal has changed.
+        """
+        self._descriptor = descriptor
+        self._look = replace(look, state="recording")
+        self._alone = alone
+        self._resized = resized
+        self.terminal = SharedTerminal(descriptor) if can_draw(descriptor) else None
+        """None when the descriptor cannot be drawn on."""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._on_stop: Any = None
+
+    def follow(self, journal: pathlib.Path, descriptor: int) -> None:
+        """Begin to show what is written to a journal; ``descriptor`` has that very file open."""
+        if self.terminal is not None:
+            self._on_stop = signal.signal(signal.SIGTSTP, self._be_stopped)
+        self._thread = threading.Thread(target=self._run, args=(journal, descriptor), name="live view", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._on_stop is not None:
+            signal.signal(signal.SIGTSTP, self._on_stop)
+        if self.terminal is not None:
+            self.terminal.erase()
+
+    def _be_stopped(self, _number: int, _frame: object) -> None:
+        """Remove the view from the screen while the job is stopped."""
+        assert self.terminal is not None
+        self.terminal.pause()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self.terminal.replace()
+
+    def _run(self, journal: pathlib.Path, descriptor: int) -> None:
+        with contextlib.suppress(Exception):  # a failure here must not harm the recording
+            from nncftools.live.screen.figures import Machine
+            from nncftools.live.state.follower import Follower
+
+            with Follower(journal, descriptor) as follower:
+                here = Machine(is_here=follower.run.host.name == platform.node())
+                if self.terminal is None:
+                    self._print_status(follower, here)
+                else:
+                    self._draw(follower, here, self.terminal)
+            return
+        if self.terminal is not None:
+            self.terminal.step_aside("it could not be drawn")
+
+    def _print_status(self, follower: Follower, here: Machine) -> None:
+        from nncftools.live.screen.figures import status_line
+
+        while not self._stop.wait(STATUS_S):
+            follower.read()
+            line = f"nncf-tools: {status_line(follower.run, self._look, here)}\n"
+            with contextlib.suppress(OSError):
+                os.write(self._descriptor, line.encode(errors="replace"))
+
+    def _draw(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
+        from nncftools.live.screen.figures import status_line
+        from nncftools.live.screen.layout import Drawing
+
+        drawing = Drawing(here)
+        readers = TerminalReaders(self._descriptor)
+        size = terminal.size()
+        next_s = time.monotonic()
+        while not terminal.is_aside:
+            if time.monotonic() >= next_s:
+                follower.read()
+            alive = [process.pid for process in follower.run.processes.values() if process.pid is not None]
+            if readers.are_there(reversed(alive)):
+                terminal.step_aside("the command reads the terminal")
+                break
+            if size != (size := terminal.size()):
+                self._resized()
+                next_s = 0.0
+            if time.monotonic() >= next_s:
+                next_s = time.monotonic() + FRAME_S
+                columns, rows = size
+                height = rows - 1 if self._alone else min(_LARGEST, max(_SMALLEST, rows // 2), rows - 2)
+                if height >= _LEAST_ROWS:
+                    terminal.show(drawing.frame(follower.run, self._look, columns, height))
+                else:
+                    terminal.show([status_line(follower.run, self._look, here)[: columns - 1]])
+            elif terminal.has_output:
+                terminal.paint()
+            if self._stop.wait(_CHECK_S):
+                break
