@@ -8,7 +8,8 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import pytest
 
@@ -85,7 +86,15 @@ def hello() -> None:
 '''
 RECORD = ("--type", "all", "--interval", "0.01", "-q", "--no-plot", "-o", "run.json")
 
-Ours = Callable[..., "subprocess.CompletedProcess[str]"]
+
+class Said(NamedTuple):
+    """What a command wrote."""
+
+    stdout: str
+    stderr: str
+
+
+Ours = Callable[..., Said]
 
 
 @pytest.fixture(scope="module")
@@ -116,26 +125,50 @@ def add_line(path: pathlib.Path, after: str, line: str) -> None:
     path.write_text(text.replace(f"{after}\n", f"{after}\n    {line}\n"))
 
 
+SERVER = """
+import contextlib, io, json, sys
+from nncftools.cli.app import run
+for line in sys.stdin:
+    sys.argv[1:] = json.loads(line)
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
+        status = run()
+    print(json.dumps([status, output.getvalue(), errors.getvalue()]), flush=True)
+"""
+"""Runs one command line after the other: most of their time is that of imports."""
+
+
 @pytest.fixture(scope="module")
-def ours(folder: pathlib.Path) -> Ours:
+def ours(folder: pathlib.Path) -> Iterator[Ours]:
     """Run that nncf-tools."""
     environment = {**os.environ, "PYTHONPATH": str(folder / "package"), "COLUMNS": "80", "NO_COLOR": "1"}
+    words = [sys.executable, "-c", SERVER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, cwd=folder, env=environment, text=True, **pipes) as server:
 
-    def run(*words: object) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "nncftools", *map(str, words)]
-        done = subprocess.run(
-            line, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANGING_S, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done
+        def run(*words: object) -> Said:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            server.stdin.write(json.dumps([str(word) for word in words]) + "\n")
+            server.stdin.flush()
+            status, output, errors = json.loads(server.stdout.readline())
+            assert status == 0, errors
+            return Said(output, errors)
 
-    return run
+        yield run
+
+
+def alone(folder: pathlib.Path, *words: object) -> str:
+    """Run that nncf-tools in a process of its own; return its output."""
+    line = [sys.executable, "-m", "nncftools", *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(folder / "package"), "COLUMNS": "80", "NO_COLOR": "1"}
+    done = subprocess.run(line, cwd=folder, env=environment, stdout=subprocess.PIPE, timeout=HANGING_S, check=True)
+    return done.stdout.decode()
 
 
 @pytest.fixture(scope="module")
-def recorded(folder: pathlib.Path, ours: Ours) -> Session:
-    """Record two operations with them."""
-    ours("monitor", *RECORD, "--", sys.executable, BURNERS / "phases.py", 5)
+def recorded(folder: pathlib.Path) -> Session:
+    """Record operations with them."""
+    alone(folder, "monitor", *RECORD, "--", sys.executable, BURNERS / "phases.py", 5)
     return Session.load(folder / "run.json")
 
 
@@ -258,9 +291,9 @@ def test_gate(ours: Ours, folder: pathlib.Path, gate: str) -> None:
 
 
 @pytest.mark.usefixtures("recorded")
-def test_live_view(ours: Ours) -> None:
+def test_live_view(folder: pathlib.Path) -> None:
     """The view of a run knows them: it names the metric that was asked for."""
-    text = ours("replay", "run.json", "--type", "npu_memory@npu1", "--speed", "1000").stdout
+    text = alone(folder, "replay", "run.json", "--type", "npu_memory@npu1", "--speed", "1000")
 
     assert "NPU memory npu1 7.0 MiB" in text
 
