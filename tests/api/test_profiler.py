@@ -33,7 +33,7 @@ def test_operations_keep_name_depth_and_order() -> None:
             profiler.mark("read")
             profiler.mark("write")
         results = [compiled(), compiled()]
-    phases = profiler.session.phases
+    phases = profiler.session.operations
 
     assert results == [5, 5]
     assert compiled.__name__ == "compiled"
@@ -60,7 +60,7 @@ def test_memory_of_an_operation() -> None:
                 wait_for_sample(profiler)
                 held.append(touch(40))
                 wait_for_sample(profiler)
-    grown = [phase.delta for phase in profiler.session.phases]
+    grown = [phase.delta for phase in profiler.session.operations]
 
     assert len(held) == 2
     assert grown == [pytest.approx(40 * MIB, rel=0.05)] * 2
@@ -73,7 +73,7 @@ def test_exception_ends_an_operation() -> None:
         with pytest.raises(KeyError, match="mine"), profiler.operation("fails"):
             raise KeyError("mine")
         wait_for_sample(profiler)
-    (phase,) = profiler.session.phases
+    (phase,) = profiler.session.operations
 
     assert phase.end_s < profiler.session.duration_s
 
@@ -86,7 +86,7 @@ def test_threads_nest_their_own() -> None:
         thread.start()
         thread.join()
 
-    assert [(phase.name, phase.depth) for phase in profiler.session.phases] == [("main", 0), ("other", 0)]
+    assert [(phase.name, phase.depth) for phase in profiler.session.operations] == [("main", 0), ("other", 0)]
 
 
 def test_without_a_recording() -> None:

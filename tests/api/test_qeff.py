@@ -108,7 +108,7 @@ def test_peak(profiler: QEffMemoryProfiler) -> None:
 
 def test_repeated_names_are_two_operations(profiler: QEffMemoryProfiler) -> None:
     """Marks keep their order; each operation has its own growth."""
-    first, second = (phase for phase in profiler.session.phases if phase.name == "Export")
+    first, second = (phase for phase in profiler.session.operations if phase.name == "Export")
 
     assert [name for _, name in profiler.operations] == ["Model Loading", "Export", "Export", "Completion"]
     assert (first.delta or 0) > (second.delta or 0) + 10e6

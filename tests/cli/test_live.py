@@ -69,7 +69,7 @@ class TestView:
         (tmp_path / "script").write_text(script)
         terminal = live(tmp_path, "sh", "script")
         now = re.compile(r"^Now Weight Compression, for \d", re.MULTILINE)
-        along_the_axis = re.compile(r"^ *Phases .*Weight", re.MULTILINE)
+        along_the_axis = re.compile(r"^ *Operations .*Weight", re.MULTILINE)
         terminal.until(now, along_the_axis)
         ends_when_it_may(terminal, tmp_path)
 

@@ -19,11 +19,11 @@ class TestMarks:
         """Each operation has its memory and its children's I/O; report, session, marks and picture are written."""
         result = nncf_tools("profile", "-o", "run.json", *PHASES)
         of = Session.load(tmp_path / "run.json")
-        loading, export, compilation, cleanup = of.phases
+        loading, export, compilation, cleanup = of.operations
         grown, shrunk = map(int, (tmp_path / "phases.txt").read_text().split())
 
         assert (result.returncode, result.stdout) == (0, "done\n")
-        assert [phase.name for phase in of.phases] == ["Model Loading", "Export", "Compilation", "Cleanup"]
+        assert [phase.name for phase in of.operations] == ["Model Loading", "Export", "Compilation", "Cleanup"]
         assert loading.delta == pytest.approx(grown, abs=MIB)
         assert export.read_chars == pytest.approx(300 * MIB, rel=0.01)
         assert compilation.has_peak

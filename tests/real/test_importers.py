@@ -134,7 +134,7 @@ def test_mprof_with_functions(recorded: Recorded) -> None:
     assert log.peaks["rss"].at_s is not None
     assert second.start_s < log.peaks["rss"].at_s <= (outer.end_s or 0)
     assert log.peaks["rss"].sampled == pytest.approx(measured(ours, "profiled.py")[0].peak_rss, rel=WITHIN)
-    assert log.phases[2].rss_peak == log.peaks["rss"].sampled
+    assert log.operations[2].rss_peak == log.peaks["rss"].sampled
 
 
 @pytest.mark.parametrize("style", ["plain", "csv"])

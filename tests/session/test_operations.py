@@ -36,19 +36,19 @@ def mark(name: str, start_s: float, **fields: Any) -> Mark:  # noqa: ANN401 — 
 )
 def test_ends(marks: list[Mark], ends: list[float]) -> None:
     """An operation ends by itself, at the next mark of its process on its level or above, or with the session."""
-    assert [phase.end_s for phase in marked(*marks).phases] == ends
+    assert [phase.end_s for phase in marked(*marks).operations] == ends
 
 
 def test_in_time_order() -> None:
-    """Phases are in the order of their starts, the outer one first."""
+    """Operations are in the order of their starts, the outer one first."""
     of = marked(mark("b", 0.5), mark("in", 0.0, depth=1), mark("a", 0.0))
 
-    assert [phase.name for phase in of.phases] == ["a", "in", "b"]
+    assert [phase.name for phase in of.operations] == ["a", "in", "b"]
 
 
 def test_memory() -> None:
     """Start and end are the last samples before them or those taken for them, the peak is the largest one meanwhile."""
-    (phase,) = marked(mark("a", 0.1, end_s=0.9)).phases
+    (phase,) = marked(mark("a", 0.1, end_s=0.9)).operations
 
     assert (phase.rss_start, phase.rss_peak, phase.rss_end) == tuple(mib(100, 300, 200))
     assert phase.delta == mib(100)[0]
@@ -56,7 +56,7 @@ def test_memory() -> None:
 
 def test_no_sample_meanwhile() -> None:
     """An operation between two samples has no peak of its own."""
-    (phase,) = marked(mark("a", 0.1, end_s=0.2)).phases
+    (phase,) = marked(mark("a", 0.1, end_s=0.2)).operations
 
     assert (phase.rss_peak, phase.delta) == (None, 0)
 
@@ -66,7 +66,7 @@ def test_counters_are_interpolated() -> None:
     of = marked(
         mark("half", 0.25, end_s=0.75), mark("all", 0, end_s=9), cpu_user=[0, 1, 2], cpu_system=[0, 0, 2], rss=[1, 1, 1]
     )
-    half, whole = sorted(of.phases, key=lambda phase: phase.duration_s)
+    half, whole = sorted(of.operations, key=lambda phase: phase.duration_s)
 
     assert half.cpu_s == pytest.approx(2)
     assert whole.cpu_s == 4
@@ -74,7 +74,7 @@ def test_counters_are_interpolated() -> None:
 
 def test_unknown() -> None:
     """What was not recorded is unknown."""
-    (phase,) = marked(mark("a", 0)).phases
+    (phase,) = marked(mark("a", 0)).operations
 
     assert (phase.cpu_s, phase.read_bytes) == (None, None)
 
@@ -84,12 +84,12 @@ def test_ends_with_its_process() -> None:
     of = marked(mark("a", 0.0, pid=100))
     of.processes = [process(end_s=0.25)]
 
-    assert [phase.end_s for phase in of.phases] == [0.25]
+    assert [phase.end_s for phase in of.operations] == [0.25]
 
 
 def test_peak_in_the_sample_taken_for_the_end() -> None:
     """The sample that the end mark caused belongs to the operation."""
-    (phase,) = marked(mark("a", 0.1, end_s=0.48)).phases
+    (phase,) = marked(mark("a", 0.1, end_s=0.48)).operations
 
     assert phase.rss_peak == mib(300)[0]
     assert phase.has_peak
@@ -99,7 +99,7 @@ def test_which_holds_the_peak() -> None:
     """The operations in which the largest sample was taken are known, inner ones too."""
     of = marked(mark("a", 0, end_s=0.4), mark("b", 0.4, end_s=0.6), mark("in", 0.45, end_s=0.6, depth=1))
 
-    assert [phase.has_peak for phase in of.phases] == [False, True, True]
+    assert [phase.has_peak for phase in of.operations] == [False, True, True]
 
 
 def test_a_sample_taken_for_a_mark_holds() -> None:
@@ -108,7 +108,7 @@ def test_a_sample_taken_for_a_mark_holds() -> None:
         mark("a", 0, end_s=0.49), mark("b", 0.49, end_s=1.0), cpu_user=[0, 5, 9], cpu_system=[0, 0, 0], rss=[1, 1, 1]
     )
 
-    assert [phase.cpu_s for phase in of.phases] == [5, 4]
+    assert [phase.cpu_s for phase in of.operations] == [5, 4]
 
 
 def test_cores_on_average_and_at_most() -> None:
@@ -122,7 +122,7 @@ def test_cores_on_average_and_at_most() -> None:
         cpu_user=[0, 0.1, 0.1, 0.5, 0.6],
         cpu_system=[0] * 5,
     )
-    long, short = of.phases
+    long, short = of.operations
 
     assert (long.cpu_average, long.cpu_peak) == (pytest.approx(1.5), pytest.approx(2.5))
     assert (short.cpu_average, short.cpu_peak) == (None, None)
@@ -141,5 +141,12 @@ def test_ten_thousand_marks() -> None:
     """Marks by the thousand, each ended by the next, are as many phases."""
     of = marked(*(mark(f"{number}", number / 10_000) for number in range(10_000)))
 
-    assert len(of.phases) == 10_000
-    assert of.phases[17].end_s == of.phases[18].start_s
+    assert len(of.operations) == 10_000
+    assert of.operations[17].end_s == of.operations[18].start_s
+
+
+def test_former_name() -> None:
+    """``phases`` is the same list by its former name."""
+    of = marked(mark("a", 0))
+
+    assert of.phases == of.operations

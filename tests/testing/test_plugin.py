@@ -328,7 +328,7 @@ def test_workers(suite: Suite) -> None:
         for case in ET.parse(suite.path / "it.xml").iter("testcase")  # noqa: S314 — our own
     }
     operations = {
-        phase.name for name in ("gw0", "gw1") for phase in Session.load(suite.path / f"run.{name}.json").phases
+        phase.name for name in ("gw0", "gw1") for phase in Session.load(suite.path / f"run.{name}.json").operations
     }
 
     assert list(result.table) == ["test_a", "test_b"]
@@ -347,7 +347,7 @@ def test_recording(suite: Suite, nncf_tools: Run) -> None:
     report = nncf_tools("report", suite.path / "run.json").stdout
     (mark,) = [process.high_water_mark for process in session.processes[:1]]
 
-    assert [(phase.name, phase.error) for phase in session.phases] == [
+    assert [(phase.name, phase.error) for phase in session.operations] == [
         ("test_it.py::test_a", None),
         ("test_it.py::test_b", "ValueError"),
     ]
@@ -367,7 +367,7 @@ def test_recording_around(suite: Suite, nncf_tools: Run) -> None:
     session = Session.load(suite.path / "around.json")
     largest = max(max(process.high_water_mark or 0, process.high_water_limit or 0) for process in session.processes)
 
-    assert [phase.name for phase in session.phases] == ["test_it.py::test_a", "test_it.py::test_b"]
+    assert [phase.name for phase in session.operations] == ["test_it.py::test_a", "test_it.py::test_b"]
     assert suite.said()["mark"] > 64
     assert largest / MIB >= suite.said()["mark"] - 1
 

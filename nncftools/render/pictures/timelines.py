@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nncftools import metrics
 from nncftools.analysis.comparison import unit_for
 from nncftools.analysis.series import decimated_with_gaps, rates_of, run_s
 from nncftools.analysis.summary import cpu_s
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from nncftools.render.view import View
     from nncftools.session.session import Session
 
-_PARTS = {"anon": "#8a8f94", "file": "#b9bdc1", "shmem": "#dfe1e3"}
-"""The parts of RSS from the bottom up, in greys: colours mark operations."""
+_GREYS = ("#8a8f94", "#b9bdc1", "#dfe1e3")
+"""Of the parts of RSS from the bottom up: colours mark operations."""
 _ZONES = ((0, 50, "#fafafa"), (50, 80, "#f3f3f3"), (80, 100, "#eaeaea"))
 """In per cent of all cores."""
 _CPU_TOPS = (5, 10, 25, 100)
@@ -130,9 +132,9 @@ def _draw_parts(axes: Axes, session: Session, view: View, line: MemoryLine) -> N
     """Draw the parts of RSS stacked on each other, at the moments of the line of RSS."""
     places = np.searchsorted(np.asarray(session.samples.time_s), line.time_s)
     below = np.zeros(len(line.time_s))
-    for name, colour in _PARTS.items():
-        if name not in session.samples or not session.samples.figures(name).known:
-            continue
+    parts = [name for name in session.samples.metrics if (of := metrics.of(name)) is not None and of.part_of == "rss"]
+    known = [name for name in parts if session.samples.figures(name).known]
+    for name, colour in zip(known, cycle(_GREYS), strict=False):
         part = np.asarray(session.samples[name])[places] / view.unit.factor
         both = ~np.isnan(line.sizes) & ~np.isnan(part)
         top = below + np.where(both, part, 0)

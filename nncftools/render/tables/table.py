@@ -100,14 +100,20 @@ class Table:
     def headings(self, between: str, *, has_units: bool = True) -> list[str]:
         """Return a heading for each column; the first column of a group has the group's name and ``between`` before it.
 
-        The heading of a group of one column is the group's name alone. Without ``has_units``, units are left out.
+        The heading of a group of one column is the group's name alone. Without ``has_units``, units are left out; on
+        two lines, the group has the unit.
         """
         groups = [column.group for column in self.columns]
         found = []
         for place, column in enumerate(self.columns):
-            own = f"{column.heading}, {column.unit}" if column.unit and has_units else column.heading
             is_first = column.group != "" and (place == 0 or groups[place - 1] != column.group)
-            if is_first:
-                own = column.group if groups.count(column.group) == 1 else f"{column.group}{between}{own}"
+            unit = f", {column.unit}" if column.unit and has_units else ""
+            own = f"{column.heading}{unit}"
+            if is_first and groups.count(column.group) == 1:
+                own = column.group
+            elif is_first and between == "\n":
+                own = f"{column.group}{unit}\n{column.heading}"
+            elif is_first:
+                own = f"{column.group}{between}{own}"
             found.append(own)
         return found

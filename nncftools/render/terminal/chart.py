@@ -196,7 +196,7 @@ def _times(shown: Window, *, unicode: bool) -> list[Text]:
 
 def operations_line(spans: Sequence[Span], shown: Window, style: Style) -> Text:
     """Return one line with the names of the operations, each at the time of its operation."""
-    line = Text(f"{'Phases':>{LEFT - 1}}  ")
+    line = Text(f"{'Operations':>{LEFT - 1}}  ")
     visible = [span for span in spans if span.end_s is None or span.end_s >= shown.begin_s]
     colours = fills([Operation(name=span.name, start_s=0, end_s=0, kind=span.kind) for span in visible])
     column = 0

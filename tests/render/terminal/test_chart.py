@@ -42,11 +42,11 @@ def test_peak_operations_and_rates() -> None:
     """The peak is marked where it was; operations and CPU stand below the times that they took."""
     lines = drawn(minute())
     peak = next(line for line in lines[1:] if "◆" in line)
-    phases = next(line for line in lines if "Phases" in line)
+    operations = next(line for line in lines if "Operations" in line)
 
     assert "peak 700.0 at 0:30" in lines[0]
-    assert abs(peak.index("◆") - phases.index("┤├")) <= 2
-    assert "Export" in phases
+    assert abs(peak.index("◆") - operations.index("┤├")) <= 2
+    assert "Export" in operations
     assert lines[-1].startswith("CPU  100 %")
 
 
