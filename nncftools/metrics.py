@@ -40,7 +40,7 @@ class Metric:
         *,
         probe: str = "",
         scope: str = TREE,
-        merging: str = SUM,
+        merging: str = "",
         family: tuple[str, str] | None = None,
         action: str = "",
         part_of: str = "",
@@ -59,7 +59,7 @@ class Metric:
         """``module:Class`` below ``nncftools.sampler.probes``; empty for a metric of other tools' logs only."""
         self.scope = scope
         """What the metric measures: the process tree, its control group, the machine or a device."""
-        self.merging = merging
+        self.merging = merging or (ONCE_PER_MACHINE if scope == DEVICE else SUM)
         """How recordings of several ranks are merged: into their sum, one figure per machine, or not at all."""
         self.family = family
         """Counters that are shown side by side: the family's name, and a short name for narrow columns."""
@@ -85,9 +85,14 @@ class Metric:
         return self.kind == COUNTER
 
     @property
+    def group(self) -> str:
+        """What stands above the columns of its family: the family's short name, or the label; with the device."""
+        return self.label if self.family is None else f"{self.family[1]} {self.device}".rstrip()
+
+    @property
     def short_label(self) -> str:
         """The label for narrow places: ``Storage read``."""
-        return self.label if self.family is None else f"{self.family[1]} {self.action}"
+        return f"{self.group} {self.action}".rstrip() if self.family is not None else self.label
 
     def on(self, device: str) -> Metric:
         """Return the metric of one device."""
@@ -121,7 +126,7 @@ METRICS = {
                probe="stat:Stat", family=CPU_TIME, action="user"),
         Metric("cpu_system", "s", COUNTER, "CPU system", "CPU time in the kernel for them",
                probe="stat:Stat", family=CPU_TIME, action="system"),
-        Metric("cpu", "s", COUNTER, "CPU", "CPU time; of other tools' logs that do not tell programs from kernel",
+        Metric("cpu", "s", COUNTER, "CPU", "total CPU time, of logs that do not split user and system time",
                family=CPU_TIME),
         Metric("read_bytes", "B", COUNTER, "Read from storage", "bytes that storage delivered",
                probe="io:Io", family=STORAGE, action="read"),
@@ -152,32 +157,48 @@ def name_of(column: str) -> str:
 
 def of(column: str) -> Metric | None:
     """Return the metric of a column; None when this version does not know it."""
-    name, _, device = column.partition("@")
+    name, at, device = column.partition("@")
     metric = METRICS.get(name)
-    return metric.on(device) if metric is not None and device else metric
+    if metric is None or not at:
+        return metric
+    return metric.on(device) if device and metric.scope == DEVICE else None
 
 
 def is_memory(column: str) -> bool:
     """Return whether a column is a level of memory in bytes."""
-    metric = METRICS.get(name_of(column))
+    metric = of(column)
     return metric is not None and metric.is_memory
 
 
 def is_counter(column: str) -> bool:
     """Return whether a column is a counter."""
-    metric = METRICS.get(name_of(column))
+    metric = of(column)
     return metric is not None and metric.is_counter
 
 
 def unit_of(column: str) -> str | None:
     """Return the unit of a column; None when this version does not know it."""
-    metric = METRICS.get(name_of(column))
+    metric = of(column)
     return None if metric is None else metric.unit
 
 
 def in_order(columns: Iterable[str]) -> list[str]:
-    """Return columns in the order of the declarations, unknown ones last."""
-    return sorted(columns, key=lambda column: _PLACES.get(name_of(column), len(_PLACES)))
+    """Return columns in the order of the declarations, unknown ones last; the metrics of a family by device."""
+
+    def place(column: str) -> tuple[int, str, int]:
+        name, _, device = column.partition("@")
+        metric, own = METRICS.get(name), _PLACES.get(name, len(_PLACES))
+        family = metric.family if metric is not None and device else None
+        first = min((_PLACES[other.name] for other in METRICS.values() if other.family == family), default=own)
+        return first if family else own, device, own
+
+    return sorted(columns, key=place)
+
+
+def columns_of(names: Iterable[str], columns: Iterable[str]) -> list[str]:
+    """Return the columns that names of columns or metrics mean: a metric of devices has one for each."""
+    held = list(columns)
+    return list(dict.fromkeys(column for name in names for column in held if name in {column, name_of(column)}))
 
 
 def memory_of(columns: Iterable[str]) -> list[str]:
@@ -199,8 +220,8 @@ def cpu_counters(columns: Collection[str]) -> tuple[str, ...]:
 def of_operations(columns: Iterable[str]) -> list[str]:
     """Return the columns of tables of operations next to CPU time, in order.
 
-    These are RSS and the families of counters, recorded or not, and other recorded columns with ``per_operation``.
+    These are RSS, storage and system calls, recorded or not, and other recorded columns with ``per_operation``.
     """
-    always = {name for name, metric in METRICS.items() if metric.family is not None or name == "rss"}
-    found = ((column, of(column)) for column in in_order({*columns, *always}))
+    always = (name for name, metric in METRICS.items() if metric.family in {STORAGE, SYSTEM_CALLS} or name == "rss")
+    found = ((column, of(column)) for column in in_order(dict.fromkeys((*columns, *always))))
     return [name for name, metric in found if metric is not None and metric.per_operation and metric.family != CPU_TIME]

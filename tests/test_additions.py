@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,11 @@ pytestmark = pytest.mark.process
 
 DECLARED = """
         Metric("npu_memory", "B", GAUGE, "NPU memory", "memory in use on an accelerator",
-               probe="npu:Npu", scope=DEVICE, merging=ONCE_PER_MACHINE),
+               probe="npu:Npu", scope=DEVICE),
+        Metric("npu_sent", "B", COUNTER, "Sent to NPU", "bytes sent to an accelerator",
+               probe="npu:Npu", scope=DEVICE, family=("NPU transfer", "NPU"), action="sent"),
+        Metric("npu_busy", "s", COUNTER, "NPU busy", "time in which an accelerator was busy",
+               probe="npu:Npu", scope=DEVICE),
         Metric("huge", "B", GAUGE, "Huge pages", "memory in huge pages", probe="made_up:MadeUp"),
         Metric("wakeups", "", COUNTER, "Wake-ups", "how often processes woke", probe="made_up:MadeUp"),
     )
@@ -33,17 +38,18 @@ from nncftools.sampler.probes import SYSTEM
 
 class Npu:
     kind = SYSTEM
-    metrics = ("npu_memory",)
+    metrics = ("npu_memory", "npu_sent", "npu_busy")
     source = "made up"
     cost = "nothing"
 
     def __init__(self, root, pid):
-        self.columns = ("npu_memory@npu0", "npu_memory@npu1")
+        self.columns = tuple(f"{name}@{device}" for name in self.metrics for device in ("npu0", "npu1"))
         self._count = 0
 
     def read(self):
         self._count += 1
-        return (self._count << 20) + (512 << 20), 7 << 20
+        count = self._count
+        return (count << 20) + (512 << 20), 7 << 20, count * 4096, count * 512, count * 0.005, count * 0.001
 """
 MADE_UP = """
 from nncftools.sampler.probes import SYSTEM
@@ -61,7 +67,7 @@ class MadeUp:
         self._count += 1
         return 64 << 20, self._count * 1000
 """
-OUTPUT = """
+EXPORT = """
 def report(session, view):
     return f"{len(session.samples)} samples\\n"
 """
@@ -84,17 +90,17 @@ def hello() -> None:
     """Say hello."""
     print("hello")
 '''
-RECORD = ("--type", "all", "--interval", "0.01", "-q", "--no-plot", "-o", "run.json")
+RECORD = ("--type", "all", "--interval", "0.01")
 
 
-class Said(NamedTuple):
+class Output(NamedTuple):
     """What a command wrote."""
 
     stdout: str
     stderr: str
 
 
-Ours = Callable[..., Said]
+Ours = Callable[..., Output]
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +115,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     declared.write_text(f"{before}{DECLARED.lstrip(chr(10))}{after}")
     (package / "sampler" / "probes" / "npu.py").write_text(NPU)
     (package / "sampler" / "probes" / "made_up.py").write_text(MADE_UP)
-    (package / "render" / "exports" / "made_up.py").write_text(OUTPUT)
+    (package / "render" / "exports" / "made_up.py").write_text(EXPORT)
     add_line(package / "render" / "formats.py", "FORMATS = {", '"made-up": "nncftools.render.exports.made_up:report",')
     (package / "importers" / "made_up.py").write_text(IMPORTER)
     add_line(package / "importers" / "__init__.py", "IMPORTERS = {", '"made-up": "nncftools.importers.made_up",')
@@ -145,14 +151,14 @@ def ours(folder: pathlib.Path) -> Iterator[Ours]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(words, cwd=folder, env=environment, text=True, **pipes) as server:
 
-        def run(*words: object) -> Said:
+        def run(*words: object) -> Output:
             assert server.stdin is not None
             assert server.stdout is not None
             server.stdin.write(json.dumps([str(word) for word in words]) + "\n")
             server.stdin.flush()
             status, output, errors = json.loads(server.stdout.readline())
             assert status == 0, errors
-            return Said(output, errors)
+            return Output(output, errors)
 
         yield run
 
@@ -168,7 +174,8 @@ def alone(folder: pathlib.Path, *words: object) -> str:
 @pytest.fixture(scope="module")
 def recorded(folder: pathlib.Path) -> Session:
     """Record operations with them."""
-    alone(folder, "monitor", *RECORD, "--", sys.executable, BURNERS / "phases.py", 5)
+    alone(folder, "monitor", *RECORD, "--name", "new", "--", sys.executable, BURNERS / "phases.py", 5)
+    shutil.copy(folder / "memory_logs" / "latest" / "session.json", folder / "run.json")
     return Session.load(folder / "run.json")
 
 
@@ -183,6 +190,16 @@ def test_recorded(recorded: Session) -> None:
 
 
 @pytest.mark.usefixtures("recorded")
+def test_logs(folder: pathlib.Path) -> None:
+    """A recording leaves a log and a picture for each device."""
+    names = {path.name for path in (folder / "memory_logs" / "latest").iterdir()}
+
+    assert names >= {
+        f"npu_memory@{device}_memory_usage.{kind}" for device in ("npu0", "npu1") for kind in ("txt", "png")
+    }
+
+
+@pytest.mark.usefixtures("recorded")
 class TestReport:
     @pytest.mark.parametrize("name", ["text", "markdown"])
     def test_tables(self, ours: Ours, name: str) -> None:
@@ -193,6 +210,21 @@ class TestReport:
         assert "NPU memory npu1" in text
         assert "Huge pages" in text
         assert text.count("Wake-ups") == 2
+
+    def test_devices_in_order(self, ours: Ours) -> None:
+        """Columns of devices are in one order; a family of counters is headed by its device."""
+        text = ours("report", "run.json", "--format", "markdown").stdout
+        (head,) = (line for line in text.splitlines() if line.startswith("| # |"))
+        places = [head.index(name) for name in ("NPU memory npu0", "NPU memory npu1", "NPU npu0", "NPU npu1")]
+
+        assert places == sorted(places)
+
+    def test_type_of_devices(self, ours: Ours) -> None:
+        """The name of a metric means all of its devices."""
+        text = ours("report", "run.json", "--type", "npu_memory").stdout
+
+        assert "NPU memory npu0" in text
+        assert "NPU memory npu1" in text
 
     def test_text_fits_a_terminal(self, ours: Ours) -> None:
         """However many columns there are, no line is longer than it may be, and no figure is cut."""
@@ -221,6 +253,7 @@ class TestReport:
         assert document["totals"]["wakeups"] > 0
         assert first["npu_memory@npu0_start"] >= 512 << 20
         assert first["wakeups"] > 0
+        assert 0 < first["npu_busy@npu1"] < 1
 
     def test_csv(self, ours: Ours) -> None:
         """CSV has a column for each."""
@@ -245,6 +278,7 @@ class TestReport:
         assert "nncf_tools_wakeups_total{" in text
         assert "nncf_tools_operation_wakeups_total{" in text
         assert "nncf_tools_operation_peak_huge_bytes{" in text
+        assert re.search(r'operation_peak_npu_memory_bytes{.*device="npu1"} ', text)
 
     def test_perfetto(self, ours: Ours, folder: pathlib.Path) -> None:
         """The trace has a track for each."""
@@ -266,7 +300,7 @@ class TestReport:
         text = ours("report", "run.json", "--format", "terminal", "--type", "npu_memory@npu1").stdout
 
         assert "NPU memory npu1" in text
-        assert "\nWake-" in text
+        assert "\nWa…ps" in text
 
 
 @pytest.mark.usefixtures("recorded")

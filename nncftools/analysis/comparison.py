@@ -61,7 +61,7 @@ def figure_of(name: str) -> Figure | None:
 
 def _in_order(names: Iterable[str]) -> list[str]:
     """Return names of figures once each, in the order of display: peaks, duration, CPU time, counters."""
-    known = set(names)
+    known = dict.fromkeys(names)
     peaks = metrics.in_order(name.removeprefix(_PEAK) for name in known if name.startswith(_PEAK))
     counters = metrics.in_order(name for name in known if not name.startswith(_PEAK) and name not in _OF_EVERY_RUN)
     return [*(_PEAK + name for name in peaks), *(name for name in _OF_EVERY_RUN if name in known), *counters]

@@ -112,8 +112,8 @@ def _name_and_operation(metric: str, rest: str | None) -> tuple[str, str | None]
     declared = metrics.of(metric.removeprefix("peak_"))
     if rest is None or declared is None or declared.scope != metrics.DEVICE:
         return metric, rest
-    device, _, operation = rest.partition("@")
-    return f"{metric}@{device.strip()}", operation or None
+    device, at, operation = rest.partition("@")
+    return f"{metric}@{device.strip()}", operation if at else None
 
 
 def judged(gate: Gate, comparison: Comparison) -> Verdict:

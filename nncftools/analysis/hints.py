@@ -107,6 +107,6 @@ def _unknown_counters(session: Session) -> Iterator[str]:
     unknown = [name for name in in_order(session.totals) if session.totals[name] is None and is_counter(name)]
     if unknown:
         yield (
-            f"unknown: {', '.join(unknown)}; a process of the tree did not let its figures be read "
+            f"unknown: {', '.join(unknown)}; the figures of at least one process could not be read "
             f"(another user's, or not supported by the system)"
         )

@@ -230,12 +230,17 @@ def _recording_warnings(of: Named) -> Iterator[str]:
 
 def _left_out(of: Named, samples: Samples) -> Iterator[str]:
     """Name the metrics that some ranks recorded and others did not."""
-    every = {name for session in of.values() for name in session.samples.metrics}
+    every = dict.fromkeys(name for session in of.values() for name in session.samples.metrics)
     left_out = [name for name in metrics.in_order(every) if name not in samples]
-    if left_out:
-        yield f"not recorded for every rank, so there is no sum: {', '.join(left_out)}"
+    partial = [name for name in left_out if not all(name in session.samples for session in of.values())]
+    without_sum = [name for name in left_out if name not in partial]
+    if partial:
+        yield f"not recorded for every rank, so there is no sum: {', '.join(partial)}"
+    if without_sum:
+        yield f"ranks on one machine may share it, so there is no sum: {', '.join(without_sum)}"
 
 
 def _whose_operations(of: Named, worst: RankRun | None) -> Iterator[str]:
     if worst is not None and of[worst.name].marks:
-        yield f"operations are those of {worst.name}, which held most; their memory, CPU and I/O are those of all ranks"
+        text = f"operations come from {worst.name}, which has the highest peak"
+        yield f"{text}; their memory, CPU and I/O are those of all ranks"

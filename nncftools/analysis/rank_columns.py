@@ -44,8 +44,8 @@ def _has_sum(parts: Parts, name: str) -> bool:
     """Return whether a metric was recorded where it is needed and its sum is meaningful."""
     metric = metrics.of(name)
     by_machine = [any(name in session.samples for _, session in machine) for machine in machines_of(parts)]
-    if metric is not None and metric.scope == metrics.DEVICE:  # a machine may lack the device
-        return any(by_machine)
+    if metric is not None and metric.scope == metrics.DEVICE and metric.merging != metrics.NEVER:
+        return any(by_machine)  # a machine may lack the device
     if is_once_per_machine(name):
         return all(by_machine)
     is_summed = metric is None or metric.merging != metrics.NEVER or len(by_machine) == len(parts)

@@ -13,7 +13,7 @@ import typer
 
 from nncftools.cli import candidates
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
-from nncftools.metrics import MEMORY
+from nncftools.metrics import MEMORY, columns_of
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -132,9 +132,9 @@ def memory_types(
     if asked is None:
         return [name for name in default if name in here] or here
     for name in asked:
-        if name not in (*here, ALL):
+        if name != ALL and not columns_of([name], here):
             raise UsageError(f"option --type: {name!r} is not one of {', '.join((*here, ALL))}")
-    return here if ALL in asked else list(dict.fromkeys(asked))
+    return here if ALL in asked else columns_of(asked, here)
 
 
 def checked_seconds(option: str, seconds: float, shortest: float) -> float:

@@ -10,6 +10,7 @@ import typer
 
 from nncftools.cli import options, planning
 from nncftools.errors import UsageError
+from nncftools.metrics import METRICS
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit
 
@@ -30,7 +31,7 @@ Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficien
 are marked automatically. Mark others with `nncf-tools mark NAME` in a script or
 `with nncftools.operation(NAME):` in Python. The exit status is the command's."""
 
-DEFAULT_TYPES = ("rss", "anon", "file", "shmem")
+DEFAULT_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"))
 _LONGEST_NAME = 80
 
 NoAuto = Annotated[bool, typer.Option("--no-auto", help="Mark no calls automatically.")]

@@ -10,7 +10,7 @@ import contextlib
 import os
 import pathlib
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.cli import screen
@@ -18,6 +18,7 @@ from nncftools.cli.claim import claim_files
 from nncftools.cli.display import NO_DISPLAY, DisplayOptions, OutputDisplay
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.marks.line import OUTPUT, VARIABLE
+from nncftools.metrics import columns_of
 from nncftools.redaction import Redaction
 from nncftools.render.exports import memory_log
 from nncftools.render.view import View, label
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from nncftools.cli.claim import Claim
-    from nncftools.cli.destination import Destination
+    from nncftools.cli.destination import Destination, Log
     from nncftools.journal.lines import Header
     from nncftools.journal.plan import Plan
     from nncftools.marks.calls import Call
@@ -235,6 +236,7 @@ def _save(session: Session, place: Destination, claim: Claim) -> bool:
 
 def _show(session: Session, place: Destination, claim: Claim | None, view: View, *, quiet: bool) -> None:
     """Show the summary and write the files beside the session; without ``claim`` the session is elsewhere: no files."""
+    view = replace(view, metrics=columns_of(view.metrics, session.samples.metrics))
     rank_number = _later_rank(session)
     if not quiet and rank_number is None:
         with _guarded("the summary cannot be shown"):
@@ -323,14 +325,24 @@ def _write_beside(session: Session, place: Destination, view: View) -> None:
 
         write_sidecar(session.marks, place.sidecar)
     for log in place.logs:
-        of_log = View(metrics=[log.metric], unit=view.unit, from_zero=log.from_zero)
-        if log.text is not None:
-            memory_log.write(session, of_log, log.metric, log.text)
-        if log.picture is not None:
-            from nncftools.render.pictures import plot
-
-            plot.draw(session, of_log, log.picture)
+        for column in columns_of([log.metric], session.samples.metrics):
+            _write_log(session, log, column, view)
     if place.panels is not None:
         from nncftools.render.pictures import panels
 
         panels.draw(session, view, place.panels)
+
+
+def _write_log(session: Session, log: Log, column: str, view: View) -> None:
+    of_log = View(metrics=[column], unit=view.unit, from_zero=log.from_zero)
+    name = memory_log.stem(column, from_zero=log.from_zero)
+    text, picture = (
+        path if path is None or column == log.metric else path.with_name(name + path.suffix)
+        for path in (log.text, log.picture)
+    )
+    if text is not None:
+        memory_log.write(session, of_log, column, text)
+    if picture is not None:
+        from nncftools.render.pictures import plot
+
+        plot.draw(session, of_log, picture)

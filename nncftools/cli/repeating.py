@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nncftools.cli import screen
+from nncftools.metrics import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -53,7 +54,8 @@ def _summary(of_runs: list[dict[str, Peak]], view: View) -> str:
 
     from nncftools.render.view import label
 
-    metric, unit = view.metrics[0], view.unit
+    metric = next(iter(columns_of(view.metrics, of_runs[0] if of_runs else ())), view.metrics[0])
+    unit = view.unit
     held = [peaks[metric].low for peaks in of_runs if metric in peaks]
     peaks = [low for low in held if low is not None]
     runs = "1 run" if len(of_runs) == 1 else f"{len(of_runs)} runs"

@@ -23,7 +23,7 @@ LARGEST = 2.0**63
 LATEST_S = 1e10
 """In Unix seconds, the year 2286."""
 _AHEAD = 20
-"""A row this many times farther ahead of its neighbours than they are apart is taken for the wrong one."""
+"""A row this many times farther ahead of its neighbours than they are apart is treated as the bad row."""
 _END = b";"
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _NUMBERS = msgspec.json.Decoder(list[float])

@@ -137,7 +137,7 @@ class Line(TypedDict, total=False):
 
     start: Start
     columns: list[str]
-    """The columns of all samples, where they are not those of the plan: a metric of devices has one for each."""
+    """The columns of all samples, if they differ from the plan: a device metric has one column per device."""
     process: ProcessFields
     each: dict[int, int]
     """RSS in bytes by process ``id``, at the sample on the previous line (``--per-process``)."""

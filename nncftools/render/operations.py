@@ -53,16 +53,19 @@ def counters_of(columns: Iterable[str]) -> list[str]:
 def by_key(operation: Operation) -> dict[str, float | None]:
     """Return the figures of an operation by their keys in exported documents.
 
-    A gauge has ``NAME_start``, ``NAME_end``, ``NAME_delta`` and ``NAME_peak``; a counter has its name.
+    A gauge has ``NAME_start``, ``NAME_end``, ``NAME_delta`` and ``NAME_peak``; a counter has its name. Bytes are whole
+    numbers.
     """
     found: dict[str, float | None] = {}
     for column in metrics.of_operations(operation.figures):
         figures = operation.of(column)
+        levels = {"start": figures.start, "end": figures.end, "delta": figures.delta, "peak": figures.peak_low}
+        of_column = {f"{column}_{key}": value for key, value in levels.items()}
         if metrics.is_counter(column):
-            found[column] = figures.spent
-        else:
-            levels = {"start": figures.start, "end": figures.end, "delta": figures.delta, "peak": figures.peak_low}
-            found.update({f"{column}_{key}": value for key, value in levels.items()})
+            of_column = {column: figures.spent}
+        if metrics.unit_of(column) == "B":
+            of_column = {key: None if value is None else round(value) for key, value in of_column.items()}
+        found |= of_column
     return found
 
 

@@ -188,6 +188,6 @@ def _damage(lines: Sequence[int]) -> str:
 
 
 def last_counters(samples: Samples) -> dict[str, int | float | None]:
-    """Return the counters of the last sample: all that a recording without an end of its own knows."""
+    """Return the counters of the last sample: the only totals that an unfinished recording has."""
     last = {name: samples[name][-1] for name in samples.metrics if is_counter(name) and len(samples)}
     return {name: None if isnan(value) else value for name, value in last.items()}

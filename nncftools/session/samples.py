@@ -143,6 +143,11 @@ def figures(column: array[float]) -> Figures:
     return Figures(len(of), min(of), max(of), sum(of) / len(of)) if of else Figures()
 
 
+def are_counts(values: array[float]) -> bool:
+    """Return whether all known values are whole numbers."""
+    return all(map(float.is_integer, known(values)))
+
+
 def known(values: array[float]) -> array[float]:
     """Return the values that are known."""
     if not isnan(sum(values)):

@@ -135,7 +135,7 @@ def test_unknown_counters() -> None:
     """Counters that are unknown at the end are named; those never recorded are not."""
     (found,) = said(session(totals={"cpu_user": 1, "write_bytes": None, "read_bytes": None}))
 
-    assert found.startswith("unknown: read_bytes, write_bytes; a process of the tree did not let its figures be read")
+    assert found.startswith("unknown: read_bytes, write_bytes; the figures of at least one process could not be read")
 
 
 PSS = "RSS counts shared pages once for each process: when PSS was {}, RSS was {}; to size a machine, take PSS"

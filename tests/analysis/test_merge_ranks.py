@@ -219,7 +219,7 @@ class TestJob:
 
         assert [(mark.name, mark.start_s, mark.end_s) for mark in job.marks] == [("Export", 0.5, 0.75)]
         assert job.warnings == [
-            "operations are those of rank 1, which held most; their memory, CPU and I/O are those of all ranks"
+            "operations come from rank 1, which has the highest peak; their memory, CPU and I/O are those of all ranks"
         ]
 
     def test_processes(self) -> None:

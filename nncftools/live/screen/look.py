@@ -41,7 +41,7 @@ class Look:
     def charts(self, columns: Sequence[str]) -> list[list[str]]:
         """Return what can be charted: the metrics of the run on one axis, then each metric by itself."""
         here = [name for name in columns if is_memory(name)]
-        asked = [name for name in self.metrics if name in here] or here
+        asked = metrics.columns_of(self.metrics, here) or here
         together = [name for name in asked if _fits_the_run(name)][:_MOST_TOGETHER]
         alone = [[name] for name in (*asked, *(name for name in here if name not in asked))]
         return [together, *alone] if len(together) > 1 else alone

@@ -50,7 +50,7 @@ class TerminalReaders:
     """Watches the modes of a terminal, and processes that wait in read(2) on it."""
 
     def __init__(self, descriptor: int, proc: str = "/proc") -> None:
-        """Take the terminal's current modes for those that it has while nobody reads from it."""
+        """Store the terminal's modes while no process reads from it."""
         self._terminal = descriptor
         self._proc = proc
         self._modes = self._local_modes()

@@ -19,7 +19,7 @@ _MOST = 200
 """The most processes that one drawing looks at: 2 ms."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _FURTHEST = 30
-"""How many times as far ahead as the trend looks back a straight line is trusted."""
+"""A trend over T seconds is extrapolated over at most this many times T."""
 _FEWEST = 10
 _SHORTEST_S = 5.0
 _NOISE = 3.0

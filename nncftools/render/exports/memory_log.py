@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def stem(metric: str, *, from_zero: bool) -> str:
     """Return the file name of a metric's log without its suffix."""
-    return f"{metric}_memory_usage{'_from-zero' if from_zero else ''}"
+    return f"{metric.replace('/', '_')}_memory_usage{'_from-zero' if from_zero else ''}"
 
 
 def report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], None]]:

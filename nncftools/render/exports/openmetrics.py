@@ -12,7 +12,7 @@ from nncftools import metrics
 from nncftools.analysis.summary import largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import is_memory, memory_of
-from nncftools.render.view import command_text, label
+from nncftools.render.view import command_text
 from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
@@ -147,6 +147,16 @@ def _counters(columns: Iterable[str]) -> dict[str, dict[str, Metric]]:
     return families
 
 
+def _by_name(columns: Iterable[str]) -> dict[str, dict[str, Metric]]:
+    """Return columns with their metrics, those of devices together."""
+    found: dict[str, dict[str, Metric]] = {}
+    for column in columns:
+        metric = metrics.of(column)
+        if metric is not None:
+            found.setdefault(metric.name, {})[column] = metric
+    return found
+
+
 def _device(metric: Metric) -> Labels:
     return {"device": metric.device} if metric.device else {}
 
@@ -198,13 +208,18 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
     failed = [of.error is not None for of in operations]
     yield family("failed", "1 when an exception, or the end of its process, ended it.", failed)
     columns = metrics.of_operations(session.samples.metrics)
-    for column in filter(metrics.is_memory, columns):
-        figures = [operation.of(column) for operation in operations]
-        peaks = [of.peak_low for of in figures]
-        name = column.replace("@", "_")
-        yield family(f"peak_{name}_bytes", f"The largest {label(column)} sample during it.", peaks)
-        change = f"{label(column)} at its end minus {label(column)} at its start."
-        yield family(f"{name}_change_bytes", change, [of.delta for of in figures])
+    for name, gauges in _by_name(filter(metrics.is_memory, columns)).items():
+        text = metrics.METRICS[name].label
+        peaks, changes = [
+            [
+                ({**own, **_device(metric)}, getattr(operation.of(column), figure))
+                for column, metric in gauges.items()
+                for own, operation in zip(labels, operations, strict=True)
+            ]
+            for figure in ("peak_low", "delta")
+        ]
+        yield _Family(f"operation_peak_{name}_bytes", f"The largest {text} sample during it.", peaks)
+        yield _Family(f"operation_{name}_change_bytes", f"{text} at its end minus {text} at its start.", changes)
     spent = [operation.cpu_s for operation in operations]
     yield family("cpu_seconds", "CPU time of all processes during it.", spent, "counter")
     for name, counters in _counters(columns).items():

@@ -150,7 +150,7 @@ def _operation(operation: Operation) -> Event:
     figures = {key if key != "rss_delta" else "delta": value for key, value in by_key(operation).items()}
     args = {
         **_known(facts),
-        **{key: round(value) for key, value in _known(figures).items()},
+        **_known(figures),
         **({"calls": operation.count} if operation.count > 1 else {}),
         **({"holds_peak": True} if operation.has_peak else {}),
     }

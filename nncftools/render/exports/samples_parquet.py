@@ -8,6 +8,7 @@ import msgspec
 
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import unit_of
+from nncftools.session.samples import are_counts
 
 if TYPE_CHECKING:
     from nncftools.render.view import View
@@ -28,7 +29,8 @@ def report(session: Session, _view: View) -> bytes:
         raise NncfToolsError(message) from error
     frame = session.to_pandas()
     for name in session.samples.metrics:
-        if unit_of(name) in {"B", ""} and session.samples.figures(name).highest < _TOO_LARGE:
+        is_whole = unit_of(name) == "B" or (unit_of(name) == "" and are_counts(session.samples[name]))
+        if is_whole and session.samples.figures(name).highest < _TOO_LARGE:
             frame[name] = frame[name].round().astype("Int64")
     frame.attrs = _facts(session)
     data: bytes = frame.to_parquet(None, engine="pyarrow", compression="zstd")

@@ -80,7 +80,7 @@ def _level(session: Session, name: str) -> dict[str, float | None]:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    return _fields(operation, _OF_OPERATION) | {key: _whole(value) for key, value in by_key(operation).items()}
+    return _fields(operation, _OF_OPERATION) | by_key(operation)
 
 
 def _whole(size: float | None) -> float | None:

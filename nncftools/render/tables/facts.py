@@ -115,7 +115,7 @@ def _counters(session: Session) -> Iterator[tuple[str, str]]:
     for column in metrics.of_operations(session.totals):
         metric = metrics.of(column)
         if metric is not None and metric.is_counter:
-            name = metric.label if metric.family is None else metric.family[0]
+            name = metric.label if metric.family is None else f"{metric.family[0]} {metric.device}".rstrip()
             families.setdefault(name, []).append((metric.action, session.totals.get(column), metric.unit))
     for name, parts in families.items():
         texts = [f"{text_of(total, unit)} {action}".rstrip() for action, total, unit in parts]

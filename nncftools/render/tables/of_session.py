@@ -113,7 +113,7 @@ def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> 
     yield Column("mean", "Cores")
     yield Column("peak", "Cores", output=Output.TEXT | Output.PAGE)
     for _, metric in counters:
-        yield Column(metric.action, metric.label if metric.family is None else metric.family[1])
+        yield Column(metric.action, metric.group)
 
 
 def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> Row:

@@ -273,7 +273,7 @@ def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
         metric = metrics.of(column)
         if metric is not None and metric.is_counter and metric.family != metrics.SYSTEM_CALLS:
             name, colour = _OF_STORAGE.get(column, (metric.label, "magenta"))
-            found.append(Rate(name[:_RATE_NAME], (column,), metric.unit, colour))
+            found.append(Rate(shortened(name, _RATE_NAME), (column,), metric.unit, colour))
     return [rate for rate in found if rate.counters and all(name in columns for name in rate.counters)]
 
 
