@@ -1,4 +1,4 @@
-"""nncf-tools beside its peers: ``python -m benchmarks`` prints a Markdown table.
+"""Compare nncf-tools with its peers: ``python -m benchmarks`` prints a Markdown table.
 
 Each tool comes from PyPI into a virtual environment of its own. All run the same workloads in turn, each round
 beginning with another one; figures are medians, ratios the medians of the ratios within the rounds.
@@ -45,13 +45,13 @@ def arguments() -> argparse.Namespace:
 
 
 def heading(runs: int, versions: list[str]) -> str:
-    """Return what stands above the table."""
+    """Return the text above the table."""
     what = f"medians of at least {runs} paired runs; × is the ratio to nncf-tools"
     return f"{machine.description()}\n\n{', '.join(versions)}; {what}\n"
 
 
 def measure(options: argparse.Namespace, folder: pathlib.Path) -> str:
-    """Install, run, and return the table; ``--output`` is written anew after each workload, so that none is lost."""
+    """Install, run, and return the table; ``--output`` is rewritten after each workload, so that no result is lost."""
     tools: list[Tool] = [OURS(pathlib.Path(sys.executable))]
     versions = [f"{OURS.name} {nncftools.__version__}"]
     for peer in PEERS:
@@ -75,7 +75,7 @@ def measure(options: argparse.Namespace, folder: pathlib.Path) -> str:
 def main() -> None:
     """Measure and print."""
     options = arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whatever runs is ended as at Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends running programs as Ctrl-C does
     with tempfile.TemporaryDirectory(prefix="nncf-tools-venvs-") as temporary:
         print(measure(options, (options.venvs or pathlib.Path(temporary)).absolute()))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.scale import Scale
 
 Figures = dict[str, float | None]
-"""What one run of one tool gave, by a key; None for what the tool does not say."""
+"""Figures of one run of one tool, by key; None for a figure that the tool does not report."""
 
 
 Measure = Callable[[Tool, pathlib.Path, int], Figures]
@@ -27,7 +27,7 @@ Measure = Callable[[Tool, pathlib.Path, int], Figures]
 
 @dataclass
 class Results:
-    """What rounds of a measurement gave, by the tool's name; the same round stands at the same index."""
+    """Results of the rounds of a measurement, by the tool's name; a round has the same index for all tools."""
 
     rounds: defaultdict[str, list[Figures | ToolError]] = field(default_factory=lambda: defaultdict(list))
 

@@ -37,7 +37,7 @@ class Cost:
 
 
 class Launched:
-    """A command under the launcher; as a context manager it is gone at the end, whatever happens."""
+    """A command under the launcher; the context manager always ends it on exit."""
 
     def __init__(self, words: Sequence[str], folder: pathlib.Path, bound_s: float) -> None:
         """Start."""
@@ -104,7 +104,7 @@ def run(words: Sequence[str], folder: pathlib.Path, bound_s: float) -> Cost:
 
 
 def _environment(command: str) -> dict[str, str]:
-    """Let a tool find what is installed beside it; leave out what slows Python down (PYTHONDONTWRITEBYTECODE)."""
+    """Put the tool's own folder first in PATH; leave out variables that slow Python down (PYTHONDONTWRITEBYTECODE)."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") or name == "PYTHONPATH"}
     return {**kept, "PATH": f"{pathlib.Path(command).parent}{os.pathsep}{os.environ['PATH']}"}
 
@@ -123,7 +123,7 @@ def held_back(words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextlib.contextmanager
 def beside(words: Sequence[str]) -> Iterator[None]:
-    """Keep a workload running beside what is measured; it says with a line that it is ready."""
+    """Keep a workload running in the background of a measurement; it prints a line when it is ready."""
     with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as process:
         try:
             assert process.stdout is not None

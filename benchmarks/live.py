@@ -2,7 +2,7 @@
 
 A journal of a million samples (10 ms apart) is written, then followed while it grows by a hundred samples a second, and
 drawn twice a second: CPU time of this process, in percent of one core. The same for a day of samples half a second
-apart, told as fast as it goes, with an operation every ten seconds and processes that come and go: resident memory
+apart, read as fast as possible, with an operation every ten seconds and processes that come and go: resident memory
 after an hour and at the end. The share of samples is that of ``monitor -i 0.01`` in a terminal, with ``--live`` and
 without, the runs in turn.
 """
@@ -107,7 +107,7 @@ def _cost(follower: Follower, journal: pathlib.Path, size: tuple[int, int]) -> t
             follower.read()
             drawing.frame(follower.run, look, *size)
             spent_s += time.process_time() - begin_cpu_s
-            states.add(str(drawing._state))  # noqa: SLF001 — how often it was drawn is nobody else's concern
+            states.add(str(drawing._state))  # noqa: SLF001 — only this benchmark counts the drawings
             time.sleep(FRAME_S)
     return spent_s / (time.monotonic() - begin_s), len(states)
 

@@ -1,8 +1,8 @@
 """What a recording costs around the command: ``python -m benchmarks.overhead`` prints a Markdown table.
 
 CPU seconds and added time are medians of paired runs. The added time is the wall time of ``nncf-tools monitor --quiet
---no-plot -- true`` less that of ``true``, run in turn; the sampler's memory is its own high-water mark, as its session
-says, while it samples at 10 ms.
+--no-plot -- true`` less that of ``true``, run in turn; the sampler's memory is its own high-water mark from its session
+at an interval of 10 ms.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What ``pytest --memory`` adds to a suite, beside pytest-memray: ``python -m benchmarks.pytest_plugin``.
+"""Compare the cost of ``pytest --memory`` with that of pytest-memray: ``python -m benchmarks.pytest_plugin``.
 
-CPU seconds of pytest and of our sampler, which is no child of it and tells its own, medians of paired runs.
+Medians of paired runs: CPU seconds of pytest and of our sampler, which is no child of pytest and reports its own.
 """
 
 from __future__ import annotations

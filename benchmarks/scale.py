@@ -11,7 +11,7 @@ class Scale:
 
     children: tuple[int, ...] = (1, 10, 50, 200)
     crowd: int = 300
-    """Processes beside that have nothing to do with the run."""
+    """Number of unrelated background processes."""
     crowd_children: tuple[int, ...] = (1, 10)
     short_s: float = 2
     long_s: float = 8

@@ -91,6 +91,6 @@ def count(values: Values, _ours: Values | None) -> str:
 
 
 def number(value: float) -> str:
-    """Return a figure with three significant digits, as far as they stand behind the point."""
+    """Return a figure to three significant digits, with zero to three decimals."""
     decimals = next((digits for bound, digits in ((100, 0), (10, 1), (1, 2)) if abs(value) >= bound), 3)
     return f"{value:,.{decimals}f}"

@@ -111,7 +111,7 @@ def journal(*lines: object, first: object = None) -> bytes:
 def full_disk(free: int = 100) -> Iterator[None]:
     """Make every write beyond ``free`` bytes of a file fail as on a full disk.
 
-    Programs started meanwhile write no compiled modules: before Python 3.13.1 the import system truncates such a file
+    Programs started inside it write no compiled modules: before Python 3.13.1 the import system truncates such a file
     on a full disk, and every later import of the module fails (https://github.com/python/cpython/issues/126606).
     """
     resource = pytest.importorskip("resource", reason="no file size limit on this system")

@@ -17,7 +17,7 @@ import pytest
     ids=["subprocess", "posix_spawn", "system"],
 )
 def test_without_the_mark_no_process_is_started(start: Callable[[], object]) -> None:
-    """A test that is not marked as one that starts processes fails when it starts one, and is told what to do."""
+    """A test without the ``process`` mark fails if it starts a process; the message names the remedy."""
     with pytest.raises(pytest.fail.Exception, match=r"test_without_the_mark.* starts a process .*: mark it with"):
         start()
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _INTERVAL_S = 0.01
 _BOUND_S = 120
-"""Of the processes beside."""
+"""Time limit of the background processes, in seconds."""
 
 
 def alone(bench: Bench) -> list[Row]:

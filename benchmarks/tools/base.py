@@ -1,4 +1,4 @@
-"""What every tool can be asked: to record a command, to say what it recorded, to draw a recording."""
+"""The interface of every tool: record a command, read its recording, draw a recording."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ToolError(Exception):
-    """A tool did not do what it was asked; the text says why, in a footnote of the table."""
+    """A tool failed; the text gives the reason in a footnote of the table."""
 
 
 class HungError(ToolError):
@@ -21,7 +21,7 @@ class HungError(ToolError):
 
 @dataclass(frozen=True)
 class Recording:
-    """What a tool says about a run; bytes and seconds, None for what is not in its output."""
+    """A tool's figures of a run, in bytes and seconds; None for figures that are not in its output."""
 
     samples: int
     span_s: float

@@ -28,7 +28,7 @@ class Duct(Tool):
         return [self.script("duct"), *quiet, *intervals, "--output-prefix", str(folder / "duct_"), *words]
 
     def read(self, folder: pathlib.Path, metric: str) -> Recording:  # noqa: ARG002 — RSS is all it has
-        """Return what its two files say."""
+        """Return the recording from its two files."""
         with _usage(folder).open(encoding="utf-8") as file:
             lines = [json.loads(line) for line in file]
         summary = json.loads((folder / "duct_info.json").read_bytes())["execution_summary"]

@@ -25,7 +25,7 @@ class Mprof(Tool):
         return [self.script("mprof"), "run", *options, "--output", str(_dat(folder)), *words]
 
     def read(self, folder: pathlib.Path, metric: str) -> Recording:  # noqa: ARG002 — a file holds one metric
-        """Return what the .dat file says."""
+        """Return the recording from the .dat file."""
         lines = _dat(folder).read_text(encoding="utf-8").splitlines()
         rows = [tuple(map(float, line.split()[1:])) for line in lines if line.startswith("MEM ")]
         peak = max(mebibytes for mebibytes, _ in rows)

@@ -24,7 +24,7 @@ class NncfTools(Tool):
         return [str(self.python), "-m", "nncftools", *quiet, "-o", str(_session(folder)), "--", *words]
 
     def read(self, folder: pathlib.Path, metric: str) -> Recording:
-        """Return what the session says; its peak is the lower end of the bracket, the one that a report names."""
+        """Return the recording from the session; its peak is the lower end of the bracket, as in a report."""
         session = json.loads(_session(folder).read_bytes())
         times = session["samples"]["time_s"]
         return Recording(

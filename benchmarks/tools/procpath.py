@@ -32,7 +32,7 @@ class Procpath(Tool):
         return [self.script("procpath"), "--logging-level", "ERROR", "record", *how, *what]
 
     def read(self, folder: pathlib.Path, metric: str) -> Recording:
-        """Return what the database says."""
+        """Return the recording from the database."""
         try:
             return _figures(folder, *_SIZES[metric])
         except sqlite3.Error as error:

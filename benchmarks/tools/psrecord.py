@@ -28,7 +28,7 @@ class Psrecord(Tool):
         return [self.script("psrecord"), *options, f"exec {shlex.join(words)}"]
 
     def read(self, folder: pathlib.Path, metric: str) -> Recording:  # noqa: ARG002 — RSS is all it has
-        """Return what the log says."""
+        """Return the recording from the log."""
         lines = _log(folder).read_text(encoding="utf-8").splitlines()
         rows = [[float(word) for word in line.split()] for line in lines if not line.startswith("#")]
         peak = max(row[_REAL_MIB] for row in rows)

@@ -29,7 +29,7 @@ def recorded(
 
 
 def test_one_machine() -> None:
-    """On one machine CLOCK_MONOTONIC tells how far apart the starts are."""
+    """On one machine, CLOCK_MONOTONIC gives the time between the starts."""
     at_s, warnings = start_times({"a": recorded("10.00", 100.25), "b": recorded("09.80", 100)})
 
     assert at_s == pytest.approx({"a": 0.25, "b": 0})
@@ -37,7 +37,7 @@ def test_one_machine() -> None:
 
 
 def test_several_machines() -> None:
-    """Between machines the wall clock tells."""
+    """Between machines, the wall clock gives the time between the starts."""
     at_s, warnings = start_times({"a": recorded("10.5", 7), "b": recorded("10", 5000, "other", "node")})
 
     assert at_s == pytest.approx({"a": 0.5, "b": 0})
@@ -45,14 +45,14 @@ def test_several_machines() -> None:
 
 
 def test_machines_of_one_name() -> None:
-    """Machines, or containers on several, may have one name: the kernel's boot tells them apart."""
+    """Machines, or containers on several machines, may share a name: the boot ID distinguishes them."""
     at_s, _ = start_times({"a": recorded("10", 1), "b": recorded("10.5", 9000, "other")})
 
     assert at_s == pytest.approx({"a": 0, "b": 0.5})
 
 
 def test_a_clock_that_was_set() -> None:
-    """A wall clock that was set between two starts does not shift them, and is told."""
+    """A wall clock that was set between two starts does not shift them, and causes a warning."""
     at_s, warnings = start_times({"a": recorded("10", 100), "b": recorded("50", 100.25)})
 
     assert at_s == pytest.approx({"a": 0, "b": 0.25})
@@ -71,7 +71,7 @@ def test_a_clock_that_nothing_keeps() -> None:
 
 
 def test_clocks_that_may_differ_much() -> None:
-    """Errors that are together longer than the interval are told."""
+    """Clock errors whose sum is longer than the interval cause a warning."""
     _, warnings = start_times(
         {"a": recorded("10", 1, error_s=0.4), "b": recorded("10", 1, "other", "node", error_s=0.2)}
     )
@@ -96,6 +96,6 @@ def test_recordings_that_do_not_overlap() -> None:
     ],
 )
 def test_an_unknown_start(given: Session, message: str) -> None:
-    """A recording that does not say when it began is refused."""
+    """A recording without a start time is refused."""
     with pytest.raises(NncfToolsError, match=message):
         start_times({"a": recorded("10"), "b": given})

@@ -58,7 +58,7 @@ class TestRun:
         assert "read_bytes" not in of.operations["Export"]
 
     def test_operations_of_one_name(self) -> None:
-        """The second operation of a name is told apart by its number, also when another one is called so."""
+        """The second operation of a name gets a number; a number that another name already contains is skipped."""
         of = marked(*(Mark(name=name, start_s=at) for at, name in enumerate(("a", "a (2)", "a"))))
 
         assert list(of.operations) == ["a", "a (2)", "a (3)"]
@@ -79,7 +79,7 @@ class TestRun:
 
 class TestDifference:
     def test_change(self) -> None:
-        """A difference is told in the metric's unit and in per cent."""
+        """A difference is given in the metric's unit and in per cent."""
         peak = compared([run(100, 200)], [run(100, 250)]).figures["peak_rss"]
 
         assert (peak.change, peak.percent) == (50 * MIB, 25)
@@ -94,7 +94,7 @@ class TestDifference:
 
     @pytest.mark.parametrize(("high", "expected"), [(250, True), (219, False), (None, False)])
     def test_brackets(self, high: int | None, expected: bool) -> None:  # noqa: FBT001 — a parameter of a test
-        """A difference is within the brackets when these overlap; nothing is said of brackets without an end."""
+        """A difference is within the brackets if they overlap; for brackets without an upper end this is unknown."""
         ends = None if high is None else high * MIB
         base = run(100, 200, processes=[process(high_water_limit=ends, end_s=1.0, start_s=-1.0)])
         new = run(100, 220, processes=[process(high_water_limit=300 * MIB, end_s=1.0, start_s=-1.0)])
@@ -187,11 +187,11 @@ class TestWarnings:
         ],
     )
     def test_not_alike(self, fields: dict[str, Any], expected: str) -> None:
-        """Whatever makes runs hard to compare is said."""
+        """A difference that makes runs hard to compare causes a warning."""
         assert warnings({}, fields) == [expected]
 
     def test_one_sample(self) -> None:
-        """A run with one sample is compared, and that is said."""
+        """A run with one sample is compared, with a warning."""
         assert compared([run(1, 2)], [run(1, title="b")]).warnings == [
             "b has one sample: its memory at other moments is unknown"
         ]

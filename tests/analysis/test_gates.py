@@ -121,7 +121,7 @@ def test_says_what_was_measured(text: str, expected: str) -> None:
 
 
 def test_change_of_groups() -> None:
-    """The change of a group is that of the medians, and the verdict says so."""
+    """A group's change is the change of its median, and the verdict says so."""
     verdict = judged(parsed("peak_rss>+5%"), groups([100, 100, 100], [90, 101, 500]))
 
     assert verdict.passed

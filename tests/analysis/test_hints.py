@@ -23,7 +23,7 @@ def copies(*lives: tuple[float, float | None], largest_mib: int = 200) -> list[P
 
 
 def test_clean_session() -> None:
-    """A session without anything to say has no hints."""
+    """An ordinary session has no hints."""
     assert said(session(processes=[process(peak_rss=300 * MIB, high_water_mark=301 * MIB)])) == []
 
 
@@ -70,7 +70,7 @@ def test_no_forked_copies(processes: list[Process]) -> None:
 
 
 def test_peak_between_samples() -> None:
-    """A high-water mark well above the largest sample is told with both figures and the sample's moment."""
+    """A high-water mark well above the largest sample causes a hint with both figures and the sample's time."""
     (found,) = said(session(processes=[process(high_water_mark=400 * MIB)]))
 
     assert found == (
@@ -119,7 +119,7 @@ def missing(missed: int | None, taken: int) -> Session:
 
 
 def test_missed() -> None:
-    """More than 5 % of missed samples are told with number, longest gap and remedy."""
+    """More than 5 % of missed samples cause a hint with their number, the longest gap and a remedy."""
     assert said(missing(200, 1_800)) == [
         "200 of 2,000 samples were missed, the longest gap is 2.50 s: use a longer --interval or leave a core free"
     ]
@@ -127,7 +127,7 @@ def test_missed() -> None:
 
 @pytest.mark.parametrize(("missed", "taken"), [(5, 95), (0, 3), (None, 3), (0, 0)])
 def test_few_missed(missed: int | None, taken: int) -> None:
-    """Up to 5 % of missed samples are not worth a word."""
+    """Up to 5 % of missed samples cause no hint."""
     assert said(missing(missed, taken)) == []
 
 
@@ -150,7 +150,7 @@ PSS = "RSS counts shared pages once for each process: when PSS was {}, RSS was {
     ],
 )
 def test_much_is_shared(rss: Sequence[int], pss: Sequence[int | None], words: str) -> None:
-    """Where RSS is more than a tenth above the PSS of the same sample, both figures are told."""
+    """If RSS is more than a tenth above the PSS of the same sample, a hint gives both figures."""
     assert said(session({"rss": mib(*rss), "pss": mib(*pss)})) == [words]
 
 
@@ -167,7 +167,7 @@ def test_much_is_shared(rss: Sequence[int], pss: Sequence[int | None], words: st
     ],
 )
 def test_not_much_is_shared(columns: dict[str, list[int | None]]) -> None:
-    """Without a sample that holds both, or where they are near, nothing is said."""
+    """If no sample holds both RSS and PSS, or if they are close, there is no hint."""
     assert said(session(columns)) == []
 
 
@@ -186,7 +186,7 @@ def test_missed_of_those_that_were_taken() -> None:
 
 
 def test_lost_to_a_full_disk() -> None:
-    """What is missing because the disk was full is told once, by the recorder."""
+    """A full disk that loses samples causes one warning, from the recorder."""
     told = "the journal could not be written for a while (No space left on device): 50 samples are lost"
     facts = SamplerFacts(interval_s=0.5, missed=50, longest_gap_s=25.0)
 

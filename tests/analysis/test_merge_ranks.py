@@ -1,4 +1,4 @@
-"""Tests of a job put together from the recordings of its ranks."""
+"""Tests of a job merged from the recordings of its ranks."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class TestSum:
         assert held(job, "system") == {0: 900, 0.5: 1000, 1: 1100}
 
     def test_broken_off(self) -> None:
-        """What becomes of a rank whose recording broke off is unknown, and so is the sum."""
+        """After a rank's recording breaks off, its memory and the sum are unknown."""
         job = merged({"a": rank(0, 1, 2, 3), "b": rank(1, 10, 20, finished=False)})
 
         assert held(job) == {0: 11, 0.5: 22, 1: None}
@@ -111,7 +111,7 @@ class TestSum:
         assert held(job) == {0: None, 0.5: 2}
 
     def test_shared_control_group(self) -> None:
-        """Nobody knows whether ranks on one machine share a control group: there is no sum."""
+        """Ranks on one machine may share a control group, which is unknown: there is no sum."""
         recordings = {name: rank(number, 1, 1, columns={"cgroup": mib(5, 5)}) for number, name in enumerate(["a", "b"])}
 
         assert "cgroup" not in merged(recordings).samples
@@ -137,7 +137,7 @@ class TestPeak:
         assert job.peaks["rss"] == Peak(sampled=320 * MIB, at_s=0.5, low=320 * MIB, high=None, low_from="sampled")
 
     def test_high_water_marks(self) -> None:
-        """The kernel's mark of one rank can say more than the sum; marks of those that ran together bound it."""
+        """One rank's high-water mark can exceed the sampled sum; the sum of the ranks' marks is the upper bound."""
         marked = process(high_water_mark=900 * MIB, accounted=True)
         small = process(high_water_mark=50 * MIB, accounted=True)
         job = merged({"a": rank(0, 100, 300, 200, processes=[marked]), "b": rank(1, 1, 2, 3, processes=[small])})
@@ -148,10 +148,10 @@ class TestPeak:
 
 
 class TestRanks:
-    """What is told of each rank."""
+    """The figures and warnings of each rank."""
 
     def test_in_their_order(self) -> None:
-        """Ranks stand in the order of their numbers, whatever their files are called; times are the job's."""
+        """Ranks are sorted by number, not by file name; their times are on the job's clock."""
         job = merged({"a": rank(2, 100, 300, at_s=0.25), "b": rank(0, 1, 1)})
 
         assert [(run.name, run.start_s, run.peaks["rss"].at_s) for run in job.ranks] == [
@@ -178,7 +178,7 @@ class TestRanks:
             merged({"job": job, "a": rank(0, 1)})
 
     def test_hints_of_each(self) -> None:
-        """What is to say of one recording is said with its name: a process that outlived it, samples that it missed."""
+        """A hint about one recording names its rank, such as a process that outlived the command."""
         left = [process(1, end_s=None, name="daemon", pid=7)]
         job = merged({"a": rank(0, 1, 1, processes=left), "b": rank(1, 1, 1), "c": rank(2, 1, 1)})
         told = "rank 0: still running when the command ended, and not recorded further: daemon (pid 7)"
@@ -192,14 +192,14 @@ class TestRanks:
         assert job.warnings == ["1 of 3 ranks are missing: no recording of rank 1, and sums do not count them"]
 
     def test_different_jobs(self) -> None:
-        """Recordings of different jobs are told."""
+        """Recordings of different jobs cause a warning."""
         other = Rank(number=1, size=2, job="other", launcher="slurm")
         job = merged({"a": rank(0, 1, 1, rank=Rank(number=0, size=2, job="tune")), "b": rank(1, 1, 1, rank=other)})
 
         assert job.warnings == ["the recordings are of different jobs: other, tune"]
 
     def test_their_warnings(self) -> None:
-        """What all recordings warn of is told once, else with whose it is."""
+        """A warning of all recordings appears once; a warning of one recording names its rank."""
         every = {
             name: rank(number, 1, 1, warnings=["all", *own])
             for number, (name, own) in enumerate({"a": [], "b": ["own"], "c": []}.items())
@@ -209,10 +209,10 @@ class TestRanks:
 
 
 class TestJob:
-    """What the parts amount to."""
+    """The operations, processes and other facts of the job."""
 
     def test_operations(self) -> None:
-        """Operations are those of the rank that held most, on the job's clock, and that is told."""
+        """Operations are those of the rank that held most, on the job's clock; a warning says so."""
         small = rank(0, 1, 1, marks=[Mark(name="Loading", start_s=0)])
         large = rank(1, 5, 5, at_s=0.25, marks=[Mark(name="Export", start_s=0.25)])
         job = merged({"a": small, "b": large, "c": rank(2, 1, 1)})

@@ -51,7 +51,7 @@ def test_gap() -> None:
 
 
 def test_a_gap_within_a_window_is_none() -> None:
-    """A window over which the counter is known at both ends has a rate, whatever is missing between them."""
+    """A window has a rate if the counter is known at both ends, even if values between them are missing."""
     _, rate = rates([0, 0.01, 0.02, 0.15, 0.2], [0, 0, 0, 1, 1], 0.2, 0.01)
 
     assert_allclose(rate, [5])

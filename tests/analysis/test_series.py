@@ -15,7 +15,7 @@ def test_short_series_is_left_alone() -> None:
 
 
 def test_gap_breaks_the_line() -> None:
-    """Where samples are missing, one NaN stands before the first sample after the gap."""
+    """Where samples are missing, one NaN precedes the first sample after the gap."""
     time, value = decimated_with_gaps([0, 1, 2, 6, 7], [5, 6, 7, 8, 9], 1.0)
 
     assert_array_equal(time, [0, 1, 2, 6, 6, 7])

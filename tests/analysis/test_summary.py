@@ -59,7 +59,7 @@ def test_from_zero_keeps_delta() -> None:
 
 
 def test_level_without_peak() -> None:
-    """A metric whose peak nobody told has samples but no peak."""
+    """A metric without a recorded peak has samples but no peak."""
     of = session({"rss": [1, 2]})
 
     assert level(of.samples, "rss", {}).peak is None
@@ -102,7 +102,7 @@ def test_size_of_the_largest_process(sampled: int | None, mark: int | None, size
     ids=["alone", "may be a descendant's", "the sampler's own"],
 )
 def test_limit_of_the_command(limit: int, others: list[Process], expected: int) -> None:
-    """The command's ru_maxrss is its own mark when nobody else was there, and it is above the sampler's memory."""
+    """The command's ru_maxrss is its own mark if it ran alone and ru_maxrss is above the sampler's memory."""
     first = process(0, peak_rss=5, high_water_limit=limit)
     found = largest_process(session(processes=[first, *others], sampler=SamplerFacts(peak_rss=6)))
 
@@ -120,7 +120,7 @@ def test_largest_process() -> None:
 
 
 def test_limit_of_an_accounted_command() -> None:
-    """When the kernel told the command's own mark, its ru_maxrss, which may be a child's, is not asked."""
+    """If the kernel reported the command's own mark, its ru_maxrss, which may be a child's, is ignored."""
     of = session(processes=[process(0, peak_rss=5, high_water_mark=7, accounted=True, high_water_limit=9)])
     found = largest_process(of)
 

@@ -50,7 +50,7 @@ def test_few_calls_stay_apart() -> None:
 
 
 def test_calls_inside_of_two_operations() -> None:
-    """Calls are told together within their own operation only."""
+    """Calls are grouped only within their own operation."""
     of = [
         operation("a", 0, end_s=10),
         *(operation("b", 1.0 + n, depth=1) for n in range(4)),
@@ -75,7 +75,7 @@ def test_outermost_calls_in_a_row() -> None:
 
 
 def test_unknown_stays_unknown() -> None:
-    """A sum of figures one of which is unknown is unknown; an error of one is told."""
+    """A sum with an unknown figure is unknown; the error of one call is shown for all."""
     run = [
         operation(
             "g", float(n), figures=figures(read_bytes=None if n == 3 else 1), error="KeyError" if n == 5 else None

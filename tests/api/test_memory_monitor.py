@@ -382,7 +382,7 @@ if __name__ == "__main__":
 
 class TestLogs:
     def test_text(self, tmp_path: pathlib.Path) -> None:
-        """A log has a row per sample, the total time and the maximum with its unit; the picture is beside it."""
+        """A log has a row per sample, the total time and the maximum with its unit; the picture is next to it."""
         monitor = MemoryMonitor(memory_unit=MemoryUnit.GB)
         monitor.save_memory_logs([0.0, 0.5], [1.0, 2.25], str(tmp_path / "new"), filename_suffix="_x")
 

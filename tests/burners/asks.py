@@ -1,4 +1,4 @@
-"""Ask for a password (getpass) or a name (input) once FILE exists, say how long it was: asks.py password|name FILE"""
+"""Ask for a password (getpass) or a name (input) once FILE exists, print its length: asks.py password|name FILE"""
 
 import getpass
 import sys

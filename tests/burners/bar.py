@@ -1,6 +1,6 @@
 """Draw a progress bar over and over with carriage returns, as tqdm does: bar.py STEPS FILE FILE
 
-It stands at its half until the first file exists; the program ends when the second one does.
+It stops halfway until the first file exists; the program ends when the second one does.
 """
 
 import sys

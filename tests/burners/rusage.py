@@ -1,4 +1,4 @@
-"""Burn 0.1 s of CPU in each of CHILDREN and write what wait4 tells of all to FILE: rusage.py FILE CHILDREN"""
+"""Burn 0.1 s of CPU in each of CHILDREN and write the figures of wait4 for all to FILE: rusage.py FILE CHILDREN"""
 
 import os
 import resource

@@ -68,7 +68,7 @@ def write(path: str, *figures: float) -> None:
 
 
 def _journal() -> TextIO:
-    """Open the journal, which stands beside the marks log."""
+    """Open the journal, which is in the folder of the marks log."""
     marks = os.environ["NNCF_TOOLS_MARKS"]
     if not marks.endswith(_MARKS):
         sys.exit(f"no journal stands beside {marks}")
@@ -85,6 +85,6 @@ def fills() -> Iterator[None]:
 
 
 def _place(header: str, metric: str) -> int:
-    """Return where a metric stands in a sample, whose first figure is its time."""
+    """Return the index of a metric in a sample, whose first figure is its time."""
     columns = header.partition('"columns":')[2].partition("]")[0]
     return 1 + [name.strip(' "') for name in columns.lstrip(" [").split(",")].index(metric)

@@ -94,7 +94,7 @@ class TestPair:
         assert "Beside" in in_process("compare", "a.json", "b.json").stdout.splitlines()
 
     def test_folders(self, in_process: Run, pair: pathlib.Path) -> None:
-        """A folder stands for the session in it."""
+        """A folder is read as the session in it."""
         for name in ("a", "b"):
             (pair / name).mkdir()
             (pair / f"{name}.json").rename(pair / name / "session.json")
@@ -190,7 +190,7 @@ class TestGroups:
         assert "5 runs" in in_process("compare", "--base", "old-*.json", "--new", "new-*.json").stdout
 
     def test_a_name_with_brackets(self, in_process: Run, groups: pathlib.Path) -> None:
-        """A name of an existing file stands for that file, even if it contains wildcards."""
+        """A name of an existing file means that file, even if it contains wildcards."""
         (groups / "old-0.json").rename(groups / "[x].json")
 
         assert in_process("compare", "--base", "[x].json", "--new", "new-*.json").returncode == 0

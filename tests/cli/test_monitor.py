@@ -157,7 +157,7 @@ class TestFigures:
         assert session.duration_s > (session.processes[0].end_s or session.duration_s)
 
     def test_forked_copies_are_explained(self, nncf_tools: Run, truth: pathlib.Path) -> None:
-        """Forked copies make the sum several times too large; the report says so beside it."""
+        """Forked copies make the sum several times too large; the report says so next to the sum."""
         result = nncf_tools("monitor", "-i", 0.02, "-o", "r.json", "--", *burner("copies", truth, 100, 4, "rss"))
         words = " ".join(result.stderr.split())
         found = re.search(r"the largest single process held (\d+\.\d) MiB", words)

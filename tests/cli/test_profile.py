@@ -145,7 +145,7 @@ class TestBadInput:
         assert "pyproject.toml: " in result.stderr
 
     def test_keeps_what_is_there(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Files beside the session are kept unless --force is given; then a stale sidecar is removed."""
+        """Files next to the session are kept unless --force is given; then a stale sidecar is removed."""
         (tmp_path / "run.marks.csv").write_text("name,start_s\nold,0\n")
         refused = nncf_tools("profile", "-q", "-o", "run.json", "true")
         forced = nncf_tools("profile", "-q", "--no-plot", "--force", "-o", "run.json", "true")
@@ -198,7 +198,7 @@ class TestReport:
         assert (tmp_path / "run.svg").read_bytes().startswith(b"<?xml")
 
     def test_sidecar_beside_is_found(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """The sidecar beside the session has its marks, with edits."""
+        """The sidecar next to the session has its marks, with edits."""
         (tmp_path / "run.marks.json").write_text('[{"name": "edited", "start_s": 0.1}]')
 
         assert "edited" in in_process("report", "run.json").stdout

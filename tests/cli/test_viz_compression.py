@@ -48,7 +48,7 @@ class TestFiles:
     @pytest.mark.parametrize("words", [["--input_file", "data.csv", "--output_dir", "."], ["-i", "data.csv"]])
     @pytest.mark.usefixtures("data")
     def test_spellings(self, in_process: Run, tmp_path: pathlib.Path, words: list[str]) -> None:
-        """Options may be spelled with underscores; without a folder, the files go beside the input."""
+        """Options may be spelled with underscores; without a folder, the files go into the input's folder."""
         result = in_process("viz-compression", *words)
 
         assert result.returncode == 0

@@ -64,7 +64,7 @@ def test_append_makes_nothing(tmp_path: pathlib.Path, name: str) -> None:
 
 
 def test_append_lets_the_programs_exceptions_pass(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error that the program raises meanwhile, in a signal handler, is not mistaken for an unwritable log."""
+    """An error that a signal handler of the program raises during a write is not mistaken for an unwritable log."""
     log = tmp_path / "log"
     log.touch()
 

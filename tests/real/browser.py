@@ -1,4 +1,4 @@
-"""A headless Chromium that is told what to do through a pipe (Chrome DevTools Protocol), with nothing but Python."""
+"""A headless Chromium, controlled through a pipe (Chrome DevTools Protocol) with only the standard library."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def together(processes: Iterable[Process]) -> float:
 
 
 def test_mprof_with_children(recorded: Recorded) -> None:
-    """The sum of command and children that mprof tells is ours."""
+    """The sum of command and children from mprof equals ours."""
     log, ours = recorded.by(["mprof", "run", "-C", "-T", "0.05", "-o", "log.dat", *LEVELS], "log.dat")
 
     assert log.sampler.source == "mprof"
@@ -139,7 +139,7 @@ def test_mprof_with_functions(recorded: Recorded) -> None:
 
 @pytest.mark.parametrize("style", ["plain", "csv"])
 def test_psrecord(recorded: Recorded, style: str) -> None:
-    """The sum of shell and children that psrecord tells is ours, plain and CSV."""
+    """The sum of shell and children from psrecord equals ours, plain and CSV."""
     command = " ".join(LEVELS)
     tool = ["psrecord", command, "--interval", "0.05", "--include-children", "--include-io"]
     log, ours = recorded.by([*tool, "--log", "log.txt", "--log-format", style], "log.txt")
@@ -181,7 +181,7 @@ def test_psrecord_io(recorded: Recorded) -> None:
 
 @pytest.mark.parametrize("given", ["usage.jsonl", "info.json"])
 def test_con_duct(recorded: Recorded, given: str) -> None:
-    """The maximum of all processes that con-duct tells is ours, and each process's; the info file tells the rest."""
+    """con-duct's maxima, of all processes and of each one, equal ours; the info file has the other facts."""
     tool = ["duct", "-q", "--sample-interval", "0.2", "--report-interval", "0.6", "-p", "log_", "-o", "none"]
     log, ours = recorded.by([*tool, *LEVELS], f"log_{given}")
     seen = {process.pid: process for process in measured(ours)}

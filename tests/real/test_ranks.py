@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real
 
 
 def test_torchrun(tmp_path: pathlib.Path, real_environment: dict[str, str]) -> None:
-    """Three workers of torchrun record themselves side by side, and are put together."""
+    """Three workers of torchrun record themselves at the same time, and their recordings are merged."""
     (tmp_path / "meeting").mkdir()
     command = burner("rank", tmp_path / "meeting")
     words = command_line("monitor", "--type", "rss", "--interval", 0.02, "--output", "run.json", *command)

@@ -1,6 +1,6 @@
-"""The made-up session whose output in every text format stands in ``tests/golden``.
+"""The made-up session whose output in every text format is in ``tests/golden``.
 
-``python -m tests.render.golden`` writes the outputs anew: read the difference before it is committed.
+``python -m tests.render.golden`` rewrites the outputs: read the difference before you commit it.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_text_on_a_colour_is_readable(look: Any) -> None:  # noqa: ANN401 — a 
 
 
 def test_a_kind_has_its_colour_in_every_picture() -> None:
-    """Whatever else was done, and in whichever order, a kind fills the same."""
+    """A kind has the same fill, independent of other operations and their order."""
     alone = fills([operation("Compilation", kind="Compilation")])
     among = fills([operation("mine"), operation("Saving", kind="Saving"), operation("Compilation", kind="Compilation")])
 
@@ -82,7 +82,7 @@ def test_every_kind_has_a_colour_of_its_own() -> None:
 
 @pytest.mark.parametrize("one", [operation("compilation"), operation("my model", kind="Compilation")])
 def test_a_kind_is_known_by_its_name_or_field(one: Operation) -> None:
-    """An operation is of a kind when its name says so in any case, or its mark."""
+    """An operation's kind comes from its mark or from its name, in upper or lower case."""
     assert fills([one])[one.name] == fills([operation("Compilation")])["Compilation"]
 
 
@@ -92,7 +92,7 @@ def test_an_unknown_kind_is_none() -> None:
 
 
 def test_one_name_has_one_look() -> None:
-    """Two operations of one name look the same, also when only one of them tells its kind."""
+    """Two operations of one name look the same, even if only one of them has a kind."""
     of = fills([operation("x"), operation("x", kind="Saving"), operation("y")])
 
     assert of["x"] == fills([operation("Saving")])["Saving"]

@@ -36,7 +36,7 @@ def test_every_format_is_there(name: str) -> None:
 
 
 def test_unknown_format() -> None:
-    """A name that is none is told with those that are."""
+    """An unknown format is refused; the error lists the known formats."""
     with pytest.raises(UsageError, match=r"^'pdf' is not one of text, markdown, json"):
         formats.format_named("pdf")
 
@@ -54,7 +54,7 @@ def test_naming_formats_loads_none() -> None:
 
 @pytest.mark.parametrize("name", golden.ENDINGS)
 def test_golden(name: str) -> None:
-    """The output of the made-up session is the one that was read; ``python -m tests.render.golden`` writes it anew."""
+    """The output of the made-up session is as in ``tests/golden``; ``python -m tests.render.golden`` rewrites it."""
     expected = (golden.FOLDER / f"report.{golden.ENDINGS[name]}").read_text(encoding="utf-8")
 
     assert golden.rendered(name) == expected

@@ -29,7 +29,7 @@ def operation(name: str = "step", start_s: float = 0, duration_s: float = 1, **f
     ],
 )
 def test_title(fields: dict[str, Any], expected: str) -> None:
-    """A title names the operation, how often it was called and whether it failed, whatever the name is."""
+    """A title has the operation's name, its number of calls and its error, for any name."""
     assert listed([operation(**fields)])[0].title == expected
 
 

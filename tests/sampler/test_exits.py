@@ -335,7 +335,7 @@ class TestReal:
     def test_process_of_several_threads(self, real: Subscription) -> None:
         """The CPU time of a process is that of all its threads.
 
-        A kernel without delay accounting tells only the ticks that found one of them running: more or fewer.
+        A kernel without delay accounting counts ticks that found a thread running: the sum may be too high or too low.
         """
         if isinstance(real, OSError):
             assert real.strerror

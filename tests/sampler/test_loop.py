@@ -45,7 +45,7 @@ def run(of: Loop, clock: Clock, *, until_s: float, costs: dict[int, float] | Non
 
 
 def test_ticks_on_multiples_of_the_interval(clock: Clock) -> None:
-    """The first tick comes at once, the others on absolute deadlines, whatever a tick takes."""
+    """The first tick comes at once, the others on absolute deadlines, even if a tick takes long."""
     ticks = run(Loop(0.1, None), clock, until_s=0.45, costs={1: 0.03, 2: 0.09})
 
     assert ticks == [0.0, 0.1, 0.2, 0.3, 0.4]

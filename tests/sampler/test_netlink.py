@@ -35,7 +35,7 @@ class TestAttributes:
 
     @pytest.mark.parametrize("length", [0, 3])
     def test_without_length(self, length: int) -> None:
-        """An attribute shorter than its own header is refused, and not read for ever."""
+        """An attribute shorter than its own header is refused, and causes no endless loop."""
         with pytest.raises(OSError, match="without length"):
             list(attributes(struct.pack("=HH", length, 1) + b"\0" * 8, 0))
 

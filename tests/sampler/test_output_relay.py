@@ -30,7 +30,7 @@ def test_nothing_is_read_before(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_sink_that_is_gone_takes_all() -> None:
-    """When nobody reads the output any more, the command's writes still succeed."""
+    """After the output's reader is gone, the command's writes still succeed."""
     (source, writer), (reader, sink) = os.pipe(), os.pipe()
     os.close(reader)
     relay = OutputRelay([(source, sink)])

@@ -107,7 +107,7 @@ def test_equal_signals_become_one() -> None:
 
 
 def test_one_at_a_time() -> None:
-    """While an answer is awaited, nothing else is asked; signals that arrive meanwhile are asked about afterwards."""
+    """While a question awaits its answer, no other is asked; signals that arrive in that time are asked about later."""
     group = Group()
     group.ours(TERM, 0)
     group.settle(LATER_S)

@@ -150,7 +150,7 @@ class TestVanishing:
 
     @pytest.mark.process
     def test_process_that_ended_has_no_children(self, proc: FakeProc) -> None:
-        """Looking for the children of a process that was reaped meanwhile finds the others' and fails nowhere."""
+        """A search for children skips a process that was reaped during it, and finds the children of the others."""
         proc.add(1, threads={1: [5, 6]})
         proc.add(5)
         proc.add(6)

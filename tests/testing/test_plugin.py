@@ -90,7 +90,7 @@ class Result(NamedTuple):
     lines: list[str]
     outcomes: dict[str, int]
     said: dict[str, float]
-    """What processes say that they hold themselves, in MiB."""
+    """Memory that the processes themselves report, in MiB."""
 
     @property
     def section(self) -> list[str]:

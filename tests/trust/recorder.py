@@ -73,7 +73,7 @@ class Recorder:
         until(lambda: set(numbers) <= set(self.noted()), f"signals {numbers}")
 
     def until_sampled(self, times: int = 5) -> None:
-        """Wait for this many more samples: what was due meanwhile is done."""
+        """Wait for this many more samples, and so for all work that is due before them."""
         known = self.samples()
         until(lambda: self.samples() >= known + times, "samples")
 

@@ -34,7 +34,7 @@ def test_fits_any_screen(width: int, height: int, look: Look) -> None:
 
 
 def test_what_stands_there() -> None:
-    """Command, memory, peak, chart, rates, processes, the machine's memory and the keys are told."""
+    """The screen shows command, memory, peak, chart, rates, processes, the machine's memory and the keys."""
     text = "\n".join(frame(run(), Look(keys=True, state="recording", colour=False)))
 
     for expected in ("work --fast", "recording  1:39", "peak 199.9 MiB at 1:39", "CPU 100 %", "2 processes"):
@@ -73,7 +73,7 @@ def test_ascii() -> None:
 
 
 def test_no_colour() -> None:
-    """Without colours, lines of a chart are told apart by their characters."""
+    """Without colours, each line of a chart has its own character."""
     lines = Drawing(Machine(is_here=False)).frame(run(), Look(colour=False), 80, 24)
 
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", "".join(lines))
@@ -134,7 +134,7 @@ def test_chart_costs_no_more_than_its_share() -> None:
 
 
 def test_status_line() -> None:
-    """One plain line tells time, memory with its peak, CPU, and what is left."""
+    """One plain line shows time, memory with its peak, CPU, and the available memory."""
     text = status_line(run(), PLAIN, Machine(is_here=False))
 
     assert text.startswith("1:39; RSS 199.9 MiB, peak 199.9 MiB at 1:39; CPU 100 %, 2 processes; 5.8 GiB available")

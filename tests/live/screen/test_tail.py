@@ -83,7 +83,7 @@ def test_tabs_and_backspaces() -> None:
 
 
 def test_end() -> None:
-    """At the end, the line that never ended is told; an empty one is not."""
+    """At the end, an unfinished line is returned; an empty one is not."""
     tail = Tail()
     tail.feed(b"rest")
 
@@ -93,7 +93,7 @@ def test_end() -> None:
 
 @pytest.mark.parametrize("data", [b"\x1b[?1049h", b"\x1b[?47h", b"text\x1b[12;40Hmore"])
 def test_who_takes_the_screen(data: bytes) -> None:
-    """Editors and pagers are told by what they write."""
+    """Editors and pagers are recognized by their escape sequences."""
     assert takes_the_screen(data)
 
 

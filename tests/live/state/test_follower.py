@@ -81,7 +81,7 @@ def test_lines_that_cannot_be_read_are_left_out(path: pathlib.Path) -> None:
 
 
 def test_processes_that_are_alive(path: pathlib.Path) -> None:
-    """Processes come and go; sizes are those of the last sample that tells them."""
+    """Processes come and go; their sizes are those of the last sample that has them."""
     with Follower(path) as follower:
         append(path, line({"process": {"id": 1, "pid": 7, "parent": 0, "name": "sh"}}) + line([1.0, 5]))
         append(path, line({"each": {"0": 3, "1": 2}}) + line({"process": {"id": 1, "name": "python"}}))
@@ -112,7 +112,7 @@ def test_marks_beside_it(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
 
 def test_end(path: pathlib.Path) -> None:
-    """The last line tells that the run has ended, and how."""
+    """The last line ends the run and gives its exit status."""
     with Follower(path) as follower:
         append(path, line(END))
         follower.read()
@@ -123,7 +123,7 @@ def test_end(path: pathlib.Path) -> None:
 
 
 def test_recorder_that_lives(path: pathlib.Path) -> None:
-    """As long as somebody holds the lock, the recorder lives."""
+    """The recorder is alive as long as the lock is held."""
     with Follower(path) as follower, path.open("rb") as sampler:
         fcntl.flock(sampler, fcntl.LOCK_EX)
         locked = follower.recorder_lives()
@@ -133,7 +133,7 @@ def test_recorder_that_lives(path: pathlib.Path) -> None:
 
 
 def test_recorder_that_has_not_begun(tmp_path: pathlib.Path) -> None:
-    """A journal is locked from its first byte: before the start line, too, the lock says whether somebody records."""
+    """A journal is locked from its first byte: even before the start line, the lock shows if a recorder is alive."""
     path = tmp_path / "run.journal.jsonl"
     descriptor = journal_file.create(path, replace=False)
     append(path, line(header()))
@@ -145,7 +145,7 @@ def test_recorder_that_has_not_begun(tmp_path: pathlib.Path) -> None:
 
 
 def test_attached_process_names_its_command(tmp_path: pathlib.Path) -> None:
-    """A process that was attached to tells its command itself."""
+    """If the run attached to a process, the command is that process's own."""
     first = header(command=[])
     first["plan"]["pid"] = 100
     path = tmp_path / "run.journal.jsonl"

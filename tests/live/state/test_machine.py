@@ -31,12 +31,12 @@ def test_steady_growth() -> None:
     ids=["flat", "falling", "slow", "noisy", "levelled off", "unknown"],
 )
 def test_no_trend(used: list[float]) -> None:
-    """What does not clearly rise to the end says nothing of it."""
+    """Memory use that does not clearly rise gives no estimate of the time left."""
     assert time_left(zip(TIME, used, strict=True), GIB) is None
 
 
 def test_far_away() -> None:
-    """Half a minute says nothing of a time half an hour ahead."""
+    """Half a minute of samples gives no estimate half an hour ahead."""
     assert time_left(zip(TIME, rising(10 << 20), strict=True), 18 * GIB) is None
 
 

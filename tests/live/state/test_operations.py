@@ -24,7 +24,7 @@ def moment(name: str, at_s: float, **more: Any) -> Entry:  # noqa: ANN401 — th
 
 
 def live(*entries: Entry) -> LiveOperations:
-    """Return what these lines tell."""
+    """Return the operations of these lines."""
     operations = LiveOperations()
     for entry in entries:
         operations.take(entry)
@@ -82,7 +82,7 @@ def test_memory_stays_flat() -> None:
 
 
 def test_recorded_up_to_a_moment() -> None:
-    """Of a run that has ended, what comes later is not told yet, and what goes on has no end."""
+    """At a moment of an ended run, later operations are not shown, and unfinished operations have no end."""
     run = session()
     run.marks = [
         Mark(name="Export", start_s=0.1, end_s=0.6),

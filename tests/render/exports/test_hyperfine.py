@@ -20,7 +20,7 @@ RUN = Timing(duration_s=1.0, user_s=0.5, system_s=0.25, peak_rss=MIB, exit_code=
 
 
 def only_result(of: Session, **view: Any) -> dict[str, Any]:  # noqa: ANN401 — any field of a view
-    """Return what is told of a session."""
+    """Return the only result of a session's export."""
     document = json.loads(report(of, View(metrics=["rss"], **view)))
     (found,) = document["results"]
     assert list(document) == ["results"]
@@ -45,12 +45,12 @@ def test_one_run() -> None:
 
 
 def test_title() -> None:
-    """The title stands in the command's place, as of ``hyperfine --command-name``."""
+    """The title replaces the command, as with ``hyperfine --command-name``."""
     assert only_result(session(), title="int4")["command"] == "int4"
 
 
 def test_the_shape_of_a_real_export() -> None:
-    """Keys stand as hyperfine writes them, in its order and of its types; memory came with a later version."""
+    """Keys have hyperfine's names, order and types; a later version added memory."""
     ours = result("sleep 0.1", [RUN, RUN, RUN])
     del ours["memory_usage_byte"]
     for theirs in json.loads(REAL.read_text(encoding="utf-8"))["results"]:
@@ -76,7 +76,7 @@ def test_exit_codes(exit_: Exit | None, code: int | None) -> None:
 
 
 def test_unknown() -> None:
-    """What a log does not tell is null or not there, never 0; nor is a mean made of a part of the runs."""
+    """Unknown figures are null or missing, never 0. A mean of only some of the runs is not given."""
     of = session({"pss": [1, 2]}, totals={"cpu": 1.0}, exit=None)
     found = only_result(of)
 
@@ -93,7 +93,7 @@ def test_memory_from_zero() -> None:
 
 
 def test_on_the_command_line(nncf_tools: Run) -> None:
-    """A real recording is told as hyperfine would."""
+    """A real recording is exported in hyperfine's format."""
     script = f"{shlex.join(burner('copies', 'figures', 1, 1, 'rss'))}; exit 3"  # lives until it was sampled
     nncf_tools("monitor", "-q", "--no-plot", "-i", 0.02, "-o", "run.json", "--", "sh", "-c", script)
     found = json.loads(nncf_tools("report", "run.json", "--format", "hyperfine").stdout)["results"][0]

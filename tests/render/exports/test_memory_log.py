@@ -63,7 +63,7 @@ def test_unknown_samples_are_left_out(tmp_path: pathlib.Path) -> None:
 )
 @pytest.mark.parametrize("from_zero", [False, True])
 def test_no_data(tmp_path: pathlib.Path, nothing: Session, *, from_zero: bool) -> None:
-    """A log of nothing says that no samples were recorded."""
+    """A log without samples says that none were recorded."""
     assert log(nothing, tmp_path, from_zero=from_zero) == NO_SAMPLES
 
 
@@ -81,5 +81,5 @@ def test_a_failing_write_leaves_no_file(tmp_path: pathlib.Path) -> None:
     [("rss", "rss_memory_usage", False), ("system", "system_memory_usage_from-zero", True)],
 )
 def test_stem(metric: str, expected: str, *, from_zero: bool) -> None:
-    """The name says which metric, and whether from zero."""
+    """The name contains the metric, and whether it is from zero."""
     assert stem(metric, from_zero=from_zero) == expected

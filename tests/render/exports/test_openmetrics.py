@@ -108,11 +108,11 @@ class TestRun:
         }
 
     def test_memory_from_zero(self) -> None:
-        """Where memory is told above a first sample that is not known, the facts say so."""
+        """If memory counts from an unknown first sample, the facts say so."""
         assert samples(session(from_zero=True))["run_info"][0][0]["from_zero"] == "true"
 
     def test_every_sample_names_the_run(self) -> None:
-        """Files of several runs can lie in one folder: every sample says of which run it is, and of which rank."""
+        """Files of several runs can be in one folder: every sample has the labels of its run and rank."""
         of = session(rank=Rank(number=3, size=4))
         every = [sample.labels for family in families(of, title="int4").values() for sample in family.samples]
 
@@ -127,7 +127,7 @@ class TestRun:
         assert "exit_code" not in killed
 
     def test_start(self) -> None:
-        """The start is told in Unix time, where it is known with its zone."""
+        """The start is in Unix time; without a known time zone it is left out."""
         assert samples(session())["start_time_seconds"] == [({}, 1795244400)]
         assert "start_time_seconds" not in samples(session(start=Start(utc="2026-11-21T07:00:00")))
         assert "start_time_seconds" not in samples(session(start=Start(utc="long ago")))
@@ -162,7 +162,7 @@ class TestFigures:
         assert "calls_written_bytes_total" not in found
 
     def test_cpu_of_another_tool(self) -> None:
-        """CPU time that is not told apart has no mode."""
+        """CPU time that is not split into user and system has no mode."""
         assert samples(session(totals={"cpu": 2.5}))["cpu_seconds_total"] == [({}, 2.5)]
 
     def test_processes(self) -> None:
@@ -181,7 +181,7 @@ class TestFigures:
         assert found["missed_samples"] == [({}, 1)]
 
     def test_ranks(self) -> None:
-        """Each rank of a job that was put together has its own peak, time and CPU time, by its number or its name."""
+        """Each rank of a merged job has its own peak, time and CPU time, by its number or its name."""
         peaks = session({"rss": mib(1, 3)}).peaks
         ranks = [
             RankRun(name="rank 7", rank=Rank(number=7), start_s=0, duration_s=2, peaks=peaks),
@@ -218,7 +218,7 @@ class TestOperations:
     )
 
     def test_same_name(self) -> None:
-        """Two operations of one name are told apart by their number."""
+        """Two operations of one name have different indexes."""
         found = samples(session(marks=list(self.MARKS)))
 
         assert found["operation_duration_seconds"] == [

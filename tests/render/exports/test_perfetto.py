@@ -26,7 +26,7 @@ def trace(of: Session, **view: Any) -> list[Event]:  # noqa: ANN401 — any fiel
 
 
 def other(of: Session) -> dict[str, Any]:
-    """Return what the trace says of itself."""
+    """Return the trace's metadata."""
     found: dict[str, Any] = json.loads(report(of, VIEW))["otherData"]
     return found
 
@@ -48,14 +48,14 @@ def names(events: list[Event]) -> dict[str, int]:
 
 class TestCounters:
     def test_levels(self) -> None:
-        """Memory is told in bytes and processes by their number, each at its moment."""
+        """Memory is in bytes; processes are counted. Each value has its sample's time."""
         events = trace(session({"rss": mib(1, 3, 2), "processes": [1, 2, 1]}))
 
         assert counter(events, "RSS") == [(0, {"bytes": MIB}), (500, {"bytes": 3 * MIB}), (1000, {"bytes": 2 * MIB})]
         assert counter(events, "Processes") == [(0, {"count": 1}), (500, {"count": 2}), (1000, {"count": 1})]
 
     def test_rates(self) -> None:
-        """CPU time is told as cores that were busy, I/O as bytes a second."""
+        """CPU time is in busy cores, I/O in bytes per second."""
         columns = {"cpu_user": [0, 1, 1], "cpu_system": [0, 0.25, 0.5], "read_bytes": [0, 0, 100]}
         events = trace(session(columns))
 
@@ -68,7 +68,7 @@ class TestCounters:
         ]
 
     def test_cpu_of_another_tool(self) -> None:
-        """CPU time that is not told apart is one counter."""
+        """CPU time that is not split into user and system is one counter."""
         events = trace(session({"cpu": [0, 1]}))
 
         assert counter(events, "CPU") == [(0, {"cores": 2}), (500, {"cores": 2})]
@@ -91,11 +91,11 @@ class TestCounters:
         assert counter(trace(session({"rss": [1], "gpu <b>": [0.5]})), "gpu <b>") == [(0, {"value": 0.5})]
 
     def test_below_zero(self) -> None:
-        """A log that told memory above its first sample may fall below it."""
+        """Memory that counts from the first sample may be negative."""
         assert counter(trace(session({"rss": [0, -5]}, from_zero=True)), "RSS")[1] == (500, {"bytes": -5})
 
     def test_many_samples(self) -> None:
-        """Of very many samples some 20,000 points stay, the largest and the smallest of all among them; it is said."""
+        """A counter has at most 20,000 points and keeps the largest and smallest sample; the metadata says so."""
         number = 50_000
         sizes = array("d", (1000 + place % 7 for place in range(number)))
         sizes[43_457], sizes[15_555] = 9999, 1
@@ -114,7 +114,7 @@ class TestCounters:
 
 class TestOperations:
     def test_of_the_process_that_did_them(self) -> None:
-        """Operations stand inside of the process that they ran in, else inside of the run."""
+        """Operations belong to the process that they ran in; if it is unknown, to the run."""
         marks = [
             Mark(name="by hand", start_s=0, end_s=0.5),
             Mark(name="Export", start_s=0.25, end_s=0.75, pid=100),
@@ -160,7 +160,7 @@ class TestOperations:
         assert sum(name == "call" for name, _, _ in found) == 30
 
     def test_figures(self) -> None:
-        """An operation tells what it cost; what is not known of it is left out."""
+        """An operation has its figures; unknown figures are left out."""
         marks = [Mark(name="Export", start_s=0, end_s=0.5, kind="export", error="ValueError: no", pid=100)]
         events = trace(session({"rss": mib(1, 3, 2)}, marks=marks))
         export = next(event for event in events if event["name"] == "Export")
@@ -176,7 +176,7 @@ class TestOperations:
         }
 
     def test_calls_told_together(self) -> None:
-        """Many calls that the recording told together say how many they were and how long in all."""
+        """Calls that the recording grouped have their number, total time and longest time."""
         mark = Mark(name="save", start_s=0, end_s=1, count=50, total_s=0.2, longest_s=0.1, pid=100)
         args = next(event["args"] for event in trace(session(marks=[mark])) if event["name"] == "save")
 
@@ -220,7 +220,7 @@ class TestProcesses:
         assert by_process == {"run: run": ["run"], "work": ["work", "a"], "second": ["second", "b"]}
 
     def test_a_pid_on_two_machines(self) -> None:
-        """Where two processes have one PID at once, it is not said which of them did what."""
+        """If two processes have one PID at once, their operations belong to the run, not to either process."""
         marks = [Mark(name="Export", start_s=0.25, end_s=0.5, pid=100)]
         events = trace(session(processes=[process(), process(1, pid=100, name="elsewhere")], marks=marks))
         export = next(event for event in events if event["name"] == "Export")
@@ -242,14 +242,14 @@ class TestProcesses:
         assert counter(own, "RSS") == [(250, {"bytes": MIB}), (500, {"bytes": 2 * MIB}), (750, {"bytes": 0})]
 
     def test_began_before_the_recording(self) -> None:
-        """A process that was attached to begins with the recording, and says when it really began."""
+        """A process that the run attached to begins with the recording, and has its real start in its arguments."""
         events = trace(session(processes=[process(start_s=-3600.0)], attached_to=100))
 
         assert slices(events)[1] == ("work", 0, 1000)
         assert next(event for event in events if event["name"] == "work")["args"]["began_s"] == -3600.0
 
     def test_ranks(self) -> None:
-        """Each rank of a job that was put together has its life and its RSS."""
+        """Each rank of a merged job has its life and its RSS."""
         ranks = [
             RankRun(name="rank 0", start_s=0, duration_s=1, time_s=[0.0, 0.5], rss=[5, None]),
             RankRun(name="rank 1", host=Host(name="box"), start_s=0.25, duration_s=0.5, exit=Exit(code=1)),
@@ -275,7 +275,7 @@ class TestRun:
         assert instants[0]["args"] == {"sampled": 300 * MIB, "low": 300 * MIB, "low_from": "sampled"}
 
     def test_facts(self) -> None:
-        """Command, machine, start in UTC and warnings are told."""
+        """The metadata has command, machine, start in UTC and warnings."""
         found = other(session(host=Host(name="box", cpus=2), warnings=["made up"]))
 
         assert found["command"] == "work --fast"
@@ -285,7 +285,7 @@ class TestRun:
         assert found["tool"] == "nncf-tools 0.1.0"
 
     def test_rank(self) -> None:
-        """Which part of a job it was, and whether memory counts from an unknown first sample, are told."""
+        """The metadata has the rank, and whether memory counts from an unknown first sample."""
         found = other(session(rank=Rank(number=3), from_zero=True))
 
         assert (found["rank"]["number"], found["from_zero"]) == (3, True)
@@ -316,7 +316,7 @@ class TestRun:
         assert {"start_utc", "host", "warnings"}.isdisjoint(other(of))
 
     def test_odd_texts(self) -> None:
-        """Any character can stand in a name; the longest are shortened."""
+        """A name can contain any character; long names are shortened."""
         odd = '</script>\x00\x1b[31m"\\\n語' * 50
         of = session(
             name=odd, command=[odd], processes=[process(name=odd, command=[odd])], marks=[Mark(name=odd, start_s=0)]
@@ -343,7 +343,7 @@ def test_on_the_command_line(nncf_tools: Run) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_operations_nest(seed: int) -> None:
-    """Whatever operations overlap, touch or last no time, those of one track are nested."""
+    """Operations of one track are always nested, even if operations overlap, touch or have no duration."""
     pick = random.Random(seed)  # noqa: S311 — made-up data
     marks = []
     for place in range(300):

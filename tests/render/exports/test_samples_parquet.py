@@ -66,7 +66,7 @@ def test_metric_of_another_version() -> None:
 
 
 def test_facts() -> None:
-    """All else of the session stands in the metadata, but for the samples of single processes."""
+    """The metadata has the rest of the session, except for the samples of single processes."""
     processes = [process(series=Series(time_s=[0.0], rss=[1]))]
     facts = frame(session(marks=[Mark(name="Export", start_s=0)], processes=processes)).attrs
 

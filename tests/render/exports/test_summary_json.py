@@ -54,7 +54,7 @@ def test_peak_is_a_bracket() -> None:
 
 
 def test_base_units() -> None:
-    """Bytes and seconds whatever the view asks for, and all metrics."""
+    """The summary has bytes, seconds and all metrics, even if the view asks for others."""
     view = View(metrics=["rss"], unit=MemoryUnit.GB, from_zero=True)
     found = json.loads(report(session({"rss": mib(100, 300, 200), "system": mib(1, 2, 3)}), view))
 

@@ -146,7 +146,7 @@ class TestPage:
         assert "//" not in re.sub(r"/\*.*?\*/", "", text)
 
     def test_texts_cannot_end_the_data(self) -> None:
-        """Whatever a session holds, there are three scripts and no image."""
+        """A hostile text in a session adds no script and no image."""
         text = page(run(name=HOSTILE, command=[HOSTILE], warnings=[HOSTILE], marks=[Mark(name=HOSTILE, start_s=1)]))
 
         assert text.replace(scripts(text)[0], "").count("<script") == 3
@@ -193,7 +193,7 @@ class TestPage:
         assert data["chart"]["lanes"] == 2
 
     def test_tree_of_processes(self) -> None:
-        """Children stand below their parents; a process whose parent was not seen stands by itself."""
+        """Children are listed below their parents; a process whose parent was not seen is at the top level."""
         processes = [process(2, parent=1, name="c"), process(1, parent=0, name="b"), process(0)]
         processes.append(process(3, parent=77, name="d"))
         rows = data_of(page(run(processes=processes)))["tables"]["processes"]["rows"]
@@ -271,7 +271,7 @@ class TestInBrowser:
         assert found["operations"][:3] == ["Model Loading", "Export", "Compilation"]
 
     def test_pointing_tells_all_panels(self, tmp_path: pathlib.Path) -> None:
-        """Pointing at a moment tells memory, CPU and I/O at it."""
+        """Pointing at a moment shows its memory, CPU and I/O."""
         hovered = " ".join(in_browser(page(run()), tmp_path)["hovered"])
 
         assert "112.000 MiB" in hovered

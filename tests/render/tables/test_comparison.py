@@ -90,13 +90,13 @@ class TestText:
         assert "* the difference exceeds the spread (p ≤ 0.05; so many runs can reach 0.0079)" in lines
 
     def test_groups_too_small(self) -> None:
-        """Of groups that are too small for any result, that is said."""
+        """If groups are too small for a significant result, a line says so."""
         assert "so few runs reach p = 0.1 at best: too few to show a significant difference" in " ".join(
             text(groups(3))
         )
 
     def test_brackets(self) -> None:
-        """A difference within the brackets is marked, and the brackets are told."""
+        """A difference within the brackets is marked, and a note gives the brackets."""
         wide = process(high_water_limit=1200 * MIB, start_s=-1.0)
         of = compared([run(1000, processes=[wide])], [run(1100, processes=[wide])])
 
@@ -122,7 +122,7 @@ class TestText:
         assert "… and 970 operations that changed less" in lines
 
     def test_operations_of_some_runs(self) -> None:
-        """An operation that not every run has says in how many it is."""
+        """An operation that only some runs have is shown with their number."""
         of = compared([run(100), run(101, marks=[])], [run(102), run(103)])
 
         assert "Export (in 1 of 2 and 2 of 2 runs)" in text(of)
@@ -141,7 +141,7 @@ class TestText:
         assert "\x1b" not in "".join(text(of))
 
     def test_warnings(self) -> None:
-        """Warnings stand at the end."""
+        """Warnings are at the end."""
         assert text(pair(tool_version="9"))[-1] == "! different tool versions: base 0.1.0; new 9"
 
 
@@ -161,7 +161,7 @@ class TestMarkdown:
         assert '<td style="text-align:right"><strong>+100.0</strong></td>' in html
 
     def test_groups(self) -> None:
-        """In groups the range of the runs stands beside the median, and p in a column of its own."""
+        """For groups, the range of the runs follows the median, and p has its own column."""
         html = self.html(groups(5))
 
         assert ">202.0 (200.0–204.0)</td>" in html

@@ -71,7 +71,7 @@ def test_tables() -> None:
     ],
 )
 def test_text_shows_as_it_is(plain: str) -> None:
-    """Whatever a name holds, a cell shows that and nothing else."""
+    """A cell shows any name literally."""
     page = shown(f"| a | b |\n| --- | --- |\n| {text(plain)} | {code(plain)} |")
     row = cells(page)[0][1]
 

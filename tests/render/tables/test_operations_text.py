@@ -56,7 +56,7 @@ def test_depth() -> None:
 
 
 def test_call_error_and_number() -> None:
-    """The function, the exception and the number of calls stand beside the name."""
+    """The function, the exception and the number of calls are next to the name."""
     mark = Mark(
         name="Compilation", start_s=0, end_s=4, call="openvino.Core.compile_model", error="RuntimeError", count=24,
         total_s=2.0, longest_s=0.5,
@@ -86,7 +86,7 @@ def test_thousands_of_operations() -> None:
 
 
 def test_saved_models() -> None:
-    """A compressed model that was saved is told with what it says of its compression."""
+    """A saved compressed model is listed with the compression parameters from its file."""
     nncf = {"mode": "int4_sym", "ratio": "0.8", "awq": "True", "gptq": "False", "advanced_parameters": "{...}"}
     facts = {"nncf/version": "3", **{f"nncf/weight_compression/{name}": value for name, value in nncf.items()}}
     of = run(models=[SavedModel(path="/out/model.xml", saved_s=1, facts=facts)])

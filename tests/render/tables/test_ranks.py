@@ -40,7 +40,7 @@ def job() -> Session:
 
 
 def test_cells(job: Session) -> None:
-    """A row says where a rank ran, what it held and when, how long it lasted, its CPU time and its end."""
+    """A row has a rank's machine, its peak and the peak's time, its duration, its CPU time and its exit."""
     found = ranks(job, MemoryUnit.MiB)
 
     assert found.headings("") == ["Rank", "Machine", "Peak, MiB", "at", "Lasted", "CPU", "Exit"]
@@ -52,7 +52,7 @@ def test_cells(job: Session) -> None:
 
 
 def test_none_of_a_single_recording() -> None:
-    """A session that was not put together has no such table."""
+    """A session of a single recording has no such table."""
     assert not ranks(session(), MemoryUnit.MiB).rows
     assert "Rank" not in printed(session(), metrics=("rss",))
 
@@ -87,7 +87,7 @@ def test_json(job: Session) -> None:
 
 
 def test_picture(job: Session, tmp_path: pathlib.Path) -> None:
-    """Lines of the ranks stand below their sum."""
+    """Lines of the ranks are drawn below their sum."""
     alone = job.__copy__()
     alone.ranks = []
     plot.draw(job, VIEW, tmp_path / "ranks.png")

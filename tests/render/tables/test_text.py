@@ -144,7 +144,7 @@ def test_a_peak_between_samples_has_no_time() -> None:
 
 
 def test_warnings_are_repeated() -> None:
-    """Every warning of the session stands at the end, each on a line of its own."""
+    """The session's warnings are at the end, each on its own line."""
     text = printed(run(warnings=["first", "second"]))
 
     assert text.endswith("\n\n! first\n! second\n")
@@ -157,7 +157,7 @@ def test_no_warnings() -> None:
 
 @pytest.mark.parametrize(("unit", "size"), [("B", 50 * GB), ("KiB", 50 * GB), ("MiB", 4000 * GB), ("GB", 99_999 * GB)])
 def test_large_figures_fit_into_80_columns(unit: str, size: int) -> None:
-    """No figure is cut and no line is broken or longer than the terminal, whatever the unit."""
+    """In every unit, no figure is cut and no line is broken or longer than the terminal."""
     text = printed(large(size), unit=MemoryUnit(unit))
     table = text[text.index("Memory,") : text.index("CPU")]
     figures = [MemoryUnit(unit).text(figure) for figure in (size, size // 2, size // 3 * 2, size + 1, size + 2)]
@@ -181,7 +181,7 @@ def test_large_figures_fit_into_80_columns(unit: str, size: int) -> None:
     ids=["command", "name", "host", "start", "warning", "process", "survivor"],
 )
 def test_nothing_that_a_terminal_acts_on(changes: dict[str, Any]) -> None:
-    """Control characters in whatever a file holds are written out, so that they cannot act, nor begin a new line."""
+    """Control characters from a file are escaped, so that they neither affect the terminal nor begin a new line."""
     text = printed(run(**changes))
 
     assert [character for character in text if not character.isprintable() and character != "\n"] == []
@@ -203,7 +203,7 @@ def test_markup_is_text() -> None:
 
 
 def test_a_title_replaces_the_command() -> None:
-    """A title stands in the place of the command."""
+    """A title replaces the command."""
     text = printed(run(), title="My run")
 
     assert text.startswith("PERFORMANCE REPORT\nMy run\n")
@@ -246,14 +246,14 @@ def test_narrow_bracket(together: int) -> None:
 
 @pytest.mark.parametrize(("together", "shown"), [(307, "307.0"), (390, "390.0")])
 def test_wide_bracket(together: int, shown: str) -> None:
-    """Further above, the report says what the real peak is between."""
+    """If the upper bound is further above, the report gives the bracket of the real peak."""
     words = f"RSS peak      between 300.0 MiB and {shown} MiB (high-water marks together)"
 
     assert words in bracketed(together).splitlines()
 
 
 def test_bracket_without_upper_bound() -> None:
-    """Where the upper bound is unknown, nothing is said of it."""
+    """If the upper bound is unknown, the report has no bracket."""
     assert "RSS peak" not in printed(run(processes=[process(high_water_mark=290 * MIB)]))
 
 
@@ -286,7 +286,7 @@ SHORT_LIVED = "3, the largest: work, 300.0 MiB (largest sample); 2 seen in fewer
     ],
 )
 def test_short_lived(accounting: str | None, words: str) -> None:
-    """Processes that were hardly seen are counted; where the kernel told of every end, their own peaks are exact."""
+    """Processes in fewer than two samples are counted; if the kernel reported every exit, their own peaks are exact."""
     processes = [process(0, peak_rss=300 * MIB, samples=3), process(1, samples=1), process(2, samples=0)]
     facts = SamplerFacts(exit_accounting=accounting)
     text = " ".join(printed(run(processes=processes, sampler=facts)).split())

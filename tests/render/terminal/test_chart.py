@@ -39,7 +39,7 @@ def test_fills_its_place(width: int, height: int) -> None:
 
 
 def test_peak_operations_and_rates() -> None:
-    """The peak is marked where it was; operations and CPU stand below the times that they took."""
+    """The peak is marked at its time; operations and CPU are aligned with the time axis."""
     lines = drawn(minute())
     peak = next(line for line in lines[1:] if "◆" in line)
     operations = next(line for line in lines if "Operations" in line)

@@ -226,7 +226,7 @@ class TestSums:
 
     @pytest.mark.process
     def test_gives_back_its_descriptors(self, proc: FakeProc) -> None:
-        """A pass leaves nothing open, whatever becomes of the processes meanwhile."""
+        """A pass leaves no descriptor open, even if processes vanish or become unreadable during it."""
         processes = [add(proc, number, pss_kib=100) for number in (1, 2, 3)]
         unreadable(proc, 2)
         vanish(processes[2])
