@@ -90,7 +90,7 @@ def hello() -> None:
     """Say hello."""
     print("hello")
 '''
-RECORD = ("--type", "all", "--interval", "0.01")
+RECORD = ("--type", "rss", "--type", "npu_memory", "--type", "huge", "--interval", "0.01")
 
 
 class Output(NamedTuple):
