@@ -148,6 +148,10 @@ METRICS = {
 }  # fmt: skip
 
 _PLACES = {name: place for place, name in enumerate(METRICS)}
+_FAMILY_PLACES = {
+    metric.family: _PLACES[name] for name, metric in reversed(METRICS.items()) if metric.family is not None
+}
+"""Where the first metric of each family is declared."""
 
 
 def name_of(column: str) -> str:
@@ -189,8 +193,8 @@ def in_order(columns: Iterable[str]) -> list[str]:
         name, _, device = column.partition("@")
         metric, own = METRICS.get(name), _PLACES.get(name, len(_PLACES))
         family = metric.family if metric is not None and device else None
-        first = min((_PLACES[other.name] for other in METRICS.values() if other.family == family), default=own)
-        return first if family else own, device, own
+        first = own if family is None else _FAMILY_PLACES[family]
+        return first, device, own
 
     return sorted(columns, key=place)
 

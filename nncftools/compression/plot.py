@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import textwrap
-import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from matplotlib.ticker import FuncFormatter
 
 from nncftools.compression.labels import FAR, Labels
 from nncftools.compression.results import Group, recommended
-from nncftools.drawing import PALETTE, figure
+from nncftools.drawing import PALETTE, figure, missing_glyphs_as_boxes
 from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
@@ -73,8 +72,7 @@ def draw(comparisons: Sequence[Comparison], bound: Bound | None = None, max_erro
     if bound is not None:
         lines += _recommend(drawing, axes, comparisons, bound)
     _add_legend(canvas, [result for result, _ in drawing.points], [of.name for of in comparisons], bound)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # drawn as boxes
+    with missing_glyphs_as_boxes():
         _add_names(drawing, axes, lines)
     return drawing
 
@@ -83,8 +81,7 @@ def rendered(drawing: Drawing, kind: str) -> bytes:
     """Return the picture as ``png``, ``svg`` or ``pdf``; the same picture gives the same bytes."""
     content = io.BytesIO()
     metadata = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-    with warnings.catch_warnings(), rc_context({"svg.hashsalt": "nncf-tools"}):
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # drawn as boxes
+    with missing_glyphs_as_boxes(), rc_context({"svg.hashsalt": "nncf-tools"}):
         drawing.figure.savefig(content, format=kind, metadata=metadata)
     return content.getvalue()
 

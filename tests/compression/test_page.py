@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import pathlib
 import re
-import shutil
 import subprocess
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 from nncftools.compression.page import page
 from nncftools.compression.plot import draw, rendered
 from nncftools.compression.results import bound_of
+from tests.browser import browser
 from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, written
 
 HOSTILE = "</script><script>window.injected = 1</script><img src=x onerror='window.injected = 1'>\x1b[31m"
@@ -104,16 +103,11 @@ class TestPage:
 
 def in_browser(text: str, folder: pathlib.Path) -> dict[str, Any]:
     """Open a copy of a page with an embedded probe in headless Chromium; return the probe's result."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-    if browser is None:
-        if "CI" in os.environ:
-            pytest.fail("in CI a browser must be there: apt-get install chromium")
-        pytest.skip("no chromium on PATH")
     copy = folder / "page.html"
     copy.write_text(text.replace("</body>", f"<script>{PROBE}</script></body>"), encoding="utf-8")
     switches = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
     switches += ["--disable-background-networking", "--disable-component-update", "--window-size=1200,1300"]
-    command = [browser, *switches, f"--user-data-dir={folder / 'profile'}", "--dump-dom", copy.as_uri()]
+    command = [browser(), *switches, f"--user-data-dir={folder / 'profile'}", "--dump-dom", copy.as_uri()]
     dumped = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120, check=True).stdout
     result = re.search(r'<pre id="result">(.*?)</pre>', dumped, re.DOTALL)
     assert result is not None, dumped[-500:]

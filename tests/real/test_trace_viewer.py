@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import http.server
 import json
-import os
 import pathlib
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser import browser
 from tests.conftest import Run
 from tests.real.browser import Page, opened
 
@@ -53,12 +53,7 @@ def viewer(real_environment: dict[str, str], tmp_path: pathlib.Path) -> Iterator
 @pytest.fixture
 def page(tmp_path: pathlib.Path) -> Iterator[Page]:
     """Open a page in a headless browser."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-    if browser is None:
-        if "CI" in os.environ:
-            pytest.fail("in CI a browser must be there: apt-get install chromium")
-        pytest.skip("no chromium on PATH")
-    with opened(browser, tmp_path / "profile") as page:
+    with opened(browser(), tmp_path / "profile") as page:
         yield page
 
 

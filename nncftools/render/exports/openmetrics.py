@@ -207,28 +207,25 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
     yield family("calls", "Calls that are counted as one operation.", [of.count for of in operations])
     failed = [of.error is not None for of in operations]
     yield family("failed", "1 when an exception, or the end of its process, ended it.", failed)
+
+    def of_columns(columns: Mapping[str, Metric], figure: str) -> list[Sample]:
+        return [
+            ({**own, **_device(metric)}, getattr(operation.of(column), figure))
+            for column, metric in columns.items()
+            for own, operation in zip(labels, operations, strict=True)
+        ]
+
     columns = metrics.of_operations(session.samples.metrics)
     for name, gauges in _by_name(filter(metrics.is_memory, columns)).items():
         text = metrics.METRICS[name].label
-        peaks, changes = [
-            [
-                ({**own, **_device(metric)}, getattr(operation.of(column), figure))
-                for column, metric in gauges.items()
-                for own, operation in zip(labels, operations, strict=True)
-            ]
-            for figure in ("peak_low", "delta")
-        ]
+        peaks = of_columns(gauges, "peak_low")
         yield _Family(f"operation_peak_{name}_bytes", f"The largest {text} sample during it.", peaks)
-        yield _Family(f"operation_{name}_change_bytes", f"{text} at its end minus {text} at its start.", changes)
+        change = f"{text} at its end minus {text} at its start."
+        yield _Family(f"operation_{name}_change_bytes", change, of_columns(gauges, "delta"))
     spent = [operation.cpu_s for operation in operations]
     yield family("cpu_seconds", "CPU time of all processes during it.", spent, "counter")
     for name, counters in _counters(columns).items():
-        found = [
-            ({**own, **_device(metric)}, operation.of(column).spent)
-            for column, metric in counters.items()
-            for own, operation in zip(labels, operations, strict=True)
-        ]
-        yield _Family(f"operation_{name}", _meaning(counters), found, "counter")
+        yield _Family(f"operation_{name}", _meaning(counters), of_columns(counters, "spent"), "counter")
 
 
 def _number(value: float) -> str:

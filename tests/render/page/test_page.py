@@ -4,10 +4,8 @@ import base64
 import hashlib
 import html
 import json
-import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 from array import array
@@ -22,6 +20,7 @@ from nncftools.render.view import View
 from nncftools.session.model import Host, Mark, Process
 from nncftools.session.samples import TIME, Samples
 from nncftools.session.session import Session
+from tests.browser import browser
 from tests.conftest import BURNERS, Run
 from tests.made_up import mib, process, session
 
@@ -228,18 +227,13 @@ class TestPage:
 
 def in_browser(text: str, folder: pathlib.Path, *switches: str) -> dict[str, Any]:
     """Open a copy of a page with the probe in it in headless Chromium; return what it found and the console's lines."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-    if browser is None:
-        if "CI" in os.environ:
-            pytest.fail("in CI a browser must be there: apt-get install chromium")
-        pytest.skip("no chromium on PATH")
     copy = folder / "page.html"
     allowed = text.replace("script-src ", f"script-src {sha256(PROBE)} ", 1)
     copy.write_text(allowed.replace("</body>", f"<script>{PROBE}</script></body>"), encoding="utf-8")
     quiet = ["--no-first-run", "--disable-sync", "--disable-background-networking", "--disable-component-update"]
     page_only = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", *quiet, "--enable-logging=stderr"]
     waiting = ["--virtual-time-budget=20000", "--window-size=1280,1600", f"--user-data-dir={folder / 'profile'}"]
-    command = [browser, *page_only, *waiting, *switches, "--dump-dom", copy.as_uri()]
+    command = [browser(), *page_only, *waiting, *switches, "--dump-dom", copy.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=240, check=True)
     result = re.search(r'<pre id="result">(.*?)</pre>', done.stdout, re.DOTALL)
     assert result is not None, done.stderr[-2000:]
