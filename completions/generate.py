@@ -5,10 +5,11 @@ The scripts are Typer's: at each Tab they ask nncf-tools itself, so that what it
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pathlib
-import subprocess
-import sys
+from unittest import mock
 
 from typer._completion_shared import get_completion_script  # there is no public way without a running shell
 
@@ -38,9 +39,11 @@ def commands_page() -> str:
 
 
 def _help(*words: str) -> str:
-    environment = {**os.environ, "COLUMNS": _WIDTH, "TERMINAL_WIDTH": _WIDTH, "NO_COLOR": "1"}
-    argv = [sys.executable, "-m", "nncftools", *words, "--help"]
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
+    from nncftools.cli.app import app
+
+    with contextlib.redirect_stdout(io.StringIO()) as printed, mock.patch.dict(os.environ, COLUMNS=_WIDTH):
+        app([*words, "--help"], prog_name=PROGRAM, standalone_mode=False)
+    return printed.getvalue()
 
 
 if __name__ == "__main__":

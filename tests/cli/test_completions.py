@@ -68,7 +68,6 @@ def test_scripts_are_current(name: str) -> None:
     assert (FOLDER / of.SHELLS[name]).read_text() == of.script(name)
 
 
-@pytest.mark.process
 def test_page_of_commands_is_current() -> None:
     """docs/commands.md holds the help of every command as it is printed."""
     of = generator()

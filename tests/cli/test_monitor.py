@@ -721,19 +721,19 @@ class TestBadInput:
         ],
     )
     def test_is_one_line_that_names_the_option(
-        self, nncf_tools: Run, tmp_path: pathlib.Path, words: list[str], message: str
+        self, in_process: Run, tmp_path: pathlib.Path, words: list[str], message: str
     ) -> None:
         """A wrong option gives one line that names it and status 2, and leaves no files."""
-        result = nncf_tools("monitor", *words)
+        result = in_process("monitor", *words)
 
         assert result.returncode == 2
         assert len(result.stderr.splitlines()) == 1
         assert message in result.stderr
         assert list(tmp_path.iterdir()) == []
 
-    def test_no_such_process(self, nncf_tools: Run) -> None:
+    def test_no_such_process(self, in_process: Run) -> None:
         """Attaching to a missing process gives status 1."""
-        result = nncf_tools("monitor", "--pid", 2**22 - 1)
+        result = in_process("monitor", "--pid", 2**22 - 1)
 
         assert (result.returncode, result.stderr) == (
             1,
