@@ -40,7 +40,7 @@ class TestRecording:
         assert sorted(path.name for path in logs.iterdir()) == sorted([*FILES, "session.json"])
         assert re.fullmatch(
             r"two\n\nMemory summary:\nMemory type    From zero    Peak value\n-+  -+  -+\n"
-            r"rss            True         [\d.]+ MiB\nrss            False        [\d.]+ MiB\n"
+            r"rss            True         (–|[\d.]+ MiB)\nrss            False        [\d.]+ MiB\n"
             r"system         True         -?[\d.]+ MiB\nsystem         False        [\d,.]+ MiB\n",
             result.stdout,
         )
