@@ -61,7 +61,7 @@ class Model:
     rows: Sequence[Row]
     baseline: Row
     repeated: Sequence[Row]
-    """Further rows that could be the baseline: the first one is."""
+    """Further rows with the mode of the baseline, which is the first one."""
     missing: Sequence[str]
     """The usual modes that no row has."""
 
@@ -193,9 +193,14 @@ class _Check:
     def _model(self, name: str, rows: Sequence[Row]) -> Model:
         first = self._table.header[0]
         with_word = [row for row in rows if BASELINE in row.mode.casefold()]
-        baselines = [row for row in with_word if row.mode.casefold() == BASELINE] or with_word
+        exact = [row for row in with_word if row.mode.casefold() == BASELINE]
+        baselines = exact or with_word
+        of = f"column {MODE!r}: model {shown(name)}"
         if not baselines:
-            self.problems.append(f"column {MODE!r}: model {shown(name)} has no row with {BASELINE!r}, the baseline")
+            self.problems.append(f"{of} has no row with {BASELINE!r}, the baseline")
+        elif len(baselines) > 1 and not exact:
+            which = ", ".join(f"row {row.number} ({shown(row.mode)})" for row in baselines)
+            self.problems.append(f"{of}: the mode of the baseline must be {BASELINE!r} alone, found {which}")
         baseline, *repeated = baselines or rows[:1]
         self.problems += [
             f"row {baseline.number}, column {column!r}: the baseline cannot be 0, as errors are relative to it"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MAX_ROWS = 1000
 """A longer table is unreadable, and a picture has no room for more names."""
 MAX_BYTES = 10_000_000
-UNNAMED = re.compile(r"(Unnamed: \d+)?")
-"""What pandas writes above an index without a name, and after it has read that file again."""
+UNNAMED = re.compile(r"(Unnamed: [\d.]+)?")
+"""What pandas writes above an index without a name, and above that column after it has read such a file."""
 
 
 class Record(NamedTuple):
@@ -55,7 +55,8 @@ def read(path: pathlib.Path) -> RawTable:
     twice = sorted({name for name in header if name and header.count(name) > 1})
     if twice:
         raise ResultsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, twice))}")
-    start = 1 if _has_index(header, [cells for _, cells in rows]) else 0
+    columns = zip(header, zip(*(cells for _, cells in rows if len(cells) == len(header)), strict=True), strict=False)
+    start = len(list(itertools.takewhile(_is_index, columns)))
     records: list[Record] = []
     problems: list[str] = []
     for number, cells in rows:
@@ -101,9 +102,10 @@ def _rows(path: pathlib.Path, text: str) -> Iterator[tuple[int, list[str]]]:
         raise ResultsError(f"{str(path)!r}: row {number + 1} is not CSV: {error}") from error
 
 
-def _has_index(header: Sequence[str], rows: Iterable[Sequence[str]]) -> bool:
-    """Return whether the first column has no name and holds only whole numbers or nothing."""
-    return UNNAMED.fullmatch(header[0]) is not None and all(not row[0] or row[0].isdecimal() for row in rows)
+def _is_index(column: tuple[str, Iterable[str]]) -> bool:
+    """Return whether a column, its name and its cells, has no name and holds only whole numbers or nothing."""
+    name, cells = column
+    return UNNAMED.fullmatch(name) is not None and all(not cell or cell.isdecimal() for cell in cells)
 
 
 def _check_separator(path: pathlib.Path, text: str) -> None:

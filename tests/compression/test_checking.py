@@ -88,11 +88,12 @@ class TestModelColumn:
         assert with_index == without
 
     def test_data_frame(self, tmp_path: pathlib.Path) -> None:
-        """A file that pandas read and wrote again means the same."""
+        """A file that pandas read and wrote again, several times, means the same."""
         path = written(tmp_path / "a.csv", without_int8())
         before = load([path], STANDARD)
         pandas = importlib.import_module("pandas")
-        pandas.read_csv(path).to_csv(path)
+        for _ in range(3):
+            pandas.read_csv(path).to_csv(path)
 
         assert load([path], STANDARD) == before
 
@@ -206,6 +207,14 @@ class TestBadInput:
             load([tmp_path / name for name in names], STANDARD)
 
         assert isinstance(caught.value, RuntimeError)
+
+    def test_unclear_baseline(self, tmp_path: pathlib.Path) -> None:
+        """Without a row of the mode fp32 alone, several modes that name it are refused."""
+        path = written(tmp_path / "a.csv", [row("int4 + fp32 embeddings"), row("fp32, eager"), row("int8")])
+
+        assert "the mode of the baseline must be 'fp32' alone, found row 2 ('int4 + fp32 embeddings'), row 3" in (
+            complaint(path)
+        )
 
     def test_baseline_of_zero(self, tmp_path: pathlib.Path) -> None:
         """A baseline of 0 is refused."""
