@@ -24,9 +24,7 @@ def example(number: int) -> str:
     if not NNCF.exists():
         pytest.skip("../shared/seeds with the upstream documents is not there")
     blocks = re.findall(r"^```python\n(.*?)^```$", NNCF.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    text = re.sub(
-        r"^ with |^ \)", lambda found: found[0][1:], blocks[number], flags=re.MULTILINE
-    )
+    text = re.sub(r"^ with |^ \)", lambda found: found[0][1:], blocks[number], flags=re.MULTILINE)
     for large, small in SMALLER.items():
         text = text.replace(large, small)
     return text.replace("from memory_monitor import", "from nncftools.memory_monitor import")
