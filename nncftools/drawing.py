@@ -50,9 +50,10 @@ def missing_glyphs_as_boxes() -> Iterator[None]:
 
 
 def save(drawing: Figure, path: pathlib.Path) -> None:
-    """Write a figure; the suffix of the path is the format. Raises OSError."""
+    """Write a figure; the suffix of the path is the format, PNG if it is none. Raises OSError."""
+    suffix = path.suffix[1:].lower()
     with replacing(path) as beside, missing_glyphs_as_boxes():
-        drawing.savefig(beside, format=path.suffix[1:].lower())
+        drawing.savefig(beside, format=suffix if suffix in drawing.canvas.get_supported_filetypes() else "png")
 
 
 def plain(axes: Axes) -> None:
