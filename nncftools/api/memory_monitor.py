@@ -6,63 +6,95 @@ import atexit
 import contextlib
 import os
 import pathlib
+import time
 from array import array
-from math import isnan
-from typing import TYPE_CHECKING, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from nncftools import metrics
 from nncftools.api.memory_type import MemoryType
-from nncftools.api.recorder import Recorder
+from nncftools.api.recorder import SHORTEST_S, Recorder, check_interval
 from nncftools.session import launcher
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Self
 
     from nncftools.session.session import Session
 
     Path = str | os.PathLike[str]
 
-_FROM_ZERO = "_from-zero"
+_INTERVAL_S = 0.1
 
 
 class MemoryMonitor:
     """Records one type of memory of this program, in a separate process that no native call delays.
 
     Use ``start`` and ``stop``, or a ``with`` block. Several monitors may run at once; no figure includes a monitor.
+    ``interval``, ``memory_type`` and ``include_child_processes`` may be set until the start, ``memory_unit`` always.
     """
 
     def __init__(
         self,
-        interval: float = 0.1,
+        interval: float | None = _INTERVAL_S,
         memory_type: MemoryType = MemoryType.RSS,
-        memory_unit: MemoryUnit = MemoryUnit.MiB,
+        memory_unit: MemoryUnit | None = MemoryUnit.MiB,
         include_child_processes: bool | None = None,  # noqa: FBT001 — the signature that users of NNCF's monitor know
     ) -> None:
         """Prepare to sample every ``interval`` seconds; ``include_child_processes=False`` leaves descendants out.
 
-        SYSTEM and CGROUP always cover the whole machine or control group. Raises ValueError for an interval that is not
-        between 1 ms and a year.
+        SYSTEM and CGROUP always cover the whole machine or control group. None means the default. Raises ValueError
+        for an unknown type or unit, and for an interval that is not a number up to a year.
         """
-        self.interval = interval
+        self.interval = _INTERVAL_S if interval is None else interval
+        """Seconds between samples; less than 1 ms means 1 ms."""
+        check_interval(_possible(self.interval))
         self.memory_type = MemoryType(memory_type)
-        self.memory_unit = MemoryUnit(memory_unit)
-        self._recorder = Recorder([self.memory_type], interval, children=include_child_processes is not False)
+        self.memory_unit = MemoryUnit.MiB if memory_unit is None else MemoryUnit(memory_unit)
+        self.include_child_processes = include_child_processes
+        """Whether descendants count; None where it makes no difference: memory of the machine or the control group."""
+        if include_child_processes is None and _is_of_processes(self.memory_type):
+            self.include_child_processes = True
+        self.timestamp = int(time.time())
+        """The Unix time of the start in whole seconds; before it, of the construction."""
+        self._recorder: Recorder | None = None
+        self._recorded_type = self.memory_type
+        self._at_exit: tuple[int, Callable[[], object]] | None = None
 
     def start(self, at_exit_fn: Callable[[], object] | None = None) -> Self:
         """Start, and return after the first sample, the baseline.
 
-        ``at_exit_fn`` is called when the interpreter exits, after all data is read. Raises RuntimeError if the monitor
-        is already running, NncfToolsError if nothing can be recorded.
+        ``at_exit_fn`` is called if the interpreter exits before ``stop``: like all functions of ``atexit`` last in,
+        first out, but after the recordings of all monitors have ended. Raises RuntimeError if the monitor is already
+        running, ValueError as the constructor does, NncfToolsError if nothing can be recorded.
         """
-        if self._recorder.is_running:
+        if self._recorder is not None and self._recorder.is_running:
             raise RuntimeError("the monitor is already running; stop it first, or use another one")
-        self._recorder.start()
-        _started[self] = (os.getpid(), at_exit_fn)
+        _start([self])
+        if at_exit_fn is not None:
+            self._at_exit = os.getpid(), at_exit_fn
+            atexit.register(self._finish)
         return self
+
+    def take_from(self, recorder: Recorder) -> None:
+        """Be the view of a recording that has begun and includes the monitor's type of memory."""
+        self._recorder = _running[self] = recorder
+        self._recorded_type = MemoryType(self.memory_type)
+        self.timestamp = int(time.time())
 
     def stop(self) -> None:
         """End the recording; does nothing if none is running."""
-        self._recorder.stop()
+        if self._recorder is not None:
+            self._recorder.stop()
+        _running.pop(self, None)
+        atexit.unregister(self._finish)
+
+    def _finish(self) -> None:
+        """Call ``at_exit_fn``, but not in a forked child: the recording is its parent's."""
+        if self._at_exit is not None and self._at_exit[0] == os.getpid():
+            _end_all()
+            self._at_exit[1]()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -73,20 +105,49 @@ class MemoryMonitor:
     @property
     def session(self) -> Session | None:
         """The recording so far; None before the start."""
-        return self._recorder.session
+        return None if self._recorder is None else self._recorder.session
+
+    @property
+    def measurements(self) -> list[tuple[float, int]]:
+        """The samples so far: seconds since the first one, and bytes. Samples with unknown memory are left out."""
+        return [(time_s, int(value)) for time_s, value in zip(*self._rows(MemoryUnit.B, from_zero=False), strict=True)]
 
     def get_data(self, memory_from_zero: bool = False) -> tuple[list[float], list[float]]:  # noqa: FBT001, FBT002 — the signature that users know
-        """Return times in seconds since the start and memory in the monitor's unit, also while it runs.
+        """Return times in seconds since the first sample and memory in the monitor's unit, also while it runs.
 
         Both lists are empty if nothing was recorded. Samples with unknown memory are left out. ``memory_from_zero``
         subtracts the first value from all values.
         """
+        return self._rows(self.memory_unit, from_zero=memory_from_zero)
+
+    def _rows(self, unit: MemoryUnit, *, from_zero: bool) -> tuple[list[float], list[float]]:
+        from nncftools.render.exports.memory_log import known_rows
+
         session = self.session
-        return (
-            ([], [])
-            if session is None
-            else values_of(session, self.memory_type, self.memory_unit, from_zero=memory_from_zero)
-        )
+        if session is None:
+            return [], []
+        times, values = known_rows(session, self._recorded_type.value, unit, from_zero=from_zero)
+        return [time_s - times[0] for time_s in times], values
+
+    @staticmethod
+    def get_rss_memory(include_child_processes: bool = True) -> int:  # noqa: FBT001, FBT002 — the signature that users of llm_bench know
+        """Return the RSS of this process now, with that of its descendants unless they are excluded, in bytes."""
+        import psutil
+
+        this = psutil.Process()
+        total: int = this.memory_info().rss
+        for child in this.children(recursive=True) if include_child_processes else ():
+            with contextlib.suppress(psutil.Error):  # it has ended
+                total += child.memory_info().rss
+        return total
+
+    @staticmethod
+    def get_system_memory() -> int:
+        """Return the machine's memory that is not available now, in bytes: what SYSTEM records."""
+        import psutil
+
+        memory = psutil.virtual_memory()
+        return int(memory.total - memory.available)
 
     def save_memory_logs(
         self,
@@ -101,23 +162,22 @@ class MemoryMonitor:
         In a job, the rank comes before the suffix: ``rss_memory_usage-rank0_from-zero.txt``.
 
         The text has a row ``time value`` per sample, then ``Total time`` in seconds and ``Max memory`` in the monitor's
-        unit. Without data it says so, and no picture is drawn. Raises OSError, and ValueError for lists of unequal
-        length.
+        unit. Of lists of unequal length, the shorter one counts. Without data the text says so, and no picture is
+        drawn. Raises OSError.
         """
         from nncftools.render.exports import memory_log
 
-        folder, stem = pathlib.Path(save_dir), self._file_stem(filename_suffix)
+        folder = pathlib.Path(save_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        memory_log.write_rows(time_values, memory_values, self.memory_unit, folder / f"{stem}.txt")
-        if len(time_values):
-            session = _session_of(self.memory_type, self.memory_unit, time_values, memory_values)
-            self._draw(session, folder / f"{stem}.png", plot_title)
-
-    def _file_stem(self, suffix: str) -> str:
-        return f"{self.memory_type}_memory_usage{launcher.suffix(os.environ)}{suffix}"
+        number = min(len(time_values), len(memory_values))
+        times, values = time_values[:number], memory_values[:number]
+        stem = f"{memory_log.stem(self._type, from_zero=False, rank=launcher.suffix(os.environ))}{filename_suffix}"
+        memory_log.write_rows(times, values, self.memory_unit, folder / f"{stem}.txt")
+        if number:
+            self._draw(_session_of(self._type, self.memory_unit, times, values), folder / f"{stem}.png", plot_title)
 
     def save_memory_plot(self, log_filepath: Path, plot_title: str = "", filename_suffix: str = "") -> None:
-        """Draw a log of ``save_memory_logs`` to ``{type}_memory_usage{suffix}.png`` in the same folder.
+        """Draw a log of ``save_memory_logs`` beside it, as ``{name of the log}{suffix}.png``.
 
         Lines that cannot be read are skipped. Raises OSError, and NncfToolsError if the file is not such a log.
         """
@@ -126,76 +186,123 @@ class MemoryMonitor:
 
         log = pathlib.Path(log_filepath)
         with Source(log) as source:
-            session = nncf.read(source, self.memory_type, self.memory_unit)
-        self._draw(session, log.with_name(f"{self._file_stem(filename_suffix)}.png"), plot_title)
+            session = nncf.read(source, self._type, self.memory_unit)
+        self._draw(session, log.with_name(f"{log.name.removesuffix('.txt')}{filename_suffix}.png"), plot_title)
+
+    @property
+    def _type(self) -> str:
+        return self.memory_type.value
 
     def _draw(self, session: Session, picture: pathlib.Path, title: str) -> None:
         from nncftools.render.pictures import plot
         from nncftools.render.view import View, label
 
-        plot.draw(session, View([self.memory_type], self.memory_unit, title=title or label(self.memory_type)), picture)
+        plot.draw(session, View([self._type], self.memory_unit, title=title or label(self._type)), picture)
 
 
-_started: dict[MemoryMonitor, tuple[int, Callable[[], object] | None]] = {}
-"""For each monitor: the PID that started it (forked children exit, too) and its ``at_exit_fn``."""
+_running: dict[MemoryMonitor, Recorder] = {}
 
 
 @atexit.register
-def _finish_all() -> None:
-    """End all recordings before any callback draws, because drawing takes memory."""
-    for monitor in _started:
-        monitor.stop()
-    for owner, at_exit_fn in _started.values():
-        if at_exit_fn is not None and owner == os.getpid():
-            at_exit_fn()
-
-
-class _Data(dict[MemoryType, "float | tuple[list[float], list[float]]"]):
-    """By type of memory: the maximum, or times and values; filled when the block ends."""
-
-
-@contextlib.contextmanager
-def memory_monitor_context(
-    interval: float = 0.1,
-    memory_unit: MemoryUnit = MemoryUnit.MiB,
-    return_max_value: bool = True,  # noqa: FBT001, FBT002 — the signature that users of NNCF's monitor know
-    save_dir: Path | None = None,
-) -> Iterator[_Data]:
-    """Record RSS and SYSTEM of this program during the block, with one sampler.
-
-    Yields a dictionary that is filled when the block ends, also by an exception. By ``MemoryType`` it holds the largest
-    value above the first sample, in ``memory_unit``; with ``return_max_value=False`` lists of seconds and values. With
-    ``save_dir``, logs and pictures of both types, absolute and from zero, are written there. Raises NncfToolsError if
-    nothing can be recorded, ValueError for an interval that is not between 1 ms and a year.
-    """
-    types = (MemoryType.RSS, MemoryType.SYSTEM)
-    recorder = Recorder(types, interval)
-    data = _Data()
-    recorder.start()
-    try:
-        yield data
-    finally:
+def _end_all() -> None:
+    """End all recordings before any function draws at exit, because drawing takes memory."""
+    for recorder in _running.values():
         recorder.stop()
-        session = recorder.session
-        if session is not None:
-            for memory_type in types:
-                times, values = values_of(session, memory_type, memory_unit, from_zero=True)
-                data[memory_type] = max(values, default=0.0) if return_max_value else (times, values)
-                if save_dir is not None:
-                    _save(session, memory_type, memory_unit, save_dir)
+    _running.clear()
 
 
-def values_of(
-    session: Session, memory_type: MemoryType, unit: MemoryUnit, *, from_zero: bool
-) -> tuple[list[float], list[float]]:
-    """Return the known samples of a session as seconds since its start and values in ``unit``."""
-    pairs = zip(session.samples.time_s, session.samples[memory_type], strict=True)
-    known = [(time, value) for time, value in pairs if not isnan(value)]
-    zero = known[0][1] if known and from_zero else 0.0
-    return [time for time, _ in known], [unit.of(value - zero) for _, value in known]
+def _start(monitors: Iterable[MemoryMonitor]) -> None:
+    """Start monitors; those with the same interval and processes share a sampler. If one fails, none runs."""
+    groups: dict[tuple[float, bool], list[MemoryMonitor]] = {}
+    for monitor in monitors:
+        key = _possible(monitor.interval), monitor.include_child_processes is not False
+        groups.setdefault(key, []).append(monitor)
+    started: list[MemoryMonitor] = []
+    try:
+        for (interval_s, children), group in groups.items():
+            recorder = Recorder([MemoryType(of.memory_type).value for of in group], interval_s, children=children)
+            recorder.start()
+            for monitor in group:
+                monitor.take_from(recorder)
+                started.append(monitor)
+    except BaseException:
+        for monitor in started:
+            monitor.stop()
+        raise
 
 
-def _session_of(metric: MemoryType, unit: MemoryUnit, time_s: Sequence[float], values: Sequence[float]) -> Session:
+class memory_monitor_context(Mapping["MemoryType", "float | tuple[list[float], list[float]]"]):  # noqa: N801 — the name that users of NNCF know
+    """Records RSS and SYSTEM of this program during a ``with`` block, with one sampler; can be used again.
+
+    When the block ends, also by an exception, ``memory_data`` is filled. By ``MemoryType`` it holds the largest value
+    above the first sample, in ``memory_unit``; with ``return_max_value=False`` lists of seconds and values. The
+    context is also a mapping, the same as ``memory_data``.
+    """
+
+    def __init__(
+        self,
+        interval: float | None = _INTERVAL_S,
+        memory_unit: MemoryUnit | None = MemoryUnit.MiB,
+        return_max_value: bool = True,  # noqa: FBT001, FBT002 — the signature that users of NNCF's monitor know
+        save_dir: Path | None = None,
+    ) -> None:
+        """Prepare to sample every ``interval`` seconds.
+
+        With ``save_dir``, logs and pictures of both types, absolute and from zero, are written there. Raises ValueError
+        for an unknown unit, and for an interval that is not a number up to a year.
+        """
+        self.memory_monitors = {
+            memory_type: MemoryMonitor(interval, memory_type, memory_unit)
+            for memory_type in (MemoryType.RSS, MemoryType.SYSTEM)
+        }
+        self.return_max_value = return_max_value
+        self.save_dir = save_dir
+        self.memory_data: dict[MemoryType, float | tuple[list[float], list[float]]] = {}
+
+    def __enter__(self) -> Self:
+        """Start, and return after the first sample. Raises NncfToolsError if nothing can be recorded."""
+        _start(self.memory_monitors.values())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for monitor in self.memory_monitors.values():
+            monitor.stop()
+        for memory_type, monitor in self.memory_monitors.items():
+            times, values = monitor.get_data(memory_from_zero=True)
+            self.memory_data[memory_type] = max(values, default=0.0) if self.return_max_value else (times, values)
+            if self.save_dir:
+                from nncftools.render.exports import memory_log
+
+                monitor.save_memory_logs(*monitor.get_data(), self.save_dir)
+                monitor.save_memory_logs(times, values, self.save_dir, filename_suffix=memory_log.FROM_ZERO)
+
+    def __getitem__(self, memory_type: MemoryType) -> float | tuple[list[float], list[float]]:
+        return self.memory_data[memory_type]
+
+    def __iter__(self) -> Iterator[MemoryType]:
+        return iter(self.memory_data)
+
+    def __len__(self) -> int:
+        return len(self.memory_data)
+
+    def __bool__(self) -> bool:
+        """Return True, as for a context without a mapping's interface."""
+        return True
+
+    __hash__ = object.__hash__
+
+
+def _possible(interval: float) -> float:
+    """Return the interval to record with, as short as 1 ms."""
+    return max(interval, SHORTEST_S)
+
+
+def _is_of_processes(memory_type: MemoryType) -> bool:
+    metric = metrics.of(memory_type.value)
+    return metric is not None and metric.scope == metrics.TREE
+
+
+def _session_of(metric: str, unit: MemoryUnit, time_s: Sequence[float], values: Sequence[float]) -> Session:
     """Return a session that holds only these samples; values may be relative to a baseline."""
     from nncftools.session.model import Host, SamplerFacts, Start
     from nncftools.session.samples import TIME, Samples
@@ -210,10 +317,3 @@ def _session_of(metric: MemoryType, unit: MemoryUnit, time_s: Sequence[float], v
         sampler=SamplerFacts(achieved_interval_s=spacing_s),
         samples=Samples(columns, may_fall_below_zero=True),
     )
-
-
-def _save(session: Session, memory_type: MemoryType, unit: MemoryUnit, save_dir: Path) -> None:
-    monitor = MemoryMonitor(memory_type=memory_type, memory_unit=unit)
-    for from_zero in (False, True):
-        values = values_of(session, memory_type, unit, from_zero=from_zero)
-        monitor.save_memory_logs(*values, save_dir, filename_suffix=_FROM_ZERO if from_zero else "")

@@ -19,3 +19,11 @@ class MemoryType(StrEnum):
     for name in MEMORY:
         if name.upper() not in vars():
             vars()[name.upper()] = name
+
+    def __str__(self) -> str:
+        """Return ``MemoryType.RSS``, as for NNCF's type; ``value`` is the metric's name."""
+        return f"{type(self).__name__}.{self.name}"
+
+    def __format__(self, specification: str) -> str:
+        """Format it as ``str`` shows it, in every version of Python."""
+        return format(str(self), specification)

@@ -24,11 +24,17 @@ if TYPE_CHECKING:
     from nncftools.sampler.client import DetachedSampler
     from nncftools.session.session import Session
 
-_SHORTEST_S = 0.001
+SHORTEST_S = 0.001
 _LONGEST_S = 366 * 24 * 3600.0
 _READY_WITHIN_S = 30.0
 _ENDED_EARLY = "the recording ended early"
 _ENDS_WITHIN_S = 30.0
+
+
+def check_interval(interval_s: float) -> None:
+    """Raise ValueError for an interval that is not from 1 ms to a year."""
+    if not SHORTEST_S <= interval_s <= _LONGEST_S:
+        raise ValueError(f"interval: seconds from {SHORTEST_S:g} to a year expected, found {interval_s!r}")
 
 
 class Recorder:
@@ -42,8 +48,7 @@ class Recorder:
 
         Raises ValueError for an interval that is not from 1 ms to a year.
         """
-        if not _SHORTEST_S <= interval_s <= _LONGEST_S:
-            raise ValueError(f"interval: seconds from {_SHORTEST_S:g} to a year expected, found {interval_s!r}")
+        check_interval(interval_s)
         self._plan = Plan(
             [*metrics, *ALWAYS_RECORDED],
             interval_s=interval_s,

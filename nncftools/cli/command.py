@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shlex
 import shutil
 from typing import TYPE_CHECKING
@@ -14,26 +15,57 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SHELL = "/bin/sh"
+_QUOTED_OR_SPECIAL = re.compile(
+    r"""'[^']*'|\\.|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<special>&&|\|\||>>|[|&;<>()$`*?\[\n]|(?<!\S)[~#])""", re.DOTALL
+)
+_SPECIAL_IN_DOUBLE_QUOTES = re.compile(r"\\.|(?P<special>[$`])", re.DOTALL)
 
 
 def arguments(words: Sequence[str], *, shell: bool) -> list[str]:
     """Return the argument list to execute.
 
-    Words are used unchanged. A single word with spaces is split as a shell would split it, without expansion, unless
-    a program of that name exists. With ``shell`` the single word is a shell script. Raises UsageError.
+    Words are used unchanged. A single word with spaces is split as a shell would split it, unless a program of that
+    name exists; one with characters that only a shell understands is refused. With ``shell`` the single word is a shell
+    script. Raises UsageError.
     """
     if shell:
         if len(words) != 1:
             raise UsageError("option --shell: one quoted string expected, as in --shell 'make | tee log'")
         return [SHELL, "-c", words[0]]
-    if len(words) == 1 and len(words[0].split()) > 1 and not pathlib.Path(words[0]).is_file():
-        try:
-            return shlex.split(words[0])
-        except ValueError as error:
-            raise UsageError(
-                f"argument COMMAND: {_redacted(words[0])!r} cannot be split into words: {error}"
-            ) from error
-    return list(words)
+    if len(words) != 1 or _is_file(words[0]) or shutil.which(words[0]):
+        return list(words)
+    special = shell_only(words[0])
+    if special:
+        raise UsageError(
+            f"argument COMMAND: only a shell understands {special!r} in {_redacted(words[0])!r}; "
+            "put --shell before it, or quote what is meant literally"
+        )
+    try:
+        return shlex.split(words[0])
+    except ValueError as error:
+        raise UsageError(f"argument COMMAND: {_redacted(words[0])!r} cannot be split into words: {error}") from error
+
+
+def _is_file(name: str) -> bool:
+    """Return whether a file of this name exists."""
+    try:
+        return pathlib.Path(name).is_file()
+    except (OSError, ValueError):  # too long, or with a zero byte
+        return False
+
+
+def shell_only(line: str) -> str:
+    """Return the first characters of a line that a shell would not take literally; an empty string if there are none.
+
+    These are redirections, pipes, lists, substitutions, patterns, comments and ``~``, unless they are quoted (POSIX
+    Shell Command Language, 2.2 Quoting and 2.3 Token Recognition). Quotes themselves do not count.
+    """
+    for found in _QUOTED_OR_SPECIAL.finditer(line):
+        inside = _SPECIAL_IN_DOUBLE_QUOTES.finditer(found["double"] or "")
+        special = found["special"] or next((part["special"] for part in inside if part["special"]), "")
+        if special:
+            return str(special)
+    return ""
 
 
 def check_executable(program: str) -> None:

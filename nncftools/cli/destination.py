@@ -45,7 +45,7 @@ class Destination:
     journal: pathlib.Path
     logs: Sequence[Log]
     folder: pathlib.Path | None
-    """The folder made for this run alone; None with --output."""
+    """The folder made for this run alone; None if there is none."""
     shown: str
     """The session or its folder, as the user would type it."""
     sidecar: pathlib.Path | None = None
@@ -54,11 +54,8 @@ class Destination:
     """Where a profile draws its picture."""
     force: bool = False
     """Whether files of an earlier run may be replaced."""
-
-    @property
-    def option(self) -> str:
-        """The option that names the location."""
-        return "--output" if self.folder is None else "--log-dir"
+    option: str = "--output"
+    """The option that names the location."""
 
     @property
     def marks(self) -> pathlib.Path:
@@ -99,17 +96,41 @@ def new_folder(
         folder = _absolute(made)
     except OSError as error:
         raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
-    logs = [
-        Log(
-            metric,
-            from_zero,
-            folder / f"{stem(metric, from_zero=from_zero)}.txt",
-            folder / f"{stem(metric, from_zero=from_zero)}.png" if plot else None,
-        )
-        for metric in metrics
-        for from_zero in zeros
+    logs = _logs(folder, metrics, zeros, plot=plot)
+    journal = folder / f"session{JOURNAL_ENDING}"
+    return Destination(folder / SESSION, journal, logs, folder, str(made), option="--log-dir")
+
+
+def in_folder(log_dir: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool]) -> Destination:
+    """Write session, logs and pictures directly to ``log_dir``, over those of an earlier run.
+
+    In a rank of a job the names get the rank. Raises UsageError if that is impossible.
+    """
+    rank = launcher.suffix(os.environ)
+    session = log_dir / numbered(pathlib.Path(SESSION), rank)
+    journal = log_dir / f"{session_stem(session)}{JOURNAL_ENDING}"
+    try:
+        log_dir.mkdir(parents=True, exist_ok=True)
+        if journal_file.is_recording(journal):
+            raise UsageError(f"option --log-dir: another recording that still runs writes to {str(journal)!r}")
+        folder = _absolute(log_dir)
+    except OSError as error:
+        raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
+    logs = _logs(folder, metrics, zeros, plot=True, suffix=rank)
+    for path in (session, journal, *(path for log in logs for path in (log.text, log.picture) if path is not None)):
+        written("--log-dir", path, force=True)
+    shown = str(log_dir)
+    return Destination(folder / session.name, folder / journal.name, logs, None, shown, force=True, option="--log-dir")
+
+
+def _logs(
+    folder: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, suffix: str = ""
+) -> list[Log]:
+    names = {(metric, zero): stem(metric, from_zero=zero, rank=suffix) for metric in metrics for zero in zeros}
+    return [
+        Log(metric, zero, folder / f"{name}.txt", folder / f"{name}.png" if plot else None)
+        for (metric, zero), name in names.items()
     ]
-    return Destination(folder / SESSION, folder / f"session{JOURNAL_ENDING}", logs, folder, str(made))
 
 
 def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:

@@ -307,7 +307,7 @@ class TestCommand:
 
     def test_one_quoted_string_is_split_without_a_shell(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A single word with spaces is split, without expansion."""
-        line = " ".join(burner("tell", "told.json", "$HOME", "'a b'"))
+        line = " ".join(burner("tell", "told.json", "'$HOME'", "'a b'"))
         nncf_tools("monitor", "-q", "--no-plot", line)
         told = json.loads((tmp_path / "told.json").read_text())
 

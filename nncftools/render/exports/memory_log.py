@@ -18,9 +18,15 @@ if TYPE_CHECKING:
     from nncftools.units import MemoryUnit
 
 
-def stem(metric: str, *, from_zero: bool) -> str:
-    """Return the file name of a metric's log without its suffix."""
-    return f"{metric.replace('/', '_')}_memory_usage{'_from-zero' if from_zero else ''}"
+_NOTHING = "No measurements recorded.\nThe recording ended before the first sample that is known."
+
+
+FROM_ZERO = "_from-zero"
+
+
+def stem(metric: str, *, from_zero: bool, rank: str = "") -> str:
+    """Return the file name of a metric's log without its ending; ``rank`` is the suffix of a job's rank."""
+    return f"{metric.replace('/', '_')}_memory_usage{rank}{FROM_ZERO if from_zero else ''}"
 
 
 def report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], None]]:
@@ -37,15 +43,29 @@ def report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], N
 
 def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:
     """Write the log of one metric without its unknown samples. Raises OSError."""
+    write_rows(*known_rows(session, metric, view.unit, from_zero=view.from_zero), view.unit, path)
+
+
+def known_rows(session: Session, metric: str, unit: MemoryUnit, *, from_zero: bool) -> tuple[list[float], list[float]]:
+    """Return the known samples of a metric as seconds since the session's start, and values in ``unit``."""
     pairs = zip(session.samples.time_s, session.samples[metric], strict=True)
-    known = [(time, value) for time, value in pairs if not isnan(value)]
-    zero = known[0][1] if view.from_zero and known else 0.0
-    write_rows([time for time, _ in known], [view.unit.of(value - zero) for _, value in known], view.unit, path)
+    known = [(time_s, value) for time_s, value in pairs if not isnan(value)]
+    zero = known[0][1] if from_zero and known else 0.0
+    return [time_s for time_s, _ in known], [unit.of(value - zero) for _, value in known]
 
 
 def write_rows(time_s: Sequence[float], values: Sequence[float], unit: MemoryUnit, path: pathlib.Path) -> None:
-    """Write a log of seconds and values in ``unit``. Raises OSError, and ValueError for unequal lengths."""
-    rows = [f"{time:.3f} {value:.3f}" for time, value in zip(time_s, values, strict=True)]
-    total, maximum = (f"{time_s[-1]:.3f}", f"{max(values):.3f} ({unit})") if rows else ["no samples were recorded"] * 2
+    """Write a log of seconds and values in ``unit``; of lists of unequal length, the shorter one counts.
+
+    Raises OSError.
+    """
+    pairs = list(zip(time_s, values, strict=False))
+    lines = [_NOTHING]
+    if pairs:
+        lines = [f"{time:.3f} {value:.3f}" for time, value in pairs]
+        lines += [
+            f"Total time: {pairs[-1][0] - pairs[0][0]:.3f}",
+            f"Max memory: {max(v for _, v in pairs):.3f} ({unit})",
+        ]
     with replacing(path) as beside:
-        beside.write_text("\n".join([*rows, f"Total time: {total}", f"Max memory: {maximum}", ""]), encoding="utf-8")
+        beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -10,7 +10,7 @@ from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import mib, session
 
-NO_SAMPLES = "Total time: no samples were recorded\nMax memory: no samples were recorded\n"
+NO_SAMPLES = "No measurements recorded.\nThe recording ended before the first sample that is known.\n"
 
 
 def log(of: Session, folder: pathlib.Path, metric: str = "rss", *, unit: str = "MiB", from_zero: bool = False) -> str:
@@ -21,7 +21,7 @@ def log(of: Session, folder: pathlib.Path, metric: str = "rss", *, unit: str = "
 
 
 def test_text(tmp_path: pathlib.Path) -> None:
-    """One row per sample, then total time and maximum with its unit."""
+    """One row per sample, then the time from the first to the last, and the maximum with its unit."""
     assert log(session(), tmp_path) == (
         "0.000 100.000\n0.500 300.000\n1.000 200.000\nTotal time: 1.000\nMax memory: 300.000 (MiB)\n"
     )
@@ -54,7 +54,7 @@ def test_unknown_samples_are_left_out(tmp_path: pathlib.Path) -> None:
     gaps = session({"rss": mib(None, 2, None, 5)})
 
     assert log(gaps, tmp_path, from_zero=True) == (
-        "0.500 0.000\n1.500 3.000\nTotal time: 1.500\nMax memory: 3.000 (MiB)\n"
+        "0.500 0.000\n1.500 3.000\nTotal time: 1.000\nMax memory: 3.000 (MiB)\n"
     )
 
 

@@ -1,0 +1,87 @@
+"""``python -m nncftools.memory_monitor``: the command line of NNCF's memory monitor, over our sampler."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+from math import isnan
+from typing import TYPE_CHECKING
+
+from nncftools.cli import command, destination, options, planning, recording, screen
+from nncftools.cli.display import NO_DISPLAY
+from nncftools.errors import NncfToolsError
+from nncftools.render.view import View
+from nncftools.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
+
+_PROGRAM = "memory_monitor"
+_EXAMPLES = """examples:
+  python -m nncftools.memory_monitor --log-dir ./logs python allocate.py
+  python -m nncftools.memory_monitor "optimum-cli export openvino --model DIR OUT"
+  python -m nncftools.memory_monitor "python a.py > out.txt"
+
+`nncf-tools monitor` does the same without a shell, and more."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Record the command that the words name, write its logs, print the peaks; return the command's exit status."""
+    parser = _parser()
+    parsed, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.error(f"unknown option {unknown[0]!r}; if it belongs to the command, quote the command")
+    screen.prepare()
+    try:
+        return _record(pathlib.Path(parsed.log_dir), " ".join(parsed.executable))
+    except NncfToolsError as error:
+        screen.to_stderr(f"{_PROGRAM}: error: {printable(str(error))}\n")
+        return error.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM,
+        description="Record the memory of a shell command and of its descendants: RSS, and the system's.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--log-dir",
+        metavar="DIR",
+        default=str(options.DEFAULT_LOG_DIR),
+        help="the folder of the logs, the pictures and the session (default: %(default)s)",
+    )
+    parser.add_argument("executable", nargs="+", help="the command, for the shell; quote it if it has options")
+    return parser
+
+
+def _record(log_dir: pathlib.Path, line: str) -> int:
+    from nncftools.sampler.starter import Starter
+
+    argv = [command.SHELL, "-c", line]
+    metrics, others = planning.columns(None, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
+    place = destination.in_folder(log_dir, metrics, (True, False))
+    view = View(metrics=metrics)
+    with Starter() as starter:
+        run = recording.Run(starter, planning.plan([*metrics, *others], interval=0.1), "", argv, place)
+        recorded = recording.record(run, view, quiet=True, display=NO_DISPLAY)
+    if recorded.session is not None:
+        screen.to_stdout(_summary(recorded.session, metrics, view.unit))
+    return recorded.status
+
+
+def _summary(session: Session, metrics: Sequence[str], unit: MemoryUnit) -> str:
+    """Return a table of the peaks, also of what rose above the first sample."""
+    from tabulate import tabulate
+
+    rows = []
+    for metric in metrics:
+        peak = session.peaks[metric].low
+        first = next((value for value in session.samples[metric] if not isnan(value)), None)
+        above = None if peak is None or first is None else peak - first
+        rows += [[metric, True, unit.label(above)], [metric, False, unit.label(peak)]]
+    return f"\nMemory summary:\n{tabulate(rows, headers=['Memory type', 'From zero', 'Peak value'])}\n"

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from nncftools import Session
+from nncftools.cli.memory_monitor import main
+from tests.conftest import HANGING_S
+
+FILES = sorted(
+    f"{kind}_memory_usage{zero}.{ending}"
+    for kind in ("rss", "system")
+    for zero in ("", "_from-zero")
+    for ending in ("png", "txt")
+)
+
+
+def memory_monitor(folder: pathlib.Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the module as NNCF's script is run."""
+    command = [sys.executable, "-m", "nncftools.memory_monitor", *words]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(pathlib.Path(__file__).parents[2]), **variables}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=HANGING_S
+    )
+
+
+@pytest.mark.process
+class TestRecording:
+    def test_line_for_the_shell(self, tmp_path: pathlib.Path) -> None:
+        """One string runs through the shell; files lie directly in the folder, the summary is on standard output."""
+        result = memory_monitor(tmp_path, "--log-dir", "new/logs", "echo one > out.txt; echo two; exit 7")
+        logs = tmp_path / "new/logs"
+
+        assert (result.returncode, result.stderr) == (7, "")
+        assert (tmp_path / "out.txt").read_text() == "one\n"
+        assert sorted(path.name for path in logs.iterdir()) == sorted([*FILES, "session.json"])
+        assert re.fullmatch(
+            r"two\n\nMemory summary:\nMemory type    From zero    Peak value\n-+  -+  -+\n"
+            r"rss            True         (–|[\d.]+ MiB)\nrss            False        [\d.]+ MiB\n"
+            r"system         True         -?[\d.]+ MiB\nsystem         False        [\d,.]+ MiB\n",
+            result.stdout,
+        )
+        assert Session.load(logs / "session.json").command == ["/bin/sh", "-c", "echo one > out.txt; echo two; exit 7"]
+
+    def test_words_and_default_folder(self, tmp_path: pathlib.Path) -> None:
+        """Words become one line; without --log-dir the folder is memory_logs; an earlier run's files are replaced."""
+        for text in ("first", "second"):
+            result = memory_monitor(tmp_path, "echo", text, "|", "tr", "a-z", "A-Z")
+
+        assert result.stdout.startswith("SECOND\n")
+        assert sorted(path.name for path in (tmp_path / "memory_logs").iterdir()) == sorted([*FILES, "session.json"])
+
+    def test_rank(self, tmp_path: pathlib.Path) -> None:
+        """In a rank of a job, names get the rank."""
+        memory_monitor(tmp_path, "--log", "logs", "true", RANK="1", WORLD_SIZE="2")
+
+        assert {"session-rank1.json", "rss_memory_usage-rank1_from-zero.txt"} <= {
+            path.name for path in (tmp_path / "logs").iterdir()
+        }
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("words", [[], ["python", "a.py", "--fast"], ["--log-dir"]])
+    def test_usage(self, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+        """Wrong options give a line that says what is wrong, and status 2."""
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+
+        assert ended.value.code == 2
+        assert "memory_monitor: error: " in capsys.readouterr().err
+
+    def test_folder_that_cannot_be_written(self, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
+        """A folder that cannot be made is named in one line, before the command starts."""
+        (tmp_path / "file").touch()
+        status = main(["--log-dir", str(tmp_path / "file" / "logs"), f"touch {tmp_path / 'ran'}"])
+        message = capsys.readouterr().err
+
+        assert (status, message.count("\n")) == (2, 1)
+        assert message.startswith("memory_monitor: error: option --log-dir: cannot write to ")
+        assert not (tmp_path / "ran").exists()
+
+    @pytest.mark.parametrize("name", ["session.json", "rss_memory_usage.txt"])
+    def test_link(self, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, name: str) -> None:
+        """A file that is a link is refused: it could lead anywhere."""
+        (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+
+        assert main(["--log-dir", str(tmp_path), "true"]) == 2
+        assert "symbolic link" in capsys.readouterr().err
