@@ -13,6 +13,7 @@ from nncftools.api.qeff_collector import MetricsCollector, ProfilerConfig
 from nncftools.api.qeff_figures import DEFAULT_PICTURE, QEffFigures
 from nncftools.api.qeff_recorded import BEFORE_ALL, COMPLETION, ProfileSample
 from nncftools.api.qeff_report import report
+from nncftools.api.recorder import SHORTEST_S
 from nncftools.errors import NncfToolsError
 from nncftools.marks.operations import SOURCE
 from nncftools.render.colours import FILLS, REST
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 _COLOURS = {kind: fill.colour for kind, fill in zip(KINDS, FILLS, strict=False)}
+_VECTOR_FORMATS = ("svg", "pdf")
 _logger = logging.getLogger(__name__)
 
 
@@ -92,12 +94,12 @@ class QEffMemoryProfiler(QEffFigures):
     def start_monitoring(self) -> None:
         """Start, and return after the first sample; does nothing if already running.
 
-        Raises ValueError for an interval that is not from 1 ms to a year, NncfToolsError.
+        An interval below 1 ms is 1 ms. Raises ValueError for one above a year, NncfToolsError.
         """
         if self.monitoring:
             return
-        profiler = Profiler(self.config.sampling_interval, include_children=self.config.track_child_processes)
-        self._profiler = profiler.start()
+        interval_s = max(self.config.sampling_interval, SHORTEST_S)
+        self._profiler = Profiler(interval_s, include_children=self.config.track_child_processes).start()
 
     def stop_monitoring(self) -> None:
         """End the recording and mark its completion; does nothing if none is running."""
@@ -139,7 +141,9 @@ class QEffMemoryProfiler(QEffFigures):
         from nncftools.render.pictures import panels
         from nncftools.render.view import View
 
-        panels.draw(recorded.drawn, View(["rss"]), pathlib.Path(filename or self.output_file))
+        path = pathlib.Path(filename or self.output_file)
+        suffix = path.suffix[1:].lower()
+        panels.draw(recorded.drawn, View(["rss"]), path, suffix if suffix in _VECTOR_FORMATS else "png")
 
     def stop_and_save(self, filename: str | None = None) -> str:
         """End the recording, draw the picture and return the report."""
