@@ -183,7 +183,7 @@ class QEffFigures:
 
     def _measured(self) -> list[Operation]:
         recorded = self._recorded()
-        return [] if recorded is None else [one for one in recorded.measured if one.name != BEFORE_ALL]
+        return [] if recorded is None else recorded.measured
 
     def _recorded(self) -> Recorded | None:
         """Return what was recorded up to now; None if there is nothing."""

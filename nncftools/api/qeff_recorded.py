@@ -96,8 +96,12 @@ class Recorded:
 
     @property
     def measured(self) -> list[Operation]:
-        """The operations that took some time of the recording."""
-        return [operation for operation in self.session.operations if operation.end_s > max(0.0, operation.start_s)]
+        """The operations that took some time of the recording, apart from the initialization."""
+        return [
+            operation
+            for operation in self.session.operations
+            if operation.end_s > max(0.0, operation.start_s) and operation.name != BEFORE_ALL
+        ]
 
     def peak(self, metric: str) -> tuple[float, dt.datetime | None]:
         """Return the peak of a metric in MB and the time of the largest sample; 0.0 and None if it is unknown."""

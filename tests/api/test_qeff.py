@@ -193,13 +193,14 @@ def test_what_is_not_monitored_is_0() -> None:
 
 
 def test_while_it_runs() -> None:
-    """A running profiler has the figures up to now."""
+    """A running profiler has the figures up to now, each time that they are read."""
     of = QEffMemoryProfiler(sampling_interval=0)
     of.config.sampling_interval = 0.01
     of.start_monitoring()
     of.mark_operation(operation_name="Export")
+    before = len(of.samples)
     wait_for_sample(of)
-    seen = (of.monitoring, of.current_operation, list(of.operation_durations), len(of.rss_memory) > 1)
+    seen = (of.monitoring, of.current_operation, list(of.operation_durations), len(of.samples) > before)
     interval_s = of.session.sampler.interval_s
     of.stop_monitoring()
 
@@ -225,6 +226,7 @@ def test_second_start_appends(tmp_path: pathlib.Path) -> None:
         of.mark_segment(segment_name=operation)
         wait_for_sample(of)
         of.stop_monitoring()
+        assert of.current_operation == "Completion"
         of.mark_operation("between")
     moments = of.timestamps
     of.generate_memory_graph(str(tmp_path / "both.svg"))

@@ -126,6 +126,13 @@ def test_only_own_marks() -> None:
     assert [mark.name for mark in of.session.marks] == ["Export"]
 
 
+def test_initialization_is_not_measured() -> None:
+    """An operation named as the time before all marks has no duration and no growth of its own, as upstream."""
+    of = recorded(marked("Initialization", 0.1), marked("Export", 0.5), marked("Completion", 1.0, 1.0))
+
+    assert [operation.name for operation in of.measured] == ["Export"]
+
+
 def test_mark_before_the_start() -> None:
     """The last mark before the start is the operation that the recording begins in."""
     of = recorded(marked("Export", 0.75), before_s=2.0)
