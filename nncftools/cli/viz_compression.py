@@ -41,7 +41,7 @@ Inputs = Annotated[
     ),
 ]
 Folder = Annotated[
-    pathlib.Path | None,
+    str,
     typer.Option(
         "--output-dir",
         "--output_dir",
@@ -82,13 +82,13 @@ def register(app: typer.Typer) -> None:
 def viz_compression(  # noqa: PLR0913 — one parameter per option
     *,
     inputs: Inputs,
-    folder: Folder = None,
+    folder: Folder = "",
     formats: Formats = [Format.PNG],  # noqa: B006 — Typer's way to give a default
     metrics: Metrics = None,
     recommend: Recommend = "",
     max_error: MaxError = "",
     extra: Annotated[bool, typer.Option("--extra", help="Show the file's other columns in the table.")] = False,
-    lenient: Annotated[bool, typer.Option("--lenient", help="Accept missing int8, int4 or gptq rows.")] = False,
+    lenient: Annotated[bool, typer.Option("--lenient", help="Omit the note of missing int8, int4, gptq rows.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all rows with the computed values, as JSON.")] = False,
 ) -> int:
     """Make a table (.md) and a picture of weight-compression results.
@@ -111,7 +111,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         chosen = chosen_metrics(tuple(metrics or ()))
     request = Request(
         inputs=inputs,
-        folder=folder,
+        folder=pathlib.Path(folder) if folder else None,
         formats=tuple(dict.fromkeys(formats)),
         metrics=chosen,
         lenient=lenient,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools.compression.columns import COMPUTED, DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE
-from nncftools.compression.reading import read
-from nncftools.errors import NncfToolsError
+from nncftools.compression.errors import MissingInputError, ResultsError
+from nncftools.compression.reading import UNNAMED, read
 
 if TYPE_CHECKING:
     import pathlib
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from nncftools.compression.reading import RawTable, Record
 
 BASELINE = "fp32"
-REQUIRED_MODES = (BASELINE, "int8", "int4", "gptq")
+USUAL_MODES = ("int8", "int4", "gptq")
 MAX_LISTED = 20
 _SHOWN = 60
-_ROUNDING = 1e-6
-"""Tolerance for computed ratios and similarities beyond their limits."""
+_ROUNDING = 1e-3
+"""Tolerance for computed ratios and similarities beyond their limits: what half precision makes of a cosine of 1."""
 
 
 @dataclass(frozen=True)
@@ -56,33 +56,38 @@ class Model:
 
     path: pathlib.Path
     setup: str
-    """The name of the first column."""
+    """The name of the first column; empty when it has none or holds no models."""
     name: str
     rows: Sequence[Row]
     baseline: Row
+    repeated: Sequence[Row]
+    """Further rows with the mode of the baseline, which is the first one."""
     missing: Sequence[str]
-    """The required modes that no row has; empty unless lenient."""
+    """The usual modes that no row has."""
 
 
-def load(paths: Sequence[pathlib.Path], metrics: Sequence[Metric], *, lenient: bool = False) -> list[Model]:
-    """Read and check CSV files; with ``lenient``, modes other than the baseline may be missing.
+def load(paths: Sequence[pathlib.Path], metrics: Sequence[Metric]) -> list[Model]:
+    """Read and check CSV files.
 
-    Raises NncfToolsError, whose message lists the problems by file, row, column and value.
+    Raises ResultsError, whose message lists the problems by file, row, column and value; MissingInputError when a file
+    does not exist.
     """
     found: list[Model] = []
     problems: list[str] = []
+    kind = ResultsError
     for path in paths:
         try:
             table = read(path)
-        except NncfToolsError as error:
+        except ResultsError as error:
             problems.append(str(error))
+            kind = MissingInputError if isinstance(error, MissingInputError) else kind
             continue
         check = _Check(table, metrics)
-        found += check.models(lenient=lenient)
+        found += check.models()
         problems += [f"{str(path)!r}: {problem}" for problem in check.problems]
     if problems:
         more = f"; and {len(problems) - MAX_LISTED:,} more" if len(problems) > MAX_LISTED else ""
-        raise NncfToolsError("; ".join(problems[:MAX_LISTED]) + more)
+        raise kind("; ".join(problems[:MAX_LISTED]) + more)
     return found
 
 
@@ -95,16 +100,16 @@ class _Check:
         self._known = {*DESCRIBING, *COMPUTED, *(column for m in metrics for column in (m.column, m.stderr_column))}
         self.problems: list[str] = []
 
-    def models(self, *, lenient: bool) -> list[Model]:
+    def models(self) -> list[Model]:
         """Return the models in the file's order; add what is wrong to ``problems``."""
         if not self._has_columns():
             return []
         self.problems += self._table.problems
-        rows = [self._row(record) for record in self._table.records]
+        rows = [self._row(record, model) for record, model in zip(self._table.records, self._names(), strict=True)]
         if not rows and not self.problems:
             self.problems.append("there is a header and no rows")
         names = dict.fromkeys(row.model for row in rows if row.model)
-        return [self._model(name, [row for row in rows if row.model == name], lenient=lenient) for name in names]
+        return [self._model(name, [row for row in rows if row.model == name]) for name in names]
 
     def _has_columns(self) -> bool:
         header = self._table.header
@@ -113,16 +118,23 @@ class _Check:
         for column in missing:
             near = difflib.get_close_matches(column, header, n=1, cutoff=0.75)
             self.problems.append(f"row 1: no column {column!r}{f' (found {near[0]!r})' if near else ''}")
-        if not missing and (header[0] in self._known or not header[0]):
-            self.problems.append(
-                f"row 1, column {header[0]!r}: the first column must name the set-up and hold the models"
-            )
         return not self.problems
 
-    def _row(self, record: Record) -> Row:
+    def _names(self) -> list[str]:
+        """Return the model of every row: the name in the first column, or else the one above it.
+
+        A file without names holds one model, which is named like the file.
+        """
+        first = self._table.header[0]
+        cells = [record.cells[first] if first not in self._known else "" for record in self._table.records]
+        named = set(cells) - {""}
+        above = "" if len(named) > 1 else next(iter(named), self._table.path.stem)
+        return [above := cell or above for cell in cells]
+
+    def _row(self, record: Record, model: str) -> Row:
         cells = record.cells
         first = self._table.header[0]
-        if not cells[first]:
+        if not model:
             self._wrong(record, first, "the model's name expected")
         if not cells[MODE]:
             self._wrong(record, MODE, "a mode expected")
@@ -134,7 +146,7 @@ class _Check:
         }
         row = Row(
             number=record.number,
-            model=cells[first],
+            model=model,
             mode=cells[MODE],
             int4=self._number(record, INT4, 0, 1),
             int8=self._number(record, INT8, 0, 1),
@@ -178,26 +190,32 @@ class _Check:
             return None
         return int(value)
 
-    def _model(self, name: str, rows: Sequence[Row], *, lenient: bool) -> Model:
+    def _model(self, name: str, rows: Sequence[Row]) -> Model:
+        first = self._table.header[0]
         with_word = [row for row in rows if BASELINE in row.mode.casefold()]
-        baselines = [row for row in with_word if row.mode.casefold() == BASELINE] or with_word
-        of = f"model {shown(name)}"
-        if len(baselines) > 1:
+        exact = [row for row in with_word if row.mode.casefold() == BASELINE]
+        baselines = exact or with_word
+        of = f"column {MODE!r}: model {shown(name)}"
+        if not baselines:
+            self.problems.append(f"{of} has no row with {BASELINE!r}, the baseline")
+        elif len(baselines) > 1 and not exact:
             which = ", ".join(f"row {row.number} ({shown(row.mode)})" for row in baselines)
-            self.problems.append(f"column {MODE!r}: {of} has {len(baselines)} baselines, one expected: {which}")
-        missing = [word for word in REQUIRED_MODES if not any(word in row.mode.casefold() for row in rows)]
-        for word in missing:
-            if word == BASELINE:
-                self.problems.append(f"column {MODE!r}: {of} has no row with {word!r}, the baseline")
-            elif not lenient:
-                self.problems.append(f"column {MODE!r}: {of} has no row with {word!r} (allowed with --lenient)")
-        baseline = baselines[0] if baselines else rows[0]
+            self.problems.append(f"{of}: the mode of the baseline must be {BASELINE!r} alone, found {which}")
+        baseline, *repeated = baselines or rows[:1]
         self.problems += [
             f"row {baseline.number}, column {column!r}: the baseline cannot be 0, as errors are relative to it"
             for column, value in baseline.values.items()
             if baselines and value == 0
         ]
-        return Model(self._table.path, self._table.header[0], name, rows, baseline, missing)
+        return Model(
+            path=self._table.path,
+            setup="" if first in self._known or UNNAMED.fullmatch(first) else first,
+            name=name,
+            rows=rows,
+            baseline=baseline,
+            repeated=repeated,
+            missing=[word for word in USUAL_MODES if not any(word in row.mode.casefold() for row in rows)],
+        )
 
     def _wrong(self, record: Record, column: str, expected: str) -> None:
         found = shown(record.cells[column]) if record.cells[column] else "nothing"

@@ -59,7 +59,8 @@ class Metric:
 WIKITEXT = Metric("wikitext, word perplexity", Direction.LOWER, least=1)
 LAMBADA_ACCURACY = Metric("lambada-openai, acc", Direction.HIGHER, most=1)
 LAMBADA_PERPLEXITY = Metric("lambada-openai, perplexity", Direction.LOWER, least=1)
-SIMILARITY = Metric("WWB, similarity", Direction.SIMILARITY, most=1)
+SIMILARITY = Metric("WWB, similarity", Direction.SIMILARITY, least=-1, most=1)
+"""who-what-benchmark's mean cosine of embeddings: a collapsed model can be a little below 0."""
 STANDARD = (WIKITEXT, LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, SIMILARITY)
 
 

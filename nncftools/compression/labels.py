@@ -23,7 +23,7 @@ _DISTANCES = (4, 9, 16, 26, 38, 52, 70, 92, 120, 150, 185, 225)
 _DIRECTIONS = 16
 _PREFERRED = (2, 3, 1, 4, 0, 5, 15, 6, 14, 7, 13, 8, 12, 9, 11, 10)
 """Directions in order of preference, counted anticlockwise from the right: up and right first, then its neighbours."""
-_ON_LINE = 24.0
+_ON_LINE = 100.0
 """The cost of a label on a line, in pixels of distance."""
 _BESIDE_LINE = 3.0
 _LEADER = 6.0

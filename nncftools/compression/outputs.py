@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.compression.checking import BASELINE, load
 from nncftools.compression.columns import STANDARD
+from nncftools.compression.errors import ResultsError
 from nncftools.compression.results import comparisons, differing
 from nncftools.compression.table import cells, markdown
-from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Request(NamedTuple):
     formats: Sequence[str] = ("png",)
     metrics: Sequence[Metric] = STANDARD
     lenient: bool = False
+    """Modes may be missing without a note."""
     extra: bool = False
     bound: Bound | None = None
     max_error: float | None = None
@@ -51,32 +53,40 @@ class Outcome(NamedTuple):
 
 
 def visualize(
-    input_file: str | os.PathLike[str], output_dir: str | os.PathLike[str] | None = None
+    input_file: str | os.PathLike[str], output_dir: str | os.PathLike[str] | None = None, *, lenient: bool = False
 ) -> list[pathlib.Path]:
     """Write the table (``.md``) and the picture (``.png``) of a CSV file of weight-compression results.
 
-    They are named like the input and replace existing files; without ``output_dir`` they go next to the input. Returns
-    their paths. Raises NncfToolsError, whose message lists all problems; nothing is written then.
+    They are named like the input and replace existing files; without ``output_dir``, or with an empty one, they go next
+    to the input. Returns their paths. A remark on the results is a UserWarning: two baselines, for example, or no row
+    with int8, int4 or gptq (``lenient``: no warning of such missing rows).
+
+    Raises ResultsError, a RuntimeError, whose message lists all problems; MissingInputError, which is a
+    FileNotFoundError too, without the input. Nothing is written then.
     """
-    folder = None if output_dir is None else pathlib.Path(output_dir)
-    return list(make(Request([pathlib.Path(input_file)], folder)).files)
+    folder = pathlib.Path(output_dir) if output_dir else None
+    outcome = make(Request([pathlib.Path(input_file)], folder, lenient=lenient))
+    for note in outcome.notes:
+        warnings.warn(note, UserWarning, stacklevel=2)
+    return list(outcome.files)
 
 
 def make(request: Request) -> Outcome:
-    """Make and write the outputs. Raises NncfToolsError; nothing is written then."""
+    """Make and write the outputs. Raises ResultsError; nothing is written then."""
     from nncftools.compression.plot import draw
 
-    models = load(request.inputs, request.metrics, lenient=request.lenient)
+    models = load(request.inputs, request.metrics)
     found = comparisons(models, request.metrics)
     targets = _targets(request)
     drawing = draw(found, request.bound, request.max_error)
     contents = _contents(request, found, targets, drawing)
     _write(contents)
-    return Outcome(found, list(contents), _notes(found, drawing.unnamed), drawing.left_out)
+    notes = _notes(found, drawing.unnamed, lenient=request.lenient)
+    return Outcome(found, list(contents), notes, drawing.left_out)
 
 
 def _targets(request: Request) -> dict[str, pathlib.Path]:
-    """Return the file to write for each ending. Raises NncfToolsError for one that must not be replaced."""
+    """Return the file to write for each ending. Raises ResultsError for one that must not be replaced."""
     first = request.inputs[0]
     folder = first.parent if request.folder is None else request.folder
     stem = "+".join(dict.fromkeys(path.stem for path in request.inputs))[:100]
@@ -84,9 +94,9 @@ def _targets(request: Request) -> dict[str, pathlib.Path]:
     for ending, path in targets.items():
         target = path.resolve() if path.is_symlink() else path
         if target.exists() and not target.is_file():
-            raise NncfToolsError(f"cannot write {str(path)!r}: it is not a file")
+            raise ResultsError(f"cannot write {str(path)!r}: it is not a file")
         if any(target.exists() and target.samefile(source) for source in request.inputs):
-            raise NncfToolsError(f"cannot write {str(path)!r}: it is the input", mended_by="folder")
+            raise ResultsError(f"cannot write {str(path)!r}: it is the input", mended_by="folder")
         targets[ending] = target
     return targets
 
@@ -114,21 +124,25 @@ def _write(contents: dict[pathlib.Path, bytes]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise NncfToolsError(f"cannot make the folder {str(path.parent)!r}: {error.strerror or error}") from error
+        raise ResultsError(f"cannot make the folder {str(path.parent)!r}: {error.strerror or error}") from error
     try:
         with contextlib.ExitStack() as stack:
             for path, content in contents.items():
                 stack.enter_context(replacing(path)).write_bytes(content)
     except OSError as error:
-        raise NncfToolsError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+        raise ResultsError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 
 
-def _notes(found: Sequence[Comparison], unnamed: int) -> list[str]:
+def _notes(found: Sequence[Comparison], unnamed: int, *, lenient: bool) -> list[str]:
     notes = []
     for comparison in found:
-        missing = [word for word in comparison.model.missing if word != BASELINE]
-        if missing:
-            notes.append(f"{comparison.name}: no row with {', '.join(missing)}; left out of table and picture")
+        model = comparison.model
+        if model.missing and not lenient:
+            notes.append(f"{comparison.name}: no row with {', '.join(model.missing)}; the others are compared")
+        if model.repeated:
+            first, *others = (row.number for row in (model.baseline, *model.repeated))
+            which = f"rows {first}, {', '.join(map(str, others))} are all {BASELINE}"
+            notes.append(f"{comparison.name}: {which}; row {first} is the baseline")
         notes += [
             f"{comparison.name}: column {column!r} does not match the figures of its rows; the computed one is shown"
             for column in differing(comparison)

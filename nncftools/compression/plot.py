@@ -16,7 +16,8 @@ from matplotlib.ticker import FuncFormatter
 
 from nncftools.compression.labels import FAR, Labels
 from nncftools.compression.results import Group, recommended
-from nncftools.drawing import PALETTE, figure, missing_glyphs_as_boxes
+from nncftools.compression.series import joined, series_name
+from nncftools.drawing import PALETTE, Ruler, figure, missing_glyphs_as_boxes
 from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from nncftools.compression.results import Bound, Comparison, Result
 
 _LABEL = 40
+_NAME = 70
 MAX_NAMED = 80
 """More names would be illegible."""
 _GROUPS = (Group.LORA, Group.GPTQ, Group.DATA_FREE, Group.MIXED, Group.DATA_AWARE, Group.INT8, Group.OTHER)
@@ -41,6 +43,12 @@ _MARKER_SIZE = 8.0
 DOMINATED = 0.45
 """The opacity of points that are not on the Pareto front."""
 _LINE = "#888888"
+_DASHES = (0, (5, 2.5))
+"""The line of mixed precision; fronts are solid."""
+_LEGEND_SIZE = 9.0
+_LEGEND_ROOM_IN = 9.6
+_HANDLE_IN = 0.6
+"""The room in a legend for a column's marker, and between columns."""
 _GREY = "#777777"
 
 
@@ -55,6 +63,8 @@ class Drawing:
     """Results beyond the largest error to draw."""
     points: list[tuple[Result, str]] = field(default_factory=list)
     """What is drawn, with its colour."""
+    joined: set[Group] = field(default_factory=set)
+    """The kinds with a line through results of growing shares of int4."""
 
 
 def draw(comparisons: Sequence[Comparison], bound: Bound | None = None, max_error: float | None = None) -> Drawing:
@@ -71,7 +81,7 @@ def draw(comparisons: Sequence[Comparison], bound: Bound | None = None, max_erro
     _limits(axes)
     if bound is not None:
         lines += _recommend(drawing, axes, comparisons, bound)
-    _add_legend(canvas, [result for result, _ in drawing.points], [of.name for of in comparisons], bound)
+    _add_legend(drawing, [of.name for of in comparisons], bound)
     with missing_glyphs_as_boxes():
         _add_names(drawing, axes, lines)
     return drawing
@@ -106,7 +116,7 @@ def _series(drawing: Drawing, axes: Axes, comparisons: Sequence[Comparison], max
     numbers = itertools.count()
     for place, comparison in enumerate(comparisons):
         of_model = PALETTE[place % len(PALETTE)] if len(comparisons) > 1 else None
-        front = []
+        front, drawn = [], []
         for result, number in zip(comparison.results, numbers, strict=False):
             if result.group is Group.BASELINE:
                 continue
@@ -115,10 +125,14 @@ def _series(drawing: Drawing, axes: Axes, comparisons: Sequence[Comparison], max
                 continue
             colour = of_model or _COLOURS[result.group]
             drawing.points.append((result, colour))
+            drawn.append(result)
             lines += _point(axes, result, colour, f"row-{number}")
             if result.is_pareto:
                 front.append(result)
         lines += _front(axes, front, of_model or _LINE)
+        for series in joined(drawn):
+            drawing.joined.add(series[0].group)
+            lines += _mixed(axes, series, of_model or _COLOURS[series[0].group])
     return lines
 
 
@@ -130,6 +144,8 @@ def _point(axes: Axes, result: Result, colour: str, gid: str) -> list[Segment]:
         low, high = result.error - result.error_stderr, result.error + result.error_stderr
         axes.plot([low, high], [result.rate] * 2, color=colour, alpha=alpha, linewidth=1.3, marker="|", zorder=2)
         bars.append(((low, result.rate), (high, result.rate)))
+    if not result.is_pareto:  # no line shows through a light marker
+        axes.plot(result.error, result.rate, _MARKERS[result.group], color="white", markersize=_MARKER_SIZE, zorder=2.5)
     (line,) = axes.plot(result.error, result.rate, marker=_MARKERS[result.group], color=colour, alpha=alpha)
     line.set(markersize=_MARKER_SIZE, markeredgecolor="white", markeredgewidth=0.8, gid=gid)
     line.set_zorder(4 if result.is_pareto else 3)
@@ -146,6 +162,13 @@ def _front(axes: Axes, best: Sequence[Result], colour: str) -> list[Segment]:
     for one, after in itertools.pairwise(best):
         corners += [(after.error, one.rate), (after.error, after.rate)]
     return list(itertools.pairwise(corners))
+
+
+def _mixed(axes: Axes, series: Sequence[Result], colour: str) -> list[Segment]:
+    """Draw a line through results with a growing share of int4."""
+    points = [(result.error, result.rate) for result in series]
+    axes.plot(*zip(*points, strict=True), color=colour, linestyle=_DASHES, linewidth=1.2, alpha=0.7, zorder=1)
+    return list(itertools.pairwise(points))
 
 
 def _limits(axes: Axes) -> None:
@@ -222,17 +245,20 @@ def _size(text: Annotation, renderer: RendererBase) -> Point:
     return extent.width, extent.height
 
 
-def _add_legend(figure: Figure, results: Sequence[Result], models: Sequence[str], bound: Bound | None) -> None:
+def _add_legend(drawing: Drawing, models: Sequence[str], bound: Bound | None) -> None:
     """Add the legend below the picture: models by colour, kinds by marker, lines."""
-    several, here = len(models) > 1, {result.group for result in results}
+    several = len(models) > 1
+    results = [result for result, _ in drawing.points]
     entries = [
         Line2D([], [], color=PALETTE[place % len(PALETTE)], linewidth=4, label=shortened(printable(name), _LABEL))
         for place, name in enumerate(models)
         if several
     ]
-    entries += [
-        _mark(_MARKERS[group], _GREY if several else _COLOURS[group], group) for group in _GROUPS if group in here
-    ]
+    for group in _GROUPS:
+        if of_group := [result for result in results if result.group is group]:
+            entry = _mark(_MARKERS[group], _GREY if several else _COLOURS[group], _kind(of_group))
+            entry.set_linestyle(_DASHES if group in drawing.joined else "")
+            entries.append(entry)
     if sum(result.is_pareto for result in results) > len(models):
         entries.append(Line2D([], [], color=_LINE, linewidth=1.2, label="Pareto front"))
     if not all(result.is_pareto for result in results):
@@ -240,9 +266,17 @@ def _add_legend(figure: Figure, results: Sequence[Result], models: Sequence[str]
     if bound is not None:
         ring: dict[str, Any] = {"linestyle": ":", "markersize": 10, "fillstyle": "none"}
         entries.append(Line2D([], [], marker="o", color="#444444", label=f"smallest with {bound}", **ring))
-    legend = figure.legend(handles=entries, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    widest_in = _HANDLE_IN + max(Ruler().width(str(entry.get_label()), _LEGEND_SIZE) for entry in entries)
+    columns = max(1, min(4, int(_LEGEND_ROOM_IN / widest_in)))
+    legend = drawing.figure.legend(
+        handles=entries, loc="outside lower center", ncols=columns, frameon=False, fontsize=_LEGEND_SIZE
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
+
+
+def _kind(results: Sequence[Result]) -> str:
+    return shortened(printable(series_name(results)), _NAME)
 
 
 def _mark(marker: str, colour: str, label: str, alpha: float = 1.0) -> Line2D:

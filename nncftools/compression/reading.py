@@ -5,18 +5,22 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import itertools
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.compression.columns import MODE
-from nncftools.errors import NncfToolsError
+from nncftools.compression.errors import MissingInputError, ResultsError
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 MAX_ROWS = 1000
 """A longer table is unreadable, and a picture has no room for more names."""
 MAX_BYTES = 10_000_000
+UNNAMED = re.compile(r"(Unnamed: [\d.]+)?")
+"""What pandas writes above an index without a name, and above that column after it has read such a file."""
 
 
 class Record(NamedTuple):
@@ -27,7 +31,7 @@ class Record(NamedTuple):
 
 
 class RawTable(NamedTuple):
-    """The header, with names stripped, and the rows that are not empty."""
+    """The header, with names stripped, and the rows that are not empty; without an index column of pandas."""
 
     path: pathlib.Path
     header: Sequence[str]
@@ -39,27 +43,28 @@ class RawTable(NamedTuple):
 def read(path: pathlib.Path) -> RawTable:
     """Read a CSV file: UTF-8 with or without a byte order mark, commas, quotes doubled.
 
-    Raises NncfToolsError for any other file, and for one with more than 1,000 rows or 10 MB.
+    Raises ResultsError for any other file, and for one with more than 1,000 rows or 10 MB; MissingInputError for none.
     """
     text = _text(path)
     _check_separator(path, text)
-    rows = _rows(path, text)
-    _, header = next(rows, (0, []))
+    (_, header), *rows = list(itertools.islice(_rows(path, text), MAX_ROWS + 2)) or [(0, [])]
     if not header:
-        raise NncfToolsError(f"{str(path)!r}: the file is empty; a header and rows expected")
+        raise ResultsError(f"{str(path)!r}: the file is empty; a header and rows expected")
+    if len(rows) > MAX_ROWS:
+        raise ResultsError(f"{str(path)!r}: more than {MAX_ROWS:,} rows; split the file, or take the best rows")
     twice = sorted({name for name in header if name and header.count(name) > 1})
     if twice:
-        raise NncfToolsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, twice))}")
+        raise ResultsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, twice))}")
+    columns = zip(header, zip(*(cells for _, cells in rows if len(cells) == len(header)), strict=True), strict=False)
+    start = len(list(itertools.takewhile(_is_index, columns)))
     records: list[Record] = []
     problems: list[str] = []
     for number, cells in rows:
-        if len(records) + len(problems) == MAX_ROWS:
-            raise NncfToolsError(f"{str(path)!r}: more than {MAX_ROWS:,} rows; split the file, or take the best rows")
         if len(cells) != len(header):
             problems.append(f"row {number}: {len(header)} cells expected, found {len(cells)}")
         else:
-            records.append(Record(number, dict(zip(header, cells, strict=True))))
-    return RawTable(path, header, records, problems)
+            records.append(Record(number, dict(zip(header[start:], cells[start:], strict=True))))
+    return RawTable(path, header[start:], records, problems)
 
 
 def _text(path: pathlib.Path) -> str:
@@ -67,19 +72,20 @@ def _text(path: pathlib.Path) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise NncfToolsError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+        kind = MissingInputError if isinstance(error, FileNotFoundError) else ResultsError
+        raise kind(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     if len(content) > MAX_BYTES:
-        raise NncfToolsError(f"{str(path)!r}: the file is larger than 10 MB; at most {MAX_ROWS:,} rows are read")
+        raise ResultsError(f"{str(path)!r}: the file is larger than 10 MB; at most {MAX_ROWS:,} rows are read")
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise NncfToolsError(f"{str(path)!r}: the file is in UTF-16; save it as UTF-8")
+        raise ResultsError(f"{str(path)!r}: the file is in UTF-16; save it as UTF-8")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         row = content.count(b"\n", 0, error.start) + 1
         found = f"byte 0x{content[error.start]:02x} in line {row}"
-        raise NncfToolsError(f"{str(path)!r}: the file is not UTF-8 ({found}); save it as UTF-8") from error
+        raise ResultsError(f"{str(path)!r}: the file is not UTF-8 ({found}); save it as UTF-8") from error
     if "\0" in text:
-        raise NncfToolsError(f"{str(path)!r}: not a text file (it holds a zero byte); a CSV file in UTF-8 expected")
+        raise ResultsError(f"{str(path)!r}: not a text file (it holds a zero byte); a CSV file in UTF-8 expected")
     return text
 
 
@@ -93,7 +99,13 @@ def _rows(path: pathlib.Path, text: str) -> Iterator[tuple[int, list[str]]]:
             if any(cells):
                 yield number, cells
     except csv.Error as error:
-        raise NncfToolsError(f"{str(path)!r}: row {number + 1} is not CSV: {error}") from error
+        raise ResultsError(f"{str(path)!r}: row {number + 1} is not CSV: {error}") from error
+
+
+def _is_index(column: tuple[str, Iterable[str]]) -> bool:
+    """Return whether a column, its name and its cells, has no name and holds only whole numbers or nothing."""
+    name, cells = column
+    return UNNAMED.fullmatch(name) is not None and all(not cell or cell.isdecimal() for cell in cells)
 
 
 def _check_separator(path: pathlib.Path, text: str) -> None:
@@ -101,5 +113,5 @@ def _check_separator(path: pathlib.Path, text: str) -> None:
     for separator, name in ((",", ""), (";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
         if MODE in {cell.strip() for cell in next(csv.reader([first], delimiter=separator), [])}:
             if name:
-                raise NncfToolsError(f"{str(path)!r}: the columns are separated by {name}; commas expected")
+                raise ResultsError(f"{str(path)!r}: the columns are separated by {name}; commas expected")
             return

@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from nncftools.compression.columns import ERROR, RATE, Direction
-from nncftools.errors import NncfToolsError, UsageError
+from nncftools.compression.errors import ResultsError
+from nncftools.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 _MOST = 1e9
 """Larger errors and rates are impossible."""
-_LOW_BITS = re.compile(r"int[234]|nf4|fp4|e2m1|cb4|codebook")
+LOW_BITS = re.compile(r"int[234]|nf4|fp4|e2m1|cb4|codebook")
 _DATA_AWARE = re.compile(r"scale|awq|data.?aware|calibrat")
 _BOUND = re.compile(r"\s*error\s*(<=?|≤)\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", re.IGNORECASE | re.ASCII)
 _DIGITS = 9
@@ -75,7 +76,7 @@ class Comparison:
 
 
 def comparisons(models: Sequence[Model], metrics: Sequence[Metric]) -> list[Comparison]:
-    """Return the results of every model, in the order given. Raises NncfToolsError, see ``evaluated``."""
+    """Return the results of every model, in the order given. Raises ResultsError, see ``evaluated``."""
     titles = [_title(model) for model in models]
     names = _distinct([model.name for model in models], titles, [f"{m.name}, {m.path.stem}" for m in models])
     return [
@@ -87,7 +88,7 @@ def comparisons(models: Sequence[Model], metrics: Sequence[Metric]) -> list[Comp
 def evaluated(model: Model, metrics: Sequence[Metric]) -> list[Result]:
     """Return a model's rows with error and rate, sorted by error; equal errors keep the file's order.
 
-    Raises NncfToolsError for impossible figures.
+    Raises ResultsError for impossible figures.
     """
     base = model.baseline
     points = [_point(model, row, metrics) for row in model.rows]
@@ -98,7 +99,7 @@ def evaluated(model: Model, metrics: Sequence[Metric]) -> list[Result]:
             error=error,
             error_stderr=None if row is base else error_stderr(row, base, metrics),
             rate=rate,
-            group=Group.BASELINE if row is base else group_of(row.mode, row.int4),
+            group=Group.BASELINE if row is base or row in model.repeated else group_of(row.mode, row.int4),
             is_pareto=place in best,
         )
         for place, (row, (error, rate)) in enumerate(zip(model.rows, points, strict=True))
@@ -113,7 +114,7 @@ def _point(model: Model, row: Row, metrics: Sequence[Metric]) -> tuple[float, fl
     error, rate = sum(errors) / len(errors), base.size / row.size
     if not (abs(error) < _MOST and 1 / _MOST < rate < _MOST):
         where = f"{str(model.path)!r}: row {row.number}"
-        raise NncfToolsError(f"{where}: error {error:.3g}, compression rate {rate:.3g}: check its figures")
+        raise ResultsError(f"{where}: error {error:.3g}, compression rate {rate:.3g}: check its figures")
     return error, rate
 
 
@@ -171,7 +172,7 @@ def group_of(mode: str, int4: float) -> Group:
         (Group.MIXED, 0 < int4 < 1),
         (Group.INT8, "int8" in text and int4 == 0),
         (Group.DATA_AWARE, _DATA_AWARE.search(text) is not None),
-        (Group.DATA_FREE, "data-free" in text or _LOW_BITS.search(text) is not None),
+        (Group.DATA_FREE, "data-free" in text or LOW_BITS.search(text) is not None),
     )
     return next((group for group, applies in rules if applies), Group.OTHER)
 

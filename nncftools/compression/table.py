@@ -46,7 +46,7 @@ def details(comparison: Comparison, result: Result) -> dict[str, object]:
     row = result.row
     return {
         **row.extra,
-        comparison.model.setup: row.model,
+        comparison.model.setup or MODEL: row.model,
         MODE: row.mode,
         INT4: row.int4,
         INT8: row.int8,

@@ -55,6 +55,16 @@ class TestFiles:
         assert {path.name for path in tmp_path.iterdir()} == {"data.csv", "data.md", "data.png"}
 
     @pytest.mark.usefixtures("data")
+    def test_empty_folder(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """An empty --output-dir means the input's folder."""
+        (tmp_path / "in").mkdir()
+        (tmp_path / "data.csv").rename(tmp_path / "in" / "data.csv")
+        result = in_process("viz-compression", "-i", "in/data.csv", "-o", "")
+
+        assert result.returncode == 0
+        assert {path.name for path in (tmp_path / "in").iterdir()} == {"data.csv", "data.md", "data.png"}
+
+    @pytest.mark.usefixtures("data")
     def test_formats(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """Every requested format is written, and no other; a second run replaces the files."""
         words = ["viz-compression", "-i", "data.csv", *(f"--format={kind}" for kind in ("svg", "pdf", "html"))]
@@ -95,13 +105,27 @@ class TestOutput:
         )
 
     def test_lenient(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """--lenient accepts missing modes and names them."""
+        """Missing modes are a note on standard error; --lenient omits it."""
         written(tmp_path / "a.csv", [row("fp32"), row("int8")])
-        strict = in_process("viz-compression", "-i", "a.csv")
+        usual = in_process("viz-compression", "-i", "a.csv")
         lenient = in_process("viz-compression", "-i", "a.csv", "--lenient")
 
-        assert (strict.returncode, lenient.returncode) == (1, 0)
-        assert "no row with int4, gptq; left out" in lenient.stderr
+        assert (usual.returncode, usual.stdout, lenient.returncode) == (0, "", 0)
+        assert usual.stderr == (
+            "note: Made-up-7b: no row with int4, gptq; the others are compared\nWritten to a.md, a.png\n"
+        )
+        assert lenient.stderr == "Written to a.md, a.png\n"
+
+    def test_no_column_for_the_model(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """Without a column of models, the file's name is the model's, in every output."""
+        written(tmp_path / "phi3.csv", four(), HEADER[1:])
+        words = ("-f", "html", "--json", "--recommend", "error<=50%")
+        result = in_process("viz-compression", "-i", "phi3.csv", *words)
+        recommended = in_process("viz-compression", "-i", "phi3.csv", *words[3:])
+
+        assert {one["model"] for one in json.loads(result.stdout)} == {"phi3"}
+        assert "<h1>phi3</h1>" in (tmp_path / "phi3.html").read_text()
+        assert recommended.stdout.startswith("phi3: the smallest with error ≤ 50% is int4 (int4): ")
 
     @pytest.mark.usefixtures("data")
     def test_several_files(self, in_process: Run, tmp_path: pathlib.Path) -> None:

@@ -108,6 +108,16 @@ class TestExisting:
         assert unchanged
         assert rows(copy)[1][PERPLEXITY] == "10.2"
 
+    def test_index_of_pandas(self, copy: pathlib.Path) -> None:
+        """An index that pandas wrote is no column of models, and is not kept."""
+        header, *lines = MADE_UP.read_text(encoding="utf-8").splitlines()
+        indexed = [f",{header}", *(f"{index},{line}" for index, line in enumerate(lines))]
+        copy.write_text("\n".join(indexed), encoding="utf-8")
+        fill(copy, "model", Key("int8", "Made-up-7b"), {"mmlu, acc": 0.5})
+
+        assert [next(iter(row.values())) for row in rows(copy)] == ["Made-up-7b"] * 6
+        assert rows(copy)[1]["mmlu, acc"] == "0.5"
+
     def test_several_rows_fit(self, copy: pathlib.Path) -> None:
         """A key that matches several rows is refused with their numbers."""
         fill(copy, "model", Key("int4", int4=0.5), {})

@@ -50,9 +50,9 @@ document.body.append(result);
 """
 
 
-def made(*paths: pathlib.Path, bound: str = "", extra: bool = False, lenient: bool = False) -> str:
+def made(*paths: pathlib.Path, bound: str = "", extra: bool = False) -> str:
     """Return the page of results."""
-    comparisons = compared(*paths, lenient=lenient)
+    comparisons = compared(*paths)
     limit = bound_of(bound) if bound else None
     return page(comparisons, rendered(draw(comparisons, limit), "svg"), limit, extra=extra)
 

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: TID253 — drawing is what is tested
+from matplotlib.figure import Figure  # noqa: TID253 — the same
+from matplotlib.lines import Line2D  # noqa: TID253 — the same
 from matplotlib.text import Annotation, Text  # noqa: TID253 — the same
 from matplotlib.transforms import Bbox  # noqa: TID253 — the same
 
 from nncftools.compression.labels import Labels
 from nncftools.compression.plot import DOMINATED, MAX_NAMED, Drawing, draw, rendered
 from nncftools.compression.results import Comparison, bound_of
-from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, many, row, written
+from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, many, row, without_int8, written
 
 
 def boxes(drawing: Drawing) -> tuple[list[Bbox], list[tuple[float, float]], Bbox]:
@@ -37,6 +39,24 @@ def check(names: Sequence[Bbox], points: Sequence[tuple[float, float]], frame: B
         assert not [point for point in points if math.dist(np.clip(point, name.min, name.max), point) < marker]
 
 
+def handles(figure: Figure) -> list[Line2D]:
+    """Return the lines of the legend."""
+    return [handle for handle in figure.legends[0].legend_handles if isinstance(handle, Line2D)]
+
+
+def names_on_lines(drawing: Drawing) -> list[str]:
+    """Return the names whose box a front or a line of mixed precision crosses."""
+    (axes,) = drawing.figure.axes
+    names, _, _ = boxes(drawing)
+    paths = [line.get_path().transformed(line.get_transform()) for line in axes.lines if len(line.get_xydata()) > 1]
+    texts = [text.get_text() for text in axes.texts if isinstance(text, Annotation)]
+    return [
+        text
+        for text, name in zip(texts, names, strict=True)
+        if any(path.intersects_bbox(name, filled=False) for path in paths)
+    ]
+
+
 def texts(comparisons: Sequence[Comparison], **options: object) -> list[str]:
     """Return all text of a picture."""
     figure = draw(comparisons, **options).figure  # type: ignore[arg-type]
@@ -47,7 +67,7 @@ class TestNames:
     @pytest.mark.parametrize("count", [1, 3, 11, 40])
     def test_none_overlaps(self, tmp_path: pathlib.Path, count: int) -> None:
         """Every point has its name; none overlaps another, leaves the axes or covers a point."""
-        drawing = draw(compared(written(tmp_path / "a.csv", many(count)), lenient=True))
+        drawing = draw(compared(written(tmp_path / "a.csv", many(count))))
         names, points, frame = boxes(drawing)
 
         assert (len(names), drawing.unnamed) == (count, 0)
@@ -109,8 +129,9 @@ class TestPicture:
         """Title, axes, kinds, the front and the meaning of lighter points are shown."""
         words = texts(compared(MADE_UP))
 
-        assert {"Made-up-7b, made up, gs64", "Average relative error", "LoRA correction", "GPTQ", "int8"} <= {*words}
-        assert {"mixed precision", "data-free", "Pareto front", "lighter: dominated"} <= {*words}
+        assert {"Made-up-7b, made up, gs64", "Average relative error", "int8", "100% int4, data-free"} <= {*words}
+        assert {"100% int4, lora correction + scale estimation", "100% int4, gptq + scale estimation"} <= {*words}
+        assert {"mixed precision, scale estimation", "Pareto front", "lighter: dominated"} <= {*words}
         assert "other" not in words
 
     def test_dominated_points_are_lighter(self) -> None:
@@ -122,6 +143,53 @@ class TestPicture:
         assert [opaque[f"row-{number}"] for number in (1, 2, 3, 4)] == [1, 1, 1, 1]
         assert opaque["row-5"] == DOMINATED
         assert [line.get_drawstyle() for line in drawing.figure.axes[0].lines].count("steps-post") == 1
+
+    def test_mixed_precision_is_joined(self, tmp_path: pathlib.Path) -> None:
+        """A dashed line joins the shares of int4 up to 100 % of the same algorithms; the legend shows it."""
+        (comparison,) = compared(written(tmp_path / "a.csv", without_int8()))
+        figure = draw([comparison]).figure
+        (line,) = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+        rates = {result.label: result.rate for result in comparison.results}
+        dashed = [entry.get_label() for entry in handles(figure) if entry.get_linestyle() == "--"]
+
+        assert list(line.get_ydata()) == [rates[f"{share}% int4"] for share in (40, 60, 80, 100)]
+        assert dashed == ["mixed precision, awq + scale estimation"]
+
+    def test_one_share_has_no_line(self) -> None:
+        """A single share of int4 has neither a line nor a dash in the legend."""
+        figure = draw(compared(MADE_UP)).figure
+
+        assert "--" not in {line.get_linestyle() for line in [*figure.axes[0].lines, *handles(figure)]}
+
+    def test_names_keep_off_lines(self, tmp_path: pathlib.Path) -> None:
+        """No name is on the front, nor on the line of mixed precision."""
+        drawing = draw(compared(written(tmp_path / "a.csv", without_int8())))
+
+        assert names_on_lines(drawing) == []
+
+    def test_names_keep_off_lines_of_phi3(self, phi3: pathlib.Path) -> None:
+        """The same for the published results of Phi-3."""
+        assert names_on_lines(draw(compared(phi3))) == []
+
+    @pytest.mark.parametrize("words", [1, 4, 30])
+    def test_legend_is_below(self, tmp_path: pathlib.Path, words: int) -> None:
+        """The legend is below the panel and inside the picture, however long the names of algorithms are."""
+        rows = [{**one, "mode": " + ".join([one["mode"], *["scale estimation"] * words])} for one in without_int8()]
+        drawing = draw(compared(written(tmp_path / "a.csv", rows)))
+        _, _, frame = boxes(drawing)
+        legend = drawing.figure.legends[0].get_window_extent()
+
+        assert legend.y1 < frame.y0
+        assert drawing.figure.bbox.contains(legend.x0, legend.y0)
+        assert drawing.figure.bbox.contains(legend.x1, legend.y1)
+
+    def test_no_line_shows_through_a_point(self) -> None:
+        """There is white below a light marker."""
+        points = [line for line in draw(compared(MADE_UP)).figure.axes[0].lines if len(line.get_xydata()) == 1]
+        light = [line.get_xydata().tolist() for line in points if line.get_alpha() == DOMINATED]
+        white = [line.get_xydata().tolist() for line in points if line.get_color() == "white"]
+
+        assert white == light != []
 
     def test_error_bars(self, tmp_path: pathlib.Path) -> None:
         """Standard errors are drawn as bars, and the axis label says so."""
@@ -146,7 +214,7 @@ class TestPicture:
 
     def test_several_models(self, tmp_path: pathlib.Path) -> None:
         """Several models have one colour and one front each."""
-        comparisons = compared(MADE_UP, written(tmp_path / "a.csv", many(9)), lenient=True)
+        comparisons = compared(MADE_UP, written(tmp_path / "a.csv", many(9)))
         drawing = draw(comparisons)
         steps = [line for line in drawing.figure.axes[0].lines if line.get_drawstyle() == "steps-post"]
 
@@ -157,13 +225,13 @@ class TestPicture:
     @pytest.mark.parametrize("mode", ["something", "int8", "FP16"])
     def test_unusual_groups(self, tmp_path: pathlib.Path, mode: str) -> None:
         """Groups may be empty, and modes of any name."""
-        drawing = draw(compared(written(tmp_path / "a.csv", [row("fp32"), row(mode)]), lenient=True))
+        drawing = draw(compared(written(tmp_path / "a.csv", [row("fp32"), row(mode)])))
 
         assert [result.row.mode for result, _ in drawing.points] == [mode]
 
     def test_baseline_alone(self, tmp_path: pathlib.Path) -> None:
         """A baseline without compressed models gives a message instead of points."""
-        comparisons = compared(written(tmp_path / "a.csv", [row("fp32")]), lenient=True)
+        comparisons = compared(written(tmp_path / "a.csv", [row("fp32")]))
 
         assert "no compressed models to show" in texts(comparisons)
 
