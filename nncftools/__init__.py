@@ -9,8 +9,12 @@ _HOME_OF = {
     "MemoryMonitor": "nncftools.api.memory_monitor",
     "MemoryType": "nncftools.api.memory_type",
     "MemoryUnit": "nncftools.units",
+    "MetricsCollector": "nncftools.api.qeff",
+    "ProfileSample": "nncftools.api.qeff",
     "Profiler": "nncftools.api.profiler",
+    "ProfilerConfig": "nncftools.api.qeff",
     "QEffMemoryProfiler": "nncftools.api.qeff",
+    "QEffMemoryVisualizer": "nncftools.api.qeff",
     "Session": "nncftools.session.session",
     "load_ipython_extension": "nncftools.api.notebook",
     "mark_operation": "nncftools.marks.operations",
@@ -22,8 +26,12 @@ __all__ = [
     "MemoryMonitor",
     "MemoryType",
     "MemoryUnit",
+    "MetricsCollector",
+    "ProfileSample",
     "Profiler",
+    "ProfilerConfig",
     "QEffMemoryProfiler",
+    "QEffMemoryVisualizer",
     "Session",
     "mark_operation",
     "memory_monitor_context",
@@ -35,7 +43,13 @@ if TYPE_CHECKING:
     from nncftools.api.memory_monitor import MemoryMonitor, memory_monitor_context
     from nncftools.api.memory_type import MemoryType
     from nncftools.api.profiler import Profiler
-    from nncftools.api.qeff import QEffMemoryProfiler
+    from nncftools.api.qeff import (
+        MetricsCollector,
+        ProfilerConfig,
+        ProfileSample,
+        QEffMemoryProfiler,
+        QEffMemoryVisualizer,
+    )
     from nncftools.marks.operations import mark_operation, operation
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit

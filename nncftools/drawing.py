@@ -49,10 +49,10 @@ def missing_glyphs_as_boxes() -> Iterator[None]:
         yield
 
 
-def save(drawing: Figure, path: pathlib.Path) -> None:
-    """Write a figure; the suffix of the path is the format. Raises OSError."""
+def save(drawing: Figure, path: pathlib.Path, kind: str = "") -> None:
+    """Write a figure in the format ``kind``, by default the suffix of the path. Raises OSError."""
     with replacing(path) as beside, missing_glyphs_as_boxes():
-        drawing.savefig(beside, format=path.suffix[1:].lower())
+        drawing.savefig(beside, format=kind or path.suffix[1:].lower())
 
 
 def plain(axes: Axes) -> None:

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import pathlib
 import subprocess
 import sys
-from math import isnan
 from typing import NamedTuple
 
 import pytest
 
-from nncftools import QEffMemoryProfiler
+import nncftools
+from nncftools import ProfilerConfig, QEffMemoryProfiler, QEffMemoryVisualizer
+from nncftools.api import qeff
+from nncftools.errors import NncfToolsError
 from tests.api.sampled import wait_for_sample, wait_for_samples
 from tests.api.test_profiler import touch
 from tests.conftest import HANGING_S
@@ -74,7 +77,7 @@ def profiler(recorded: Recorded) -> QEffMemoryProfiler:
 
 
 def test_data_is_synchronized(profiler: QEffMemoryProfiler) -> None:
-    """All lists have a value per sample; the first rate is unknown."""
+    """All lists have a value per sample, which JSON can hold; the first rate is 0."""
     data = profiler.get_synchronized_data()
 
     assert list(data) == [
@@ -88,21 +91,42 @@ def test_data_is_synchronized(profiler: QEffMemoryProfiler) -> None:
         "disk_write_rate",
     ]
     assert {len(values) for values in data.values()} == {len(profiler.samples)}
-    assert isnan(data["cpu_usage"][0])
+    assert [values[0] for name, values in data.items() if name in {"timestamps", "cpu_usage", "disk_read_rate"}] == [
+        0
+    ] * 3
     assert data["timestamps"] == sorted(data["timestamps"])
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+
+
+def test_lists(profiler: QEffMemoryProfiler) -> None:
+    """The lists of the profiler are those of the synchronized data, and the storage's share of I/O."""
+    data = profiler.get_synchronized_data()
+
+    assert {name: getattr(profiler, name) for name in data if name != "timestamps"} == {
+        name: values for name, values in data.items() if name != "timestamps"
+    }
+    assert profiler.timestamps == [sample.timestamp for sample in profiler.samples]
+    assert profiler.storage_write_mb == [sample.storage_write_mb for sample in profiler.samples]
+    assert len(profiler.storage_read_mb) == len(profiler.samples)
 
 
 def test_child_io_counts(recorded: Recorded) -> None:
-    """What a child process wrote is counted, and stays after the child has ended."""
-    written = recorded.profiler.get_synchronized_data()["disk_write_bytes"]
+    """What a child process wrote is counted, to storage and by system calls, and stays after the child has ended."""
+    calls, storage = recorded.profiler.disk_write_bytes, recorded.profiler.storage_write_mb
 
-    assert written == sorted(written)
-    assert written[-1] * 1e6 >= recorded.written_by_child - 1
+    assert (calls, storage) == (sorted(calls), sorted(storage))
+    assert calls[-1] >= 8
+    assert storage[-1] * 2**20 >= recorded.written_by_child - 1
 
 
 def test_peak(profiler: QEffMemoryProfiler) -> None:
     """The peak is in MB and belongs to the operation that reached it."""
-    assert profiler.peak_rss == pytest.approx(max(sample.rss_mb for sample in profiler.samples), rel=0.02)
+    place = profiler.rss_memory.index(max(profiler.rss_memory))
+
+    assert profiler.peak_rss == pytest.approx(profiler.rss_memory[place], rel=0.02)
+    assert profiler.peak_rss_time == profiler.timestamps[place]
+    assert profiler.peak_vms == pytest.approx(max(profiler.vms_memory))
+    assert profiler.peak_vms_time in profiler.timestamps
     assert profiler.peak_operation == "Model Loading"
 
 
@@ -112,13 +136,26 @@ def test_repeated_names_are_two_operations(profiler: QEffMemoryProfiler) -> None
 
     assert [name for _, name in profiler.operations] == ["Model Loading", "Export", "Export", "Completion"]
     assert (first.delta or 0) > (second.delta or 0) + 10e6
+    assert list(profiler.operation_durations) == ["Model Loading", "Export"]
+    assert profiler.operation_durations["Export"] == second.duration_s
+    assert profiler.operation_memory_deltas["Export"] == (second.delta or 0) / 2**20
+
+
+def test_times(profiler: QEffMemoryProfiler) -> None:
+    """Marks and samples are in local time without a time zone, and the completion comes last."""
+    (first, _), *_, (last, name) = profiler.operations
+
+    assert profiler.timestamps[0] <= first <= last
+    assert profiler.timestamps[-1] <= last
+    assert (name, profiler.current_operation, profiler.operation_start_time) == ("Completion", "Completion", last)
+    assert {moment.tzinfo for moment in (first, last, *profiler.timestamps)} == {None}
 
 
 def test_samples(profiler: QEffMemoryProfiler) -> None:
     """Each sample has its time and figures by name."""
     sample = profiler.samples[1]
 
-    assert abs((dt.datetime.now(dt.UTC) - sample.timestamp).total_seconds()) < 600
+    assert abs((dt.datetime.now() - sample.timestamp).total_seconds()) < 600  # noqa: DTZ005 — as upstream's times
     assert 5 < sample.rss_mb < sample.vms_mb
 
 
@@ -133,17 +170,128 @@ def test_report_and_graph(profiler: QEffMemoryProfiler) -> None:
     assert pathlib.Path(profiler.output_file).read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_is_not_monitored_is_unknown() -> None:
-    """CPU and disk that are not monitored are NaN, not 0."""
+@pytest.mark.parametrize("name", ["profile", "profile.v0.2"])
+def test_picture_without_an_ending(profiler: QEffMemoryProfiler, tmp_path: pathlib.Path, name: str) -> None:
+    """A picture whose name does not end in a format is a PNG of exactly this name."""
+    QEffMemoryVisualizer(profiler).generate_professional_graph(str(tmp_path / name))
+
+    assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_not_monitored_is_0() -> None:
+    """CPU and disk that are not monitored are 0; a second call of start or stop does nothing."""
     of = QEffMemoryProfiler(sampling_interval=0.01, enable_cpu_monitoring=False, enable_disk_monitoring=False)
     of.start_monitoring()
     of.start_monitoring()
+    sum(range(1_000_000))
     wait_for_samples(of, 2)
     of.stop_monitoring()
     of.stop_monitoring()
-    data = of.get_synchronized_data()
 
-    assert all(isnan(value) for name in ("cpu_usage", "disk_read_bytes", "disk_write_rate") for value in data[name])
+    assert {*of.cpu_usage, *of.disk_read_bytes, *of.disk_write_rate, *of.storage_read_mb} == {0}
+    assert [name for _, name in of.operations] == ["Completion"]
+
+
+def test_while_it_runs() -> None:
+    """A running profiler has the figures up to now, each time that they are read."""
+    of = QEffMemoryProfiler(sampling_interval=0)
+    of.config.sampling_interval = 0.01
+    of.start_monitoring()
+    of.mark_operation(operation_name="Export")
+    before = len(of.samples)
+    wait_for_sample(of)
+    seen = (of.monitoring, of.current_operation, list(of.operation_durations), len(of.samples) > before)
+    interval_s = of.session.sampler.interval_s
+    of.stop_monitoring()
+
+    assert seen == (True, "Export", ["Export"], True)
+    assert (of.monitoring, interval_s) == (False, 0.01)
+
+
+def test_interval_of_0() -> None:
+    """An interval below 1 ms is 1 ms."""
+    of = QEffMemoryProfiler(sampling_interval=0)
+    of.start_monitoring()
+    of.stop_monitoring()
+
+    assert (of.sampling_interval, of.session.sampler.interval_s) == (0, 0.001)
+
+
+def test_second_start_appends(tmp_path: pathlib.Path) -> None:
+    """Samples and marks of a second recording follow those of the first, also marks made between both."""
+    of = QEffMemoryProfiler(sampling_interval=0.01)
+    of.mark_operation("Setup")
+    for operation in ("Export", "Compilation"):
+        of.start_monitoring()
+        of.mark_segment(segment_name=operation)
+        wait_for_sample(of)
+        of.stop_monitoring()
+        assert of.current_operation == "Completion"
+        of.mark_operation("between")
+    moments = of.timestamps
+    of.generate_memory_graph(str(tmp_path / "both.svg"))
+
+    assert [name for _, name in of.operations] == [
+        *("Setup", "Export", "Completion", "between"),
+        *("Compilation", "Completion", "between"),
+    ]
+    assert len(moments) > len(of.session.samples)
+    assert moments == sorted(moments)
+    assert of.operations == sorted(of.operations, key=lambda mark: mark[0])
+    assert [name in (tmp_path / "both.svg").read_text() for name in ("Setup", "Export", "Compilation")] == [True] * 3
+
+
+def test_without_data(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Before the start there are empty values and texts, marks are kept, and no picture is written."""
+    of = QEffMemoryProfiler(output_file=None, child_scan_interval=2.0)
+    created = (of.current_operation, of.operation_start_time)
+    of.mark_operation("Setup")
+    of.generate_memory_graph(str(tmp_path / "none.png"))
+
+    assert (of.output_file, created[0], of.current_operation) == ("qeff_memory_profile.png", "Initialization", "Setup")
+    assert [(name, moment >= created[1]) for moment, name in of.operations] == [("Setup", True)]
+    assert (of.samples, of.timestamps, of.rss_memory, of.get_synchronized_data()) == ([], [], [], {})
+    assert (of.peak_rss, of.peak_vms) == (0, 0)
+    assert (of.peak_rss_time, of.peak_vms_time, of.peak_operation) == (None, None, None)
+    assert (of.operation_durations, of.operation_memory_deltas) == ({}, {})
+    assert of.stop_and_save(str(tmp_path / "none.png")) == "No memory data collected"
+    assert ("No data to plot" in caplog.text, list(tmp_path.iterdir())) == (True, [])
+    with pytest.raises(NncfToolsError, match="start the profiler first"):
+        _ = of.session
+
+
+def test_memory_now() -> None:
+    """The memory of this moment needs no recording."""
+    rss_mb, vms_mb = QEffMemoryProfiler().get_memory_usage()
+
+    assert 1 < rss_mb < vms_mb
+
+
+def test_colours() -> None:
+    """Usual operations have the colours of the pictures, by upstream's names."""
+    colours = QEffMemoryProfiler.SEGMENT_COLORS
+
+    assert colours["Model Export"] == colours["Export"] == "#E69F00"
+    assert set(colours) == {
+        *("Initialization", "Model Loading", "Export", "Model Export", "Compilation", "Model Compilation"),
+        *("Generation", "Text Generation", "Cleanup", "Completion"),
+    }
+
+
+def test_settings() -> None:
+    """The configuration holds what was given."""
+    of = QEffMemoryProfiler(0.1, "run.png", verbose=True, track_child_processes=False)
+
+    assert of.config == ProfilerConfig(0.1, "run.png", verbose=True, track_child_processes=False)
+    assert (of.sampling_interval, of.output_file, of.verbose) == (0.1, "run.png", True)
+    with pytest.raises(TypeError, match="unknown"):
+        QEffMemoryProfiler(unknown=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", qeff.__all__)
+def test_names(name: str) -> None:
+    """The module and the package have the same names of upstream."""
+    assert getattr(nncftools, name) is getattr(qeff, name)
 
 
 def test_verbose(caplog: pytest.LogCaptureFixture) -> None:

@@ -32,11 +32,11 @@ _MEMORY, _CPU, _IO = 2.8, 1.5, 1.6
 _MARGIN, _BETWEEN, _TIME_LABELS, _IO_HEAD = 0.15, 0.3, 0.6, 0.55
 
 
-def draw(session: Session, view: View, path: pathlib.Path) -> None:
-    """Write the picture; the suffix of the path is the format. Raises OSError."""
+def draw(session: Session, view: View, path: pathlib.Path, kind: str = "") -> None:
+    """Write the picture in the format ``kind``, by default the suffix of the path. Raises OSError."""
     with missing_glyphs_as_boxes():
         drawing = page(session, view)
-    save(drawing, path)
+    save(drawing, path, kind)
 
 
 def page(session: Session, view: View) -> Figure:

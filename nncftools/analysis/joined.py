@@ -1,0 +1,65 @@
+"""Two recordings of one program, made one after the other, as one session."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from nncftools.metrics import is_counter
+from nncftools.session.operations import with_ends
+from nncftools.session.samples import TIME, Samples
+
+if TYPE_CHECKING:
+    from nncftools.session.model import Peak
+    from nncftools.session.session import Session
+
+_NANOSECONDS = 1e9
+
+
+def joined(earlier: Session, later: Session) -> Session:
+    """Return both recordings as one, with times from the start of the earlier one.
+
+    Counters go on from where the earlier recording ended. What happened between the two is unknown: no sample is there,
+    and no counter rises. Processes are left out, because one that lived through both would be there twice.
+    """
+    apart_s = ((later.start.monotonic_ns or 0) - (earlier.start.monotonic_ns or 0)) / _NANOSECONDS
+    begin_s = max(apart_s, earlier.duration_s)
+    ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(earlier.marks, earlier)]
+    moved = [
+        replace(mark, start_s=mark.start_s + begin_s, end_s=None if mark.end_s is None else mark.end_s + begin_s)
+        for mark in later.marks
+    ]
+    return replace(
+        later,
+        start=earlier.start,
+        duration_s=begin_s + later.duration_s,
+        samples=_samples(earlier, later, begin_s),
+        totals={name: (earlier.totals.get(name) or 0) + (total or 0) for name, total in later.totals.items()},
+        peaks={name: _higher(earlier.peaks.get(name), peak, begin_s) for name, peak in later.peaks.items()},
+        processes=[],
+        marks=[*ended, *moved],
+        warnings=list(dict.fromkeys([*earlier.warnings, *later.warnings])),
+    )
+
+
+def _samples(earlier: Session, later: Session, begin_s: float) -> Samples:
+    def more(name: str) -> float:
+        if name == TIME:
+            return begin_s
+        return (earlier.totals.get(name) or 0.0) if is_counter(name) else 0.0
+
+    both = [name for name in later.samples if name in earlier.samples]
+    return Samples(
+        {
+            name: earlier.samples[name] + array("d", (value + more(name) for value in later.samples[name]))
+            for name in both
+        }
+    )
+
+
+def _higher(earlier: Peak | None, later: Peak, begin_s: float) -> Peak:
+    if earlier is not None and (earlier.low or 0) >= (later.low or 0):
+        return earlier
+    return replace(later, at_s=None if later.at_s is None else later.at_s + begin_s)

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from math import isnan
+
+import pytest
+
+from nncftools.api.qeff_recorded import Recorded
+from nncftools.api.qeff_report import report
+from nncftools.render.pictures.panels import page
+from nncftools.render.view import View
+from nncftools.session.model import Host, Mark
+from nncftools.session.session import Session
+from tests.made_up import MIB, mib, session
+
+PID = 100
+Column = Sequence[float | None]
+START = dt.datetime.fromisoformat("2026-11-21T07:00:00+00:00").astimezone().replace(tzinfo=None)
+"""The local time of the start of a made-up session."""
+COLUMNS: dict[str, Column] = {
+    "rss": mib(100, 300, 200),
+    "vms": mib(1000, 1000, 1200),
+    "cpu_user": (0, 0.5, 1.5),
+    "cpu_system": (0, 0.5, 0.5),
+    "read_bytes": mib(0, 0, 1),
+    "write_bytes": mib(0, 0, 0),
+    "read_chars": mib(0, 10, 50),
+    "write_chars": mib(0, 2, 2),
+}
+
+
+def marked(name: str, start_s: float, end_s: float | None = None, source: str = "api") -> Mark:
+    """Return a mark of the recorded process."""
+    return Mark(name=name, start_s=start_s, end_s=end_s, pid=PID, source=source)
+
+
+def run(*marks: Mark, **columns: Column) -> Session:
+    """Return a recording of three samples, half a second apart, on four cores."""
+    host = Host(name="box", cpus=4)
+    return session({**COLUMNS, **columns}, marks=list(marks), attached_to=PID, host=host)
+
+
+def recorded(*marks: Mark, before_s: float | None = None, **columns: Column) -> Recorded:
+    """Return what is recorded of a run, with a mark that was made before it began."""
+    outside = [] if before_s is None else [(5 - int(before_s * 1e9), "Setup")]
+    return Recorded([run(*marks, **columns)], outside, cpu=True, disk=True)
+
+
+def test_samples() -> None:
+    """A sample has local time, MB of 2^20 bytes, percent of all cores, and rates per second; the first rate is 0."""
+    first, second, third = recorded().samples
+
+    assert (first.timestamp, third.timestamp) == (START, START + dt.timedelta(seconds=1))
+    assert (second.rss_mb, second.vms_mb) == (300, 1000)
+    assert [sample.cpu_percent for sample in (first, second, third)] == [0, 50, 50]
+    assert (third.disk_read_mb, third.disk_write_mb) == (50, 2)
+    assert [sample.disk_read_rate for sample in (first, second, third)] == [0, 20, 80]
+    assert [sample.disk_write_rate for sample in (first, second, third)] == [0, 4, 0]
+    assert (third.storage_read_mb, third.storage_write_mb) == (1, 0)
+
+
+def test_cpu_agrees_with_the_picture() -> None:
+    """The CPU figures of the samples are those that the picture draws."""
+    of = recorded()
+    (drawn,) = page(of.session, View(["rss"])).axes[1].patches[-1:]
+    values = drawn.get_data().values  # type: ignore[attr-defined] # stairs
+
+    assert [sample.cpu_percent for sample in of.samples[1:]] == pytest.approx(list(values))
+
+
+def test_cpu_is_at_most_all_cores() -> None:
+    """What the kernel's tick adds to full load is not shown."""
+    assert max(sample.cpu_percent for sample in recorded(cpu_user=(0, 0.5, 2.6)).samples) == 100
+
+
+def test_unknown_is_a_number() -> None:
+    """An unknown figure is 0, an unknown counter what was last known: no figure is NaN."""
+    of = recorded(rss=mib(100, None, 200), read_chars=mib(0, 10, None), write_chars=(None, None, None))
+
+    assert [sample.rss_mb for sample in of.samples] == [100, 0, 200]
+    assert [sample.disk_read_mb for sample in of.samples] == [0, 10, 10]
+    assert [sample.disk_write_rate for sample in of.samples] == [0, 0, 0]
+    assert not [value for sample in of.samples for value in list(vars(sample).values())[1:] if isnan(value)]
+
+
+def test_what_is_not_monitored() -> None:
+    """CPU and disk are 0 when they are not asked for."""
+    of = Recorded([run()], [], cpu=False, disk=False)
+
+    assert [list(vars(sample).values())[3:] for sample in of.samples] == [[0] * 7] * 3
+
+
+def test_peaks() -> None:
+    """Each peak has its size and its local time."""
+    of = recorded()
+
+    assert of.peak("rss") == (300, START + dt.timedelta(seconds=0.5))
+    assert of.peak("vms") == (1200, START + dt.timedelta(seconds=1))
+    assert of.peak("pss") == (0, None)
+
+
+def test_peak_at_the_end() -> None:
+    """A peak in the last sample belongs to the last operation, not to its completion."""
+    of = recorded(marked("Export", 0.5), marked("Completion", 1.0, 1.0), rss=mib(100, 200, 300))
+
+    assert of.peak_operation == "Export"
+
+
+def test_peak_before_the_first_mark() -> None:
+    """Before any mark, the operation is the initialization."""
+    assert recorded(marked("Export", 0.75)).peak_operation == "Initialization"
+
+
+def test_innermost_operation_holds_the_peak() -> None:
+    """Of nested operations, the inner one has the peak."""
+    inner = Mark(name="inner", start_s=0.4, end_s=0.6, depth=1, pid=PID, source="api")
+
+    assert recorded(marked("outer", 0.1), inner).peak_operation == "inner"
+
+
+def test_only_own_marks() -> None:
+    """Marks of the hook, which ``nncf-tools profile`` adds, are not among the program's operations."""
+    of = recorded(marked("Export", 0.25), marked("convert", 0.5, 0.75, "auto"))
+
+    assert [mark.name for mark in of.session.marks] == ["Export"]
+
+
+def test_initialization_is_not_measured() -> None:
+    """An operation named as the time before all marks has no duration and no growth of its own, as upstream."""
+    of = recorded(marked("Initialization", 0.1), marked("Export", 0.5), marked("Completion", 1.0, 1.0))
+
+    assert [operation.name for operation in of.measured] == ["Export"]
+
+
+def test_mark_before_the_start() -> None:
+    """The last mark before the start is the operation that the recording begins in."""
+    of = recorded(marked("Export", 0.75), before_s=2.0)
+    (setup, _) = of.measured
+
+    assert [(mark.name, mark.start_s) for mark in of.session.marks] == [("Setup", -2.0), ("Export", 0.75)]
+    assert (setup.duration_s, setup.delta, of.peak_operation) == (2.75, 200 * MIB, "Setup")
+    assert [(mark.name, mark.start_s, mark.end_s) for mark in of.drawn.marks] == [
+        ("Setup", 0.0, 0.75),
+        ("Export", 0.75, 1.0),
+    ]
+
+
+def test_report() -> None:
+    """The report has peaks, statistics, both kinds of I/O, and the operations with duration, growth and peak."""
+    of = recorded(marked("Model Loading", 0.25), marked("Export", 0.6), marked("Completion", 1.0, 1.0))
+
+    assert report(of, 0.5).splitlines() == [
+        "QEFFICIENT PERFORMANCE MONITORING REPORT",
+        "============================================================",
+        "Peak Memory Usage:",
+        f"   • RSS (Physical): 300.00 MB at {START:%H:%M}:00",
+        f"   • VMS (Virtual):  1200.00 MB at {START:%H:%M}:01",
+        "   • Peak during:    Model Loading",
+        "",
+        "Memory Statistics:",
+        "   • Current RSS:    200.00 MB (Delta: +100.00 MB)",
+        "   • Current VMS:    1200.00 MB (Delta: +200.00 MB)",
+        "   • Average RSS:    200.00 MB",
+        "   • Min/Max RSS:    100.00 / 300.00 MB",
+        "   • Memory Range:   200.00 MB",
+        "   • Duration:       1.0 seconds",
+        "   • Data Points:    3",
+        "   • Operations:     3",
+        "   • Sampling Rate:  0.5s",
+        "",
+        "Disk I/O Statistics (system calls, page cache and pipes included):",
+        "   • Total Read:     50.00 MB (1.00 MB from storage)",
+        "   • Total Write:    2.00 MB (0.00 MB to storage)",
+        "   • Peak Read Rate: 80.00 MB/s",
+        "   • Peak Write Rate: 4.00 MB/s",
+        "   • Avg Read Rate:  50.00 MB/s",
+        "   • Avg Write Rate: 2.00 MB/s",
+        "",
+        "QEfficient Operations Timeline:",
+        "    1.    0.2s - Model Loading (0.3s) [+200.0 MB] <- Peak",
+        "    2.    0.6s - Export (0.4s) [-100.0 MB]",
+        "    3.    1.0s - Completion",
+    ]
+
+
+def test_report_of_a_large_program() -> None:
+    """Above 2048 MB of RSS, sizes of memory are in GB of 2^30 bytes."""
+    text = report(recorded(marked("Export", 0.25), rss=mib(1024, 3072, 2048)), 0.05)
+
+    assert "RSS (Physical): 3.00 GB at" in text
+    assert "Min/Max RSS:    1.00 / 3.00 GB" in text
+    assert "- Export (0.8s) [+1.0 GB] <- Peak" in text
+
+
+def test_report_of_one_sample() -> None:
+    """A single sample has no average rate."""
+    columns = {name: column[:1] for name, column in COLUMNS.items()}
+    text = report(Recorded([session(columns, attached_to=PID)], [], cpu=True, disk=True), 0.05)
+
+    assert "Data Points:    1" in text
+    assert "Avg" not in text.partition("Disk")[2]
