@@ -6,9 +6,11 @@ import atexit
 import contextlib
 import os
 import pathlib
+import threading
 import time
 from array import array
 from collections.abc import Mapping
+from queue import Queue
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
@@ -32,7 +34,8 @@ class MemoryMonitor:
     """Records one type of memory of this program, in a separate process that no native call delays.
 
     Use ``start`` and ``stop``, or a ``with`` block. Several monitors may run at once; no figure includes a monitor.
-    ``interval``, ``memory_type`` and ``include_child_processes`` may be set until the start, ``memory_unit`` always.
+    Its attributes may be set: ``memory_unit`` at any time, ``interval``, ``memory_type`` and
+    ``include_child_processes`` for the next start.
     """
 
     def __init__(
@@ -47,11 +50,9 @@ class MemoryMonitor:
         SYSTEM and CGROUP always cover the whole machine or control group. None means the default. Raises ValueError
         for an unknown type or unit, and for an interval that is not a number up to a year.
         """
-        self.interval = _INTERVAL_S if interval is None else interval
-        """Seconds between samples; less than 1 ms means 1 ms."""
-        check_interval(_possible(self.interval))
-        self.memory_type = MemoryType(memory_type)
-        self.memory_unit = MemoryUnit.MiB if memory_unit is None else MemoryUnit(memory_unit)
+        self.interval = interval
+        self.memory_type = memory_type
+        self.memory_unit = memory_unit
         self.include_child_processes = include_child_processes
         """Whether descendants count; None where it makes no difference: memory of the machine or the control group."""
         if include_child_processes is None and _is_of_processes(self.memory_type):
@@ -60,7 +61,36 @@ class MemoryMonitor:
         """The Unix time of the start in whole seconds; before it, of the construction."""
         self._recorder: Recorder | None = None
         self._recorded_type = self.memory_type
+        self._replaced: Queue[tuple[float, int]] | None = None
         self._at_exit: tuple[int, Callable[[], object]] | None = None
+
+    @property
+    def interval(self) -> float:
+        """Seconds between samples; less than 1 ms means 1 ms."""
+        return self._interval
+
+    @interval.setter
+    def interval(self, seconds: float | None) -> None:
+        self._interval = _INTERVAL_S if seconds is None else seconds
+        check_interval(_possible(self._interval))
+
+    @property
+    def memory_type(self) -> MemoryType:
+        """What is recorded; its name is in the names of files."""
+        return self._memory_type
+
+    @memory_type.setter
+    def memory_type(self, memory_type: MemoryType | str) -> None:
+        self._memory_type = MemoryType(memory_type)
+
+    @property
+    def memory_unit(self) -> MemoryUnit:
+        """The unit of values in data and logs."""
+        return self._memory_unit
+
+    @memory_unit.setter
+    def memory_unit(self, unit: MemoryUnit | str | None) -> None:
+        self._memory_unit = MemoryUnit.MiB if unit is None else MemoryUnit(unit)
 
     def start(self, at_exit_fn: Callable[[], object] | None = None) -> Self:
         """Start, and return after the first sample, the baseline.
@@ -69,18 +99,23 @@ class MemoryMonitor:
         first out, but after the recordings of all monitors have ended. Raises RuntimeError if the monitor is already
         running, ValueError as the constructor does, NncfToolsError if nothing can be recorded.
         """
-        if self._recorder is not None and self._recorder.is_running:
-            raise RuntimeError("the monitor is already running; stop it first, or use another one")
         _start([self])
+        atexit.unregister(self._finish)  # a forked child inherits its parent's
         if at_exit_fn is not None:
             self._at_exit = os.getpid(), at_exit_fn
             atexit.register(self._finish)
         return self
 
+    @property
+    def is_running(self) -> bool:
+        """Whether this process started a recording and has not stopped it."""
+        return self._recorder is not None and self._recorder.is_running
+
     def take_from(self, recorder: Recorder) -> None:
         """Be the view of a recording that has begun and includes the monitor's type of memory."""
         self._recorder = _running[self] = recorder
-        self._recorded_type = MemoryType(self.memory_type)
+        self._recorded_type = self.memory_type
+        self._replaced = None
         self.timestamp = int(time.time())
 
     def stop(self) -> None:
@@ -110,7 +145,25 @@ class MemoryMonitor:
     @property
     def measurements(self) -> list[tuple[float, int]]:
         """The samples so far: seconds since the first one, and bytes. Samples with unknown memory are left out."""
-        return [(time_s, int(value)) for time_s, value in zip(*self._rows(MemoryUnit.B, from_zero=False), strict=True)]
+        from nncftools.render.exports.memory_log import known_rows
+
+        if self._replaced is not None:
+            return list(self._replaced.queue)
+        if self.session is None:
+            return []
+        times, values = known_rows(self.session, self._recorded_type.value, MemoryUnit.B, from_zero=False)
+        return [(time_s, int(value)) for time_s, value in zip(times, values, strict=True)]
+
+    @property
+    def _memory_values_queue(self) -> Queue[tuple[float, int]]:
+        """The name by which llm_bench reads ``measurements``, and by which NNCF's tests replace them."""
+        values: Queue[tuple[float, int]] = Queue()
+        values.queue.extend(self.measurements)
+        return values
+
+    @_memory_values_queue.setter
+    def _memory_values_queue(self, values: Queue[tuple[float, int]]) -> None:
+        self._replaced = values
 
     def get_data(self, memory_from_zero: bool = False) -> tuple[list[float], list[float]]:  # noqa: FBT001, FBT002 — the signature that users know
         """Return times in seconds since the first sample and memory in the monitor's unit, also while it runs.
@@ -118,16 +171,10 @@ class MemoryMonitor:
         Both lists are empty if nothing was recorded. Samples with unknown memory are left out. ``memory_from_zero``
         subtracts the first value from all values.
         """
-        return self._rows(self.memory_unit, from_zero=memory_from_zero)
-
-    def _rows(self, unit: MemoryUnit, *, from_zero: bool) -> tuple[list[float], list[float]]:
-        from nncftools.render.exports.memory_log import known_rows
-
-        session = self.session
-        if session is None:
-            return [], []
-        times, values = known_rows(session, self._recorded_type.value, unit, from_zero=from_zero)
-        return [time_s - times[0] for time_s in times], values
+        measured = self.measurements
+        first_s, first = measured[0] if measured else (0.0, 0)
+        zero = first if memory_from_zero else 0
+        return [time_s - first_s for time_s, _ in measured], [self.memory_unit.of(size - zero) for _, size in measured]
 
     @staticmethod
     def get_rss_memory(include_child_processes: bool = True) -> int:  # noqa: FBT001, FBT002 — the signature that users of llm_bench know
@@ -179,12 +226,14 @@ class MemoryMonitor:
     def save_memory_plot(self, log_filepath: Path, plot_title: str = "", filename_suffix: str = "") -> None:
         """Draw a log of ``save_memory_logs`` beside it, as ``{name of the log}{suffix}.png``.
 
-        Lines that cannot be read are skipped. Raises OSError, and NncfToolsError if the file is not such a log.
+        Lines that cannot be read are skipped. Raises FileNotFoundError and other OSError, and NncfToolsError if the
+        file is not such a log.
         """
         from nncftools.importers import nncf
         from nncftools.importers.source import Source
 
         log = pathlib.Path(log_filepath)
+        log.stat()
         with Source(log) as source:
             session = nncf.read(source, self._type, self.memory_unit)
         self._draw(session, log.with_name(f"{log.name.removesuffix('.txt')}{filename_suffix}.png"), plot_title)
@@ -201,6 +250,7 @@ class MemoryMonitor:
 
 
 _running: dict[MemoryMonitor, Recorder] = {}
+_starting = threading.Lock()
 
 
 @atexit.register
@@ -212,23 +262,29 @@ def _end_all() -> None:
 
 
 def _start(monitors: Iterable[MemoryMonitor]) -> None:
-    """Start monitors; those with the same interval and processes share a sampler. If one fails, none runs."""
+    """Start monitors; those with the same interval and processes share a sampler. If one fails, none of them runs.
+
+    Raises RuntimeError if one is running.
+    """
     groups: dict[tuple[float, bool], list[MemoryMonitor]] = {}
     for monitor in monitors:
         key = _possible(monitor.interval), monitor.include_child_processes is not False
         groups.setdefault(key, []).append(monitor)
     started: list[MemoryMonitor] = []
-    try:
-        for (interval_s, children), group in groups.items():
-            recorder = Recorder([MemoryType(of.memory_type).value for of in group], interval_s, children=children)
-            recorder.start()
-            for monitor in group:
-                monitor.take_from(recorder)
-                started.append(monitor)
-    except BaseException:
-        for monitor in started:
-            monitor.stop()
-        raise
+    with _starting:
+        if any(monitor.is_running for group in groups.values() for monitor in group):
+            raise RuntimeError("the monitor is already running; stop it first, or use another one")
+        try:
+            for (interval_s, children), group in groups.items():
+                recorder = Recorder([monitor.memory_type.value for monitor in group], interval_s, children=children)
+                recorder.start()
+                for monitor in group:
+                    monitor.take_from(recorder)
+                    started.append(monitor)
+        except BaseException:
+            for monitor in started:
+                monitor.stop()
+            raise
 
 
 class memory_monitor_context(Mapping["MemoryType", "float | tuple[list[float], list[float]]"]):  # noqa: N801 — the name that users of NNCF know

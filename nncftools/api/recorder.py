@@ -76,7 +76,7 @@ class Recorder:
         self._owner = self._plan.pid = os.getpid()
         client.check(self._plan.source)
         command = [sys.executable, *sys.argv]
-        header = client.header("", command, str(pathlib.Path.cwd()), launcher.of(os.environ), self._plan)
+        header = client.header("", command, launcher.of(os.environ), self._plan)
         try:
             journal = self._place()
             try:
@@ -91,6 +91,10 @@ class Recorder:
         if not self._sampler.has_news(_READY_WITHIN_S) or not self._sampler.has_begun():
             self._clear()
             raise NncfToolsError("the recording could not be started: the sampler ended or did not answer")
+
+    def __reduce__(self) -> str:
+        """Refuse copies: a second object would close the descriptors of the first."""
+        raise TypeError("a recording cannot be copied or pickled; take its session")
 
     def stop(self) -> None:
         """End the recording and keep its session; does nothing if none is running.

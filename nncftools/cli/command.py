@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 SHELL = "/bin/sh"
 _QUOTED_OR_SPECIAL = re.compile(
-    r"""'[^']*'|\\.|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<special>&&|\|\||>>|[|&;<>()$`*?\[\n]|(?<!\S)[~#])""", re.DOTALL
+    r"""'[^']*'|(?P<special>\\\n)|\\.|"(?P<double>(?:[^"\\]|\\.)*)"|"""
+    r"""(?P<other>\A[A-Za-z_]\w*=|&&|\|\||>>|[|&;<>()$`*?\[\n]|(?<!\S)[~#])""",
+    re.DOTALL,
 )
-_SPECIAL_IN_DOUBLE_QUOTES = re.compile(r"\\.|(?P<special>[$`])", re.DOTALL)
+_SPECIAL_IN_DOUBLE_QUOTES = re.compile(r"(?P<special>\\?[$`]|\\\n)|\\.", re.DOTALL)
 
 
 def arguments(words: Sequence[str], *, shell: bool) -> list[str]:
@@ -57,14 +59,15 @@ def _is_file(name: str) -> bool:
 def shell_only(line: str) -> str:
     """Return the first characters of a line that a shell would not take literally; an empty string if there are none.
 
-    These are redirections, pipes, lists, substitutions, patterns, comments and ``~``, unless they are quoted (POSIX
-    Shell Command Language, 2.2 Quoting and 2.3 Token Recognition). Quotes themselves do not count.
+    These are assignments, redirections, pipes, lists, substitutions, patterns, continued lines, comments and ``~``,
+    unless they are quoted (POSIX Shell Command Language, 2.2 Quoting and 2.3 Token Recognition). Quotes themselves do
+    not count, except escapes in double quotes that ``shlex`` does not undo.
     """
-    for found in _QUOTED_OR_SPECIAL.finditer(line):
-        inside = _SPECIAL_IN_DOUBLE_QUOTES.finditer(found["double"] or "")
-        special = found["special"] or next((part["special"] for part in inside if part["special"]), "")
-        if special:
-            return str(special)
+    for found in _QUOTED_OR_SPECIAL.finditer(line.strip()):
+        inside = [part["special"] for part in _SPECIAL_IN_DOUBLE_QUOTES.finditer(found["double"] or "")]
+        for special in (found["special"], found["other"], *inside):
+            if special:
+                return str(special)
     return ""
 
 

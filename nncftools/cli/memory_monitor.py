@@ -33,7 +33,7 @@ def main(words: Sequence[str]) -> int:
     parser = _parser()
     parsed, unknown = parser.parse_known_args(words)
     if unknown:
-        parser.error(f"unknown option {unknown[0]!r}; if it belongs to the command, quote the command")
+        parser.error(f"{unknown[0]!r} is not understood; quote the command, as one word")
     screen.prepare()
     try:
         return _record(pathlib.Path(parsed.log_dir), " ".join(parsed.executable))
@@ -70,7 +70,7 @@ def _record(log_dir: pathlib.Path, line: str) -> int:
         run = recording.Run(starter, planning.plan([*metrics, *others], interval=0.1), "", argv, place)
         recorded = recording.record(run, view, quiet=True, display=NO_DISPLAY)
     if recorded.session is not None:
-        screen.to_stdout(_summary(recorded.session, metrics, view.unit))
+        screen.to_stdout_if_read(_summary(recorded.session, metrics, view.unit))
     return recorded.status
 
 

@@ -64,8 +64,7 @@ class Run:
 
     def header(self) -> Header:
         """Return the journal's header."""
-        command = [_as_text(word) for word in self.argv]
-        return client.header(_as_text(self.name), command, _working_folder(), launcher.of(os.environ), self.plan)
+        return client.header(self.name, self.argv, launcher.of(os.environ), self.plan)
 
 
 class Recorded(NamedTuple):
@@ -279,18 +278,6 @@ def _rank_line(rank: int, session: Session, view: View) -> str:
     held = view.unit.label(None if peak is None else peak.low)
     ending = "" if session.exit is None else f", {exit_text(session.exit)}"
     return f"Rank {rank}: {label(metric)} peak {held}{ending}"
-
-
-def _as_text(word: str) -> str:
-    """Return a word of the command line, or a path, with bytes that are not UTF-8 escaped."""
-    return os.fsencode(word).decode(errors="backslashreplace")
-
-
-def _working_folder() -> str:
-    try:
-        return _as_text(os.getcwd())  # noqa: PTH109 — a str is needed
-    except FileNotFoundError:  # the folder was removed
-        return ""
 
 
 def _environment(log: pathlib.Path, marking: Marking) -> dict[str, str]:

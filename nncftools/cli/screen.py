@@ -36,6 +36,14 @@ def to_stdout(content: RenderableType | bytes) -> None:
         raise NncfToolsError(f"standard output cannot be written: {error.strerror}") from error
 
 
+def to_stdout_if_read(content: RenderableType) -> None:
+    """Print to standard output; a failure is ignored, because the exit status is another program's."""
+    try:
+        _write(content, sys.stdout)
+    except OSError:
+        sys.stdout = _nowhere()  # otherwise Python flushes it again at exit and prints an error
+
+
 def to_stderr(content: RenderableType) -> None:
     """Print to standard error; a failure is ignored, because the work itself is done."""
     try:

@@ -231,7 +231,7 @@ def _watch_process(pid: int, types: list[str] | None, interval: float, unit: Mem
         journal = pathlib.Path(folder, "session.journal.jsonl")
         descriptor = journal_file.create(journal, replace=False)
         with client.Sampler(starter, plan, []) as sampler:
-            sampler.start(client.header("", [], str(pathlib.Path.cwd()), None, plan), descriptor)
+            sampler.start(client.header("", [], None, plan), descriptor)
             os.close(descriptor)
             try:
                 with _follow(journal) as follower:

@@ -83,19 +83,30 @@ def offers(source: str) -> dict[str, Offer]:
     return found
 
 
-def header(name: str, command: Sequence[str], cwd: str, rank: dict[str, Any] | None, plan: Plan) -> Header:
-    """Return the first line of a journal."""
+def header(name: str, command: Sequence[str], rank: dict[str, Any] | None, plan: Plan) -> Header:
+    """Return the first line of a journal; bytes of words and of the working folder that are not UTF-8 are escaped."""
     return {
         "format": FORMAT,
         "version": VERSION,
         "tool_version": __version__,
-        "name": name,
-        "command": list(command),
-        "cwd": cwd,
+        "name": _as_text(name),
+        "command": [_as_text(word) for word in command],
+        "cwd": _working_folder(),
         "rank": rank,
         "host": host(),
         "plan": plan.fields(),
     }
+
+
+def _as_text(word: str) -> str:
+    return os.fsencode(word).decode(errors="backslashreplace")
+
+
+def _working_folder() -> str:
+    try:
+        return _as_text(os.getcwd())
+    except FileNotFoundError:  # the folder was removed
+        return ""
 
 
 def check(source: str) -> None:

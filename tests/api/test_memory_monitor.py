@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import gc
 import json
 import os
 import pathlib
+import queue
 import signal
 import subprocess
 import sys
 import time
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -249,14 +252,14 @@ class TestLife:
         assert monitor.session.samples.metrics[0] == "vms"
         assert monitor.get_data() == recorded
 
-    @pytest.mark.process
-    def test_unknown_type_at_the_start(self) -> None:
-        """A type that does not exist is refused when the monitor starts."""
+    def test_set_as_text(self) -> None:
+        """Attributes take what the constructor takes; an unknown type is refused."""
         monitor = MemoryMonitor()
-        monitor.memory_type = "tea"  # type: ignore[assignment] # as a program without types may do
+        monitor.memory_type, monitor.memory_unit = "system", None
 
+        assert (monitor.memory_type, monitor.memory_unit) == (MemoryType.SYSTEM, MemoryUnit.MiB)
         with pytest.raises(ValueError, match="tea"):
-            monitor.start()
+            monitor.memory_type = "tea"
 
     @pytest.mark.parametrize(
         ("memory_type", "given", "expected"),
@@ -280,6 +283,36 @@ class TestLife:
         monitor = MemoryMonitor(interval=None, memory_unit=None)
 
         assert (monitor.interval, monitor.memory_unit) == (0.1, MemoryUnit.MiB)
+
+    @pytest.mark.process
+    def test_started_by_many_threads(self) -> None:
+        """Of several threads that start one monitor, one does; the others are told so."""
+        monitor = MemoryMonitor(interval=0.05)
+        with ThreadPoolExecutor(4) as pool:
+            errors = [future.exception() for future in [pool.submit(monitor.start) for _ in range(4)]]
+        monitor.stop()
+
+        assert [type(error) for error in errors].count(RuntimeError) == 3
+        until(lambda: samplers_of(os.getpid()) == [], "the end of the one sampler")
+
+    @pytest.mark.process
+    def test_copy(self) -> None:
+        """A monitor that was started cannot be copied: two objects would close each other's recording."""
+        assert copy.deepcopy(MemoryMonitor(interval=0.05)).interval == 0.05
+        with MemoryMonitor(interval=0.05) as monitor, pytest.raises(TypeError, match="cannot be copied"):
+            copy.deepcopy(monitor)
+
+    @pytest.mark.process
+    def test_folder_that_was_removed(self, tmp_path: pathlib.Path) -> None:
+        """A program whose working folder is gone can record itself."""
+        text = """
+import os
+from nncftools import MemoryMonitor
+os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
+with MemoryMonitor(interval=0.05) as monitor: pass
+print(len(monitor.measurements) > 0)
+"""
+        assert program(text, tmp_path).stdout == "True\n"
 
     @pytest.mark.process
     def test_stopped_monitor_is_freed(self) -> None:
@@ -330,6 +363,22 @@ monitor.stop()
 monitor.start()
 """
         assert (program(text, tmp_path).stdout, program(text, tmp_path).stderr) == ("", "")
+
+    @pytest.mark.process
+    def test_started_again_in_a_fork(self, tmp_path: pathlib.Path) -> None:
+        """A forked child that starts the monitor has its own function called, once."""
+        text = """
+import os, sys
+from nncftools import MemoryMonitor
+monitor = MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: print("parent", flush=True))
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+else:
+    monitor.start(at_exit_fn=lambda: print("child", flush=True))
+sys.exit()
+"""
+        assert program(text, tmp_path).stdout == "child\nparent\n"
 
     @pytest.mark.process
     def test_function_that_fails_at_exit(self, tmp_path: pathlib.Path) -> None:
@@ -503,6 +552,16 @@ class TestValues:
         assert monitor.measurements == list(zip(*monitor.get_data(), strict=True))
         assert monitor.measurements[0][0] == 0
 
+    def test_queue_of_values(self) -> None:
+        """The queue that llm_bench reads, and that NNCF's tests replace by an empty one, is there."""
+        with MemoryMonitor(interval=0.02) as monitor:
+            wait_for_sample(monitor)
+        values = list(monitor._memory_values_queue.queue)
+        monitor._memory_values_queue = queue.Queue()
+
+        assert values != []
+        assert monitor.get_data() == ([], [])
+
     def test_now(self) -> None:
         """RSS now is that of this process and, by default, of its descendants; SYSTEM is the machine's."""
         text = "import sys; held = bytearray(50 << 20); print(flush=True); input()"
@@ -568,6 +627,8 @@ class TestLogs:
         assert picture.read_bytes() == first
         with pytest.raises(NncfToolsError, match=r"bad\.txt: .* line 1: 'nonsense': 2 values expected"):
             monitor.save_memory_plot(tmp_path / "bad.txt")
+        with pytest.raises(FileNotFoundError, match=r"missing\.txt"):
+            monitor.save_memory_plot(tmp_path / "missing.txt")
 
     def test_picture_is_named_after_the_log(self, tmp_path: pathlib.Path) -> None:
         """Drawing a log again replaces its own picture, or makes one with a suffix, never another log's."""
@@ -661,15 +722,32 @@ class TestContext:
             assert mmc
         assert mmc.done == ["rss", "system", "vms"]
 
-    def test_failing_start(self, recorders: list[Recorder]) -> None:
+    def test_failing_start(self, monkeypatch: pytest.MonkeyPatch, recorders: list[Recorder]) -> None:
         """If one sampler cannot start, none runs."""
         context = memory_monitor_context(interval=0.02)
-        context.memory_monitors[MemoryType.VMS] = MemoryMonitor(float(2**20), MemoryType.VMS)
-        context.memory_monitors[MemoryType.VMS].interval = 1e9
+        context.memory_monitors[MemoryType.VMS] = MemoryMonitor(0.05, MemoryType.VMS)
+        start = Recorder.start
 
-        with pytest.raises(ValueError, match="interval"), context:
+        def fail_second(recorder: Recorder) -> None:
+            if len(recorders) > 1:
+                raise NncfToolsError("no more")
+            start(recorder)
+
+        monkeypatch.setattr(Recorder, "start", fail_second)
+        with pytest.raises(NncfToolsError, match="no more"), context:
             pass
-        assert [recorder.is_running for recorder in recorders] == [False]
+        assert [recorder.is_running for recorder in recorders] == [False, False]
+
+    def test_entered_twice(self) -> None:
+        """A context that runs cannot be entered; it keeps its data."""
+        with memory_monitor_context(interval=0.02, return_max_value=False) as mmc:
+            with pytest.raises(RuntimeError, match="already"), mmc:
+                pass
+            wait_for_samples(mmc.memory_monitors[MemoryType.RSS], 3)
+        found = mmc.memory_data[MemoryType.RSS]
+
+        assert isinstance(found, tuple)
+        assert len(found[0]) >= 3
 
     def test_exception(self) -> None:
         """An exception passes through, and the data up to it is available."""

@@ -30,6 +30,9 @@ from nncftools.errors import UsageError
         ("ls ~/x", "~"),
         ("a # comment", "#"),
         ("a\nb", "\n"),
+        ("a \\\n b", "\\\n"),
+        ('a "\\$x"', "\\$"),
+        ("X=1 a", "X="),
     ],
 )
 def test_shell_only(line: str, special: str) -> None:
@@ -38,7 +41,7 @@ def test_shell_only(line: str, special: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["a 'x > $y'", 'a "x > y; *"', r"a \| b", r'a "\$x"', "a b~c", "a b#c", "python -c 'print(1); print(2)'"]
+    "line", ["a 'x > $y'", 'a "x > y; *"', r"a \| b", "a b=c\n", "a b~c", "a b#c", "python -c 'print(1); print(2)'"]
 )
 def test_quoted(line: str) -> None:
     """What is quoted or stands inside a word is taken literally by a shell, too."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import subprocess
@@ -11,6 +12,7 @@ from nncftools import Session
 from nncftools.cli.memory_monitor import main
 from tests.conftest import HANGING_S
 
+ROOT = pathlib.Path(__file__).parents[2]
 FILES = sorted(
     f"{kind}_memory_usage{zero}.{ending}"
     for kind in ("rss", "system")
@@ -22,7 +24,7 @@ FILES = sorted(
 def memory_monitor(folder: pathlib.Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the module as NNCF's script is run."""
     command = [sys.executable, "-m", "nncftools.memory_monitor", *words]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(pathlib.Path(__file__).parents[2]), **variables}
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=HANGING_S
     )
@@ -53,6 +55,21 @@ class TestRecording:
 
         assert result.stdout.startswith("SECOND\n")
         assert sorted(path.name for path in (tmp_path / "memory_logs").iterdir()) == sorted([*FILES, "session.json"])
+
+    def test_reader_that_is_gone(self, tmp_path: pathlib.Path) -> None:
+        """If nobody reads the summary, the exit status is still the command's."""
+        line = f"{sys.executable} -m nncftools.memory_monitor 'exit 3' > /dev/full"
+        result = subprocess.run(
+            ["sh", "-c", line],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HANGING_S,
+        )
+
+        assert (result.returncode, result.stderr) == (3, "")
 
     def test_rank(self, tmp_path: pathlib.Path) -> None:
         """In a rank of a job, names get the rank."""

@@ -27,7 +27,7 @@ def test_what_a_recording_changes_of_its_starter(tmp_path: pathlib.Path) -> None
     journal = journal_file.create(tmp_path / "j", replace=False)
     try:
         with Starter() as starter, client.Sampler(starter, plan, ["sh", "-c", "exit 3"]) as sampler:
-            sampler.start(client.header("", [], "", None, plan), journal)
+            sampler.start(client.header("", [], None, plan), journal)
             outcome = sampler.wait()
         after = {signal.getsignal(number) for number in CAUGHT}
     finally:

@@ -46,7 +46,7 @@ def run(starter, at):
     plan = Plan(["rss"])
     journal = journal_file.create(pathlib.Path(f"{at}.journal.jsonl"), replace=False)
     with client.Sampler(starter, plan, ["sh", "-c", f"echo > ran-{at}; exit 5"]) as sampler:
-        sampler.start(client.header("", [], "", None, plan), journal)
+        sampler.start(client.header("", [], None, plan), journal)
         outcome = sampler.wait()
     return [at, outcome.exit_code, outcome.pid is not None, pathlib.Path(f"ran-{at}").exists(), outcome.lost]
 

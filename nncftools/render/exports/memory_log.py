@@ -47,11 +47,12 @@ def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None
 
 
 def known_rows(session: Session, metric: str, unit: MemoryUnit, *, from_zero: bool) -> tuple[list[float], list[float]]:
-    """Return the known samples of a metric as seconds since the session's start, and values in ``unit``."""
+    """Return the known samples of a metric as seconds since the session's first sample, and values in ``unit``."""
     pairs = zip(session.samples.time_s, session.samples[metric], strict=True)
     known = [(time_s, value) for time_s, value in pairs if not isnan(value)]
     zero = known[0][1] if from_zero and known else 0.0
-    return [time_s for time_s, _ in known], [unit.of(value - zero) for _, value in known]
+    first_s = session.samples.time_s[0] if known else 0.0
+    return [time_s - first_s for time_s, _ in known], [unit.of(value - zero) for _, value in known]
 
 
 def write_rows(time_s: Sequence[float], values: Sequence[float], unit: MemoryUnit, path: pathlib.Path) -> None:
