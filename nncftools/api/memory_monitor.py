@@ -8,7 +8,7 @@ import os
 import pathlib
 from array import array
 from math import isnan
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from nncftools.api.memory_type import MemoryType
 from nncftools.api.recorder import Recorder
@@ -17,6 +17,8 @@ from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from typing_extensions import Self
 
     from nncftools.session.session import Session
 

@@ -9,6 +9,7 @@ from math import isnan, nan
 from typing import TYPE_CHECKING
 
 from nncftools.api.profiler import Profiler
+from nncftools.backports import moment_of
 from nncftools.units import MemoryUnit, seconds_text
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def _rates(times: Sequence[float], totals: Sequence[float]) -> list[float]:
 
 def _local(session: Session, at_s: float) -> dt.datetime:
     """Return seconds since a session's start as local time."""
-    return (dt.datetime.fromisoformat(session.start.utc or "") + dt.timedelta(seconds=at_s)).astimezone()
+    return (moment_of(session.start.utc or "") + dt.timedelta(seconds=at_s)).astimezone()
 
 
 def _size(megabytes: float, sign: str = "") -> str:

@@ -118,7 +118,7 @@ def test_samples(profiler: QEffMemoryProfiler) -> None:
     """Each sample has its time and figures by name."""
     sample = profiler.samples[1]
 
-    assert abs((dt.datetime.now(dt.UTC) - sample.timestamp).total_seconds()) < 600
+    assert abs((dt.datetime.now(dt.timezone.utc) - sample.timestamp).total_seconds()) < 600
     assert 5 < sample.rss_mb < sample.vms_mb
 
 
