@@ -1,7 +1,7 @@
 """How the command line reads and shows its parameters: the same with each release of typer.
 
 Releases say different things of a wrong value, and write arguments differently into the help. From 0.29 on, typer also
-imports pydantic for each parameter that is not a flag, which takes 180 ms of CPU. So the values are converted here, by
+imports pydantic for each parameter that is not a flag, which takes 280 ms of CPU. So the values are converted here, by
 the types of the function; ``process_value`` and the other methods that are replaced are public ones of Click.
 """
 
