@@ -10,13 +10,15 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from benchmarks import machine
 from benchmarks.tools import HungError, ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from typing_extensions import Self
 
 _LAUNCHER = pathlib.Path(__file__).with_name("launcher.py")
 _GRACE_S = 10

@@ -2,7 +2,8 @@
 
 import math
 import re
-from enum import StrEnum
+
+from nncftools.backports import StrEnum
 
 
 class MemoryUnit(StrEnum):
@@ -36,7 +37,7 @@ class MemoryUnit(StrEnum):
         value = self.of(size)
         if decimals == 1 and round(abs(value), 1) >= _NO_DECIMALS_FROM:
             decimals = 0
-        return f"{value:z,.{decimals}f}"
+        return fixed(value, decimals)
 
     def label(self, size: float | None) -> str:
         """Return ``size`` bytes as text with the unit: ``"633.2 MiB"``, or a dash for unknown."""
@@ -57,6 +58,12 @@ _UNITS = {
     MemoryUnit.GB: (10**9, 3),
 }
 """Bytes in one unit, and the decimals of a size in it."""
+
+
+def fixed(number: float, decimals: int) -> str:
+    """Return a number as text with that many decimals: ``"1,234.5"``. What rounds to zero has no sign."""
+    text = f"{number:,.{decimals}f}"
+    return text if text.strip("-0.,") else text.removeprefix("-")
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -15,7 +15,7 @@ import nncftools
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 HERE = {path.stem for path in ROOT.iterdir()}
-EVERYBODY = {"errors", "units", "metrics", "files", "redaction", "text", "version"}
+EVERYBODY = {"backports", "errors", "units", "metrics", "files", "redaction", "text", "version"}
 MAY_IMPORT = {
     "journal": set[str](),
     "session": {"journal"},

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from benchmarks.tools.base import Recording, Tool, made_up, refuse_pss
+from nncftools.backports import moment_of
 
 if TYPE_CHECKING:
     import pathlib
@@ -60,4 +61,4 @@ def _usage(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _time(line: dict[str, str]) -> dt.datetime:
-    return dt.datetime.fromisoformat(line["timestamp"])
+    return moment_of(line["timestamp"])

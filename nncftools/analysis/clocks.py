@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError
 from nncftools.units import seconds_text
 
@@ -58,8 +59,8 @@ def _moment(name: str, session: Session) -> float:
     """Return the start in seconds of the wall clock."""
     utc = session.start.utc
     try:
-        moment = dt.datetime.fromisoformat(utc or "")
-        return moment.replace(tzinfo=moment.tzinfo or dt.UTC).timestamp()
+        moment = moment_of(utc or "")
+        return moment.replace(tzinfo=moment.tzinfo or dt.timezone.utc).timestamp()
     except ValueError:
         wrong = "has no start time" if utc is None else f"began at {utc!r}, which is not a time"
         raise NncfToolsError(f"{name}: {wrong}: it cannot be lined up with the others") from None

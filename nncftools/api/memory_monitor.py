@@ -21,7 +21,8 @@ from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Self
+
+    from typing_extensions import Self
 
     from nncftools.session.session import Session
 
@@ -240,7 +241,7 @@ class MemoryMonitor:
 
     @property
     def _type(self) -> str:
-        return self.memory_type.value
+        return str(self.memory_type.value)
 
     def _draw(self, session: Session, picture: pathlib.Path, title: str) -> None:
         from nncftools.render.pictures import plot

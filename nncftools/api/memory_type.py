@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
+from nncftools.backports import StrEnum
 from nncftools.metrics import MEMORY
 
 

@@ -8,7 +8,7 @@ import html
 import io
 import pathlib
 import tempfile
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from nncftools.api.recorder import Recorder
 from nncftools.errors import NncfToolsError
@@ -17,6 +17,8 @@ from nncftools.marks import operations
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
+
+    from typing_extensions import Self
 
     from nncftools.session.session import Session
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from nncftools.analysis.joined import joined
+from nncftools.backports import moment_of
 from nncftools.marks.operations import SOURCE
 from nncftools.session.kinds import kind_of
 from nncftools.session.model import Mark
@@ -65,7 +66,7 @@ class Recorded:
         """
         self._cpu, self._disk = cpu, disk
         whole = functools.reduce(joined, sessions)
-        self._start = dt.datetime.fromisoformat(whole.start.utc or "").timestamp()
+        self._start = moment_of(whole.start.utc or "").timestamp()
         begin_ns = whole.start.monotonic_ns or 0
         marks = [mark for mark in whole.marks if mark.source == SOURCE]
         marks += [

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from nncftools.cli import screen
+from nncftools.cli.parameters import Command, Group
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.text import printable
 from nncftools.version import __version__
@@ -30,6 +31,7 @@ COMMANDS = (
 
 app = typer.Typer(
     name=PROGRAM,
+    cls=Group,
     rich_markup_mode=None,  # Rich help costs 100 ms more CPU for every --help and wrong option
     pretty_exceptions_enable=False,
     invoke_without_command=True,
@@ -37,6 +39,8 @@ app = typer.Typer(
 )
 for _name in COMMANDS:
     importlib.import_module(f"nncftools.cli.{_name}").register(app)
+for _command in app.registered_commands:
+    _command.cls = Command
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 — the signature of an option's callback

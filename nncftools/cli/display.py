@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from nncftools.errors import UsageError
 from nncftools.files import above_standard, write_all
@@ -15,6 +15,8 @@ from nncftools.sampler.starter import Interrupted, held_back
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable
+
+    from typing_extensions import Self
 
     from nncftools.cli.relay import Relay
     from nncftools.live.screen.live_view import LiveView

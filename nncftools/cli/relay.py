@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard, write_all
@@ -18,6 +18,8 @@ from nncftools.sampler.starter import held_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from typing_extensions import Self
 
 _CHUNK = 1 << 16
 _LONGEST_LINE = 1 << 16
@@ -154,7 +156,9 @@ def _terminal(like: int) -> tuple[int, int]:
 
 
 def _fit(terminal: int, like: int) -> None:
+    import fcntl
     import termios
 
-    with contextlib.suppress(OSError, termios.error):
-        termios.tcsetwinsize(terminal, termios.tcgetwinsize(like))
+    with contextlib.suppress(OSError):
+        size = fcntl.ioctl(like, termios.TIOCGWINSZ, bytes(8))
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)

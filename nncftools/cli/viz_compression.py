@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import pathlib
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nncftools.backports import StrEnum
 from nncftools.cli import options
 from nncftools.errors import UsageError
 

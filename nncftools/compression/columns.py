@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 
+from nncftools.backports import StrEnum
 from nncftools.errors import UsageError
 
 MODE = "mode"

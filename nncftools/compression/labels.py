@@ -144,7 +144,8 @@ def _cross(segments: Numbers, boxes: Numbers) -> Truths:
 
 def _meet(segments: Numbers, others: Numbers) -> Truths:
     """Return whether each segment crosses each of the others."""
-    return _are_apart(segments, others) & _are_apart(others, segments).T
+    crossing: Truths = _are_apart(segments, others) & _are_apart(others, segments).T
+    return crossing
 
 
 def _are_apart(segments: Numbers, others: Numbers) -> Truths:

@@ -6,9 +6,9 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from nncftools.backports import StrEnum
 from nncftools.compression.columns import ERROR, RATE, Direction
 from nncftools.compression.errors import ResultsError
 from nncftools.errors import UsageError

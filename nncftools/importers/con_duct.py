@@ -7,12 +7,12 @@ lifetime rather than by the time since the last report; CPU time is therefore un
 
 from __future__ import annotations
 
-import datetime as dt
 from math import nan
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from nncftools.backports import moment_of
 from nncftools.errors import SessionFileError
 from nncftools.importers.row_log import LARGEST, LATEST_S
 from nncftools.importers.table import Children, Table, session_of, words
@@ -213,7 +213,7 @@ _REPORT = msgspec.json.Decoder(_Report)
 
 def _moment(timestamp: str) -> float:
     """Return an ISO 8601 time in Unix seconds. Raises ValueError."""
-    moment = dt.datetime.fromisoformat(timestamp)
+    moment = moment_of(timestamp)
     if moment.tzinfo is None:
         raise ValueError("a timestamp with its zone expected")
     seconds = moment.timestamp()

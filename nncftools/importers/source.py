@@ -8,7 +8,7 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.errors import SessionFileError
 from nncftools.session import store
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from _typeshed import WriteableBuffer
+    from typing_extensions import Self
 
 
 Progress = Callable[[int, int | None], None]

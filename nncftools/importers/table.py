@@ -260,6 +260,6 @@ def _utc(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     try:
-        return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="microseconds")
+        return dt.datetime.fromtimestamp(seconds, dt.timezone.utc).isoformat(timespec="microseconds")
     except (ValueError, OverflowError, OSError):
         return None

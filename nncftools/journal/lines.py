@@ -1,14 +1,15 @@
 """The types of all keys in a journal: JSON Lines, UTF-8; bytes and seconds; null is unknown.
 
 The first line is a ``Header``. Every other line is a sample or a ``Line``. A sample is a list: the seconds since the
-start, then one value per column of the plan. A ``Line`` is an object with one key.
+start, then one value per column of the plan. A ``Line`` is an object with one key. Where some keys of an object are
+always there and others may be missing, the former are in a class of their own (``Required`` needs Python 3.11).
 
 These types are for the type checker: the sampler does not import ``typing``, which would cost memory.
 """
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, Required, TypedDict
+from typing import Any, TypedDict
 
 FORMAT = "nncf-tools-journal"
 VERSION = 1
@@ -24,26 +25,35 @@ class MemoryLimit(TypedDict):
     """``warn`` or ``kill``."""
 
 
-class PlanFields(TypedDict, total=False):
+class _RequiredOfPlan(TypedDict):
+    columns: list[str]
+    interval_s: float
+    source: str
+
+
+class PlanFields(_RequiredOfPlan, total=False):
     """The request to the sampler; ``nncftools.journal.plan.Plan`` documents each field."""
 
-    columns: Required[list[str]]
     pid: int | None
-    interval_s: Required[float]
     duration_s: float | None
     children: bool
     wait_all: bool
     per_process: bool
     max_samples: int
-    source: Required[str]
     limit: MemoryLimit | None
     redact: list[str] | None
 
 
-class Header(TypedDict, total=False):
+class _RequiredOfHeader(TypedDict):
+    format: str
+    host: dict[str, Any]
+    """See ``nncftools.session.model.Host``."""
+    plan: PlanFields
+
+
+class Header(_RequiredOfHeader, total=False):
     """The first line: the facts of the run that are known before it starts."""
 
-    format: Required[str]
     version: int
     tool_version: str
     name: str
@@ -52,9 +62,6 @@ class Header(TypedDict, total=False):
     cwd: str
     rank: dict[str, Any] | None
     """See ``nncftools.session.model.Rank``."""
-    host: Required[dict[str, Any]]
-    """See ``nncftools.session.model.Host``."""
-    plan: Required[PlanFields]
 
 
 class ExitStatus(TypedDict):
@@ -64,27 +71,33 @@ class ExitStatus(TypedDict):
     signal: int | None
 
 
-class Start(TypedDict):
-    """The start of the command: the zero of all seconds."""
-
+class _RequiredOfStart(TypedDict):
     utc: str
     """ISO 8601 with zone."""
     monotonic_ns: int
     """The same moment on CLOCK_MONOTONIC."""
-    utc_error_s: NotRequired[float | None]
-    """The possible error of ``utc``, as the kernel estimates it (adjtimex(2))."""
     pid: int
     """The PID of the command."""
-    sampler_pid: NotRequired[int]
 
 
-class ProcessFields(TypedDict, total=False):
+class Start(_RequiredOfStart, total=False):
+    """The start of the command: the zero of all seconds."""
+
+    utc_error_s: float | None
+    """The possible error of ``utc``, as the kernel estimates it (adjtimex(2))."""
+    sampler_pid: int
+
+
+class _RequiredOfProcess(TypedDict):
+    id: int
+
+
+class ProcessFields(_RequiredOfProcess, total=False):
     """Facts of one process; later lines add to earlier ones with the same ``id``.
 
     ``nncftools.session.model.Process`` documents each field.
     """
 
-    id: Required[int]
     pid: int
     parent: int | None
     name: str

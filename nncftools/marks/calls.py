@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-import tomllib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nncftools.backports import toml_of
 from nncftools.marks.autoload import CALLS
 from nncftools.marks.line import VARIABLE
 from nncftools.session.kinds import kind_of
@@ -58,7 +58,7 @@ def from_pyproject(folder: pathlib.Path) -> list[Call]:
     if path is None:
         return []
     try:
-        return parse(_texts(tomllib.loads(path.read_text("utf-8"))))
+        return parse(_texts(toml_of(path.read_text("utf-8"))))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import csv
-import datetime as dt
 import io
 import math
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from typing_extensions import Self
 
     from nncftools.session.model import Start
 
@@ -83,12 +85,12 @@ def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int 
             raise ValueError(f"a number of seconds expected, found {seconds}")
         return seconds
     if moment is not None:
-        at = dt.datetime.fromisoformat(moment)
+        at = moment_of(moment)
         if at.tzinfo is None:
             raise ValueError(f"a time with its zone expected, as in 2026-11-21T07:00:00+01:00, found {moment!r}")
         if start.utc is None:
             raise ValueError("a time of day cannot be used: the session does not say when it began")
-        return (at - dt.datetime.fromisoformat(start.utc)).total_seconds()
+        return (at - moment_of(start.utc)).total_seconds()
     if t_ns is None:
         return None
     if start.monotonic_ns is None:

@@ -9,7 +9,7 @@ import platform
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard, descriptors_in_use, write_all
@@ -24,6 +24,8 @@ from nncftools.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    from typing_extensions import Self
 
     from nncftools.journal.lines import End, ExitStatus, Header, Start
     from nncftools.journal.plan import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import signal
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from nncftools.files import descriptors_in_use
 from nncftools.sampler.own_process import adopt_orphans
@@ -13,6 +13,8 @@ from nncftools.sampler.signals import CAUGHT, ENDING, OF_FAULTS, catch_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from typing_extensions import Self
 
 _USUAL_DESCRIPTORS = 256
 

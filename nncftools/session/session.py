@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pathlib
 
     import pandas as pd
+    from typing_extensions import Self
 
 _OPERATIONS = "operations"
 
@@ -63,7 +64,9 @@ class Session(SessionData):
         import pandas as pd
 
         index = pd.Index(self.samples.time_s, name="time_s", dtype=float)
-        return pd.DataFrame({name: self.samples[name] for name in self.samples.metrics}, index=index, dtype=float)
+        columns = {name: self.samples[name] for name in self.samples.metrics}
+        table: pd.DataFrame = pd.DataFrame(columns, index=index, dtype=float)
+        return table
 
     def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Write the session, gzipped when the name ends in ``.gz``, and return the path.

@@ -13,7 +13,7 @@ from nncftools import __version__
 from nncftools.sampler.client import host
 from tests.conftest import Run
 
-HEAVY = {"matplotlib", "pandas", "plotext", "numpy"}
+HEAVY = {"pydantic", "matplotlib", "pandas", "plotext", "numpy"}
 
 
 class TestStart:
@@ -27,9 +27,9 @@ class TestStart:
         assert len(words) == 1 or "Examples:\n    nncf-tools " in result.stdout
 
     @pytest.mark.process
-    @pytest.mark.parametrize("words", ["'--help'", "'monitor', '-q', '--no-plot', 'true'"])
+    @pytest.mark.parametrize("words", ["'--help'", "'monitor', '-q', '-i', '0.1', '-o', 'run.json', 'true'"])
     def test_nothing_heavy_is_loaded(self, tmp_path: pathlib.Path, words: str) -> None:
-        """Neither help nor a quiet recording loads matplotlib, pandas, plotext or numpy."""
+        """Neither help nor a quiet recording loads matplotlib, pandas, plotext, numpy or pydantic."""
         script = (
             f"import sys; sys.argv[1:] = [{words}]\nfrom nncftools.cli.app import run\nrun()\nprint(list(sys.modules))"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 
+from nncftools.backports import moment_of
 from nncftools.sampler import clock
 
 NANOSECONDS = 1_000_000_000
@@ -13,10 +14,10 @@ NANOSECONDS = 1_000_000_000
 def test_the_same_moment_on_both_clocks() -> None:
     """A moment of CLOCK_MONOTONIC is converted to wall-clock time."""
     ten_s_ago_ns = time.monotonic_ns() - 10 * NANOSECONDS
-    before = dt.datetime.now(dt.UTC)
+    before = dt.datetime.now(dt.timezone.utc)
     start = clock.start(ten_s_ago_ns)
-    after = dt.datetime.now(dt.UTC)
-    moment = dt.datetime.fromisoformat(start["utc"])
+    after = dt.datetime.now(dt.timezone.utc)
+    moment = moment_of(start["utc"])
 
     assert start["monotonic_ns"] == ten_s_ago_ns
     assert before - dt.timedelta(seconds=11) < moment < after - dt.timedelta(seconds=9)

@@ -34,8 +34,11 @@ WATCHES = """
 import contextlib, io, os, sys
 from nncftools.cli.app import run
 sys.argv[:] = ["nncf-tools", "watch"]
-with contextlib.redirect_stderr(io.StringIO()), contextlib.chdir("/proc"):
+here = os.open(".", os.O_RDONLY)
+os.chdir("/proc")
+with contextlib.redirect_stderr(io.StringIO()):
     assert run() == 1
+os.chdir(here)
 os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
 sys.exit(run())
 """

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from nncftools.live.screen.shared_terminal import SharedTerminal
 from nncftools.live.screen.terminal import TerminalReaders, can_draw
@@ -17,6 +17,8 @@ from nncftools.live.screen.terminal import TerminalReaders, can_draw
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable
+
+    from typing_extensions import Self
 
     from nncftools.live.screen.figures import Machine
     from nncftools.live.screen.look import Look

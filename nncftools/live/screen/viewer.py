@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nncftools.live.screen.live_view import FRAME_S, STATUS_S
 from nncftools.live.screen.look import after
@@ -18,6 +18,8 @@ from nncftools.live.screen.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from typing_extensions import Self
 
     from nncftools.live.screen.figures import Machine
     from nncftools.live.screen.look import Look

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -22,6 +22,8 @@ from nncftools.text import printable
 
 if TYPE_CHECKING:
     import pathlib
+
+    from typing_extensions import Self
 
     from nncftools.journal.lines import Line
 

@@ -5,12 +5,12 @@ The format: https://prometheus.io/docs/specs/om/open_metrics_spec/
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools import metrics
 from nncftools.analysis.summary import largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
+from nncftools.backports import moment_of
 from nncftools.metrics import is_memory, memory_of
 from nncftools.render.view import command_text
 from nncftools.text import printable, shortened
@@ -94,7 +94,7 @@ def _run(session: Session) -> Iterator[_Family]:
 
 def _unix_s(utc: str | None) -> float | None:
     try:
-        moment = None if utc is None else dt.datetime.fromisoformat(utc)
+        moment = None if utc is None else moment_of(utc)
     except ValueError:
         return None
     return None if moment is None or moment.tzinfo is None else moment.timestamp()

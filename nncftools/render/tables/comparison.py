@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nncftools.analysis.comparison import CPU_TIME, DURATION, SIGNIFICANT, smallest_p, unit_for
 from nncftools.render.tables.table import Cell, Column, Row, Table
 from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN, MemoryUnit
+from nncftools.units import UNKNOWN, MemoryUnit, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -70,14 +70,14 @@ def _cells(difference: Difference, unit: MemoryUnit) -> list[Cell]:
 
 
 def _number(number: float) -> str:
-    return f"{number:z,.0f}"
+    return fixed(number, 0)
 
 
 def _in_seconds(highest_s: float) -> tuple[str, Write]:
     """Return seconds, minutes or hours, and what writes them; the decimals give ``highest_s`` three digits or more."""
     factor, name = next((factor, name) for from_s, factor, name in _TIME_UNITS if highest_s >= from_s)
     decimals = next((decimals for below, decimals in ((1, 3), (100, 2)) if highest_s / factor < below), 1)
-    return name, lambda seconds: f"{seconds / factor:z,.{decimals}f}"
+    return name, lambda seconds: fixed(seconds / factor, decimals)
 
 
 def _range(write: Write, values: Sequence[float]) -> str:
@@ -94,7 +94,7 @@ def _percent(percent: float | None) -> str:
     if percent is None:
         return UNKNOWN
     decimals = 0 if abs(percent) >= 1000 else 1  # noqa: PLR2004 — four digits
-    return f"{_signed(f'{percent:z,.{decimals}f}')}%"
+    return f"{_signed(fixed(percent, decimals))}%"
 
 
 def _p(difference: Difference) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nncftools import metrics
 from nncftools.analysis.summary import cpu_s, is_between_samples, largest_process, short_lived, taken
+from nncftools.backports import moment_of
 from nncftools.render.tables.table import Cell, Column, Output, Row, Table
 from nncftools.text import printable, shortened
 from nncftools.units import UNKNOWN, seconds_text, size_text, text_of
@@ -73,7 +74,7 @@ def _moment(session: Session, at_s: float) -> str:
     """Return the time of day (UTC, as in the whole report) if it is known, and the seconds from the start."""
     seconds = seconds_text(at_s)
     with contextlib.suppress(ValueError, OverflowError):
-        moment = dt.datetime.fromisoformat(session.start.utc or "") + dt.timedelta(seconds=at_s)
+        moment = moment_of(session.start.utc or "") + dt.timedelta(seconds=at_s)
         return f"{moment:%H:%M:%S} ({seconds})"
     return seconds
 

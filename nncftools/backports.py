@@ -1,0 +1,52 @@
+"""What the standard library has only from Python 3.11 on. This module can go with the support of Python 3.10."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+if sys.version_info >= (3, 11):
+    StrEnum = enum.StrEnum
+else:
+
+    class StrEnum(str, enum.Enum):
+        """Members are texts, and ``str`` and ``format`` return these texts."""
+
+        __str__ = str.__str__
+
+        def __format__(self, format_spec: str) -> str:
+            """Return the text in this format."""
+            return str.__format__(self, format_spec)
+
+
+def moment_of(text: str) -> dt.datetime:
+    """Parse a time in ISO 8601, such as ``"2026-11-21T07:00:00.5Z"``. Raises ValueError.
+
+    Python 3.10 accepts neither ``Z`` nor ``+0100``, and decimals of a second only in threes.
+    """
+    import datetime as dt
+
+    if sys.version_info < (3, 11):
+        import re
+
+        found = re.fullmatch(r"(.+?:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-]\d\d(?::?\d\d)?)?", text)
+        if found is not None:
+            until_second, decimals, zone = found.groups("")
+            zone = zone.replace("Z", "+00")
+            minutes = zone[3:].lstrip(":") or "00"
+            text = f"{until_second}.{decimals[:6]:0<6}" + (f"{zone[:3]}:{minutes}" if zone else "")
+    return dt.datetime.fromisoformat(text)
+
+
+def toml_of(text: str) -> dict[str, Any]:
+    """Parse TOML. Raises ValueError."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    document: dict[str, Any] = tomllib.loads(text)
+    return document

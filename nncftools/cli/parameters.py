@@ -1,0 +1,114 @@
+"""How the command line reads and shows its parameters: the same with each release of typer.
+
+Releases say different things of a wrong value, and write arguments differently into the help. From 0.29 on, typer also
+imports pydantic for each parameter that is not a flag, which takes 280 ms of CPU. So the values are converted here, by
+the types of the function; ``process_value`` and the other methods that are replaced are public ones of Click.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import typing
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Parameter = TyperOption | TyperArgument
+
+
+class Command(TyperCommand):
+    """A subcommand."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, with our conversion."""
+        return _taken_over(super().get_params(ctx), self.callback)
+
+
+class Group(TyperGroup):
+    """The command with the subcommands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, with our conversion."""
+        return _taken_over(super().get_params(ctx), self.callback)
+
+
+def _taken_over(parameters: list[Any], callback: Callable[..., Any] | None) -> list[Any]:
+    assert callback is not None  # Typer's commands have one
+    function = inspect.unwrap(callback)
+    for parameter in parameters:
+        if not isinstance(parameter, Parameter) or "process_value" in vars(parameter):
+            continue
+        process = functools.partial(_processed, function, parameter, parameter.process_value)
+        vars(parameter).update(process_value=process)
+        if isinstance(parameter, TyperArgument):
+            describe = functools.partial(_described, parameter, parameter.get_help_record)
+            usage = functools.partial(_usage, parameter)
+            vars(parameter).update(get_help_record=describe, get_usage_pieces=usage)
+    return parameters
+
+
+def _processed(
+    function: Callable[..., Any],
+    parameter: Parameter,
+    otherwise: Callable[[typer.Context, Any], Any],
+    context: typer.Context,
+    value: Any,
+) -> Any:
+    """Convert what was typed; a default has its type already. The rest is typer's: flags, and what is missing."""
+    if not isinstance(value, str | tuple | list):
+        return otherwise(context, value) if parameter.required or isinstance(value, bool) else value
+    own = inspect.signature(function, eval_str=True).parameters.get(str(parameter.name))
+    if own is None:  # an option of typer's
+        return otherwise(context, value)
+    kind, option = typing.get_args(own.annotation)
+    try:
+        if isinstance(value, str):
+            return _converted(value, _innermost(kind), option.min)
+        return [_converted(text, _innermost(kind), option.min) for text in value]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), ctx=context, param=parameter) from None
+
+
+def _innermost(kind: Any) -> Any:
+    """Return a type without ``list`` and ``None``."""
+    while inner := typing.get_args(kind):
+        kind = inner[0]
+    return kind
+
+
+def _converted(value: Any, kind: Any, smallest: float | None) -> Any:
+    """Return a text as its type; a default is returned as it is. Raises ValueError, which says what is wrong."""
+    if not isinstance(value, str):
+        return value
+    if issubclass(kind, enum.Enum):
+        members = [str(member.value) for member in kind]
+        found = [name for name in members if name.casefold() == value.casefold()]
+        if not found:
+            raise ValueError(f"{value!r} is not one of {', '.join(members)}")
+        value = found[0]
+    try:
+        converted = kind(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is not a valid {kind.__name__}") from None
+    if smallest is not None and converted < smallest:
+        raise ValueError(f"{converted} is not in the range x>={smallest}")
+    return converted
+
+
+def _usage(argument: TyperArgument, _: typer.Context) -> list[str]:
+    metavar = str(argument.metavar)
+    return [f"{{{metavar}}}" if argument.required else metavar if metavar.startswith("[") else f"[{metavar}]"]
+
+
+def _described(
+    argument: TyperArgument, describe: Callable[[typer.Context], tuple[str, str] | None], context: typer.Context
+) -> tuple[str, str] | None:
+    """Return the metavar and the meaning, without the type that some releases add."""
+    described = describe(context)
+    return described and (str(argument.metavar), described[1])
