@@ -60,6 +60,10 @@ def _samples(earlier: Session, later: Session, begin_s: float) -> Samples:
 
 
 def _higher(earlier: Peak | None, later: Peak, begin_s: float) -> Peak:
-    if earlier is not None and (earlier.low or 0) >= (later.low or 0):
-        return earlier
-    return replace(later, at_s=None if later.at_s is None else later.at_s + begin_s)
+    """Return the higher peak; its moment is that of the larger sample, which may be in the other recording."""
+    moved = replace(later, at_s=None if later.at_s is None else later.at_s + begin_s)
+    if earlier is None:
+        return moved
+    higher = max(earlier, moved, key=lambda peak: peak.low or 0)
+    larger = max(earlier, moved, key=lambda peak: peak.sampled or 0)
+    return replace(higher, sampled=larger.sampled, at_s=larger.at_s)

@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 _COLOURS = {kind: fill.colour for kind, fill in zip(KINDS, FILLS, strict=False)}
+_UNNAMED = "(unnamed)"
 _VECTOR_FORMATS = ("svg", "pdf")
 _logger = logging.getLogger(__name__)
 
@@ -117,13 +118,14 @@ class QEffMemoryProfiler(QEffFigures):
 
     def mark_operation(self, operation_name: str) -> None:
         """Start an operation and end the previous one; before the start, the operation that the recording begins in."""
+        name = str(operation_name) or _UNNAMED
         if self._profiler is not None and self.monitoring:
-            self._profiler.mark(operation_name)
+            self._profiler.mark(name)
         else:
-            self._outside.append((time.monotonic_ns(), operation_name))
+            self._outside.append((time.monotonic_ns(), name))
             self._known = None
         if self.config.verbose:
-            _logger.info("operation: %s", operation_name)
+            _logger.info("operation: %s", name)
 
     def mark_segment(self, segment_name: str) -> None:
         """Call ``mark_operation``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class _Counters(NamedTuple):
 
 
 class MetricsCollector:
-    """Measures this process when it is asked, without its child processes; an MB is 2^20 bytes.
+    """Measures this process when it is asked, its memory with its descendants'; an MB is 2^20 bytes.
 
     What the system does not tell is 0.0. A profiler's own samples come from its recording, not from here.
     """
@@ -52,12 +53,21 @@ class MetricsCollector:
         self.get_cpu_usage()
 
     def get_memory_usage(self) -> tuple[float, float]:
-        """Return RSS and VMS in MB."""
+        """Return RSS and VMS in MB, with those of the descendants unless ``config`` leaves them out."""
+        sizes = []
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):  # it has ended
+                memory = process.memory_info()
+                sizes.append((MB.of(memory.rss), MB.of(memory.vms)))
+        return sum(rss for rss, _ in sizes), sum(vms for _, vms in sizes)
+
+    def _processes(self) -> list[psutil.Process]:
+        if not self.config.track_child_processes:
+            return [self.process]
         try:
-            memory = self.process.memory_info()
+            return [self.process, *self.process.children(recursive=True)]
         except psutil.Error:
-            return 0.0, 0.0
-        return MB.of(memory.rss), MB.of(memory.vms)
+            return [self.process]
 
     def get_cpu_usage(self) -> float:
         """Return CPU usage since the previous call in percent of all cores; 0.0 for the first call."""

@@ -84,7 +84,7 @@ class QEffFigures:
     def samples(self) -> list[ProfileSample]:
         """All samples."""
         recorded = self._recorded()
-        return [] if recorded is None else recorded.samples
+        return [] if recorded is None else list(recorded.samples)
 
     @property
     def timestamps(self) -> list[dt.datetime]:
@@ -119,7 +119,7 @@ class QEffFigures:
         if recorded is None:
             return {}
         values = {name: [getattr(each, field) for each in recorded.samples] for name, field in _SYNCHRONIZED.items()}
-        return {"timestamps": recorded.seconds, **values}
+        return {"timestamps": list(recorded.seconds), **values}
 
     @property
     def peak_rss(self) -> float:

@@ -10,7 +10,7 @@ from nncftools.compression.results import recommended
 from nncftools.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from nncftools.compression.results import Bound, Comparison, Result
 
@@ -77,12 +77,19 @@ def rows(comparisons: Sequence[Comparison], bound: Bound | None = None) -> list[
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table whose columns are aligned in the source, too."""
-    names = [escaped(name).replace(" ", "<br>") for name in header]
-    table = [names, *([escaped(cell) for cell in row] for row in rows)]
-    widths = [max(4, *map(len, column)) for column in zip(*table, strict=True)]
-    lines = [_line(line, widths) for line in table]
-    return "".join([lines[0], f"|{'|'.join(':' + '-' * (width + 1) for width in widths)}|\n", *lines[1:]])
+    """Return a Markdown table whose columns are aligned in the source, too, without a newline at its end.
+
+    It is laid out as NNCF's visualizer does it, so that a published table changes only where figures do.
+    """
+    from tabulate import tabulate
+
+    return tabulate(
+        [[escaped(cell) for cell in row] for row in rows],
+        headers=[escaped(name).replace(" ", "<br>") for name in header],
+        tablefmt="pipe",
+        disable_numparse=True,
+        colalign=["right" if name == LORA_RANK else "left" for name in header] if rows else None,
+    )
 
 
 def escaped(text: str) -> str:
@@ -110,7 +117,3 @@ def _standard(result: Result) -> list[str]:
     row = result.row
     rank = "" if row.lora_rank is None else str(row.lora_rank)
     return [row.mode, percent(row.int4), percent(row.int8), rank, error_text(result.error), rate_text(result.rate)]
-
-
-def _line(line: Iterable[str], widths: Iterable[int]) -> str:
-    return f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |\n"

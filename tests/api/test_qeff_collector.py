@@ -24,6 +24,10 @@ class MadeUpProcess:
         """Return RSS and VMS."""
         return types.SimpleNamespace(rss=5 * MIB, vms=50 * MIB)
 
+    def children(self, *, recursive: bool) -> list[MadeUpProcess]:
+        """Return two descendants."""
+        return [MadeUpProcess(), MadeUpProcess()] if recursive else []
+
     def cpu_percent(self) -> float:
         """Return percent of one core."""
         return self.cpu
@@ -61,8 +65,11 @@ def test_measures_this_process() -> None:
 
 
 def test_memory(collector: MetricsCollector) -> None:
-    """Memory is in MB of 2^20 bytes."""
-    assert collector.get_memory_usage() == (5, 50)
+    """Memory is in MB of 2^20 bytes, with that of the descendants unless they are left out."""
+    family = collector.get_memory_usage()
+    collector.config.track_child_processes = False
+
+    assert (family, collector.get_memory_usage()) == ((15, 150), (5, 50))
 
 
 def test_cpu(collector: MetricsCollector, process: MadeUpProcess) -> None:

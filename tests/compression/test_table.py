@@ -65,6 +65,17 @@ def test_table_of_published_results(phi3: pathlib.Path) -> None:
     assert parsed(table) == expected(phi3.with_suffix(".expected.csv"))
 
 
+def test_laid_out_as_upstream(phi3: pathlib.Path) -> None:
+    """The table has the columns, the alignment and the end of the published one."""
+    table = markdown(*cells(compared(phi3)))
+
+    assert table.splitlines()[:2] == [
+        f"| mode{' ' * 38}| %int4   | %int8   |   lora<br>rank | average<br>relative<br>error   | compression<br>rate   |",
+        f"|:{'-' * 42}|:--------|:--------|---------------:|:-------------------------------|:----------------------|",
+    ]
+    assert table.endswith("|")
+
+
 def test_columns_are_aligned() -> None:
     """Every line of the source has the same length."""
     lines = markdown(*cells(compared(MADE_UP))).splitlines()
