@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import nncftools
@@ -44,13 +45,22 @@ def signalled_at(place: str, numbers: list[int], *words: object) -> list[str]:
 class Recorder:
     """Records a command that logs its signals and exits with status 9; in its own process group."""
 
-    def __init__(self, folder: pathlib.Path, *before: str, **options: Any) -> None:  # noqa: ANN401 — passed on
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        *before: str,
+        preexec_fn: Callable[[], object] = bool,
+        **options: Any,  # noqa: ANN401 — passed on
+    ) -> None:
         """Start it; ``before`` is a program that starts the command, with its arguments."""
         self.folder = folder
         words = ("monitor", "-q", "--no-plot", "-i", 0.05)
         command = [*before, *burner("notes", folder / NOTED, folder / GO)]
         self.process = subprocess.Popen(
-            command_line(*words, "-o", SESSION, "--", *command), cwd=folder, process_group=0, **options
+            command_line(*words, "-o", SESSION, "--", *command),
+            cwd=folder,
+            preexec_fn=lambda: (os.setpgrp(), preexec_fn()),  # noqa: PLW1509 — this process has one thread
+            **options,
         )
         until(lambda: self.noted(with_start=True), "the command's handlers")
         start = until(self._start, "the sampler's start")
