@@ -21,6 +21,8 @@ from nncftools.session import launcher
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from typing_extensions import Self
+
     from nncftools.sampler.client import DetachedSampler
     from nncftools.session.session import Session
 
@@ -92,9 +94,9 @@ class Recorder:
             self._clear()
             raise NncfToolsError("the recording could not be started: the sampler ended or did not answer")
 
-    def __reduce__(self) -> str:
-        """Refuse copies: a second object would close the descriptors of the first."""
-        raise TypeError("a recording cannot be copied or pickled; take its session")
+    def __deepcopy__(self, _: object) -> Self:
+        """Refuse: a second object would close the descriptors of the first."""
+        raise TypeError("a recording cannot be copied; take its session")
 
     def stop(self) -> None:
         """End the recording and keep its session; does nothing if none is running.

@@ -41,7 +41,7 @@ class TestFiles:
 
         assert (result.returncode, result.stdout) == (0, "")
         assert result.stderr == "Written to out/made_up_compression.md, out/made_up_compression.png\n"
-        assert (tmp_path / "out/made_up_compression.md").read_text().count("\n") == 8
+        assert (tmp_path / "out/made_up_compression.md").read_text().count("\n") == 7
         assert (tmp_path / "out/made_up_compression.png").read_bytes().startswith(b"\x89PNG")
         assert whole_s < 4 * least_s
 
@@ -135,7 +135,7 @@ class TestOutput:
         assert result.returncode == 0
         table = (tmp_path / "out/data+made_up_compression.md").read_text()
         assert table.startswith("| model ")
-        assert table.count("\n") == 12
+        assert table.count("\n") == 11
 
     def test_example(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """The example's own metrics, further columns and largest error work as its README shows."""
