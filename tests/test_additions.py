@@ -19,7 +19,7 @@ from nncftools import Session
 from tests.conftest import BURNERS
 from tests.surroundings import HANGING_S
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.long, pytest.mark.process]
 
 DECLARED = """
         Metric("npu_memory", "B", GAUGE, "NPU memory", "memory in use on an accelerator",

@@ -124,6 +124,7 @@ PIECES = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("piece", PIECES)
 def test_longest_word(piece: str) -> None:
     """The longest word that the kernel allows takes linear time, for any content."""

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import HANGING_S
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.long, pytest.mark.process]
 
 SCRIPT = """
 from IPython.core.interactiveshell import InteractiveShell

@@ -9,6 +9,8 @@ import pytest
 
 from tests.api.test_upstream_documents import SEEDS, outcome
 
+pytestmark = pytest.mark.long
+
 DOCUMENT = SEEDS / "003_6cff21cd8b6e8a3a.txt"
 IMPORT = "from nncftools import QEffMemoryProfiler\n"
 MODEL = """

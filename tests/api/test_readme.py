@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import HANGING_S
 
+pytestmark = pytest.mark.long
+
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = re.findall(
     r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE

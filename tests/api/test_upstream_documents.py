@@ -12,6 +12,8 @@ import pytest
 
 from tests.conftest import HANGING_S
 
+pytestmark = pytest.mark.long
+
 ROOT = pathlib.Path(__file__).parents[2]
 SEEDS = ROOT.parent / "shared" / "seeds"
 NNCF = SEEDS / "000_78aedfb97078b5b5.txt"

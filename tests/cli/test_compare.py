@@ -214,6 +214,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks are the kernel's high-water marks")
 @pytest.mark.process
 class TestRealGroups:

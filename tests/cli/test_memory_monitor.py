@@ -21,10 +21,10 @@ FILES = sorted(
 )
 
 
-def memory_monitor(folder: pathlib.Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def memory_monitor(folder: pathlib.Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the module as NNCF's script is run."""
     command = [sys.executable, "-m", "nncftools.memory_monitor", *words]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **variables}
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=HANGING_S
     )
@@ -50,19 +50,23 @@ class TestRecording:
 
     def test_words_and_default_folder(self, tmp_path: pathlib.Path) -> None:
         """Words become one line; without --log-dir the folder is memory_logs; an earlier run's files are replaced."""
-        for text in ("first", "second"):
-            result = memory_monitor(tmp_path, "echo", text, "|", "tr", "a-z", "A-Z")
+        logs = tmp_path / "memory_logs"
+        logs.mkdir()
+        for name in (*FILES, "session.json"):
+            (logs / name).touch()
+        result = memory_monitor(tmp_path, "echo", "it", "|", "tr", "a-z", "A-Z")
 
-        assert result.stdout.startswith("SECOND\n")
-        assert sorted(path.name for path in (tmp_path / "memory_logs").iterdir()) == sorted([*FILES, "session.json"])
+        assert result.stdout.startswith("IT\n")
+        assert sorted(path.name for path in logs.iterdir()) == sorted([*FILES, "session.json"])
+        assert all(path.stat().st_size > 0 for path in logs.iterdir())
 
-    def test_reader_that_is_gone(self, tmp_path: pathlib.Path) -> None:
-        """If nobody reads the summary, the exit status is still the command's."""
-        line = f"{sys.executable} -m nncftools.memory_monitor 'exit 3' > /dev/full"
+    def test_rank_whose_summary_nobody_reads(self, tmp_path: pathlib.Path) -> None:
+        """In a rank of a job, names get the rank; a summary that cannot be written leaves the status the command's."""
+        line = f"{sys.executable} -m nncftools.memory_monitor --log logs 'exit 3' > /dev/full"
         result = subprocess.run(
             ["sh", "-c", line],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "RANK": "1", "WORLD_SIZE": "2"},
             capture_output=True,
             text=True,
             check=False,
@@ -70,11 +74,6 @@ class TestRecording:
         )
 
         assert (result.returncode, result.stderr) == (3, "")
-
-    def test_rank(self, tmp_path: pathlib.Path) -> None:
-        """In a rank of a job, names get the rank."""
-        memory_monitor(tmp_path, "--log", "logs", "true", RANK="1", WORLD_SIZE="2")
-
         assert {"session-rank1.json", "rss_memory_usage-rank1_from-zero.txt"} <= {
             path.name for path in (tmp_path / "logs").iterdir()
         }

@@ -89,6 +89,7 @@ class TestNames:
         assert len(names) == 11
         check(names, points, frame)
 
+    @pytest.mark.long
     def test_too_many_are_counted(self, tmp_path: pathlib.Path) -> None:
         """Of too many points, the best are named without overlaps, and the others are counted."""
         drawing = draw(compared(written(tmp_path / "a.csv", many(120))))

@@ -198,6 +198,7 @@ print(json.dumps([found.sampler.taken, len(found.samples), peak.sampled, peak.at
 """
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA bounds anonymous memory on Linux")
 def test_memory_is_bounded(tmp_path: pathlib.Path) -> None:

@@ -77,6 +77,7 @@ def result_of(words: list[str], folder: pathlib.Path, **options: Any) -> subproc
 
 
 class TestKilledSampler:
+    @pytest.mark.long
     def test_at_any_moment(self, tmp_path: pathlib.Path) -> None:
         """Killed at 25 moments from start to end: the status is that of the command, if there was one."""
         environment = changed_package(tmp_path / "changed", COUNTING)

@@ -68,7 +68,8 @@ def peak(session: Session, metric: str = "rss") -> float:
 
 
 class TestDescriptors:
-    @pytest.mark.parametrize(("kind", "number", "within"), [("processes", 100, 0.05), ("threads", 40, 0.1)])
+    @pytest.mark.long
+    @pytest.mark.parametrize(("kind", "number", "within"), [("processes", 200, 0.05), ("threads", 40, 0.1)])
     def test_same_figures(self, tmp_path: pathlib.Path, kind: str, number: int, within: float) -> None:
         """With few descriptors, a crowd is counted completely, and sees the original limit."""
         hard, soft = recorded(tmp_path, "64", kind, number), recorded(tmp_path, "S64", kind, number)

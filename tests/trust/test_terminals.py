@@ -156,17 +156,18 @@ class TestKilledCommandLine:
         assert output.split() == [str(number) for number in range(1, 100_001)]
         assert (tmp_path / "wrote").exists()
 
+    @pytest.mark.long
     def test_at_any_moment(self, tmp_path: pathlib.Path) -> None:
-        """Killed at 15 moments: the command is not started, or it ends normally.
+        """Killed at 25 moments: the command is not started, or it ends normally.
 
         Its output arrives, except for a chunk that the command line had read but not yet written: here all or nothing.
         """
         script = "echo > ran; seq 900; echo > done; exit 6"  # at most 4096 bytes: one write
-        words = [sys.executable, "-c", MOMENTS, "15", *MARKED, "--", "sh", "-c", script]
+        words = [sys.executable, "-c", MOMENTS, "25", *MARKED, "--", "sh", "-c", script]
         result = result_of(words, tmp_path)
         runs = json.loads(result.stdout)
 
-        assert len(runs) == 16
+        assert len(runs) == 26
         found = {(has_run, is_done, lines) for _, has_run, is_done, lines in runs}
         assert found - {(True, True, 0)} == {(False, False, 0), (True, True, 900)}
         for journal in (tmp_path / str(moment) / JOURNAL for moment, has_run, _, _ in runs if has_run):

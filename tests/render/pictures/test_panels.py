@@ -143,6 +143,10 @@ CASES = {
 }
 
 
+TELLING = ("no operation", "24 operations", "25 operations", "60 uneven", "workflow", "gap", "long names", "no samples")
+"""The cases that differ most; the others are drawn by the long tests."""
+
+
 def shown(figure: Figure) -> list[tuple[str, Bbox]]:
     """Return the texts on a page that was drawn, and where; in pixels."""
     canvas = FigureCanvasAgg(figure)
@@ -174,7 +178,14 @@ def words(case: str, depth: int = 1) -> list[str]:
 
 @pytest.mark.parametrize(
     ("case", "unit"),
-    [*((case, MemoryUnit.MiB) for case in CASES), ("workflow", MemoryUnit.B), ("no operation", MemoryUnit.KiB)],
+    [
+        *(
+            pytest.param(case, MemoryUnit.MiB, marks=[] if case in TELLING else pytest.mark.long, id=case)
+            for case in CASES
+        ),
+        ("workflow", MemoryUnit.B),
+        ("no operation", MemoryUnit.KiB),
+    ],
 )
 def test_no_text_covers_another_or_leaves_the_page(case: str, unit: MemoryUnit) -> None:
     """Whatever was marked and recorded, every text can be read, and nothing is warned of."""
@@ -193,7 +204,9 @@ def test_no_text_covers_another_or_leaves_the_page(case: str, unit: MemoryUnit) 
     ] == []
 
 
-@pytest.mark.parametrize("case", ["2000 operations", "a command of any language", "no samples", "one sample"])
+@pytest.mark.parametrize(
+    "case", [pytest.param("2000 operations", marks=pytest.mark.long), "a command of any language", "one sample"]
+)
 def test_png(tmp_path: pathlib.Path, case: str) -> None:
     """Whatever was recorded is written in the format of the ending, alone, and nothing is warned of."""
     draw(CASES[case], View(metrics=("rss",), depth=3), tmp_path / "run.PNG")
@@ -203,7 +216,7 @@ def test_png(tmp_path: pathlib.Path, case: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "magic"), [("run.svg", b"<?xml"), ("run.pdf", b"%PDF-")])
-@pytest.mark.parametrize("case", ["long names", "gap"])
+@pytest.mark.parametrize("case", [pytest.param("long names", marks=pytest.mark.long), "gap"])
 def test_vector_formats(tmp_path: pathlib.Path, name: str, magic: bytes, case: str) -> None:
     """SVG and PDF are drawn, too."""
     draw(CASES[case], VIEW, tmp_path / name)
@@ -353,7 +366,7 @@ def test_cores_unknown() -> None:
         ("0.05 s", "0.100 s of CPU time; the run is too short to tell when"),
         ("workflow", "0"),
         ("60 operations", "and 37 more"),
-        ("2000 operations", "and 1,977 more"),
+        pytest.param("2000 operations", "and 1,977 more", marks=pytest.mark.long),
         ("threads", "and 5 more"),
         ("nested", "Saving …"),
     ],
@@ -372,7 +385,7 @@ def test_depth(depth: int, expected: int) -> None:
     assert f"{expected + 1}" not in [text for text in texts if text.isdigit() and int(text) < 10]
 
 
-@pytest.mark.parametrize("number", [12, 60, 2_000])
+@pytest.mark.parametrize("number", [12, 60, pytest.param(2_000, marks=pytest.mark.long)])
 def test_the_page_stays_a_page(number: int) -> None:
     """However many operations there are, the page is at most one and a half times as high as wide."""
     figure = page_of(f"{number} operations")
@@ -380,6 +393,7 @@ def test_the_page_stays_a_page(number: int) -> None:
     assert figure.get_figheight() < 1.5 * figure.get_figwidth()
 
 
+@pytest.mark.long
 def test_very_many_samples() -> None:
     """However many samples there are, only what can be seen is drawn."""
     memory, cpu, *_ = page(run(number=200_000, length_s=2_000, stacked=True), VIEW).axes
