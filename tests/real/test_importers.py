@@ -205,7 +205,7 @@ def test_con_duct_of_a_failing_command(recorded: Recorded) -> None:
 
 
 def test_our_own_memory_log(recorded: Recorded) -> None:
-    """What we write as NNCF's monitor does is read back as what we recorded."""
+    """What we write as NNCF's monitor does is read back as what we recorded, from the first sample on."""
     words = command_line("monitor", "-i", "0.02", "--output", "ours.json", "--", *burner("touch", 60, 1.0))
     subprocess.run(words, cwd=recorded.folder, check=True, capture_output=True)
     words = command_line("report", "ours.json", "--format", "memory-log", "--type", "rss", "--output", "logs")
@@ -214,5 +214,6 @@ def test_our_own_memory_log(recorded: Recorded) -> None:
     log = read_session(recorded.folder / "logs" / "rss_memory_usage.txt")
 
     assert log.peaks["rss"].sampled == pytest.approx(ours.peaks["rss"].sampled, abs=1 << 20)
-    known = [time for time, rss in zip(ours.samples.time_s, ours.samples["rss"], strict=True) if not isnan(rss)]
+    pairs = zip(ours.samples.time_s, ours.samples["rss"], strict=True)
+    known = [at_s - ours.samples.time_s[0] for at_s, rss in pairs if not isnan(rss)]
     assert list(log.samples.time_s) == pytest.approx(known, abs=0.001)
