@@ -19,7 +19,7 @@ from tests.conftest import HANGING_S, Run, burner
 
 pytestmark = pytest.mark.process
 
-SIZES = [(80, 24), (120, 40), (200, 60)]
+SIZES = [(80, 24), *(pytest.param(size, marks=pytest.mark.long) for size in [(120, 40), (200, 60)])]
 COMMAND_READS = "the command reads the terminal: the live view steps aside"
 
 
@@ -133,6 +133,7 @@ class TestView:
         assert re.match(r"nncf-tools: 0:\d\d; RSS [\d.]+ MiB, peak [\d.]+ MiB at 0:\d\d; ", line)
         assert "\x1b" not in before + rest
 
+    @pytest.mark.long
     def test_samples_are_the_same(self, tmp_path: pathlib.Path) -> None:
         """A sampler with a view keeps its deadlines as well as one without that runs at the same time.
 
@@ -160,6 +161,7 @@ class TestView:
 
 
 class TestOutput:
+    @pytest.mark.long
     def test_much_output_scrolls_above(self, tmp_path: pathlib.Path) -> None:
         """All lines of a verbose command arrive in order, the last ones directly above the view."""
         terminal = live(tmp_path, *burner("prints", 3000, "go"))

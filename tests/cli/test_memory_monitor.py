@@ -50,6 +50,7 @@ class TestRecording:
         )
         assert Session.load(logs / "session.json").command == ["/bin/sh", "-c", line]
 
+    @pytest.mark.long
     def test_words_and_default_folder(self, tmp_path: pathlib.Path) -> None:
         """Words become one line; without --log-dir the folder is memory_logs; an earlier run's files are replaced."""
         logs = tmp_path / "memory_logs"
@@ -62,6 +63,7 @@ class TestRecording:
         assert sorted(path.name for path in logs.iterdir()) == sorted([*FILES, "session.json"])
         assert all(path.stat().st_size > 0 for path in logs.iterdir())
 
+    @pytest.mark.long
     def test_rank_whose_summary_nobody_reads(self, tmp_path: pathlib.Path) -> None:
         """In a rank of a job, names get the rank; a summary that cannot be written leaves the status the command's."""
         line = f"{sys.executable} -m nncftools.memory_monitor --log logs 'exit 3' > /dev/full"

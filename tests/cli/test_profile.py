@@ -34,6 +34,7 @@ class TestMarks:
         assert len(json.loads((tmp_path / "run.marks.json").read_text())) == 4
         assert sorted(path.name for path in tmp_path.glob("run*")) == ["run.json", "run.marks.json", "run.png"]
 
+    @pytest.mark.long
     def test_by_default_a_folder_of_its_own(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Without --output, all files are in a new folder under memory_logs."""
         nncf_tools("profile", "-q", "true")

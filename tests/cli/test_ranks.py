@@ -192,6 +192,7 @@ def test_ranks_are_no_repeated_runs(of_torchrun: Job, in_process: Run) -> None:
     assert run.stderr.count("\n") == 1
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_logs_of_the_memory_monitor(tmp_path: pathlib.Path) -> None:
     """Text logs of the ranks of a program that records itself do not overwrite each other."""

@@ -66,6 +66,7 @@ def test_interrupt_reaches_the_command(tmp_path: pathlib.Path) -> None:
     assert child.exitstatus == 130
 
 
+@pytest.mark.long
 def test_much_output_passes_whole(nncf_tools: Run) -> None:
     """Megabytes on both streams arrive complete and in order."""
     script = "import sys\nfor n in range(100_000): print(n, 'x' * 20); print(n, file=sys.stderr)"

@@ -29,6 +29,7 @@ def data(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 class TestFiles:
+    @pytest.mark.long
     def test_table_and_picture(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Table and picture are written to the folder and named on standard error.
 

@@ -84,7 +84,9 @@ def is_whole(text: str, columns: int, rows: int) -> bool:
 
 class TestRunning:
     @pytest.mark.usefixtures("recording")
-    @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+    @pytest.mark.parametrize(
+        "size", [(80, 24), *(pytest.param(size, marks=pytest.mark.long) for size in [(120, 40), (200, 60)])]
+    )
     def test_fills_the_screen_and_ends_with_the_summary(self, tmp_path: pathlib.Path, size: tuple[int, int]) -> None:
         """The view fills the screen; when the recording has ended, its summary is shown and the status is 0."""
         terminal = PseudoTerminal(tmp_path, "watch", "run.json", size=size)

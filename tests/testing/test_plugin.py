@@ -318,6 +318,7 @@ def test_wrong_limit(pytester: pytest.Pytester, arguments: str, said: str) -> No
     assert not [line for line in result.outlines if "ran" in line and "==" not in line]
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_workers(suite: Suite) -> None:
     """With pytest-xdist each worker measures and writes its own tests; the table and JUnit XML have all."""
@@ -357,6 +358,7 @@ def test_recording(suite: Suite, nncf_tools: Run) -> None:
     assert "test_it.py::test_a" in report
 
 
+@pytest.mark.long
 def test_recording_around(suite: Suite, nncf_tools: Run) -> None:
     """An outer recorder of pytest keeps its high-water mark, and gets the tests as operations."""
     figure = "open('/proc/self/status').read().partition('VmHWM:')[2].split()[0]"

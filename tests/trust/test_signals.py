@@ -26,7 +26,7 @@ AFTER_THE_END = (
     "nncftools.session.from_journal.session_from",
     "nncftools.session.store.save",
     "nncftools.render.tables.text.report",
-    "nncftools.render.pictures.panels.draw",
+    pytest.param("nncftools.render.pictures.panels.draw", marks=pytest.mark.long),
     "exit",
 )
 
