@@ -22,7 +22,6 @@ pytest.register_assert_rewrite("tests.waiting")
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 _OF_LIBRARIES = {("fc-list",), ("system_profiler",)}
 """Matplotlib lists the fonts with them when it finds no list of before."""
-_BY_DEFAULT = "not real and not long"
 _forbidden: list[str] = []
 """The test that runs, when it is to start no process."""
 
@@ -75,7 +74,7 @@ sys.addaudithook(_start_none_unmarked)
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List what was not run: the kinds of tests that are off by default, and skipped tests with their reasons."""
-    if terminalreporter.config.option.markexpr == _BY_DEFAULT:
+    if terminalreporter.config.option.markexpr in terminalreporter.config.getini("addopts"):
         terminalreporter.write_line("left out: long tests (-m long), tests of real tools (-m real): .ci/run runs them")
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
     for reason, times in reasons.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import pathlib
 import threading
@@ -98,7 +97,7 @@ class MemoryMonitor:
 
         ``at_exit_fn`` is called if the interpreter exits before ``stop``: like all functions of ``atexit`` last in,
         first out, but after the recordings of all monitors have ended. Raises RuntimeError if the monitor is already
-        running, ValueError as the constructor does, NncfToolsError if nothing can be recorded.
+        running, NncfToolsError if nothing can be recorded.
         """
         _start([self])
         atexit.unregister(self._finish)  # a forked child inherits its parent's
@@ -125,6 +124,7 @@ class MemoryMonitor:
             self._recorder.stop()
         _running.pop(self, None)
         atexit.unregister(self._finish)
+        self._at_exit = None
 
     def _finish(self) -> None:
         """Call ``at_exit_fn``, but not in a forked child: the recording is its parent's."""
@@ -150,9 +150,10 @@ class MemoryMonitor:
 
         if self._replaced is not None:
             return list(self._replaced.queue)
-        if self.session is None:
+        session = self.session  # while it runs, the journal is read for it
+        if session is None:
             return []
-        times, values = known_rows(self.session, self._recorded_type.value, MemoryUnit.B, from_zero=False)
+        times, values = known_rows(session, self._recorded_type.value, MemoryUnit.B, from_zero=False)
         return [(time_s, int(value)) for time_s, value in zip(times, values, strict=True)]
 
     @property
@@ -182,12 +183,9 @@ class MemoryMonitor:
         """Return the RSS of this process now, with that of its descendants unless they are excluded, in bytes."""
         import psutil
 
-        this = psutil.Process()
-        total: int = this.memory_info().rss
-        for child in this.children(recursive=True) if include_child_processes else ():
-            with contextlib.suppress(psutil.Error):  # it has ended
-                total += child.memory_info().rss
-        return total
+        from nncftools.api.memory_now import memory_now
+
+        return memory_now(psutil.Process(), children=include_child_processes)[0]
 
     @staticmethod
     def get_system_memory() -> int:

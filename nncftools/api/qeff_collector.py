@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 import psutil
 
+from nncftools.api.memory_now import memory_now
 from nncftools.api.qeff_recorded import MB, ProfileSample, local
 
 
@@ -54,20 +54,8 @@ class MetricsCollector:
 
     def get_memory_usage(self) -> tuple[float, float]:
         """Return RSS and VMS in MB, with those of the descendants unless ``config`` leaves them out."""
-        sizes = []
-        for process in self._processes():
-            with contextlib.suppress(psutil.Error):  # it has ended
-                memory = process.memory_info()
-                sizes.append((MB.of(memory.rss), MB.of(memory.vms)))
-        return sum(rss for rss, _ in sizes), sum(vms for _, vms in sizes)
-
-    def _processes(self) -> list[psutil.Process]:
-        if not self.config.track_child_processes:
-            return [self.process]
-        try:
-            return [self.process, *self.process.children(recursive=True)]
-        except psutil.Error:
-            return [self.process]
+        rss, vms = memory_now(self.process, children=self.config.track_child_processes)
+        return MB.of(rss), MB.of(vms)
 
     def get_cpu_usage(self) -> float:
         """Return CPU usage since the previous call in percent of all cores; 0.0 for the first call."""

@@ -109,14 +109,8 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str], zeros: Sequence[boo
     rank = launcher.suffix(os.environ)
     session = log_dir / numbered(pathlib.Path(SESSION), rank)
     journal = log_dir / f"{session_stem(session)}{JOURNAL_ENDING}"
-    try:
-        log_dir.mkdir(parents=True, exist_ok=True)
-        if journal_file.is_recording(journal):
-            raise UsageError(f"option --log-dir: another recording that still runs writes to {str(journal)!r}")
-        folder = _absolute(log_dir)
-    except OSError as error:
-        raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
-    logs = _logs(folder, metrics, zeros, plot=True, suffix=rank)
+    folder = _free_folder("--log-dir", journal)
+    logs = _logs(folder, metrics, zeros, plot=True, rank=rank)
     for path in (session, journal, *(path for log in logs for path in (log.text, log.picture) if path is not None)):
         written("--log-dir", path, force=True)
     shown = str(log_dir)
@@ -124,9 +118,9 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str], zeros: Sequence[boo
 
 
 def _logs(
-    folder: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, suffix: str = ""
+    folder: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, rank: str = ""
 ) -> list[Log]:
-    names = {(metric, zero): stem(metric, from_zero=zero, rank=suffix) for metric in metrics for zero in zeros}
+    names = {(metric, zero): stem(metric, from_zero=zero, rank=rank) for metric in metrics for zero in zeros}
     return [
         Log(metric, zero, folder / f"{name}.txt", folder / f"{name}.png" if plot else None)
         for (metric, zero), name in names.items()
@@ -189,15 +183,21 @@ def at_file(
     sidecars = [output.with_name(name + ending) for ending in SIDECARS]
     for path in (journal, *sidecars, *pictures.values()):
         written("--output", path, force=force)
-    try:
-        if journal_file.is_recording(journal):
-            raise UsageError(f"option --output: another recording that still runs writes to {str(journal)!r}")
-        output.parent.mkdir(parents=True, exist_ok=True)
-        folder = _absolute(output.parent)
-    except OSError as error:
-        raise UsageError(f"option --output: cannot write to {str(output.parent)!r}: {error.strerror}") from error
+    folder = _free_folder("--output", journal)
     logs = [Log(metric, zero, None, folder / picture.name) for (metric, zero), picture in pictures.items()]
     return Destination(folder / output.name, folder / journal.name, logs, None, str(output), force=force)
+
+
+def _free_folder(option: str, journal: pathlib.Path) -> pathlib.Path:
+    """Make the folder of a journal that no recording writes to, and return its absolute path. Raises UsageError."""
+    folder = journal.parent
+    try:
+        if journal_file.is_recording(journal):
+            raise UsageError(f"option {option}: another recording that still runs writes to {str(journal)!r}")
+        folder.mkdir(parents=True, exist_ok=True)
+        return _absolute(folder)
+    except OSError as error:
+        raise UsageError(f"option {option}: cannot write to {str(folder)!r}: {error.strerror}") from error
 
 
 def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:

@@ -8,7 +8,6 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from nncftools.cli import command, destination, options, planning, recording, screen
-from nncftools.cli.display import NO_DISPLAY
 from nncftools.errors import NncfToolsError
 from nncftools.render.view import View
 from nncftools.text import printable
@@ -68,7 +67,7 @@ def _record(log_dir: pathlib.Path, line: str) -> int:
     view = View(metrics=metrics)
     with Starter() as starter:
         run = recording.Run(starter, planning.plan([*metrics, *others], interval=0.1), "", argv, place)
-        recorded = recording.record(run, view, quiet=True, display=NO_DISPLAY)
+        recorded = recording.record(run, view, quiet=True)
     if recorded.session is not None:
         screen.to_stdout_if_read(_summary(recorded.session, metrics, view.unit))
     return recorded.status

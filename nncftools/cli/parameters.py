@@ -17,25 +17,27 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Parameter = TyperOption | TyperArgument
 
 
-class Command(TyperCommand):
+class _OurParameters:
+    """Takes over the parameters of a command of Typer's, which is the next base class."""
+
+    callback: Callable[..., Any] | None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, with our conversion."""
+        return _taken_over(super().get_params(ctx), self.callback)  # type: ignore[misc] # of the next base class
+
+
+class Command(_OurParameters, TyperCommand):
     """A subcommand."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, with our conversion."""
-        return _taken_over(super().get_params(ctx), self.callback)
 
-
-class Group(TyperGroup):
+class Group(_OurParameters, TyperGroup):
     """The command with the subcommands."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, with our conversion."""
-        return _taken_over(super().get_params(ctx), self.callback)
 
 
 def _taken_over(parameters: list[Any], callback: Callable[..., Any] | None) -> list[Any]:
@@ -63,7 +65,7 @@ def _processed(
     """Convert what was typed; a default has its type already. The rest is typer's: flags, and what is missing."""
     if not isinstance(value, str | tuple | list):
         return otherwise(context, value) if parameter.required or isinstance(value, bool) else value
-    own = inspect.signature(function, eval_str=True).parameters.get(str(parameter.name))
+    own = _signature(function).get(str(parameter.name))
     if own is None:  # an option of typer's
         return otherwise(context, value)
     kind, option = typing.get_args(own.annotation)
@@ -73,6 +75,11 @@ def _processed(
         return [_converted(text, _innermost(kind), option.min) for text in value]
     except ValueError as error:
         raise typer.BadParameter(str(error), ctx=context, param=parameter) from None
+
+
+@functools.cache
+def _signature(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function, eval_str=True).parameters
 
 
 def _innermost(kind: Any) -> Any:

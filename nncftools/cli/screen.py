@@ -38,18 +38,19 @@ def to_stdout(content: RenderableType | bytes) -> None:
 
 def to_stdout_if_read(content: RenderableType) -> None:
     """Print to standard output; a failure is ignored, because the exit status is another program's."""
-    try:
-        _write(content, sys.stdout)
-    except OSError:
-        sys.stdout = _nowhere()  # otherwise Python flushes it again at exit and prints an error
+    _write_or_drop(content, "stdout")
 
 
 def to_stderr(content: RenderableType) -> None:
     """Print to standard error; a failure is ignored, because the work itself is done."""
+    _write_or_drop(content, "stderr")
+
+
+def _write_or_drop(content: RenderableType, stream: str) -> None:
     try:
-        _write(content, sys.stderr)
+        _write(content, getattr(sys, stream))
     except OSError:
-        sys.stderr = _nowhere()
+        setattr(sys, stream, _nowhere())  # otherwise Python flushes it again at exit and prints an error
 
 
 def plain(content: RenderableType) -> str:

@@ -362,7 +362,9 @@ monitor = MemoryMonitor(interval=0.02).start(at_exit_fn=lambda: print("called"))
 monitor.stop()
 monitor.start()
 """
-        assert (program(text, tmp_path).stdout, program(text, tmp_path).stderr) == ("", "")
+        result = program(text, tmp_path)
+
+        assert (result.stdout, result.stderr) == ("", "")
 
     @pytest.mark.process
     def test_started_again_in_a_fork(self, tmp_path: pathlib.Path) -> None:

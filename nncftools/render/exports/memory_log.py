@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from nncftools.units import MemoryUnit
 
 
-_NOTHING = "No measurements recorded.\nThe recording ended before the first sample that is known."
-
-
 FROM_ZERO = "_from-zero"
+_NOTHING = "No measurements recorded.\nThe recording ended before the first sample that is known."
 
 
 def stem(metric: str, *, from_zero: bool, rank: str = "") -> str:
@@ -56,17 +54,12 @@ def known_rows(session: Session, metric: str, unit: MemoryUnit, *, from_zero: bo
 
 
 def write_rows(time_s: Sequence[float], values: Sequence[float], unit: MemoryUnit, path: pathlib.Path) -> None:
-    """Write a log of seconds and values in ``unit``; of lists of unequal length, the shorter one counts.
-
-    Raises OSError.
-    """
-    pairs = list(zip(time_s, values, strict=False))
-    lines = [_NOTHING]
-    if pairs:
-        lines = [f"{time:.3f} {value:.3f}" for time, value in pairs]
-        lines += [
-            f"Total time: {pairs[-1][0] - pairs[0][0]:.3f}",
-            f"Max memory: {max(v for _, v in pairs):.3f} ({unit})",
-        ]
+    """Write a log of seconds and values in ``unit``. Raises OSError, and ValueError for unequal lengths."""
+    lines = [f"{at_s:.3f} {value:.3f}" for at_s, value in zip(time_s, values, strict=True)]
+    lines += (
+        [f"Total time: {time_s[-1] - time_s[0]:.3f}", f"Max memory: {max(values):.3f} ({unit})"]
+        if lines
+        else [_NOTHING]
+    )
     with replacing(path) as beside:
         beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
