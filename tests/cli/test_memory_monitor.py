@@ -34,7 +34,7 @@ def memory_monitor(folder: pathlib.Path, *words: str) -> subprocess.CompletedPro
 class TestRecording:
     def test_line_for_the_shell(self, tmp_path: pathlib.Path) -> None:
         """One string runs through the shell; files lie directly in the folder, the summary is on standard output."""
-        sampled = "until grep -q '^\\[' new/logs/session.journal.jsonl; do sleep 0.02; done"
+        sampled = "until grep -q '^\\[[0-9.]*,[0-9]' new/logs/session.journal.jsonl; do sleep 0.02; done"
         line = f"echo one > out.txt; {sampled}; echo two; exit 7"
         result = memory_monitor(tmp_path, "--log-dir", "new/logs", line)
         logs = tmp_path / "new/logs"
