@@ -83,9 +83,14 @@ def marker_for(points: Sized) -> str:
     return "." if len(points) <= _FEW_POINTS else ""
 
 
-def draw_peak(axes: Axes, point: tuple[float, float], colour: str) -> None:
-    """Draw a dot at a peak."""
-    axes.plot(*point, marker="o", color=colour, markersize=6, markeredgecolor="white")
+def draw_peak(axes: Axes, point: tuple[float, float], colour: str, mark: tuple[float, float] | None = None) -> None:
+    """Draw a dot at a peak; a high-water mark above the line has a bar from the first to the second moment of it."""
+    if mark is None:
+        axes.plot(*point, marker="o", color=colour, markersize=6, markeredgecolor="white")
+        return
+    axes.vlines(point[0], 0, point[1], color=colour, linewidth=0.9, linestyle=":", zorder=2.5)
+    axes.plot(mark, (point[1], point[1]), color=colour, linewidth=1.6, solid_capstyle="butt")
+    axes.plot(*point, marker="o", color="white", markersize=6, markeredgecolor=colour)
 
 
 def annotate(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:  # noqa: ANN401 — any property of a text

@@ -118,6 +118,8 @@ METRICS = {
                probe="smaps:Smaps", per_operation=False),
         Metric("uss", "B", GAUGE, "USS", "resident memory that no other process shares: what its end would free",
                probe="smaps:Smaps", per_operation=False),
+        Metric("pss_age", "s", GAUGE, "Age of PSS", "how long before the sample PSS and USS were counted",
+               probe="smaps:Smaps", merging=NEVER, per_operation=False),
         Metric("system", "B", GAUGE, "System", "memory in use on the whole machine: MemTotal - MemAvailable",
                probe="meminfo:Meminfo", scope=MACHINE, merging=ONCE_PER_MACHINE, per_operation=False),
         Metric("cgroup", "B", GAUGE, "Cgroup", "memory charged to the command's control group, page cache included",
@@ -211,8 +213,17 @@ def memory_of(columns: Iterable[str]) -> list[str]:
 
 
 MEMORY = tuple(memory_of(METRICS))
-ALWAYS_RECORDED = tuple(name for name, metric in METRICS.items() if metric.probe and not metric.is_memory)
+_AGES = {"pss_age": ("pss", "uss")}
+ALWAYS_RECORDED = tuple(
+    name for name, metric in METRICS.items() if metric.probe and not metric.is_memory and name not in _AGES
+)
 """The metrics of every recording, besides the requested memory metrics: they come from files that are read anyway."""
+
+
+def recorded_with(memory: Collection[str]) -> list[str]:
+    """Return the metrics that are recorded besides these memory metrics: those of every recording, and ages."""
+    ages = [age for age, names in _AGES.items() if any(name in memory for name in names)]
+    return [*ages, *ALWAYS_RECORDED]
 
 
 def cpu_counters(columns: Collection[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nncftools.session.model import Exit, Host, Process, SamplerFacts, Start
-from nncftools.session.operations import Bracket, Figures
+from nncftools.session.operation import Bracket, Figures
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples
 from nncftools.session.session import Session

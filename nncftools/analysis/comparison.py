@@ -11,6 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
+from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
@@ -19,7 +20,7 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from nncftools.session.operations import Operation
+    from nncftools.session.operation import Operation
     from nncftools.session.session import Session
 
 SIGNIFICANT = 0.05
@@ -102,6 +103,8 @@ class Run:
     command: str
     facts: Mapping[str, str]
     """What must be equal for figures to be comparable, by its name in the plural: hosts, intervals."""
+    peak: str
+    """When RSS reached its peak, and in which operation; empty for unknown."""
     remarks: Sequence[str]
     """What is wrong with this run."""
     figures: Values
@@ -124,6 +127,7 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
         title=title,
         command=shlex.join(session.command) or session.name,
         facts=_facts(session),
+        peak=_peak_text(session),
         remarks=list(_remarks(session)),
         figures=_figures(session),
         operations=dict(zip(names, map(_of_operation, shown), strict=True)),
@@ -175,6 +179,13 @@ def _facts(session: Session) -> dict[str, str]:
         "sources of figures": facts.source or "unknown",
         "numbers of ranks": f"{len(session.ranks) or 1}",
     }
+
+
+def _peak_text(session: Session) -> str:
+    place = session.peak_place
+    if place is None:
+        return ""
+    return f"at {span_text((place.from_s, place.to_s))} {where_text(session)}".rstrip()
 
 
 def _remarks(session: Session) -> Iterator[str]:

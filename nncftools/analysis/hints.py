@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from math import inf, isnan
+from math import inf
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.summary import is_between_samples, largest_process, taken
+from nncftools.analysis.peak_text import operation_at
+from nncftools.analysis.pss import pss_near_peak
+from nncftools.analysis.summary import largest_process, taken
 from nncftools.metrics import in_order, is_counter
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from nncftools.session.model import Process
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
@@ -19,13 +22,17 @@ _MANY_MISSED = 0.05
 _DISK_WAS_FULL = "the journal could not be written"
 """The beginning of the warning that explains missing samples."""
 _NAMED = 3
+_NEAR, _NOTICEABLE = 0.02, 2 << 20
+"""A peak between two samples is worth a warning when it exceeds all samples by this share and by so many bytes."""
 _MUCH_SHARED = 1.1
+_TRACKER = "multiprocessing.resource_tracker"
 
 
 def hints(session: Session, unit: MemoryUnit) -> list[str]:
     """Return the session's own warnings and those that follow from its figures."""
     return [
         *(session.warnings if session.ranks else of_recording(session)),
+        *_at_the_limit(session),
         *_shared_pages(session, unit),
         *_counted_often(session, unit),
         *_between_samples(session, unit),
@@ -36,6 +43,13 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
 def of_recording(session: Session) -> list[str]:
     """Return the warnings of one recording by itself, which also hold when it is merged with others."""
     return [*session.warnings, *_survivors(session), *_missed(session)]
+
+
+def _at_the_limit(session: Session) -> Iterator[str]:
+    reached = session.limit_reached
+    during = "" if reached is None else operation_at(session, reached.at_s)
+    if reached is not None and during:
+        yield f"--max-memory was exceeded during {during}, at {seconds_text(reached.at_s)}"
 
 
 def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
@@ -58,35 +72,50 @@ def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:
 
 
 def _counted_often(session: Session, unit: MemoryUnit) -> Iterator[str]:
-    """If PSS was recorded, compare it with the RSS of the same sample."""
-    if not {"rss", "pss"} <= set(session.samples.metrics):
+    """If PSS was recorded, compare it with the RSS of the same sample; advise only if that is near the RSS peak."""
+    near = pss_near_peak(session)
+    if near is None:
         return
-    pairs = zip(session.samples["pss"], session.samples["rss"], strict=True)
-    pss, rss = max(((pss, rss) for pss, rss in pairs if not isnan(pss + rss)), default=(0.0, 0.0))
-    if rss > pss * _MUCH_SHARED:
+    rss, pss = unit.label(near.rss), unit.label(near.pss)
+    if not near.is_at_peak:
         yield (
-            f"RSS counts shared pages once for each process: when PSS was {unit.label(pss)}, RSS was "
-            f"{unit.label(rss)}; to size a machine, take PSS"
+            f"PSS was not counted near the RSS peak: the nearest time is {seconds_text(near.distance_s)} away, "
+            f"when RSS was {rss}; raise --pss-budget"
+        )
+    elif near.rss > near.pss * _MUCH_SHARED:
+        yield (
+            f"RSS counts shared pages once for each process: near its peak, when RSS was {rss}, PSS was {pss}; "
+            f"to size a machine, take PSS"
         )
 
 
 def _between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:
     peak = session.peaks.get("rss")
-    if peak is not None and peak.sampled is not None and is_between_samples(peak):
-        yield (
-            f"the RSS peak came and went between two samples: the kernel's high-water mark says "
-            f"{unit.label(peak.low)}, the largest sample is {unit.label(peak.sampled)} at {seconds_text(peak.at_s)}"
-        )
+    if peak is None or peak.sampled is None or peak.low is None:
+        return
+    if peak.low <= peak.sampled + max(peak.sampled * _NEAR, _NOTICEABLE):
+        return
+    process = next((one for one in session.processes if one.id == peak.process), None)
+    whose = "" if process is None or len(session.processes) == 1 else f" of {process.name or '?'} (pid {process.pid})"
+    yield (
+        f"the RSS peak came and went between two samples: the kernel's high-water mark{whose} proves "
+        f"{unit.label(peak.low)}, the largest sample is {unit.label(peak.sampled)} at {seconds_text(peak.at_s)}"
+    )
 
 
 def _survivors(session: Session) -> Iterator[str]:
     if not session.finished or session.attached_to is not None:
         return
-    left = [process for process in session.processes if process.end_s is None]
+    left = [process for process in session.processes if process.end_s is None and not _is_tracker(process)]
     if left and left[0].id != 0:
         named = ", ".join(f"{process.name} (pid {process.pid})" for process in left[:_NAMED])
         more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
         yield f"still running when the command ended, and not recorded further: {named}{more}"
+
+
+def _is_tracker(process: Process) -> bool:
+    """Return whether it is the resource tracker of Python's multiprocessing, which ends just after its program."""
+    return any(_TRACKER in word for word in process.command)
 
 
 def _missed(session: Session) -> Iterator[str]:

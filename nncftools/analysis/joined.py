@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from nncftools.metrics import is_counter
 from nncftools.session.operations import with_ends
+from nncftools.session.peaks import moved
 from nncftools.session.samples import TIME, Samples
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def joined(earlier: Session, later: Session) -> Session:
     apart_s = ((later.start.monotonic_ns or 0) - (earlier.start.monotonic_ns or 0)) / _NANOSECONDS
     begin_s = max(apart_s, earlier.duration_s)
     ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(earlier.marks, earlier)]
-    moved = [
+    afterwards = [
         replace(mark, start_s=mark.start_s + begin_s, end_s=None if mark.end_s is None else mark.end_s + begin_s)
         for mark in later.marks
     ]
@@ -39,7 +40,7 @@ def joined(earlier: Session, later: Session) -> Session:
         totals={name: (earlier.totals.get(name) or 0) + (total or 0) for name, total in later.totals.items()},
         peaks={name: _higher(earlier.peaks.get(name), peak, begin_s) for name, peak in later.peaks.items()},
         processes=[],
-        marks=[*ended, *moved],
+        marks=[*ended, *afterwards],
         warnings=list(dict.fromkeys([*earlier.warnings, *later.warnings])),
     )
 
@@ -61,9 +62,7 @@ def _samples(earlier: Session, later: Session, begin_s: float) -> Samples:
 
 def _higher(earlier: Peak | None, later: Peak, begin_s: float) -> Peak:
     """Return the higher peak; its moment is that of the larger sample, which may be in the other recording."""
-    moved = replace(later, at_s=None if later.at_s is None else later.at_s + begin_s)
-    if earlier is None:
-        return moved
-    higher = max(earlier, moved, key=lambda peak: peak.low or 0)
-    larger = max(earlier, moved, key=lambda peak: peak.sampled or 0)
+    both = [replace(peak, process=None) for peak in (earlier, moved(later, begin_s)) if peak is not None]
+    higher = max(both, key=lambda peak: peak.low or 0)
+    larger = max(both, key=lambda peak: peak.sampled or 0)
     return replace(higher, sampled=larger.sampled, at_s=larger.at_s)

@@ -18,7 +18,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory
 from nncftools.session.model import Exit, Host, Mark, Peak, Process, RankRun, SamplerFacts, Start
 from nncftools.session.operations import with_ends
-from nncftools.session.peaks import bracketed, largest_sum, sampled_peak
+from nncftools.session.peaks import MostHeld, Reached, bracketed, moved, sampled_peak
 from nncftools.session.session import Session
 
 if TYPE_CHECKING:
@@ -110,10 +110,7 @@ def _run(name: str, session: Session, at_s: float) -> RankRun:
         duration_s=session.duration_s,
         finished=session.finished,
         exit=session.exit,
-        peaks={
-            metric: peak if peak.at_s is None else replace(peak, at_s=peak.at_s + at_s)
-            for metric, peak in session.peaks.items()
-        },
+        peaks={metric: replace(moved(peak, at_s), process=None) for metric, peak in session.peaks.items()},
         cpu_s=cpu_s(session),
         time_s=(time_s + at_s).tolist(),
         rss=[None if isnan(value) else int(value) for value in rss.tolist()],
@@ -124,9 +121,10 @@ def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
     peak = sampled_peak(name, samples)
     if peak.sampled is None or is_once_per_machine(name):
         return peak
-    marks = [run.peaks[name].low or 0 for run in runs if name in run.peaks]
-    held = ((run.start_s, run.start_s + run.duration_s, _most(name, run)) for run in runs)
-    return bracketed(peak, max(marks, default=0), largest_sum(held))
+    of_runs = [run.peaks[name] for run in runs if name in run.peaks]
+    reached = [Reached(of.low or 0, of.rose_from_s, of.rose_to_s) for of in of_runs]
+    held = MostHeld((run.start_s, run.start_s + run.duration_s, _most(name, run)) for run in runs)
+    return bracketed(peak, reached, held.most())
 
 
 def _most(name: str, run: RankRun) -> int | None:
@@ -197,6 +195,8 @@ def _processes(parts: Parts) -> Iterator[Process]:
                 parent=None if process.parent is None else base + process.parent,
                 start_s=None if process.start_s is None else process.start_s + at_s,
                 end_s=None if process.end_s is None else process.end_s + at_s,
+                counted_s=None if process.counted_s is None else process.counted_s + at_s,
+                rises=[replace(rise, from_s=rise.from_s + at_s, to_s=rise.to_s + at_s) for rise in process.rises],
                 series=None,
             )
 

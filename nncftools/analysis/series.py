@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nncftools.session.operations import RATE_WINDOW_S, spaced
+from nncftools.session.column import spaced
+from nncftools.session.operation import RATE_WINDOW_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

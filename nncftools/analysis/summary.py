@@ -7,7 +7,8 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from nncftools.metrics import cpu_counters
-from nncftools.session.peaks import mark_of_tree
+from nncftools.session.peak_place import span_of
+from nncftools.session.peaks import drift, mark_of_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 
-_NEAR = 0.02
-_NOTICEABLE = 2 << 20
 _FEWEST_SAMPLES = 2
 
 
@@ -28,8 +27,8 @@ class Level:
 
     peak: float | None
     """The lower bound of the bracket: the real peak is at least this."""
-    at_s: float | None
-    """When the largest sample was taken; None when the peak came and went between two samples."""
+    span_s: tuple[float, float] | None
+    """Between these moments memory rose to the peak; they are equal when a sample shows it; None for unknown."""
     final: float | None
     average: float | None
     """The mean of the samples."""
@@ -48,8 +47,14 @@ class Level:
         def above(value: float | None) -> float | None:
             return None if value is None or zero is None else value - zero
 
-        levels = ("peak", "final", "average", "lowest", "first")
-        return replace(self, **{name: above(getattr(self, name)) for name in levels})
+        return replace(
+            self,
+            peak=above(self.peak),
+            final=above(self.final),
+            average=above(self.average),
+            lowest=above(self.lowest),
+            first=above(self.first),
+        )
 
 
 def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> Level:
@@ -58,7 +63,7 @@ def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> Level:
     peak = peaks.get(name)
     return Level(
         peak=None if peak is None else peak.low,
-        at_s=None if peak is None or is_between_samples(peak) else peak.at_s,
+        span_s=None if peak is None else span_of(peak),
         final=next((value for value in reversed(values) if not isnan(value)), None),
         average=figures.average,
         lowest=figures.lowest if figures.known else None,
@@ -67,8 +72,8 @@ def level(samples: Samples, name: str, peaks: Mapping[str, Peak]) -> Level:
 
 
 def is_between_samples(peak: Peak) -> bool:
-    """Return whether the kernel saw a peak that exceeds every sample by more than 2 % and 2 MiB."""
-    return (peak.low or 0) > (peak.sampled or 0) + max((peak.sampled or 0) * _NEAR, _NOTICEABLE)
+    """Return whether the kernel's marks prove a peak that no sample comes close to."""
+    return (peak.low or 0) > (peak.sampled or 0) + drift(peak.low or 0)
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,8 @@ class LargestProcess:
 def largest_process(session: Session) -> LargestProcess | None:
     """Return the process that held the most memory by itself, or None when no size is known.
 
-    The ``ru_maxrss`` of the command is its own only when no other process was seen.
+    The ``ru_maxrss`` of the command is its own only when no other process was seen. When the sampler was killed, the
+    figures of processes that went on may be old: the largest must have held a share of the peak.
     """
     alone = len(session.processes) == 1
     found = []
@@ -93,7 +99,10 @@ def largest_process(session: Session) -> LargestProcess | None:
         of_tree = mark_of_tree(process, session.sampler.peak_rss or 0) if alone and not process.accounted else 0
         mark, sampled = max(process.high_water_mark or 0, of_tree), process.peak_rss or 0
         found.append(LargestProcess(process, max(mark, sampled), mark >= sampled))
-    return max((largest for largest in found if largest.size), key=lambda largest: largest.size, default=None)
+    largest = max(found, key=lambda one: one.size, default=None)
+    peak = session.peaks.get("rss")
+    least = 0 if session.finished or peak is None else (peak.sampled or 0) / max(1, len(found))
+    return None if largest is None or not largest.size or largest.size < least else largest
 
 
 def cpu_s(session: Session) -> float | None:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from nncftools.session.operations import Figures, LazyMapping
+from nncftools.session.operation import Figures, LazyMapping
+from nncftools.session.peak_place import enclosing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from nncftools.session.operations import Operation
+    from nncftools.session.operation import Operation
 
 _FEW_INSIDE = 3
 """Up to this number, calls of one function inside one operation are shown one by one."""
@@ -30,11 +31,10 @@ def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
     outer = [operation for operation in shown if operation.depth == 0]
     rows = [row for _, run in groupby(outer, key=_function) for row in _combined_if_many(list(run), _FEW_IN_A_ROW)]
     inside: dict[tuple[object, ...], list[Operation]] = {}
-    above: dict[int, Operation] = {}
+    above = enclosing(shown)
     for operation in shown:
-        above[operation.depth] = operation
         if operation.depth:
-            parent = id(above.get(operation.depth - 1))
+            parent = id(above.get(id(operation)))
             inside.setdefault((parent, operation.depth, *_function(operation)), []).append(operation)
     rows += [row for group in inside.values() for row in _combined_if_many(group, _FEW_INSIDE)]
     return sorted(rows, key=lambda operation: (operation.start_s, operation.depth))
@@ -56,11 +56,23 @@ def _combined(group: Sequence[Operation]) -> Operation:
         end_s=last.end_s,
         error=next((operation.error for operation in reversed(group) if operation.error), None),
         count=sum(operation.count for operation in group),
-        total_s=sum(one.duration_s if one.total_s is None else one.total_s for one in group),
+        total_s=sum(map(_inside_s, group)),
+        cores_s=sum(one.duration_s if one.cores_s is None else one.cores_s for one in group),
         longest_s=max(one.duration_s if one.longest_s is None else one.longest_s for one in group),
-        has_peak=any(operation.has_peak for operation in group),
+        has_peak=_any(operation.has_peak for operation in group),
         figures=LazyMapping(first.figures, lambda column: _sum([one.of(column) for one in group], last.of(column))),
     )
+
+
+def _inside_s(operation: Operation) -> float:
+    """Return the seconds inside the calls that an operation stands for."""
+    return operation.duration_s if operation.total_s is None else operation.total_s
+
+
+def _any(found: Iterable[bool | None]) -> bool | None:
+    """Return True if one is, otherwise None if one is unknown."""
+    known = set(found)
+    return True if True in known else None if None in known else False
 
 
 def _sum(every: Sequence[Figures], last: Figures) -> Figures:
@@ -69,6 +81,6 @@ def _sum(every: Sequence[Figures], last: Figures) -> Figures:
     return Figures(
         start=every[0].start,
         end=last.end,
-        peak=max((figures.peak for figures in every if figures.peak is not None), default=None),
+        peak=max((figures.peak for figures in every if figures.peak is not None), key=lambda of: of.low, default=None),
         spent=sum(spent) if len(spent) == len(every) else None,
     )

@@ -15,13 +15,15 @@ from nncftools.backports import moment_of
 from nncftools.marks.operations import SOURCE
 from nncftools.session.kinds import kind_of
 from nncftools.session.model import Mark
-from nncftools.session.operations import RATE_WINDOW_S, in_order, with_ends
+from nncftools.session.operation import RATE_WINDOW_S
+from nncftools.session.operations import in_order, with_ends
+from nncftools.session.peak_place import span_of
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from nncftools.session.operations import Operation
+    from nncftools.session.operation import Operation
     from nncftools.session.session import Session
 
 MB = MemoryUnit.MiB
@@ -105,17 +107,20 @@ class Recorded:
         ]
 
     def peak(self, metric: str) -> tuple[float, dt.datetime | None]:
-        """Return the peak of a metric in MB and the time of the largest sample; 0.0 and None if it is unknown."""
+        """Return the peak of a metric in MB and when it was certainly reached; 0.0 and None if it is unknown."""
         peak = self.session.peaks.get(metric)
         if peak is None or peak.low is None:
             return 0.0, None
-        return MB.of(peak.low), None if peak.at_s is None else self.local(peak.at_s)
+        span_s = span_of(peak)
+        return MB.of(peak.low), None if span_s is None else self.local(span_s[1])
 
     @functools.cached_property
     def at_peak(self) -> Operation | None:
-        """The innermost operation with the largest sample of RSS."""
-        found = [operation for operation in self.session.operations if operation.has_peak]
-        return max(found, key=lambda operation: operation.depth, default=None)
+        """The innermost operation that holds the RSS peak, or may hold it, or is the nearest one."""
+        place = self.session.peak_place
+        if place is None:
+            return None
+        return place.either[0] if place.either else place.path[-1] if place.path else place.nearest
 
     @property
     def peak_operation(self) -> str | None:

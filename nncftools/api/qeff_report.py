@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from nncftools.api.qeff_recorded import ProfileSample, Recorded
-    from nncftools.session.operations import Operation
+    from nncftools.session.operation import Operation
 
 _MANY_MB = 2048
 _MB_IN_GB = 1024

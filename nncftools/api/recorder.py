@@ -15,7 +15,7 @@ from nncftools.errors import NncfToolsError, refuse_to_record
 from nncftools.journal import file as journal_file
 from nncftools.journal.plan import Plan
 from nncftools.marks import own_log
-from nncftools.metrics import ALWAYS_RECORDED
+from nncftools.metrics import recorded_with
 from nncftools.session import launcher
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Recorder:
         """
         check_interval(interval_s)
         self._plan = Plan(
-            [*metrics, *ALWAYS_RECORDED],
+            [*metrics, *recorded_with(metrics)],
             interval_s=interval_s,
             children=children,
             source="proc" if sys.platform == "linux" else "psutil",

@@ -85,6 +85,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     no_children: options.NoChildren = False,
     wait_all: options.WaitAll = False,
     per_process: options.PerProcess = False,
+    pss_budget: options.PssBudget = options.DEFAULT_PSS_BUDGET,
     max_samples: options.MaxSamples = options.DEFAULT_MAX_SAMPLES,
     shell: options.Shell = False,
     force: options.Force = False,
@@ -110,6 +111,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         source=source,
         limit=limits.limit(max_memory, on_limit),
         redact=options.redaction(redact, is_off=no_redact),
+        pss_budget=pss_budget,
     )
     from nncftools.cli import destination, recording, repeating
     from nncftools.cli.display import DisplayOptions

@@ -27,6 +27,8 @@ SHORTEST_INTERVAL_S = 0.001
 LONGEST_S = 366 * 24 * 3600.0
 DEFAULT_LOG_DIR = pathlib.Path("memory_logs")
 DEFAULT_MAX_SAMPLES = 1_000_000
+DEFAULT_PSS_BUDGET = "1%"
+_LARGEST_BUDGET = 50.0
 
 Words = Annotated[
     list[str] | None,
@@ -77,6 +79,14 @@ Types = Annotated[
         metavar="METRIC",
         autocompletion=candidates.memory_types,
         help=f"Memory to show: {', '.join(MEMORY)}, or all; repeatable. Default: {', '.join(DEFAULT_TYPES)}.",
+    ),
+]
+PssBudget = Annotated[
+    str,
+    typer.Option(
+        "--pss-budget",
+        metavar="PERCENT",
+        help="The share of the time that counting PSS and USS may take: more of it, more samples that know them.",
     ),
 ]
 Unit = Annotated[
@@ -144,6 +154,16 @@ def checked_seconds(option: str, seconds: float, shortest: float) -> float:
             f"option {option}: a number of seconds from {shortest:g} to a year expected, found {seconds:g}"
         )
     return seconds
+
+
+def pss_share(budget: str) -> float:
+    """Return the share that a percentage means. Raises UsageError."""
+    with contextlib.suppress(ValueError):
+        percent = float(budget.strip().removesuffix("%"))
+        if 0 < percent <= _LARGEST_BUDGET:
+            return percent / 100
+    expected = f"a percentage above 0 and up to {_LARGEST_BUDGET:g} expected, such as 5%"
+    raise UsageError(f"option --pss-budget: {expected}, found {budget!r}")
 
 
 def redaction(patterns: Sequence[str] | None, *, is_off: bool) -> list[str] | None:

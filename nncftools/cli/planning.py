@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nncftools.cli import command, options
 from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
 from nncftools.journal.plan import Plan
-from nncftools.metrics import ALWAYS_RECORDED, MEMORY, is_memory
+from nncftools.metrics import MEMORY, is_memory, recorded_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,7 @@ def plan(  # noqa: PLR0913 — one parameter per option
     source: str = options.DEFAULT_SOURCE,
     limit: MemoryLimit | None = None,
     redact: Sequence[str] | None = (),
+    pss_budget: str = options.DEFAULT_PSS_BUDGET,
 ) -> Plan:
     """Return the plan of a recording. Raises UsageError."""
     options.checked_seconds("--interval", interval, options.SHORTEST_INTERVAL_S)
@@ -46,6 +47,7 @@ def plan(  # noqa: PLR0913 — one parameter per option
         source=source,
         limit=limit,
         redact=redact,
+        slow_share=options.pss_share(pss_budget),
     )
 
 
@@ -66,7 +68,8 @@ def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tup
             raise UsageError(f"option --type: {name!r} is not available here: {reason}")
     here = [name for name, offer in offers.items() if not offer.missing]
     memory = [name for name in MEMORY if name in here]
-    return options.memory_types(types, memory, default), [name for name in ALWAYS_RECORDED if name in here]
+    shown = options.memory_types(types, memory, default)
+    return shown, [name for name in recorded_with(shown) if name in here]
 
 
 def target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options, planning
+from nncftools.cli import limits, options, planning
 from nncftools.errors import UsageError
 from nncftools.metrics import METRICS
 from nncftools.render.view import View
@@ -24,6 +24,7 @@ Examples:
   nncf-tools profile python quantize.py
   nncf-tools profile -- optimum-cli export openvino --model DIR OUT
   nncf-tools profile --mark-call my_package.training:fit=Training python run.py
+  nncf-tools profile --max-memory 24GiB --on-limit kill python export.py
   nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
 
 \b
@@ -83,6 +84,9 @@ def profile(  # noqa: PLR0913 — one parameter per option
     no_children: options.NoChildren = False,
     wait_all: options.WaitAll = False,
     per_process: options.PerProcess = False,
+    max_memory: limits.MaxMemory = None,
+    on_limit: limits.OnLimit = limits.ACTIONS[0],
+    pss_budget: options.PssBudget = options.DEFAULT_PSS_BUDGET,
     max_samples: options.MaxSamples = options.DEFAULT_MAX_SAMPLES,
     shell: options.Shell = False,
     force: options.Force = False,
@@ -104,7 +108,9 @@ def profile(  # noqa: PLR0913 — one parameter per option
         per_process=per_process,
         max_samples=max_samples,
         source=source,
+        limit=limits.limit(max_memory, on_limit),
         redact=options.redaction(redact, is_off=no_redact),
+        pss_budget=pss_budget,
     )
     from nncftools.cli import destination, recording
     from nncftools.cli.display import DisplayOptions

@@ -42,6 +42,7 @@ class PlanFields(_RequiredOfPlan, total=False):
     max_samples: int
     limit: MemoryLimit | None
     redact: list[str] | None
+    slow_share: float
 
 
 class _RequiredOfHeader(TypedDict):
@@ -106,6 +107,8 @@ class ProcessFields(_RequiredOfProcess, total=False):
     start_s: float
     end_s: float
     exit: ExitStatus | None
+    counted_s: float | None
+    first_rss: int | None
     samples: int
     peak_rss: int | None
     high_water_mark: int | None
@@ -114,6 +117,30 @@ class ProcessFields(_RequiredOfProcess, total=False):
     cpu_s: float
     left_out: bool
     """The process does not belong to the run after all: drop it."""
+
+
+class Rise(TypedDict):
+    """Between two moments, the high-water mark of a process rose above what the samples show."""
+
+    id: int
+    """Of the process."""
+    from_s: float
+    to_s: float
+    high_water_mark: int
+    """The mark at the second moment, in bytes."""
+    others: int
+    """What all other processes together held between these moments, at the least, in bytes."""
+
+
+class LimitReached(TypedDict):
+    """The first sample above the memory limit."""
+
+    at_s: float
+    rss: int
+    """In bytes, like ``limit``."""
+    limit: int
+    action: str
+    """``warn`` or ``kill``."""
 
 
 class SamplerEnd(TypedDict, total=False):
@@ -152,6 +179,8 @@ class Line(TypedDict, total=False):
     columns: list[str]
     """The columns of all samples, if they differ from the plan: a device metric has one column per device."""
     process: ProcessFields
+    rise: Rise
+    limit_reached: LimitReached
     each: dict[int, int]
     """RSS in bytes by process ``id``, at the sample on the previous line (``--per-process``)."""
     warning: str

@@ -26,6 +26,7 @@ class Plan:
         source: str = "proc",
         limit: MemoryLimit | None = None,
         redact: Sequence[str] | None = (),
+        slow_share: float = 0.01,
     ) -> None:
         self.columns = list(columns)
         """The metrics to record, in the order of a sample's values."""
@@ -49,6 +50,9 @@ class Plan:
         """Compared with the column ``rss`` at each sample."""
         self.redact = None if redact is None else list(redact)
         """Regular expressions of further text to hide, besides what looks like a secret; None hides nothing."""
+
+        self.slow_share = slow_share
+        """The share of the time that reading PSS and USS may take."""
 
     def fields(self) -> PlanFields:
         """Return the plan as JSON fields."""

@@ -12,6 +12,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
 from nncftools.marks.entries import Entry, rows
 from nncftools.marks.line import OUTPUT
+from nncftools.marks.own_readings import narrow
 from nncftools.marks.resolving import resolve
 from nncftools.session.model import Mark, SavedModel
 from nncftools.session.operations import in_order, with_ends
@@ -41,6 +42,7 @@ def take_log(session: Session, data: bytes, name: str) -> int:
         count = "1 mark" if len(wrong) == 1 else f"{len(wrong):,} marks"
         session.warnings.append(f"{count} could not be read, the first is {wrong[0]} of {name}")
     session.marks = _within(resolve((entry for entry in entries if entry.is_operation), session), session)
+    narrow(session)
     session.models = _saved_models(entries)
     return sum(entry.python is not None for entry in entries)
 
@@ -77,6 +79,7 @@ def take_own(session: Session, data: bytes, name: str, pid: int) -> None:
     found = (row.entry for row in rows(data, name, session.start) if row.entry is not None)
     own = (entry for entry in found if entry.is_operation and entry.pid in members and (entry.start_s or 0) >= 0)
     session.marks = _within(resolve(own, session), session)
+    narrow(session)
 
 
 def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:

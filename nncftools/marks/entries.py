@@ -11,6 +11,7 @@ import msgspec
 
 from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError
+from nncftools.session.model import OwnMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,11 +49,22 @@ class Entry(msgspec.Struct, kw_only=True):
     longest_ns: int | None = None
     total_s: float | None = None
     longest_s: float | None = None
+    rss: int | None = None
+    high_water_mark: int | None = None
+    own_start: OwnMemory | None = None
+    own_end: OwnMemory | None = None
     error: str | None = None
     saved: str | None = None
     rt_info: str | None = None
     warning: str | None = None
     python: str | None = None
+
+    @property
+    def own_memory(self) -> OwnMemory | None:
+        """What the process held when it wrote this line."""
+        if self.rss is None and self.high_water_mark is None:
+            return None
+        return OwnMemory(rss=self.rss, high_water_mark=self.high_water_mark)
 
     @property
     def is_operation(self) -> bool:

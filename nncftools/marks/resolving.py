@@ -50,6 +50,8 @@ class _Frame:
             count=entry.count,
             total_s=total_s,
             longest_s=longest_s,
+            own_start=entry.own_start or entry.own_memory,
+            own_end=entry.own_end,
         )
 
 
@@ -93,7 +95,7 @@ class _Resolver:
             self._end(entry, stack)
             return
         if entry.source != AUTO:
-            self._end_moments(stack, entry.start_s, down_to=0)
+            self._end_moments(stack, entry, down_to=0)
         frame = _Frame(entry, thread, self._enclosing(entry, thread), is_moment=entry.event is None)
         self._frames.append(frame)
         if entry.count == 1 and entry.depth is None:
@@ -103,15 +105,17 @@ class _Resolver:
         place = next((place for place, frame in enumerate(stack) if frame.entry.op == entry.op), None)
         if place is None:  # it began before the recording, or its begin was not written
             return
-        self._end_moments(stack, entry.start_s, down_to=place + 1)
+        self._end_moments(stack, entry, down_to=place + 1)
         frame = stack.pop(place)
         frame.mark.end_s = entry.start_s
+        frame.mark.own_end = entry.own_end or entry.own_memory
         frame.mark.error = entry.error
 
     @staticmethod
-    def _end_moments(stack: list[_Frame], at_s: float | None, down_to: int) -> None:
+    def _end_moments(stack: list[_Frame], by: Entry, down_to: int) -> None:
         while len(stack) > down_to and stack[-1].is_moment:
-            stack.pop().mark.end_s = at_s
+            mark = stack.pop().mark
+            mark.end_s, mark.own_end = by.start_s, by.own_memory
 
     def _enclosing(self, entry: Entry, thread: _Thread) -> _Frame | None:
         """Return the open operation around a new one: on its thread, its process's main thread, or in an ancestor."""
@@ -198,4 +202,5 @@ def _merged(steps: Sequence[_Frame]) -> _Frame:
     ends = [frame.mark.end_s for frame in steps]
     mark.end_s = None if None in ends else max(end for end in ends if end is not None)
     mark.error = steps[-1].mark.error
+    mark.own_end = steps[-1].mark.own_end
     return first

@@ -11,7 +11,7 @@ from nncftools.session.kinds import KINDS, kind_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.session.operations import Operation
+    from nncftools.session.operation import Operation
 
 
 @dataclass(frozen=True)

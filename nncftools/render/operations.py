@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from nncftools import metrics
 from nncftools.render.colours import REST, Fill, fills
 from nncftools.session.model import UNFINISHED
-from nncftools.session.operations import Figures, Operation
+from nncftools.session.operation import Figures, Operation
 from nncftools.text import printable, shortened
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from nncftools.session.session import Session
+
 _LONGEST_TEXT = 200
+_SMALL = 0.01
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,17 @@ class Listed:
     """From 1; 0 for the sum of several operations."""
     operation: Operation
     fill: Fill
+    process: str = ""
+    """The process that performed it, if operations of other processes ran at the same time."""
 
     @property
     def title(self) -> str:
-        """Name, number of calls, and whether it failed or did not end."""
+        """Name, number of calls, process, and whether it failed or did not end."""
         operation = self.operation
         times = f" ×{operation.count}" if operation.count > 1 else ""
         end = "" if operation.error is None else " …" if operation.error == UNFINISHED else " ✕"
-        return f"{shortened(printable(operation.name), _LONGEST_TEXT)}{times}{end}"
+        by = f" ({self.process})" if self.process else ""
+        return f"{shortened(printable(operation.name), _LONGEST_TEXT)}{times}{by}{end}"
 
     @property
     def details(self) -> str:
@@ -75,14 +81,57 @@ def listed(operations: Sequence[Operation]) -> list[Listed]:
     return [Listed(number, operation, of[operation.name]) for number, operation in enumerate(operations, start=1)]
 
 
-def rows(every: Sequence[Listed], counters: Sequence[str], most: int) -> list[Listed]:
-    """Return at most ``most`` rows in the order of the list.
+def peak_notes(shown: Iterable[Operation], session: Session) -> dict[int, str]:
+    """Return a note for each shown operation that holds the peak, or may hold it, by its ``id()``.
 
-    When there are more operations, the rows are those with the largest share of the time or of any counter, and the
-    sum of all others.
+    Of nested operations, the innermost shown one has the note.
     """
-    if len(every) <= most:
-        return list(every)
+    every = list(shown)
+    possible = [one for one in every if one.has_peak is None]
+    if possible:
+        return {id(one): "<- peak?" for one in possible}
+    certain = max((one for one in every if one.has_peak), key=lambda one: one.depth, default=None)
+    if certain is not None:
+        return {id(certain): "<- peak"}
+    place = session.peak_place
+    nearest = None if place is None else place.nearest
+    if place is None or nearest is None:
+        return {}
+    rows = [one for one in every if one.name == nearest.name and one.start_s <= nearest.start_s <= one.end_s]
+    side = "after" if place.from_s >= nearest.end_s else "before"
+    return {id(rows[-1]): f"<- peak just {side}"} if rows else {}
+
+
+def without_small(every: Sequence[Listed], session: Session) -> list[Listed]:
+    """Return the operations without those that took less than 1 % of the time, and of the memory.
+
+    None is left out that holds the peak, or may hold it. All are returned if only one is small, or if the small ones
+    together took more time than the others.
+    """
+    peak = session.peaks.get("rss")
+    most = 0 if peak is None else peak.low or 0
+    kept = [one for one in every if not _is_small(one.operation, session.duration_s * _SMALL, most * _SMALL)]
+    whole_s, kept_s = (sum(one.operation.duration_s for one in of) for of in (every, kept))
+    return kept if kept and kept_s * 2 >= whole_s and len(every) - len(kept) > 1 else list(every)
+
+
+def _is_small(operation: Operation, least_s: float, least: float) -> bool:
+    rss = operation.of("rss")
+    if operation.has_peak is not False or operation.error is not None or operation.duration_s >= least_s:
+        return False
+    if rss.start is None or rss.delta is None:
+        return True
+    return abs(rss.delta) < least and (rss.peak_low or 0) - rss.start < least
+
+
+def rows(every: Sequence[Listed], counters: Sequence[str], most: int, session: Session) -> list[Listed]:
+    """Return at most ``most`` rows in the order of the list: the operations, and the sum of those that are left out.
+
+    Small operations are left out first, then those with the smallest share of the time and of any counter.
+    """
+    large = without_small(every, session)
+    if len(large) == len(every) <= most:
+        return large
     whole = _sum(every, counters)
 
     def largest_share(one: Listed) -> float:
@@ -93,7 +142,7 @@ def rows(every: Sequence[Listed], counters: Sequence[str], most: int) -> list[Li
                 shares.append(part / total)
         return max(shares)
 
-    kept = {one.number for one in sorted(every, key=largest_share, reverse=True)[: most - 1]}
+    kept = {one.number for one in sorted(large, key=largest_share, reverse=True)[: most - 1]}
     others = [one for one in every if one.number not in kept]
     return [*(one for one in every if one.number in kept), Listed(0, _sum(others, counters), REST)]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from nncftools.journal.lines import MemoryLimit
 
-KILL = "kill"
+KILL, WARN = "kill", "warn"
 GRACE_S = 5.0
 """From SIGTERM to SIGKILL."""
 _MIB = 2**20
@@ -24,9 +24,17 @@ class Limit:
     """Warns once when the processes together exceed the limit, and ends them if the plan asks for that."""
 
     def __init__(
-        self, limit: MemoryLimit, alive: Callable[[float], Sequence[int]], warn: Callable[[str], None]
+        self,
+        limit: MemoryLimit,
+        alive: Callable[[float], Sequence[int]],
+        warn: Callable[[str], None],
+        write_line: Callable[[str, object], None],
     ) -> None:
-        """``alive`` returns the PIDs of the running processes at a time in seconds; ``warn`` warns the user."""
+        """``alive`` returns the PIDs of the running processes at a time in seconds; ``warn`` warns the user.
+
+        ``write_line`` writes a line of the journal, by key and value.
+        """
+        self._write_line = write_line
         self._most = limit["rss"]
         self._kills = limit["action"] == KILL
         self._alive = alive
@@ -44,6 +52,9 @@ class Limit:
         if self._exceeded or rss is None or rss <= self._most:
             return
         self._exceeded = True
+        action = KILL if self._kills else WARN
+        reached = {"at_s": round(now_s, 6), "rss": round(rss), "limit": self._most, "action": action}
+        self._write_line("limit_reached", reached)
         over = f"RSS of {rss / _MIB:,.1f} MiB at {now_s:.3f} s is above --max-memory {self._most / _MIB:,.1f} MiB"
         self._warn(f"{over}: the command is ended" if self._kills else over)
         if self._kills:

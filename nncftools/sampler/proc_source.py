@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from nncftools.metrics import name_of as metric_name
 from nncftools.sampler import address_space
 from nncftools.sampler.counters import Counters
-from nncftools.sampler.kernel_file import NONE_LEFT, PAGE
+from nncftools.sampler.high_water_marks import HighWaterMarks
+from nncftools.sampler.kernel_file import NONE_LEFT, PAGE, TICKS_PER_S
 from nncftools.sampler.probes import PROCESS, SLOW, SYSTEM, columns_of, references, resolved
 from nncftools.sampler.process_records import ProcessRecords
 from nncftools.sampler.tree import RESERVE, Tree
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
 
 PROC = "/proc"
 DETAILS_EVERY_S = 1.0
-"""How often names and high-water marks are read: that takes 20 µs a process."""
+"""How often the names and the high-water marks of all processes are read: that takes 20 µs a process."""
 _TWO_SAMPLES_S = 0.0009
 """Samples for marks may be closer than any interval, and closer than vfork(2) is to exec."""
+_EXEC_WITHIN_S = 0.03
+"""A forked copy that has lived this long is counted when it is found: usually, exec follows fork at once."""
 
 
 class ProcSource:
@@ -51,18 +55,20 @@ class ProcSource:
         wanted = list(map(resolved, references(plan.columns)))
         process_probes = [probe for probe in wanted if probe.kind == PROCESS]
         self._probes = [probe(slot) for slot, probe in enumerate(process_probes)]
-        self._slow = [probe() for probe in wanted if probe.kind == SLOW]
+        self._slow = [probe(plan.slow_share) for probe in wanted if probe.kind == SLOW]
         self._system_probes = [probe for probe in wanted if probe.kind == SYSTEM]
         self._system: list[Any] = []
         self._order: list[int] = []
         self._from_now = plan.pid is not None
         self._counters = Counters([], from_now=False)
         self._tree = Tree(root, [probe.file for probe in process_probes], reaper=reaper, children=plan.children)
-        self._records = ProcessRecords(self._tree, write_line, reaper=reaper, accounting=exits is not None)
+        self._marks = HighWaterMarks(write_line)
+        self._records = ProcessRecords(self._tree, write_line, self._marks, reaper=reaper, accounting=exits is not None)
         self._exits = exits
         self._root = root
         self._write_line = write_line
         self._young: list[tuple[float, Process]] = []
+        self._just_counted: list[Process] = []
         self._details_at_s = 0.0
         self._warned = False
 
@@ -77,11 +83,16 @@ class ProcSource:
         root = self._tree.add(pid)
         if root is not None:
             self._records.add(root, 0.0)
+            self._count(root, 0.0)
             self._young = [(0.0, root)]
         return root is not None
 
-    def sample(self, now_s: float) -> Sequence[float | None]:
-        """Return one value per column; ``now_s`` is the time since the session's start."""
+    def sample(self, now_s: float, *, for_mark: bool = False) -> Sequence[float | None]:
+        """Return one value per column; ``now_s`` is the time since the session's start.
+
+        ``for_mark``: an operation begins or ends now, so the high-water marks of all processes are read.
+        """
+        begun_s = time.monotonic()
         self._settle(now_s)
         self._look(now_s)
         if self._tree.allowance.ran_out and not self._warned:
@@ -89,9 +100,14 @@ class ProcSource:
             text = "too many processes for the limit of open files: some are left out of the figures"
             self._write_line("warning", text)
         row = self._read()
-        if now_s >= self._details_at_s:
+        for process in self._just_counted:
+            process.first_rss = process.rss
+        self._just_counted.clear()
+        has_details = now_s >= self._details_at_s
+        self._marks.read(self._tree.processes, now_s, begun_s, all_of_them=for_mark or has_details)
+        if has_details:
             self._details_at_s = now_s + DETAILS_EVERY_S
-            self._read_details()
+            self._update_records()
         ended = [process for process in self._tree.processes if not (process.rss and process.alive)]
         if ended:
             self._drain(now_s)  # the kernel has reported their ends by now
@@ -111,7 +127,7 @@ class ProcSource:
             if process.is_detached_sampler:
                 self._records.discard(process)
             elif process.is_named or now_s - found_s >= DETAILS_EVERY_S:
-                process.counted = True
+                self._count(process, now_s)
             else:  # during exec: it is not known yet whether it is a detached sampler
                 still_young.append((found_s, process))
         self._young = still_young
@@ -125,9 +141,19 @@ class ProcSource:
         """Find new descendants; they may still have their parent's name."""
         found = self._tree.refresh()
         for process in found:
-            process.counted = process.is_named and not process.forked_copy and self._has_own_memory(process)
+            process.counted = False
+            is_itself = process.is_named and (not process.forked_copy or _age_s(process) >= _EXEC_WITHIN_S)
+            if is_itself and self._has_own_memory(process):
+                self._count(process, now_s)
             self._records.add(process, now_s)
         self._young += [(now_s, process) for process in found]
+
+    def _count(self, process: Process, now_s: float) -> None:
+        """Make the memory of a process part of the sums from now on."""
+        process.counted = True
+        if process.counted_s is None:
+            process.counted_s = now_s
+            self._just_counted.append(process)
 
     def _read(self) -> list[float | None]:
         values: list[float | None] = []
@@ -141,8 +167,8 @@ class ProcSource:
         self._counters.settle(row)
         return row
 
-    def _read_details(self) -> None:
-        """Read figures that seldom change: the high-water mark, and the name after an exec."""
+    def _update_records(self) -> None:
+        """Record what seldom changes: the high-water mark, and the name after an exec."""
         for process in self._tree.processes:
             if process.counted:
                 self._records.update_high_water_mark(process)
@@ -204,14 +230,21 @@ class ProcSource:
         """Record the last figures of all processes; those that still run have no end."""
         self._look(now_s)
         self._drain(now_s)
-        self._read_details()
+        self._marks.read(self._tree.processes, now_s, time.monotonic(), all_of_them=True)
+        self._update_records()
         for process in list(self._tree.processes):
             self._records.update_identity(process)  # one that was just found may have its parent's name
             if _runs(process):
                 self._records.write_figures(process)
             else:
                 self._remove(process, now_s)
+        self._marks.close()
         self._records.close()
+
+
+def _age_s(process: Process) -> float:
+    """Return how long ago a process began, at the least: the kernel rounds its start down to a tick."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - (process.started_ticks + 1) / TICKS_PER_S
 
 
 def _most_kept() -> int:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from nncftools.journal.lines import ExitStatus
     from nncftools.sampler.exits import Exit
+    from nncftools.sampler.high_water_marks import HighWaterMarks
     from nncftools.sampler.tree import Process, Tree
 
 _PARENTLESS_MOST = 4096
@@ -29,9 +30,16 @@ class ProcessRecords:
     """Writes the records of a tree's processes, including those that ended before any scan found them."""
 
     def __init__(
-        self, tree: Tree, write_line: Callable[[str, object], None], *, reaper: int | None, accounting: bool
+        self,
+        tree: Tree,
+        write_line: Callable[[str, object], None],
+        marks: HighWaterMarks,
+        *,
+        reaper: int | None,
+        accounting: bool,
     ) -> None:
         """Record ``tree`` and orphans, which become children of ``reaper``; ``accounting``: the kernel reports ends."""
+        self._marks = marks
         self._accounting = accounting
         self._tree = tree
         self._write_line = write_line
@@ -56,7 +64,8 @@ class ProcessRecords:
         if -1 / TICKS_PER_S <= start_s < 0:  # the kernel rounds down to a tick
             start_s = 0.0
         if start_s < 0:
-            process.earlier_mark = _high_water_mark(process)
+            process.earlier_mark = process.mark.size = _high_water_mark(process)
+        process.mark.sampled_s = max(0.0, start_s)
         parent = process.parent.number if process.parent is not None else None
         born = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 2)}
         self._write_line("process", {**_identity(process), **born})
@@ -73,10 +82,9 @@ class ProcessRecords:
             self._write_line("process", _identity(process))
 
     def update_high_water_mark(self, process: Process) -> None:
-        """Read the kernel's high-water mark of a running process."""
-        mark = _high_water_mark(process)
-        if process.introduced and mark > max(process.high_water_mark or 0, process.earlier_mark):
-            process.high_water_mark = mark
+        """Record the high-water mark of a running process if it rose."""
+        if process.high_water_mark != process.mark.written:
+            process.mark.written = process.high_water_mark
             self.write_figures(process)
 
     def add_exits(self, exits: Iterable[Exit], now_s: float) -> None:
@@ -120,8 +128,10 @@ class ProcessRecords:
             number = self._tree.count
             self._tree.count += 1
         facts = {"id": number, "pid": ended.pid, "parent": parent, "name": ended.name, "forked_copy": ended.forked_copy}
-        times = {"start_s": round(max(0.0, now_s - ended.elapsed_s), 6), "end_s": round(now_s, 6)}
+        start_s = round(max(0.0, now_s - ended.elapsed_s), 6)
+        times = {"start_s": start_s, "end_s": round(now_s, 6)}
         self._write_line("process", {**facts, **times, **_accounted(ended)})
+        self._marks.ended_unseen(number, ended.high_water_mark, (start_s, now_s))
         self._adopt(ended.pid, number, now_s)
 
     def write_end(self, process: Process, now_s: float, status: ExitStatus | None, limit: int | None) -> None:
@@ -133,6 +143,9 @@ class ProcessRecords:
             figures["high_water_limit"] = limit
         if process.exit is not None:
             figures.update(_accounted(process.exit, process.earlier_mark))
+            if (process.high_water_mark or 0) > process.exit.high_water_mark:  # of the program before its last exec
+                figures["high_water_mark"] = process.high_water_mark
+            self._marks.ended(process, process.exit.high_water_mark, now_s)
         self._write_line("process", figures)
 
     def write_figures(self, process: Process) -> None:
@@ -162,6 +175,8 @@ def _identity(process: Process) -> dict[str, object]:
 def _figures(process: Process) -> dict[str, object]:
     return {
         "id": process.number,
+        "counted_s": None if process.counted_s is None else round(process.counted_s, 6),
+        "first_rss": process.first_rss * PAGE or None,
         "samples": process.samples,
         "peak_rss": process.peak_rss * PAGE if process.samples else None,
         "high_water_mark": process.high_water_mark,

@@ -75,7 +75,7 @@ class PsutilSource:
         self._add(self._root, 0.0)
         return True
 
-    def sample(self, now_s: float) -> Sequence[float | None]:
+    def sample(self, now_s: float, *, for_mark: bool = False) -> Sequence[float | None]:  # noqa: ARG002 — as ProcSource
         """Return one value per column; ``now_s`` is the time since the session's start."""
         self._look(now_s)
         gauges = dict.fromkeys(_GAUGES, 0)

@@ -83,7 +83,7 @@ class Recording:
         self._marks = _mark_watch(order["marks"], self._sample_for_mark)
         self._exits = _exit_accounting(plan)
         self._source = _source(plan, writer.line, reaper, self._exits)
-        self._limit = _limit(plan, self._source, self._warn)
+        self._limit = _limit(plan, self._source, self._warn, writer.line)
         self._thinner = Thinner(plan.max_samples, [], writer.sample)
         self._loop = Loop(plan.interval_s, plan.duration_s)
 
@@ -140,10 +140,10 @@ class Recording:
 
     def _sample_for_mark(self) -> None:
         if self._loop.sampling:
-            self._protect(self._sample, self._loop.elapsed_s())
+            self._protect(lambda: self._sample(self._loop.elapsed_s(), for_mark=True))
 
-    def _sample(self, now_s: float) -> None:
-        values = self._source.sample(now_s)
+    def _sample(self, now_s: float, *, for_mark: bool = False) -> None:
+        values = self._source.sample(now_s, for_mark=for_mark)
         self._thinner.add((now_s, values, self._source.each() if self._plan.per_process else {}))
         if self._limit is not None:
             self._limit.check(values[self._source.columns.index("rss")], now_s)
@@ -339,12 +339,17 @@ def _mark_watch(marks: str | None, sample: Callable[[], None]) -> MarkWatch | No
     return None
 
 
-def _limit(plan: Plan, source: ProcSource | PsutilSource, warn: Callable[[str], None]) -> Limit | None:
+def _limit(
+    plan: Plan,
+    source: ProcSource | PsutilSource,
+    warn: Callable[[str], None],
+    write_line: Callable[[str, object], None],
+) -> Limit | None:
     if plan.limit is None:
         return None
     from nncftools.sampler.limit import Limit
 
-    return Limit(plan.limit, source.alive, warn)
+    return Limit(plan.limit, source.alive, warn, write_line)
 
 
 def _source(

@@ -44,6 +44,24 @@ class Allowance:
         """Whether a file could not even be opened for a moment: figures are missing."""
 
 
+class MarkReading:
+    """The last reading of a process's high-water mark, in bytes."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        """After exec, it is that of the new program."""
+        self.sampled_s = 0.0
+        """The time of the sample before the reading; ``rss``, in pages, and ``faults`` are of this sample."""
+        self.rss = 0
+        self.faults = 0
+        self.written: int | None = None
+        """The mark in the process's last record."""
+        self.faults_before = 0
+        """The page faults up to the sample before the last one."""
+        self.still_from_s = 0.0
+        """The time of the first sample since which there was no page fault."""
+
+
 class Process:
     """One process of the tree, with its kept descriptors and its facts."""
 
@@ -63,8 +81,12 @@ class Process:
         """At the last sample, in pages, like ``peak_rss``."""
         self.peak_rss = 0
         self.high_water_mark: int | None = None
+        """In bytes, the largest so far."""
         self.earlier_mark = 0
         """Its high-water mark when the recording was attached to it: only a larger one is of the recording."""
+        self.mark = MarkReading()
+        self.faults = 0
+        """Its page faults up to the last sample."""
         self.cpu_ticks = 0
         self.thread_count = 1
         self.threads: dict[str, int] = {}
@@ -76,9 +98,14 @@ class Process:
         """Whether its command line could be read: during exec it has none."""
         self.counted = True
         """Whether its memory is part of the sums."""
+        self.counted_s: float | None = None
+        """The time of the first sample that contains its memory."""
+        self.first_rss = 0
+        """Its RSS in this sample, in pages."""
         self.exit: Exit | None = None
         """Its end, as the kernel accounted it."""
         self.files: list[int] = []
+        self._status: int | None = None
         self.directory = UNKEPT
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -129,6 +156,12 @@ class Process:
             return read_all(descriptor)
         finally:
             os.close(descriptor)
+
+    def read_status(self) -> bytes:
+        """Return its status file, which is kept open after the first reading. Raises OSError."""
+        if self._status is None:
+            self._status = self._keep("status")
+        return read_all(self._status) if self._status >= 0 else self.read("status")
 
     def read_slot(self, slot: int) -> bytes:
         """Return the content of a file that could not be read by its kept descriptor; empty when it cannot be read.
@@ -200,8 +233,9 @@ class Process:
     def close(self) -> None:
         """Close the descriptors."""
         self.alive = False
-        for descriptor in (*self.files, *self.threads.values(), self.directory):
+        for descriptor in (*self.files, *self.threads.values(), self.directory, self._status or UNKEPT):
             _close(descriptor)
+        self._status = UNKEPT
         self.files = [UNREADABLE] * len(self.files)
         self.threads = {}
         self.directory = UNREADABLE  # another file may have its number by now

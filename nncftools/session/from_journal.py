@@ -14,7 +14,18 @@ from nncftools.errors import SessionFileError
 from nncftools.journal.tail import Tail
 from nncftools.metrics import is_counter, is_memory
 from nncftools.redaction import Redaction
-from nncftools.session.model import Exit, Host, Process, Rank, SamplerFacts, Series, SessionData, Start
+from nncftools.session.model import (
+    Exit,
+    Host,
+    LimitReached,
+    Process,
+    Rank,
+    Rise,
+    SamplerFacts,
+    Series,
+    SessionData,
+    Start,
+)
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, usual_distance
 
@@ -61,6 +72,8 @@ class _Reader:
         self._end: End | None = None
         self._processes: dict[int, ProcessFields] = {}
         self._series: dict[int, Series] = {}
+        self._rises: dict[int, list[Rise]] = {}
+        self._limit_reached: LimitReached | None = None
         self._warnings: list[str] = []
         self._bad_lines: list[int] = []
 
@@ -107,6 +120,11 @@ class _Reader:
         if "process" in line:
             number = line["process"]["id"]
             self._processes[number] = {**self._processes.get(number, {"id": number}), **line["process"]}
+        if "rise" in line:
+            rise = msgspec.convert(line["rise"], Rise)
+            self._rises.setdefault(line["rise"]["id"], []).append(rise)
+        if "limit_reached" in line:
+            self._limit_reached = msgspec.convert(line["limit_reached"], LimitReached)
         if "warning" in line:
             self._warnings.append(line["warning"])
 
@@ -137,6 +155,7 @@ class _Reader:
             samples=samples,
             totals=fields.get("totals") or last_counters(samples),
             peaks=peaks(samples, processes, facts.peak_rss),
+            limit_reached=self._limit_reached,
             processes=processes,
             warnings=self._warnings,
         )
@@ -165,6 +184,10 @@ class _Reader:
         for process in processes:
             process.command = self._redaction.words(process.command)
             process.series = self._series.get(process.id)
+            process.rises = self._rises.get(process.id, [])
+            marks = [rise.high_water_mark for rise in process.rises]
+            if marks and max(marks) > (process.high_water_mark or 0):  # a killed sampler did not record it otherwise
+                process.high_water_mark = max(marks)
         return processes
 
     def _merge(self) -> None:

@@ -55,6 +55,40 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     """The real peak is at most this, if no process was missed; null when unknown."""
     low_from: str | None = None
     """Where ``low`` comes from: ``"sampled"`` or ``"high_water_mark"``."""
+    rose_from_s: float | None = None
+    """Between this moment and ``rose_to_s``, memory rose to ``low``; both are ``at_s`` when ``low`` was sampled."""
+    rose_to_s: float | None = None
+    process: int | None = None
+    """The ``id`` of the process whose high-water mark ``low`` contains; null when ``low`` was sampled."""
+
+
+class Rise(msgspec.Struct, frozen=True, kw_only=True):
+    """Between two moments, the high-water mark of a process rose above what the samples show; bytes and seconds."""
+
+    from_s: float
+    to_s: float
+    high_water_mark: int
+    """The mark at ``to_s``."""
+    others: int = 0
+    """What all other processes together held between these moments, at the least."""
+
+
+class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process itself held when it marked an operation, in bytes."""
+
+    rss: int | None = None
+    high_water_mark: int | None = None
+    """Its largest RSS so far (``ru_maxrss``)."""
+
+
+class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
+    """The first sample above ``--max-memory``; bytes, and seconds since the start."""
+
+    at_s: float
+    rss: int
+    limit: int
+    action: str
+    """``warn``, or ``kill``: the processes were ended."""
 
 
 class Series(msgspec.Struct, kw_only=True):
@@ -81,6 +115,10 @@ class Process(msgspec.Struct, kw_only=True):
     """Null when it outlived the recording."""
     exit: Exit | None = None
     """Null unless the sampler reaped the process or the kernel's exit accounting reported it."""
+    counted_s: float | None = None
+    """The time of the first sample that contains its memory."""
+    first_rss: int | None = None
+    """Its RSS in this sample."""
     samples: int = 0
     peak_rss: int | None = None
     """Its largest sample."""
@@ -93,6 +131,8 @@ class Process(msgspec.Struct, kw_only=True):
     """Whether the kernel's exit accounting reported mark, exit status and CPU time: the first two are exact."""
     cpu_s: float | None = None
     """Its own CPU seconds since it began."""
+    rises: list[Rise] = []
+    """When its high-water mark rose above what the samples show."""
     series: Series | None = None
     """Its RSS over time, if this was requested."""
 
@@ -127,6 +167,10 @@ class Mark(msgspec.Struct, kw_only=True):
     """The total seconds of these calls; null for a single one."""
     longest_s: float | None = None
     """The seconds of the longest call; null for a single one."""
+    own_start: OwnMemory | None = None
+    """The memory of its process at the start, as the process itself read it; null when it was marked from outside."""
+    own_end: OwnMemory | None = None
+    """The same at the end."""
 
 
 class SavedModel(msgspec.Struct, kw_only=True):
@@ -231,6 +275,8 @@ class SessionData(msgspec.Struct, kw_only=True, dict=True):
     totals: dict[str, int | float | None] = {}
     """Counters at the end of the recording, by metric."""
     peaks: dict[str, Peak] = {}
+    limit_reached: LimitReached | None = None
+    """Null without a limit, or below it."""
     processes: list[Process] = []
     marks: list[Mark] = []
     models: list[SavedModel] = []

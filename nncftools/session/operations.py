@@ -4,176 +4,73 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
-from math import inf, isnan, nextafter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from nncftools import metrics
+from nncftools.session.column import Column
 from nncftools.session.model import Mark
+from nncftools.session.operation import CPU, RSS, Bracket, Figures, LazyMapping, Operation
+from nncftools.session.peak_place import place_of
+from nncftools.session.peaks import MostHeld, Reached, earliest, held_at_most
 
 if TYPE_CHECKING:
-    from nncftools.session.model import SessionData
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from nncftools.session.model import Process, SessionData
     from nncftools.session.samples import Samples
 
-_Value = TypeVar("_Value")
-
-RATE_WINDOW_S = 0.2
-"""CPU time is counted in ticks of 10 ms: over a shorter time, a rate measures the tick more than the program."""
-CPU = "cpu"
-"""The column of CPU time: recorded as such, or the sum of the counters that are CPU time."""
-RSS = "rss"
-_TRIGGERED = 0.2
-"""A sample was triggered by a mark if it follows the mark within this part of the distance to the sample before."""
-
-
-class Bracket(NamedTuple):
-    """The bounds of a peak, and of its moment in seconds since the start."""
-
-    low: float
-    high: float | None
-    """None for unknown."""
-    from_s: float
-    to_s: float
-
-
-class Figures(NamedTuple):
-    """The figures of one column for one operation, in the column's unit; None for unknown."""
-
-    start: float | None = None
-    """Of a gauge: its value in the last sample up to the start, or in the sample that the mark triggered."""
-    end: float | None = None
-    """The same at the end."""
-    peak: Bracket | None = None
-    """Of a gauge: the largest sample of the operation. Of a counter: its highest rate per second over 0.2 s."""
-    spent: float | None = None
-    """Of a counter: by how much it rose."""
-
-    @property
-    def peak_low(self) -> float | None:
-        """The lower bound of the peak."""
-        return None if self.peak is None else self.peak.low
-
-    @property
-    def delta(self) -> float | None:
-        """By how much a gauge grew."""
-        return None if self.start is None or self.end is None else self.end - self.start
-
-
-UNKNOWN = Figures()
-
-
-class _FigureOf:
-    """An attribute of an operation that is one figure of one column."""
-
-    def __init__(self, column: str, figure: Callable[[Figures], float | None]) -> None:
-        self._column, self._figure = column, figure
-
-    def __get__(self, operation: Operation, _: type[Operation]) -> float | None:
-        return self._figure(operation.of(self._column))
-
-
-class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule of dataclasses, not of msgspec
-    """One operation with its end and its figures; bytes and seconds, None for unknown.
-
-    Two operations with one name are two. An operation inside another one has a greater depth.
-    """
-
-    end_s: float
-    has_peak: bool = False
-    """Whether the largest RSS of the whole run was sampled during the operation."""
-    figures: Mapping[str, Figures] = msgspec.field(default_factory=dict)
-    """By column; ``cpu`` is the sum of user and system time."""
-
-    def of(self, column: str) -> Figures:
-        """Return the figures of a column; all are unknown if it was not recorded."""
-        return self.figures.get(column, UNKNOWN)
-
-    rss_start = _FigureOf(RSS, lambda rss: rss.start)
-    """RSS in the last sample up to the start, or in the sample that the mark triggered."""
-    rss_end = _FigureOf(RSS, lambda rss: rss.end)
-    """RSS in the last sample up to the end, or in the sample that the mark triggered."""
-    rss_peak = _FigureOf(RSS, lambda rss: rss.peak_low)
-    """The largest RSS sampled during the operation; None when there was no sample."""
-    delta = _FigureOf(RSS, lambda rss: rss.delta)
-    """By how much RSS grew, in bytes."""
-    cpu_s = _FigureOf(CPU, lambda cpu: cpu.spent)
-    """CPU seconds of all processes during the operation."""
-    cpu_peak = _FigureOf(CPU, lambda cpu: cpu.peak_low)
-    """The most cores that were busy on average over 0.2 s; None for a shorter operation."""
-    read_bytes = _FigureOf("read_bytes", lambda counter: counter.spent)
-    """Bytes that storage delivered."""
-    write_bytes = _FigureOf("write_bytes", lambda counter: counter.spent)
-    """Bytes sent to storage."""
-    read_chars = _FigureOf("read_chars", lambda counter: counter.spent)
-    """Bytes read by system calls, page cache and pipes included."""
-    write_chars = _FigureOf("write_chars", lambda counter: counter.spent)
-    """Bytes written by system calls, page cache and pipes included."""
-
-    @property
-    def duration_s(self) -> float:
-        """Seconds from start to end."""
-        return self.end_s - self.start_s
-
-    @property
-    def cpu_average(self) -> float | None:
-        """How many cores were busy on average; None when the operation was shorter than 0.2 s."""
-        return None if self.cpu_s is None or self.duration_s < RATE_WINDOW_S else self.cpu_s / self.duration_s
-
-
-class LazyMapping(Mapping[str, _Value]):
-    """Values by name, each computed when it is first asked for: a report needs few of the columns."""
-
-    def __init__(self, names: Iterable[str], compute: Callable[[str], _Value]) -> None:
-        """Have ``compute`` return the value of a name."""
-        self._known: dict[str, _Value | None] = dict.fromkeys(names)
-        self._compute = compute
-
-    def __getitem__(self, name: str) -> _Value:
-        found = self._known[name]
-        if found is None:
-            found = self._known[name] = self._compute(name)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
+_TICK_S = 0.01
+"""The kernel gives the start of a process in ticks (proc(5))."""
 
 
 def operations(session: SessionData) -> list[Operation]:
     """Return the operations of a session in the order of their starts."""
     if not session.marks:  # no column has to be parsed
         return []
-    columns = _columns(session.samples)
-    peak_s = _peak_s(session)
-    found = [_operation(columns, mark, end_s, peak_s) for mark, end_s in with_ends(session.marks, session)]
-    if peak_s is None or RSS not in columns or any(operation.has_peak for operation in found):
+    figures = _FiguresOf(session)
+    found = [figures.operation(mark, end_s) for mark, end_s in with_ends(session.marks, session)]
+    peak = session.peaks.get(RSS)
+    place = place_of(peak, found, session.duration_s)
+    if place is None or peak is None:
         return found
-    return [replace(operation, has_peak=columns[RSS].triggered(operation.end_s, peak_s)) for operation in found]
+    certain, possible = set(map(id, place.path)), set(map(id, place.either))
+    return [
+        _with_peak(one, peak.low or 0)
+        if id(one) in certain
+        else replace(one, has_peak=None)
+        if id(one) in possible
+        else one
+        for one in found
+    ]
+
+
+def _with_peak(operation: Operation, low: int) -> Operation:
+    """Return the operation that holds the peak of the run: its own peak is the same, without the drift between them."""
+
+    def figures(name: str) -> Figures:
+        found = operation.of(name)
+        if name != RSS or found.peak is None:
+            return found
+        high = found.peak.high
+        return found._replace(peak=found.peak._replace(low=low, high=None if high is None else max(high, low)))
+
+    return replace(operation, has_peak=True, figures=LazyMapping(operation.figures, figures))
 
 
 def unmarked(session: SessionData, shortest_s: float) -> list[Operation]:
     """Return the times of at least ``shortest_s`` that no operation covers, as operations without a name."""
-    columns = _columns(session.samples)
+    figures = _FiguresOf(session)
     gaps = []
     free_from_s = 0.0
     covered = [(mark.start_s, end_s) for mark, end_s in with_ends(session.marks, session)]
     for start_s, end_s in [*covered, (session.duration_s, session.duration_s)]:
         if start_s - free_from_s >= shortest_s:
-            gaps.append(_operation(columns, Mark(name="", start_s=free_from_s), start_s, _peak_s(session)))
+            gaps.append(figures.operation(Mark(name="", start_s=free_from_s), start_s))
         free_from_s = max(free_from_s, end_s)
     return gaps
-
-
-def _peak_s(session: SessionData) -> float | None:
-    """Return when the largest sample of RSS was taken."""
-    peak = session.peaks.get(RSS)
-    return None if peak is None else peak.at_s
 
 
 def in_order(marks: Iterable[Mark]) -> list[Mark]:
@@ -199,103 +96,105 @@ def with_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, f
     return found[::-1]
 
 
-def _operation(columns: Mapping[str, _Column], mark: Mark, end_s: float, peak_s: float | None) -> Operation:
-    def figures(name: str) -> Figures:
-        column = columns[name]
-        return (column.counted if metrics.is_counter(name) else column.held)(mark.start_s, end_s)
+class _FiguresOf:
+    """Computes the figures of a session's operations."""
 
-    return Operation(
-        **{**msgspec.structs.asdict(mark), "end_s": end_s},
-        has_peak=peak_s is not None and mark.start_s <= peak_s <= end_s,
-        figures=LazyMapping(columns, figures),
-    )
+    def __init__(self, session: SessionData) -> None:
+        self._columns = _columns(session.samples)
+        self._processes = session.processes
+        self._held = MostHeld(held_at_most(session.processes))
+        self._counted = sorted(
+            (process for process in session.processes if process.counted_s is not None),
+            key=lambda process: process.counted_s or 0.0,
+        )
+        self._counted_s = [process.counted_s or 0.0 for process in self._counted]
+        self._by_pid: dict[int | None, list[Process]] = {}
+        for process in session.processes:
+            self._by_pid.setdefault(process.pid, []).append(process)
+        self._rises = sorted(
+            (
+                Reached(rise.high_water_mark + rise.others, rise.from_s, rise.to_s, process.id)
+                for process in session.processes
+                for rise in process.rises
+            ),
+            key=lambda reached: reached.to_s or 0.0,
+        )
+        self._rise_ends = [rise.to_s or 0.0 for rise in self._rises]
+
+    def operation(self, mark: Mark, end_s: float) -> Operation:
+        """Return the operation from a mark to its end."""
+        process = self._process(mark)
+
+        def figures(name: str) -> Figures:
+            column = self._columns[name]
+            if metrics.is_counter(name):
+                return column.counted(mark.start_s, end_s)
+            found = column.held(mark.start_s, end_s)
+            return self._with_marks(found, mark, end_s, process) if name == RSS else found
+
+        return Operation(
+            **{**msgspec.structs.asdict(mark), "end_s": end_s},
+            process=None if process is None else process.id,
+            figures=LazyMapping(self._columns, figures),
+        )
+
+    def _process(self, mark: Mark) -> Process | None:
+        """Return the process that performed an operation: a PID may be reused."""
+        begun = [one for one in self._by_pid.get(mark.pid, ()) if (one.start_s or 0.0) <= mark.start_s + _TICK_S]
+        return begun[-1] if begun and mark.pid is not None else None
+
+    def _with_marks(self, found: Figures, mark: Mark, end_s: float, process: Process | None) -> Figures:
+        """Add to the samples of an operation what high-water marks say."""
+        start = None if found.start is None else found.start + self._not_sampled_yet(mark, process)
+        reached = list(self._reached(mark, end_s, process))
+        if found.peak is not None:
+            reached.append(Reached(int(found.peak.low), found.peak.from_s, found.peak.to_s))
+        if not reached:
+            return found._replace(start=start)
+        low = max(one.level for one in reached)
+        first = earliest(reached, low)
+        high = self._held.most(mark.start_s, end_s) or None
+        own_most = None if mark.own_end is None or process is None else mark.own_end.high_water_mark
+        if high is not None and own_most is not None and process is not None and process.high_water_mark is not None:
+            high -= max(0, process.high_water_mark - own_most)  # its mark rose further, but later
+        bounds = Bracket(low, None if high is None else max(high, low), first.from_s or 0.0, first.to_s or 0.0)
+        return found._replace(start=start, peak=bounds)
+
+    def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[Reached]:
+        """Yield what the rises of marks prove that lie within an operation."""
+        until_s = self._columns[RSS].read_until(end_s)
+        for rise in self._rises[bisect_left(self._rise_ends, mark.start_s) : bisect_right(self._rise_ends, until_s)]:
+            if rise.from_s is not None and rise.from_s >= mark.start_s:
+                yield rise
+        before = None if mark.own_start is None else mark.own_start.high_water_mark
+        after = None if mark.own_end is None else mark.own_end.high_water_mark
+        if before is not None and after is not None and after > before:
+            yield Reached(after, mark.start_s, end_s, None if process is None else process.id)
+
+    def _not_sampled_yet(self, mark: Mark, process: Process | None) -> float:
+        """Return what processes held at the start of an operation that the sample at its start does not contain.
+
+        These are fresh forks: the operation's own process, and others that had begun.
+        """
+        sampled_s = self._columns[RSS].sampled_before(mark.start_s)
+        if process is None or sampled_s is None:
+            return 0
+        begun_s = mark.start_s + _TICK_S
+        fresh = self._counted[bisect_right(self._counted_s, sampled_s) :]
+        held = [one.first_rss or 0 for one in fresh if one is not process and (one.start_s or 0.0) <= begun_s]
+        if process.counted_s is not None and process.counted_s > sampled_s:
+            own = None if mark.own_start is None else mark.own_start.rss
+            held.append(process.first_rss or 0 if own is None else own)
+        return sum(held)
 
 
-def _columns(samples: Samples) -> Mapping[str, _Column]:
+def _columns(samples: Samples) -> Mapping[str, Column]:
     """Return the columns of a session, and ``cpu`` if CPU time is known."""
     cpu_counters = metrics.cpu_counters(samples)
 
-    def column(name: str) -> _Column:
+    def column(name: str) -> Column:
         if name != CPU:
-            return _Column(samples.time_s, samples[name])
-        return _Column(
-            samples.time_s, array("d", map(sum, zip(*(samples[part] for part in cpu_counters), strict=True)))
-        )
+            return Column(samples.time_s, samples[name])
+        return Column(samples.time_s, array("d", map(sum, zip(*(samples[part] for part in cpu_counters), strict=True))))
 
     return LazyMapping([*samples.metrics, *([CPU] if cpu_counters else [])], column)
-
-
-class _Column:
-    """The samples in which a metric is known."""
-
-    def __init__(self, times: Sequence[float], values: Sequence[float]) -> None:
-        if isnan(sum(values)):
-            known = [(time, value) for time, value in zip(times, values, strict=True) if not isnan(value)]
-            times, values = [time for time, _ in known], [value for _, value in known]
-        self.times = times
-        """In seconds since the start."""
-        self.values = values
-
-    def held(self, start_s: float, end_s: float) -> Figures:
-        """Return the figures of a gauge between two moments; a sample triggered by the end counts."""
-        if not self.times:
-            return UNKNOWN
-        first, after = bisect_left(self.times, start_s), self._after(end_s)
-        values = self.values[first:after]
-        start, end = self.values[max(0, self._after(start_s) - 1)], self.values[max(0, after - 1)]
-        if not values:
-            return Figures(start, end)
-        highest = max(values)
-        at_s = self.times[first + values.index(highest)]
-        return Figures(start, end, Bracket(highest, None, at_s, at_s))
-
-    def counted(self, start_s: float, end_s: float) -> Figures:
-        """Return the figures of a counter between two moments."""
-        if not self.times:
-            return UNKNOWN
-        spent = self._at(end_s) - self._at(start_s)
-        rates = [
-            (self.values[after] - self.values[before]) / (self.times[after] - self.times[before])
-            for before, after in pairwise(spaced(self.times, RATE_WINDOW_S, start_s, end_s))
-        ]
-        if not rates:
-            return Figures(spent=spent)
-        return Figures(spent=spent, peak=Bracket(max([*rates, spent / (end_s - start_s)]), None, start_s, end_s))
-
-    def _after(self, at_s: float) -> int:
-        """Return the place after the last sample up to a moment, including a sample triggered by it."""
-        after = bisect_right(self.times, at_s)
-        return after + self._is_triggered(at_s, after)
-
-    def triggered(self, at_s: float, sample_s: float) -> bool:
-        """Return whether a mark at ``at_s`` triggered the sample at ``sample_s``."""
-        after = bisect_right(self.times, at_s)
-        return self._is_triggered(at_s, after) and self.times[after] == sample_s
-
-    def _is_triggered(self, at_s: float, after: int) -> bool:
-        """Return whether a mark at ``at_s`` triggered the sample at place ``after``, the first one that follows."""
-        if not 0 < after < len(self.times):
-            return False
-        return self.times[after] - at_s <= _TRIGGERED * (self.times[after] - self.times[after - 1])
-
-    def _at(self, at_s: float) -> float:
-        """Return a counter's value: that of a sample triggered by this moment, else interpolated between two."""
-        times, values = self.times, self.values
-        after = bisect_left(times, at_s)
-        if after in {0, len(times)}:
-            return values[min(after, len(times) - 1)]
-        if self._is_triggered(at_s, after):
-            return values[after]
-        share = (at_s - times[after - 1]) / (times[after] - times[after - 1])
-        return values[after - 1] + share * (values[after] - values[after - 1])
-
-
-def spaced(times: Sequence[float], distance_s: float, start_s: float = -inf, end_s: float = inf) -> Iterator[int]:
-    """Yield the places of samples between two moments, each at least ``distance_s`` after the one before."""
-    place, stop = bisect_left(times, start_s), bisect_right(times, end_s)
-    while place < stop:
-        yield place
-        next_s = max(times[place] + distance_s, nextafter(times[place], inf))
-        place += 1
-        if place < stop and times[place] < next_s:  # most samples are further apart: no search for the next one
-            place = bisect_left(times, next_s, place)

@@ -1,10 +1,11 @@
-"""Peaks as brackets, from samples and the kernel's high-water marks."""
+"""Peaks as brackets, in bytes and in time, from samples and the kernel's high-water marks."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from itertools import accumulate
-from math import inf
-from typing import TYPE_CHECKING
+from math import inf, isnan
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,28 +13,60 @@ from nncftools.metrics import is_memory
 from nncftools.session.model import Peak
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nncftools.session.model import Process
     from nncftools.session.samples import Samples
 
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
+_DRIFT = 1000
+_SMALLEST_DRIFT = 256 * 1024
+_CHUNK = 4096
+_SHARES = ("pss", "uss")
+"""Of RSS: they are never above it."""
+
+
+def drift(size: float) -> float:
+    """Return by how much a level may change without a reason of its own: 0.1 %, and at least 256 KiB.
+
+    Memory has reached its peak when it is this close to it: on a plateau, allocators and caches still move a little.
+    """
+    return max(size / _DRIFT, _SMALLEST_DRIFT)
+
+
+class Reached(NamedTuple):
+    """A level of memory in bytes that was reached between two moments."""
+
+    level: int
+    from_s: float | None
+    """None for unknown."""
+    to_s: float | None
+    process: int | None = None
+    """The process whose mark proves it; None for a sample of the whole tree."""
 
 
 def peaks(samples: Samples, processes: Sequence[Process], floor: int | None = None) -> dict[str, Peak]:
     """Return the peak of every memory metric that was recorded.
 
     The RSS peak was at least the high-water mark of any one process: a mark also covers what came and went between two
-    samples. It was at most the sum of the marks of processes that lived at the same time. ``floor`` is what the sampler
-    itself held: the command inherits it in its ``ru_maxrss`` over fork and exec (getrusage(2)).
+    samples. It was at most the sum of the marks of processes that lived at the same time, and so were PSS and USS.
+    ``floor`` is what the sampler itself held: the command inherits it in its ``ru_maxrss`` over fork and exec
+    (getrusage(2)).
     """
     found = {name: sampled_peak(name, samples) for name in samples.metrics if is_memory(name)}
     if "rss" in found:
-        by_id = {process.id: process for process in processes}
-        held = ((process.start_s, process.end_s, _most(process, by_id)) for process in processes)
-        found["rss"] = bracketed(found["rss"], _largest_mark(processes, floor or 0), largest_sum(held) or None)
+        found["rss"] = rss_peak(samples, processes, floor)
+        for name in _SHARES:
+            if name in found and found[name].low is not None:  # counted in some samples only
+                found[name] = replace(found[name], high=found["rss"].high)
     return found
+
+
+def rss_peak(samples: Samples, processes: Sequence[Process], floor: int | None = None) -> Peak:
+    """Return the peak of RSS; the parameters are those of ``peaks``."""
+    high = MostHeld(held_at_most(processes)).most()
+    return bracketed(sampled_peak("rss", samples), reached_by_marks(processes, floor or 0), high or None)
 
 
 def sampled_peak(name: str, samples: Samples) -> Peak:
@@ -41,20 +74,77 @@ def sampled_peak(name: str, samples: Samples) -> Peak:
     figures = samples.figures(name)
     if not figures.known:
         return Peak(sampled=None, at_s=None, low=None)
-    at_s = samples.time_s[samples[name].index(figures.highest)]
-    return Peak(sampled=int(figures.highest), at_s=at_s, low=int(figures.highest), low_from=SAMPLED)
+    values, highest = samples[name], figures.highest
+    reached_s = samples.time_s[first_at_least(values, highest - drift(highest))]
+    return Peak(
+        sampled=int(highest),
+        at_s=samples.time_s[values.index(highest)],
+        low=int(highest),
+        low_from=SAMPLED,
+        rose_from_s=reached_s,
+        rose_to_s=reached_s,
+    )
 
 
-def bracketed(peak: Peak, mark: int, high: int | None) -> Peak:
-    """Return a sampled peak that was also at least ``mark``, 0 for unknown, and at most ``high``, None for unknown."""
-    if mark > (peak.low or 0):
-        peak = replace(peak, low=mark, low_from=HIGH_WATER_MARK)
+def first_at_least(values: Sequence[float], level: float) -> int:
+    """Return the place of the first value that is at least ``level``; there is one. NaN is unknown."""
+    for begin in range(0, len(values), _CHUNK):
+        chunk = values[begin : begin + _CHUNK]
+        if max(chunk) >= level or isnan(sum(chunk)):
+            for place, value in enumerate(chunk, start=begin):
+                if value >= level:
+                    return place
+    raise ValueError(f"no value is at least {level}")
+
+
+def moved(peak: Peak, by_s: float) -> Peak:
+    """Return a peak with its moments ``by_s`` seconds later."""
+    moments = {name: getattr(peak, name) for name in ("at_s", "rose_from_s", "rose_to_s")}
+    return replace(peak, **{name: None if at_s is None else at_s + by_s for name, at_s in moments.items()})
+
+
+def bracketed(peak: Peak, reached: Iterable[Reached], high: int | None) -> Peak:
+    """Return a sampled peak that was also at least what was ``reached``, and at most ``high``, None for unknown."""
+    by_marks = list(reached)
+    largest = max(by_marks, key=lambda one: one.level, default=None)
+    if largest is not None and largest.level > (peak.low or 0):
+        sampled = Reached(peak.low or 0, peak.rose_from_s, peak.rose_to_s)
+        first = earliest([*by_marks, sampled], largest.level)
+        peak = replace(
+            peak,
+            low=largest.level,
+            low_from=HIGH_WATER_MARK,
+            rose_from_s=first.from_s,
+            rose_to_s=first.to_s,
+            process=largest.process,
+        )
     return replace(peak, high=None if high is None else max(high, peak.low or 0))
 
 
-def _largest_mark(processes: Sequence[Process], floor: int) -> int:
-    """Return the largest high-water mark of a single process in bytes, 0 for unknown."""
-    return max((max(process.high_water_mark or 0, mark_of_tree(process, floor)) for process in processes), default=0)
+def earliest(reached: Iterable[Reached], level: float) -> Reached:
+    """Return what first reached a level, apart from ``drift``; what is known about its moment comes first."""
+    enough = level - drift(level)
+    return min(
+        (one for one in reached if one.level >= enough),
+        key=lambda one: (one.to_s is None, one.to_s, -(one.from_s or 0.0)),
+    )
+
+
+def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[Reached]:
+    """Yield what the processes' marks prove, each with the time between whose ends the mark rose.
+
+    A mark that no rise explains is close to a sample of its process, or rose at an unknown moment of its life.
+    """
+    for process in processes:
+        for rise in process.rises:
+            yield Reached(rise.high_water_mark + rise.others, rise.from_s, rise.to_s, process.id)
+        mark, explained = process.high_water_mark or 0, max((rise.high_water_mark for rise in process.rises), default=0)
+        if mark > explained:
+            is_near_sample = mark - drift(mark) <= max(explained, process.peak_rss or 0)
+            life = (None, None) if is_near_sample else (process.start_s, process.end_s)
+            yield Reached(mark, *life, process.id)
+        if limit := mark_of_tree(process, floor):
+            yield Reached(limit, process.start_s, process.end_s)
 
 
 def mark_of_tree(process: Process, floor: int) -> int:
@@ -68,18 +158,38 @@ def mark_of_tree(process: Process, floor: int) -> int:
     return limit if started_by_us and limit > floor else 0
 
 
-def largest_sum(held: Iterable[tuple[float | None, float | None, int | None]]) -> int | None:
-    """Return the largest sum of sizes that were held at the same time, each given as its begin, its end and its size.
+class MostHeld:
+    """The largest sum of sizes that were held at the same time, each given as its begin, its end and its size.
 
-    What ends at the moment at which another begins overlaps with it. An end of None is never. The sum is None if a
+    What ends at the moment at which another begins overlaps with it. An end of None is never. Every sum is None if a
     begin or a size is.
     """
-    changes: list[tuple[float, int]] = []
-    for begin, end, size in held:
-        if begin is None or size is None:
+
+    def __init__(self, held: Iterable[tuple[float | None, float | None, int | None]]) -> None:
+        changes: list[tuple[float, int]] = []
+        self._is_known = True
+        for begin, end, size in held:
+            if begin is None or size is None:
+                self._is_known = False
+                return
+            changes += [(begin, -size), (inf if end is None else end, size)]
+        changes.sort()
+        self._times = [time for time, _ in changes]
+        self._sums = list(accumulate((-size for _, size in changes), initial=0))
+
+    def most(self, start_s: float = -inf, end_s: float = inf) -> int | None:
+        """Return the largest sum between two moments."""
+        if not self._is_known:
             return None
-        changes += [(begin, -size), (inf if end is None else end, size)]
-    return max(accumulate((-size for _, size in sorted(changes)), initial=0))
+        first, last = bisect_left(self._times, start_s), bisect_right(self._times, end_s)
+        return max(self._sums[first : last + 1])
+
+
+def held_at_most(processes: Sequence[Process]) -> Iterator[tuple[float | None, float | None, int | None]]:
+    """Yield the begin and the end of each process, and the most that it can have held."""
+    by_id = {process.id: process for process in processes}
+    for process in processes:
+        yield process.start_s, process.end_s, _most(process, by_id)
 
 
 def _most(process: Process, by_id: Mapping[int, Process]) -> int | None:

@@ -8,7 +8,8 @@ import msgspec
 
 from nncftools.session import store
 from nncftools.session.model import FORMAT, VERSION, SessionData
-from nncftools.session.operations import Operation, operations
+from nncftools.session.operations import operations
+from nncftools.session.peak_place import PeakPlace, place_of
 from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from typing_extensions import Self
+
+    from nncftools.session.operation import Operation
 
 _OPERATIONS = "operations"
 
@@ -45,11 +48,16 @@ class Session(SessionData):
     @property
     def operations(self) -> list[Operation]:
         """The marked operations with their figures, in the order of their starts."""
-        state = id(self.marks), len(self.marks), id(self.samples), id(self.processes)
+        state = id(self.marks), len(self.marks), id(self.samples), id(self.processes), id(self.peaks.get("rss"))
         known: tuple[tuple[int, ...], list[Operation]] | None = self.__dict__.get(_OPERATIONS)
         if known is None or known[0] != state:
             known = self.__dict__[_OPERATIONS] = state, operations(self)
         return list(known[1])
+
+    @property
+    def peak_place(self) -> PeakPlace | None:
+        """The moment of the RSS peak and its operation; None when the moment is unknown."""
+        return place_of(self.peaks.get("rss"), self.operations, self.duration_s)
 
     @property
     def phases(self) -> list[Operation]:

@@ -134,7 +134,15 @@ class TestPeak:
         """It is at least the largest sum, and at most the sum of what each rank can have held."""
         job = merged({"a": rank(0, 100, 300, 200), "b": rank(1, 30, 20, 10)})
 
-        assert job.peaks["rss"] == Peak(sampled=320 * MIB, at_s=0.5, low=320 * MIB, high=None, low_from="sampled")
+        assert job.peaks["rss"] == Peak(
+            sampled=320 * MIB,
+            at_s=0.5,
+            low=320 * MIB,
+            high=None,
+            low_from="sampled",
+            rose_from_s=0.5,
+            rose_to_s=0.5,
+        )
 
     def test_high_water_marks(self) -> None:
         """One rank's high-water mark can exceed the sampled sum; the sum of the ranks' marks is the upper bound."""
@@ -143,7 +151,13 @@ class TestPeak:
         job = merged({"a": rank(0, 100, 300, 200, processes=[marked]), "b": rank(1, 1, 2, 3, processes=[small])})
 
         assert job.peaks["rss"] == Peak(
-            sampled=302 * MIB, at_s=0.5, low=900 * MIB, high=950 * MIB, low_from="high_water_mark"
+            sampled=302 * MIB,
+            at_s=0.5,
+            low=900 * MIB,
+            high=950 * MIB,
+            low_from="high_water_mark",
+            rose_from_s=0.0,
+            rose_to_s=1.0,
         )
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nncftools.analysis.summary import Level, cpu_s, is_between_samples, largest_process, level, short_lived, taken
-from nncftools.session.model import Peak, Process, SamplerFacts
+from nncftools.session.model import Peak, Process, Rise, SamplerFacts
 from tests.made_up import MIB, mib, process, session
 
 
@@ -16,26 +16,36 @@ def level_of(rss: list[float | None], mark: int | None = None) -> Level:
 def test_level() -> None:
     """Every figure of a column, from the known samples."""
     assert level_of([100, None, 300, 200, None]) == Level(
-        peak=300, at_s=1.0, final=200, average=200, lowest=100, first=100
+        peak=300, span_s=(0.0, 0.0), final=200, average=200, lowest=100, first=100
     )
 
 
 @pytest.mark.parametrize("rss", [[], [None, None]], ids=str)
 def test_level_of_nothing(rss: list[float | None]) -> None:
     """Without a known sample everything is unknown, not 0."""
-    nothing = Level(peak=None, at_s=None, final=None, average=None, lowest=None, first=None)
+    nothing = Level(peak=None, span_s=None, final=None, average=None, lowest=None, first=None)
 
     assert level_of(rss) == nothing
     assert level_of(rss).from_zero() == nothing
     assert level_of(rss).delta is None
 
 
-@pytest.mark.parametrize(("mark", "at_s"), [(306, 0.5), (307, None)], ids=["near", "above"])
-def test_moment_of_the_peak(mark: int, at_s: float | None) -> None:
-    """A peak that no sample came near to, within 2 %, has no known moment."""
-    of = level_of([100 * MIB, 300 * MIB, 200 * MIB], mark * MIB)
+@pytest.mark.parametrize(
+    ("rss", "rises", "span_s"),
+    [
+        ([100, 300, 200], [], (0.5, 0.5)),
+        ([100, 299.8, 300], [], (0.5, 0.5)),
+        ([100, 299, 300], [], (1.0, 1.0)),
+        ([100, 300, 200], [Rise(from_s=0.5, to_s=0.9, high_water_mark=400 * MIB)], (0.5, 0.9)),
+    ],
+    ids=["a sample", "a plateau that drifts", "a rise", "a mark"],
+)
+def test_moment_of_the_peak(rss: list[float], rises: list[Rise], span_s: tuple[float, float]) -> None:
+    """Memory reached the peak when it came within 0.1 % of it, or while the high-water mark rose."""
+    mark = max((rise.high_water_mark for rise in rises), default=None)
+    of = session({"rss": mib(*rss)}, processes=[process(high_water_mark=mark, rises=rises)])
 
-    assert (of.peak, of.at_s) == (mark * MIB, at_s)
+    assert level(of.samples, "rss", of.peaks).span_s == span_s
 
 
 @pytest.mark.parametrize(("rss", "expected"), [([1, 5, 3], 2), ([3, 5, 1], -2), ([4], 0)], ids=str)
@@ -47,7 +57,7 @@ def test_delta(rss: list[float | None], expected: float) -> None:
 def test_from_zero() -> None:
     """From zero, every level is above the first sample; moments stay."""
     assert level_of([100, 50, 300, 200]).from_zero() == Level(
-        peak=200, at_s=1.0, final=100, average=62.5, lowest=-50, first=0
+        peak=200, span_s=(0.0, 0.0), final=100, average=62.5, lowest=-50, first=0
     )
 
 
@@ -69,16 +79,16 @@ def test_level_without_peak() -> None:
     ("sampled", "low", "expected"),
     [
         (200, 200, False),
-        (200, 204, False),
-        (200, 205, True),
-        (10, 12, False),
-        (10, 13, True),
+        (1000, 1001, False),
+        (1000, 1002, True),
+        (10, 10.25, False),
+        (10, 10.5, True),
         (None, 5, True),
         (None, None, False),
     ],
 )
-def test_is_between_samples(sampled: int | None, low: int | None, *, expected: bool) -> None:
-    """A peak is between the samples when its lower bound is more than 2 % and 2 MiB above the largest."""
+def test_is_between_samples(sampled: int | None, low: float | None, *, expected: bool) -> None:
+    """A peak is between the samples when its lower bound is more than 0.1 % and 256 KiB above the largest."""
     peak = Peak(sampled=mib(sampled)[0], at_s=None, low=mib(low)[0])
 
     assert is_between_samples(peak) == expected
@@ -157,3 +167,11 @@ def test_largest_process_unknown(sizes: list[None]) -> None:
 def test_cpu_s(totals: dict[str, float | None], expected: float | None) -> None:
     """CPU time is user and system together, unknown unless both are known."""
     assert cpu_s(session(totals=totals)) == expected
+
+
+@pytest.mark.parametrize(("finished", "known"), [(True, True), (False, False)])
+def test_old_figures_of_a_killed_recording(*, finished: bool, known: bool) -> None:
+    """When the sampler was killed, a size that is too small to be the largest process's is old, and not shown."""
+    of = session({"rss": mib(100, 300, 200)}, processes=[process(high_water_mark=MIB)], finished=finished)
+
+    assert (largest_process(of) is not None) == known

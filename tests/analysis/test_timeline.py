@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from nncftools.analysis.timeline import timeline
-from nncftools.session.operations import Operation
+from nncftools.session.operation import Operation
 from tests.made_up import figures
 
 
@@ -85,3 +85,35 @@ def test_unknown_stays_unknown() -> None:
     (shown,) = timeline(run, 1)
 
     assert (shown.read_bytes, shown.error) == (None, "KeyError")
+
+
+def test_cores_of_calls_in_one_row() -> None:
+    """Cores are busy inside of the calls: the time between them does not count."""
+    inner = [
+        operation("Compilation", 10.0 * n, depth=1, call="f", figures=figures(cpu=(0.5, None))) for n in range(215)
+    ]
+    _, together = timeline([operation("All", 0, end_s=2200), *inner], 2)
+
+    assert (together.duration_s, together.cpu_average) == (2140.5, 1.0)
+
+
+def test_row_of_many_holds_the_peak() -> None:
+    """A row of many calls holds the peak if one of them does, and may hold it if one of them may."""
+
+    def row(*holding: bool | None) -> bool | None:
+        held = [False, False, False, *holding]
+        calls = [operation("c", n, depth=1, call="f", has_peak=one) for n, one in enumerate(held)]
+        return timeline([operation("All", 0, end_s=99), *calls], 2)[1].has_peak
+
+    assert [row(*holding) for holding in ([None, True], [None], [False])] == [True, None, False]
+
+
+def test_calls_of_parallel_processes() -> None:
+    """Calls are in the row of their own process's operation, although another process's began later."""
+    of = [operation("Quantization", start_s, end_s=50, pid=pid) for start_s, pid in ((0, 1), (1, 2))]
+    of += [operation("Compilation", 2.0 + n, depth=1, call="f", pid=1 + n % 2) for n in range(10)]
+
+    assert [(row.name, row.pid, row.count) for row in timeline(of, 2)[2:]] == [
+        ("Compilation", 1, 5),
+        ("Compilation", 2, 5),
+    ]

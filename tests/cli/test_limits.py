@@ -89,6 +89,24 @@ def test_warn(tmp_path: pathlib.Path) -> None:
     assert "is above --max-memory 50.0 MiB" in warning
 
 
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no sample at a mark")
+def test_operation_at_the_limit(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """``profile`` has the limit, too, and its report names the operation in which it was exceeded."""
+    (tmp_path / "work.py").write_text(
+        "from nncftools import operation\n"
+        "with operation('Export'):\n    with operation('Saving'):\n        held = b'x' * (100 << 20)\n"
+    )
+    words = ("profile", "-o", "run.json", "--no-plot", "--max-memory", "50MiB", sys.executable, "work.py")
+    result = nncf_tools(*words)
+    reached = Session.load(tmp_path / "run.json").limit_reached
+
+    assert (result.returncode, result.stdout) == (0, "")
+    assert reached is not None
+    assert reached.rss > reached.limit == 50 << 20
+    assert "--max-memory was exceeded during Export › Saving, at" in " ".join(result.stderr.split())
+
+
 @pytest.mark.parametrize("source", ["proc", "psutil"])
 def test_kill(nncf_tools: Run, tmp_path: pathlib.Path, source: str) -> None:
     """The command and all descendants are ended, the status is that of SIGTERM, and the session says why."""

@@ -16,7 +16,10 @@ from tests.conftest import HANGING_S, Run, command_line
 
 RECORDED = {name: metric for name, metric in METRICS.items() if metric.probe}
 KEYS = ["name", "meaning", "unit", "kind", "source", "cost", "missing"]
-NOT_FROM_PSUTIL = {"anon", "file", "shmem", "swap", "pss", "uss", "cgroup", "minor_faults", "major_faults"}
+NOT_FROM_PSUTIL = {
+    *("anon", "file", "shmem", "swap", "pss", "uss", "pss_age", "cgroup"),
+    *("minor_faults", "major_faults"),
+}
 
 
 def listed(run: Run, *words: str) -> dict[str, dict[str, str]]:
@@ -91,7 +94,7 @@ class TestJson:
         found = listed(in_process, "--source", "proc")
 
         assert [name for name, of in found.items() if not (of["source"] and of["cost"])] == []
-        assert {name for name, of in found.items() if of["missing"]} <= {"pss", "uss", "cgroup"}
+        assert {name for name, of in found.items() if of["missing"]} <= {"pss", "uss", "pss_age", "cgroup"}
         assert found["rss"]["source"] == "/proc/PID/stat"
 
     def test_from_psutil(self, in_process: Run) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import sys
 
 import msgspec
 import pytest
@@ -28,10 +29,11 @@ def test_half_a_pair_is_replaced(text: str) -> None:
     assert msgspec.json.decode(line.quoted(text)) == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
 
 
-def test_lines_are_json() -> None:
-    """Begin, end and moment name process and thread, and hold the members of the operation."""
+def test_lines_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin, end and moment name process and thread, and hold the members of the operation and the process's memory."""
     members = line.common_members("Name", "auto", "Export", "a.b", step=True)
-    here = {"pid": os.getpid(), "tid": json.loads(f"{{{line.here()}}}")["tid"]}
+    monkeypatch.setattr(line, "own_memory", lambda: ',"rss":7')
+    here = {"pid": os.getpid(), "tid": json.loads(f"{{{line.here()}}}")["tid"], "rss": 7}
     about = {"name": "Name", "kind": "Export", "call": "a.b", "source": "auto", "step": True}
 
     assert json.loads(line.begin(3, members, 5)) == {"event": "begin", "op": 3, **about, "t_ns": 5, **here}
@@ -39,6 +41,25 @@ def test_lines_are_json() -> None:
     assert json.loads(line.end(3, 7)) == {"event": "end", "op": 3, "t_ns": 7, **here}
     assert json.loads(line.end(3, 7, "E", ',"x":1')) == {**json.loads(line.end(3, 7)), "error": "E", "x": 1}
     assert json.loads(line.warning('"')) == {"warning": '"'}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /proc")
+def test_own_memory() -> None:
+    """A process reads its RSS and its high-water mark, in bytes."""
+    own = json.loads(f'{{"x":0{line.own_memory()}}}')
+
+    assert 1 << 20 < own["rss"] <= own["high_water_mark"]
+
+
+def test_own_memory_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the kernel does not tell, the members are missing."""
+
+    def fail(*_: object) -> int:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "open", fail)
+
+    assert line.own_memory() == ""
 
 
 def test_numbers_of_operations_are_the_apis() -> None:

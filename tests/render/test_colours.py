@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nncftools.render.colours import FILLS, REST, fills
 from nncftools.session.kinds import KINDS
-from nncftools.session.operations import Operation
+from nncftools.session.operation import Operation
 
 EVERY_COLOUR = sorted({look.colour for look in FILLS})
 SIGHT = {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FILES = ("stat", "io", "status")
 KIB = 1024
 STATUS = (
-    "Name:\t{name}\nState:\t{state}\nGroups:\t{groups}\nVmHWM:\t  {kib} kB\nVmRSS:\t  {kib} kB\n"
+    "Name:\t{name}\nState:\t{state}\nGroups:\t{groups}\nVmHWM:\t  {mark} kB\nVmRSS:\t  {kib} kB\n"
     "RssAnon:\t  5 kB\nRssFile:\t  6 kB\nRssShmem:\t  7 kB\nVmSwap:\t  8 kB\nThreads:\t1\n"
 )
 ZOMBIE_STATUS = "Name:\t{name}\nState:\tZ (zombie)\nGroups:\t\nThreads:\t1\n"
@@ -50,6 +50,7 @@ class FakeProc:
         state: str = "S",
         threads: dict[int, list[int]] | None = None,
         pages: int = 10,
+        mark: int | None = None,
         ticks: Four = (0, 0, 0, 0),
         faults: Four = (1, 2, 3, 4),
         io: Four = (0, 0, 0, 0),
@@ -57,7 +58,8 @@ class FakeProc:
         """Write a process, by default with a command of its own; ``threads`` holds the children of each thread.
 
         ``faults`` are minor and major ones, each followed by those of reaped children; ``io`` is what was read and
-        written by system calls, then by storage: the order of the kernel's files.
+        written by system calls, then by storage: the order of the kernel's files. ``mark`` is the high-water mark in
+        pages, by default ``pages``.
         """
         name = name or f"name{pid}"
         threads = threads or {pid: []}
@@ -73,7 +75,8 @@ class FakeProc:
         (folder / "io").write_text(IO.format(*io))
         (folder / "comm").write_text(f"{name}\n")
         (folder / "cmdline").write_text("" if state == "Z" else f"{name}\0--option\0")
-        (folder / "status").write_text(status.format(name=name, state=state, groups="", kib=pages * PAGE // KIB))
+        kib, of_mark = (size * PAGE // KIB for size in (pages, pages if mark is None else mark))
+        (folder / "status").write_text(status.format(name=name, state=state, groups="", kib=kib, mark=of_mark))
         self.fork()
 
     def add_zombie(self, pid: int, *, ticks: Four = (0, 0, 0, 0), io: Four = (0, 0, 0, 0)) -> None:

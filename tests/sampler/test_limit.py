@@ -45,7 +45,7 @@ def limit(action: str, said: list[str], *processes: subprocess.Popen[bytes]) -> 
     def alive(_now_s: float) -> list[int]:
         return [process.pid for process in processes if process.poll() is None]
 
-    return Limit({"rss": 50 * MIB, "action": action}, alive, said.append)
+    return Limit({"rss": 50 * MIB, "action": action}, alive, said.append, lambda *_: None)
 
 
 def test_warns_once(said: list[str]) -> None:
@@ -90,3 +90,14 @@ def test_ends_with_sigkill(said: list[str], target: subprocess.Popen[bytes]) -> 
     assert said[1:] == ["1 of the processes went on for 5 s after SIGTERM: SIGKILL"]
     assert not of.is_ending
     assert of.remaining_s(9.0) is None
+
+
+def test_line_of_the_journal() -> None:
+    """The first sample above the limit is recorded with its time, so that a report can name the operation."""
+    written: list[tuple[str, object]] = []
+    of = Limit({"rss": 50 * MIB, "action": "warn"}, lambda _: [], lambda _: None, lambda *line: written.append(line))
+    for at_s in (1.0, 2.0):
+        of.check(51 * MIB, at_s)
+
+    reached = {"at_s": 1.0, "rss": 51 * MIB, "limit": 50 * MIB, "action": "warn"}
+    assert written == [("limit_reached", reached)]

@@ -8,11 +8,12 @@ import pytest
 
 from nncftools.sampler import process_records
 from nncftools.sampler.exits import Exit
+from nncftools.sampler.high_water_marks import HighWaterMarks
 from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S
 from nncftools.sampler.probes.stat import Stat
 from nncftools.sampler.process_records import ProcessRecords
 from nncftools.sampler.tree import Process, Tree
-from tests.sampler.fake_proc import FakeProc, Told, facts, look, vanish
+from tests.sampler.fake_proc import FakeProc, Told, facts, look
 
 MIB = 2**20
 REAPER = 50
@@ -41,9 +42,12 @@ class Recording:
         proc.add(1, name="first")
         self.tree: Tree = proc.tree(children=children)
         self.records = ProcessRecords(
-            self.tree, lambda *line: self.told.append(line), reaper=REAPER, accounting=accounting
+            self.tree, self._tell, HighWaterMarks(self._tell), reaper=REAPER, accounting=accounting
         )
         self.records.add(self.tree.processes[0], 0.0)
+
+    def _tell(self, key: str, value: object) -> None:
+        self.told.append((key, value))
 
     def scan(self, now_s: float = 1.0) -> list[Process]:
         """Look for descendants and introduce those that are found, as a sample does."""
@@ -352,32 +356,30 @@ class TestSeen:
 
         assert (recording.facts(1)["samples"], "end_s" in recording.facts(1)) == (1, False)
 
-    def test_mark_of_the_living(self, recording: Recording, proc: FakeProc) -> None:
+    def test_mark_of_the_living(self, recording: Recording) -> None:
         """The kernel's high-water mark is recorded only when it has risen."""
         (process,) = recording.tree.processes
-        recording.records.update_high_water_mark(process)
+        process.high_water_mark = MIB
         recording.records.update_high_water_mark(process)
         once = len(recording.told)
-        proc.add(1, pages=100)
+        recording.records.update_high_water_mark(process)
+        twice = len(recording.told)
+        process.high_water_mark = 2 * MIB
         recording.records.update_high_water_mark(process)
 
-        assert once == 2
-        assert recording.facts(1)["high_water_mark"] == 100 * PAGE
+        assert (once, twice) == (2, 2)
+        assert recording.facts(1)["high_water_mark"] == 2 * MIB
 
     def test_mark_of_before_the_recording(self, recording: Recording, proc: FakeProc) -> None:
-        """Of a process that is older than the recording, a mark counts when it rises above what it was at first."""
+        """Of a process that is older than the recording, the mark of before is an upper bound, not a mark."""
         proc.started = 4711
         proc.add(5, pages=100)
         proc.set_children(1, 5)
         (process,) = recording.scan()
-        recording.records.update_high_water_mark(process)
-        before = dict(recording.facts(5))
-        proc.add(5, pages=101)
-        recording.records.update_high_water_mark(process)
+        recording.records.write_figures(process)
 
-        assert before["start_s"] < 0
-        assert "high_water_mark" not in before
-        assert recording.facts(5)["high_water_mark"] == 101 * PAGE
+        assert recording.facts(5)["start_s"] < 0
+        assert recording.facts(5)["high_water_mark"] is None
         assert recording.facts(5)["high_water_limit"] == 100 * PAGE
 
     @pytest.mark.parametrize(("pages", "told"), [(100, None), (101, 101 * PAGE)])
@@ -393,15 +395,6 @@ class TestSeen:
         recording.remove(process)
 
         assert (recording.facts(5)["high_water_mark"], recording.facts(5)["high_water_limit"]) == (told, 100 * PAGE)
-
-    @pytest.mark.process
-    def test_mark_of_the_dead(self, recording: Recording) -> None:
-        """The high-water mark of a process that is gone is not read."""
-        (process,) = recording.tree.processes
-        vanish(process)
-        recording.records.update_high_water_mark(process)
-
-        assert "high_water_mark" not in recording.facts(1)
 
     def test_exec(self, recording: Recording, proc: FakeProc) -> None:
         """A new name is recorded once."""

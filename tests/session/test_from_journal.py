@@ -9,7 +9,7 @@ import pytest
 
 from nncftools.errors import SessionFileError
 from nncftools.session.from_journal import session_from
-from nncftools.session.model import Exit
+from nncftools.session.model import Exit, LimitReached, Rise
 from nncftools.session.samples import known
 from nncftools.session.session import Session
 from tests.made_up import END, START, header, journal
@@ -452,3 +452,19 @@ class TestMerging:
 
         assert (len(of.samples) <= 100, of.finished, of.duration_s) == (True, False, 99.9)
         assert len(of.warnings) == 1
+
+
+def test_rises() -> None:
+    """A rise of a high-water mark belongs to its process, whose mark is at least that."""
+    rise = {"id": 0, "from_s": 0.25, "to_s": 0.5, "high_water_mark": 900, "others": 50}
+    of = read(journal([0.0, 1], {"rise": rise}, [0.5, 2]))
+
+    assert of.processes[0].rises == [Rise(from_s=0.25, to_s=0.5, high_water_mark=900, others=50)]
+    assert of.processes[0].high_water_mark == 900
+
+
+def test_limit_reached() -> None:
+    """The first sample above the limit is in the session."""
+    reached = {"at_s": 0.5, "rss": 9, "limit": 8, "action": "kill"}
+
+    assert read(journal([0.5, 9], {"limit_reached": reached})).limit_reached == LimitReached(**reached)

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from nncftools.session.model import Mark
+from nncftools.session.model import Mark, OwnMemory
 from nncftools.session.operations import unmarked
 from nncftools.session.session import Session
-from tests.made_up import mib, process, session
+from tests.made_up import MIB, mib, process, session
 
 
 def marked(*marks: Mark, **columns: Any) -> Session:  # noqa: ANN401 — columns
@@ -150,3 +150,72 @@ def test_former_name() -> None:
     of = marked(mark("a", 0))
 
     assert of.phases == of.operations
+
+
+class TestFreshForks:
+    """An operation that begins in a process which no sample contains yet."""
+
+    @staticmethod
+    def forked(*, counted_s: float, own: int | None = None) -> Session:
+        """Return a run whose process 1 began at 0.45 s and an operation at 0.48 s; the first sample is at 0.5 s."""
+        of = marked(mark("a", 0.48, end_s=0.9, pid=101), rss=mib(100, 100, 250), time_s=[0, 0.4, 0.8])
+        child = process(1, start_s=0.45, counted_s=counted_s, first_rss=100 * MIB, forked_copy=True)
+        of.processes = [process(0, counted_s=0.0, first_rss=50 * MIB), child]
+        of.marks[0].own_start = None if own is None else OwnMemory(rss=own * MIB)
+        return of
+
+    def test_own_process(self) -> None:
+        """What the process itself held is part of the start, as it read it itself or else in its first sample."""
+        (by_itself,) = self.forked(counted_s=0.8, own=120).operations
+        (first,) = self.forked(counted_s=0.8).operations
+
+        assert (by_itself.rss_start, by_itself.delta) == tuple(mib(220, 30))
+        assert first.rss_start == mib(200)[0]
+
+    def test_already_sampled(self) -> None:
+        """A process that the sample at the start contains is not counted again."""
+        (operation,) = self.forked(counted_s=0.3, own=120).operations
+
+        assert operation.rss_start == mib(100)[0]
+
+    def test_another_fresh_process(self) -> None:
+        """So are other processes that had begun, but not those that began later."""
+        of = self.forked(counted_s=0.8, own=120)
+        of.processes.append(process(2, start_s=0.47, counted_s=0.8, first_rss=10 * MIB))
+        of.processes.append(process(3, start_s=0.6, counted_s=0.8, first_rss=10 * MIB))
+
+        assert of.operations[0].rss_start == mib(230)[0]
+
+
+class TestUpperBound:
+    """At most as much as all processes together can have held."""
+
+    def test_sum_of_marks(self) -> None:
+        """The bound is the sum of the marks of the processes that lived during the operation."""
+        of = marked(mark("a", 0, end_s=0.4), mark("b", 0.6, end_s=1.0))
+        of.processes = [
+            process(0, high_water_mark=mib(400)[0], accounted=True),
+            process(1, start_s=0.5, high_water_mark=mib(50)[0], accounted=True),
+        ]
+        first, second = (operation.of("rss").peak for operation in of.operations)
+
+        assert first is not None
+        assert second is not None
+        assert (first.high, second.high) == tuple(mib(400, 450))
+
+    def test_mark_that_rose_later(self) -> None:
+        """The process's own mark at the end of the operation is an upper bound, too."""
+        of = marked(mark("a", 0, end_s=0.3, pid=100, own_end=OwnMemory(high_water_mark=120 * MIB)))
+        of.processes = [process(0, high_water_mark=mib(400)[0], accounted=True)]
+        bracket = of.operations[0].of("rss").peak
+
+        assert bracket is not None
+        assert (bracket.low, bracket.high) == tuple(mib(100, 120))
+
+
+@pytest.mark.parametrize(("total_s", "expected"), [(None, 2.0), (0.95, 2.0), (0.5, None)])
+def test_cores_of_calls_that_were_logged_together(total_s: float | None, expected: float | None) -> None:
+    """Where much time passed between the calls, the CPU time inside of them is unknown."""
+    of = marked(mark("a", 0, end_s=1.0, count=3, total_s=total_s), rss=[1] * 3, cpu_user=[0, 1, 2], cpu_system=[0] * 3)
+
+    assert of.operations[0].cpu_average == expected

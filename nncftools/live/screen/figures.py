@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from nncftools.live.screen.look import Look
     from nncftools.live.state.run import LiveProcess, Run
+    from nncftools.render.terminal.chart import Span
 
 _SEPARATOR = " › "
 _NAME = 40
@@ -64,7 +65,15 @@ def memory(run: Run, look: Look) -> str:
     name = "rss" if "rss" in chart else chart[0]
     text = f"{label(name)} {look.unit.label(run.latest.get(name))}"
     peak = run.peaks.get(name)
-    return text if peak is None else f"{text}, peak {look.unit.label(peak.value)} at {at(peak.at_s)}"
+    if peak is None:
+        return text
+    during = [span.name for span in run.operations.outermost(run.latest_s) if _covers(span, peak.at_s)]
+    where = f" during {shortened(printable(during[0]), _NAME)}" if during else ""
+    return f"{text}, peak {look.unit.label(peak.value)} at {at(peak.at_s)}{where}"
+
+
+def _covers(span: Span, at_s: float) -> bool:
+    return span.start_s <= at_s and (span.end_s is None or at_s <= span.end_s)
 
 
 def activity(run: Run) -> str:

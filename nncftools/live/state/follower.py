@@ -87,6 +87,9 @@ class Follower:
             if "command" in fields:
                 fields["command"] = self._redaction.words(fields["command"])
             self.run.take_process(fields)
+        if "rise" in line:
+            rise = line["rise"]
+            self.run.take_rise(rise["high_water_mark"] + rise["others"], rise["from_s"], rise["to_s"])
         if "end" in line:
             self.run.ended = True
             self.run.exit = msgspec.convert(line["end"].get("exit"), Exit | None)

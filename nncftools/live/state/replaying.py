@@ -26,6 +26,8 @@ class Replay:
         self._time_s = np.asarray(samples.time_s)
         self._columns = [np.asarray(samples[name]) for name in samples.metrics]
         self._place = 0
+        rises = (rise for process in session.processes for rise in process.rises)
+        self._rises = sorted(rises, key=lambda rise: rise.to_s, reverse=True)
         intervals = filter(None, (sampler.achieved_interval_s, sampler.interval_s, sampler.merged_s))
         self.run = Run(
             command=command_text(session),
@@ -42,6 +44,9 @@ class Replay:
         new = slice(self._place, place)
         self.run.take_rows(self._time_s[new], np.stack([column[new] for column in self._columns], axis=1))
         self._place = place
+        while self._rises and self._rises[-1].to_s <= now_s:
+            rise = self._rises.pop()
+            self.run.take_rise(rise.high_water_mark + rise.others, rise.from_s, rise.to_s)
         self.run.processes = {
             process.id: LiveProcess(process.pid, process.name, _rss(process, now_s))
             for process in self._session.processes

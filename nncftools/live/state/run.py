@@ -12,6 +12,7 @@ import numpy as np
 from nncftools.live.state.history import History
 from nncftools.live.state.operations import LiveOperations, RecordedOperations
 from nncftools.metrics import cpu_counters, is_memory
+from nncftools.session.peaks import drift
 from nncftools.text import printable
 
 if TYPE_CHECKING:
@@ -37,10 +38,12 @@ class LiveProcess:
 
 
 class SampledPeak(NamedTuple):
-    """The largest sample of a metric, and its time."""
+    """The largest value of a metric so far, and when it was reached, apart from a small drift."""
 
     value: float
     at_s: float
+    reached: float
+    """The value at that time, or a little more."""
 
 
 @dataclass
@@ -87,10 +90,22 @@ class Run:
             if not len(known):
                 continue
             self.latest[name] = float(column[known[-1]])
-            highest = int(known[np.argmax(column[known])])
-            if is_memory(name) and (name not in self.peaks or column[highest] > self.peaks[name].value):
-                self.peaks[name] = SampledPeak(float(column[highest]), float(time_s[highest]))
+            if is_memory(name):
+                highest = float(column[known].max())
+                first = known[np.argmax(column[known] >= highest - drift(highest))]
+                self._reach(name, highest, float(time_s[first]))
         self._remember(time_s, rows)
+
+    def take_rise(self, level: float, from_s: float, to_s: float) -> None:
+        """Take a level of RSS that a high-water mark proves between two moments."""
+        self._reach("rss", level, (from_s + to_s) / 2)
+
+    def _reach(self, name: str, value: float, at_s: float) -> None:
+        before = self.peaks.get(name)
+        if before is None or value - drift(value) > before.reached:
+            self.peaks[name] = SampledPeak(value, at_s, value)
+        elif value > before.value:
+            self.peaks[name] = before._replace(value=value)
 
     def _remember(self, time_s: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
         columns = list(self.columns)

@@ -52,7 +52,7 @@ def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str
 
 
 def _run(run: Run) -> dict[str, str]:
-    return {"session": run.title, "command": run.command}
+    return {"session": run.title, "command": run.command, "peak": run.peak}
 
 
 def _figures(differences: Mapping[str, Difference]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from nncftools.analysis.timeline import timeline
 from nncftools.backports import moment_of
 from nncftools.metrics import is_memory, memory_of
 from nncftools.render.view import command_text
+from nncftools.session.peak_place import span_of
 from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
@@ -104,8 +105,11 @@ def _memory(session: Session) -> Iterator[_Family]:
     peaks = [(name, peak) for name, peak in session.peaks.items() if is_memory(name)]
     brackets = [sample for name, peak in peaks for sample in _bracket({"metric": name}, peak)]
     yield _Family("peak_bytes", "The largest sample; the real peak lies between low and high.", brackets)
-    moments = [({"metric": name}, peak.at_s) for name, peak in peaks]
-    yield _Family("peak_offset_seconds", "When the largest sample was taken, since the start.", moments)
+    spans = [({"metric": name}, span_s) for name, peak in peaks if (span_s := span_of(peak)) is not None]
+    latest = [(labels, to_s) for labels, (_, to_s) in spans]
+    yield _Family("peak_offset_seconds", "When memory had reached the peak, since the start.", latest)
+    earliest = [(labels, from_s) for labels, (from_s, _) in spans]
+    yield _Family("peak_earliest_offset_seconds", "After this moment it rose to the peak.", earliest)
     levels = [(name, level(session.samples, name, session.peaks)) for name in memory_of(session.samples.metrics)]
     for key, meaning in (
         ("first", "The first known sample."),
@@ -219,7 +223,7 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
     for name, gauges in _by_name(filter(metrics.is_memory, columns)).items():
         text = metrics.METRICS[name].label
         peaks = of_columns(gauges, "peak_low")
-        yield _Family(f"operation_peak_{name}_bytes", f"The largest {text} sample during it.", peaks)
+        yield _Family(f"operation_peak_{name}_bytes", f"{text} reached at least this during it.", peaks)
         change = f"{text} at its end minus {text} at its start."
         yield _Family(f"operation_{name}_change_bytes", change, of_columns(gauges, "delta"))
     spent = [operation.cpu_s for operation in operations]

@@ -17,6 +17,7 @@ from nncftools.analysis.series import decimated, rates_of, run_s, window_s
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.operations import by_key
 from nncftools.render.view import command_text, label
+from nncftools.session.peak_place import span_of
 from nncftools.text import shortened
 from nncftools.units import MemoryUnit
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from nncftools.render.view import View
     from nncftools.session.model import Exit, Process, RankRun
-    from nncftools.session.operations import Operation
+    from nncftools.session.operation import Operation
     from nncftools.session.session import Session
 
     Event = dict[str, Any]
@@ -152,7 +153,7 @@ def _operation(operation: Operation) -> Event:
         **_known(facts),
         **_known(figures),
         **({"calls": operation.count} if operation.count > 1 else {}),
-        **({"holds_peak": True} if operation.has_peak else {}),
+        **({} if operation.has_peak is False else {"holds_peak": operation.has_peak or "perhaps"}),
     }
     return {**_slice(operation.name, (operation.start_s, operation.end_s), args), "cat": operation.kind or "operation"}
 
@@ -217,12 +218,13 @@ def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Ev
 
 
 def _peaks(session: Session, run: int) -> Iterator[Event]:
-    """Yield the largest sample of each memory metric as an instant."""
+    """Yield the peak of each memory metric as an instant: the moment at which it was certainly reached."""
     for name, peak in session.peaks.items():
-        if is_memory(name) and peak.sampled is not None and peak.at_s is not None:
-            text = f"{label(name)} peak {MemoryUnit.MiB.label(peak.sampled)}"
-            args = _known({key: value for key, value in msgspec.to_builtins(peak).items() if key != "at_s"})
-            moment = {"ph": "i", "name": text, "cat": "peak", "s": "p", "ts": _us(peak.at_s)}
+        span_s = span_of(peak)
+        if is_memory(name) and span_s is not None:
+            text = f"{label(name)} peak {MemoryUnit.MiB.label(peak.low)}"
+            args = _known(msgspec.to_builtins(peak))
+            moment = {"ph": "i", "name": text, "cat": "peak", "s": "p", "ts": _us(span_s[1])}
             yield {**moment, "pid": run, "tid": run, "args": args}
 
 

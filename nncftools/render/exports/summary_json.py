@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nncftools.analysis.hints import hints
+from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.summary import cpu_s, largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import is_memory
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.render.view import View
-    from nncftools.session.operations import Operation
+    from nncftools.session.operation import Operation
     from nncftools.session.session import Session
 
 FORMAT = "nncf-tools-summary"
@@ -27,7 +28,7 @@ VERSION = 1
 _OF_OPERATION = (
     *("name", "kind", "call", "source", "pid", "depth"),
     *("start_s", "end_s", "duration_s", "count", "total_s", "longest_s"),
-    *("error", "has_peak", "cpu_s", "cpu_average", "cpu_peak"),
+    *("error", "has_peak", "cpu_s", "cpu_average", "cpu_peak", "own_start", "own_end"),
 )
 _OF_PROCESS = (
     *("id", "pid", "parent", "name", "command", "start_s", "end_s", "exit"),
@@ -57,6 +58,7 @@ def report(session: Session, view: View) -> str:
         "host": session.host,
         "from_zero": session.from_zero,
         "peaks": session.peaks,
+        "peak": _peak(session),
         "memory": {name: _level(session, name) for name in session.samples.metrics if is_memory(name)},
         "cpu": {"total_s": total_s, "cores_average": cores},
         "totals": session.totals,
@@ -79,8 +81,26 @@ def _level(session: Session, name: str) -> dict[str, float | None]:
     return {key: _whole(getattr(of, key)) for key in ("first", "final", "delta", "average", "lowest")}
 
 
+def _peak(session: Session) -> dict[str, Any] | None:
+    """Return the moment of the RSS peak and its operations by name, the outermost first."""
+    place = session.peak_place
+    if place is None:
+        return None
+    return {
+        "rss": session.peaks["rss"].low,
+        "from_s": place.from_s,
+        "to_s": place.to_s,
+        "operation": [operation.name for operation in place.path],
+        "either": [operation.name for operation in place.either],
+        "nearest": None if place.nearest is None else place.nearest.name,
+        "text": where_text(session),
+    }
+
+
 def _operation(operation: Operation) -> dict[str, Any]:
-    return _fields(operation, _OF_OPERATION) | by_key(operation)
+    bracket = operation.of("rss").peak
+    bounds = {} if bracket is None else {f"rss_peak_{key}": getattr(bracket, key) for key in ("high", "from_s", "to_s")}
+    return _fields(operation, _OF_OPERATION) | by_key(operation) | bounds
 
 
 def _whole(size: float | None) -> float | None:

@@ -134,7 +134,8 @@ def _peak(session: Session, view: View, length_s: float, factor: float) -> dict[
     if line is None:
         return None
     at_s, size = line.peak
-    return {"x": at_s / factor, "y": size, "text": line.peak_text, "left": at_s < length_s / 2}
+    mark = None if line.mark is None else [moment / factor for moment in line.mark]
+    return {"x": at_s / factor, "y": size, "text": line.peak_text, "left": at_s < length_s / 2, "mark": mark}
 
 
 def _bars(placed: Sequence[tuple[Listed, int]], length_s: float, factor: float) -> list[dict[str, Any]]:

@@ -128,6 +128,11 @@ function layout(look) {
     top = domain[0] - GAP / whole;
   }
   const peak = data.chart.peak;
+  if (peak?.mark) {
+    const line = {type: "line", xref: "x", yref: "y", line: {color: look.faint, width: 1, dash: "dot"}};
+    made.shapes.push({...line, x0: peak.x, x1: peak.x, y0: 0, y1: peak.y});
+    made.shapes.push({...line, x0: peak.mark[0], x1: peak.mark[1], y0: peak.y, y1: peak.y, line: {color: look.ink, width: 2}});
+  }
   if (peak) {
     made.annotations.push({x: peak.x, y: peak.y, text: plain(peak.text), showarrow: true, arrowhead: 0, arrowwidth: 1,
       ax: peak.left ? 40 : -40, ay: -16, xanchor: peak.left ? "left" : "right", arrowcolor: look.faint,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nncftools.analysis.series import decimated_with_gaps
+from nncftools.analysis.summary import level
 from nncftools.drawing import draw_peak, figure, legend_below, look, marker_for, save, time_axis
 from nncftools.metrics import MEMORY, is_memory
 from nncftools.render.view import label
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from nncftools.analysis.summary import Level
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
     Line = tuple[NDArray[np.float64], NDArray[np.float64]]
+    Drawn = tuple[Line, Level]
 
 _TITLE = 90
 _MOMENTS = 1000
@@ -35,6 +38,8 @@ class Curve(NamedTuple):
     duration_s: float
     lines: Mapping[str, Line]
     """By metric."""
+    peaks: Mapping[str, Level]
+    """By metric, too."""
 
 
 def curve(session: Session) -> Curve:
@@ -45,7 +50,8 @@ def curve(session: Session) -> Curve:
         for name in samples.metrics
         if is_memory(name) and samples.figures(name).known
     }
-    return Curve(max(session.duration_s, samples.time_s[-1]), lines)
+    peaks = {name: level(samples, name, session.peaks) for name in lines}
+    return Curve(max(session.duration_s, samples.time_s[-1]), lines, peaks)
 
 
 def common_metric(groups: Sequence[Sequence[Curve]]) -> str | None:
@@ -58,7 +64,7 @@ def draw(groups: Sequence[tuple[str, Sequence[Curve]]], metric: str, unit: Memor
     """Write the picture of groups with their names; the suffix of the path is the format. Raises OSError."""
     drawing, axes = figure()
     for place, (name, runs) in enumerate(groups):
-        _draw_group(axes, name, [run.lines[metric] for run in runs], unit, look(place))
+        _draw_group(axes, name, [(run.lines[metric], run.peaks[metric]) for run in runs], unit, look(place))
     time_axis(axes, max(run.duration_s for _, runs in groups for run in runs))
     axes.set_ylabel(f"{label(metric)} ({unit})")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.12g}")
@@ -67,12 +73,13 @@ def draw(groups: Sequence[tuple[str, Sequence[Curve]]], metric: str, unit: Memor
     save(drawing, path)
 
 
-def _draw_group(axes: Axes, name: str, lines: Sequence[Line], unit: MemoryUnit, look_of: tuple[str, str]) -> None:
+def _draw_group(axes: Axes, label_of: str, drawn: Sequence[Drawn], unit: MemoryUnit, look_of: tuple[str, str]) -> None:
     """Draw a single run with its peak, or several runs as thin lines with their median."""
     colour, style = look_of
-    peaks = [float(np.nanmax(value)) for _, value in lines]
+    lines = [line for line, _ in drawn]
+    sizes = [float(np.nanmax(line[1])) if of.peak is None else of.peak for line, of in drawn]
     several = len(lines) > 1
-    text = f"{'median ' if several else ''}peak {unit.label(float(np.median(peaks)))}"
+    text = f"{'median ' if several else ''}peak {unit.label(float(np.median(sizes)))}"
     for time, value in lines if several else ():
         axes.plot(time, value / unit.factor, style, color=colour, linewidth=0.7, alpha=0.45)
     time, value = _median(lines) if several else lines[0]
@@ -83,11 +90,13 @@ def _draw_group(axes: Axes, name: str, lines: Sequence[Line], unit: MemoryUnit, 
         color=colour,
         linewidth=2 if several else 1.6,
         marker="" if several else marker_for(time),
-        label=f"{shortened(printable(name), _TITLE)}: {text}",
+        label=f"{shortened(printable(label_of), _TITLE)}: {text}",
     )
     if not several:
-        top = np.nanargmax(value)
-        draw_peak(axes, (time[top], value[top] / unit.factor), colour)
+        span_s = drawn[0][1].span_s
+        at_s = float(time[np.nanargmax(value)]) if span_s is None else sum(span_s) / 2
+        is_mark = span_s is not None and span_s[0] < span_s[1]
+        draw_peak(axes, (at_s, sizes[0] / unit.factor), colour, span_s if is_mark else None)
 
 
 def _median(lines: Sequence[Line]) -> Line:

@@ -43,7 +43,7 @@ def page(session: Session, view: View) -> Figure:
     """Return the picture."""
     every = listed(timeline(session.operations, view.depth))
     counters = counters_of(session.samples.metrics)
-    shown = rows(every, counters, MOST_ROWS)
+    shown = rows(every, counters, MOST_ROWS, session)
     band, ruler = Band(every, run_s(session)), Ruler()
     text = shortened(printable(view.title) or command_text(session), _TITLE)
     title = ruler.lines(text, WIDTH - 4 * _MARGIN, _TITLE_SIZE, 2)

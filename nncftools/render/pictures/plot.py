@@ -88,9 +88,9 @@ def _draw_metric(axes: Axes, session: Session, view: View, place: int) -> bool:
         return False
     colour, style = look(place)
     marker = "." if line.is_sparse else marker_for(line.time_s)
-    text = line.peak_text + line.kernel_text
+    text = line.peak_text
     axes.plot(line.time_s, line.sizes, style, color=colour, linewidth=1.6, marker=marker, label=text)
-    draw_peak(axes, line.peak, colour)
+    draw_peak(axes, line.peak, colour, line.mark)
     if len(view.metrics) == 1:
         _write_beside(axes, line.peak, text, colour, is_left=line.peak[0] < session.duration_s / 2)
     return True

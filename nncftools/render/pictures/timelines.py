@@ -58,11 +58,11 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
         _draw_parts(axes, session, view, line)
     marker = "." if line.is_sparse else marker_for(line.time_s)
     axes.plot(line.time_s, line.sizes, color=INK, linewidth=1.5, marker=marker, label=label(name))
-    draw_peak(axes, line.peak, INK)
+    draw_peak(axes, line.peak, INK, line.mark)
     top, bottom = line.peak[1], min(0.0, float(np.nanmin(line.sizes))) * 1.05
     height = axes.bbox.height / DPI
     axes.set_ylim(bottom, bottom + (top - bottom or 1.0) * height / (height - _PEAK_TEXT))
-    _write_above(axes, line.peak, line.peak_text + line.kernel_text, run_s(session), ruler)
+    _write_above(axes, line.peak, line.peak_text, run_s(session), ruler)
     if len(axes.get_legend_handles_labels()[1]) > 1:
         _legend(axes, loc="upper left", reverse=True, handlelength=1.4, borderaxespad=0.3)
 

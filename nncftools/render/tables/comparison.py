@@ -167,6 +167,9 @@ def notes(comparison: Comparison) -> Iterator[str]:
             unit = unit_for(min(side.median for side in sides))
             base, new = (f"{unit.text(side.median)}–{unit.label(side.high)}" for side in sides)
             yield f"{_UNCERTAIN} {difference.figure.label}: within the brackets, base {base}, new {new}"
+    if not comparison.is_of_groups and (peaks := [run.peak for run in (*comparison.base, *comparison.new)]) != ["", ""]:
+        base, new = (printable(peak) or UNKNOWN for peak in peaks)
+        yield f"RSS peak of base {base}, of new {new}"
     only_base = [one.name for one in comparison.operations if not one.new_runs]
     only_new = [one.name for one in comparison.operations if not one.base_runs]
     for where, names in (

@@ -8,6 +8,8 @@ import signal
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
+from nncftools.analysis.peak_text import span_text, where_text
+from nncftools.analysis.pss import pss_near_peak
 from nncftools.analysis.summary import cpu_s, is_between_samples, largest_process, short_lived, taken
 from nncftools.backports import moment_of
 from nncftools.render.tables.table import Cell, Column, Output, Row, Table
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
-_PROCESS, _OPERATION = 24, 40
-"""Lengths of names, in characters."""
+_PROCESS = 24
+"""The length of names, in characters."""
 _WIDE = 1.02
 """A bracket of the peak is named from this ratio of its ends on."""
 _SETTINGS = ("mode", "preset", "ratio", "group_size", "backup_mode", "subset_size", "model_type", "target_device")
@@ -59,20 +61,20 @@ def exit_text(exit_: Exit) -> str:
 def peak(session: Session, view: View) -> tuple[str, str, str] | None:
     """Return the peak of RSS, its time and its operation; None when the view does not show it."""
     found = session.peaks.get("rss")
-    if view.from_zero or "rss" not in view.metrics or found is None or found.sampled is None or found.at_s is None:
+    if view.from_zero or "rss" not in view.metrics or found is None or found.low is None:
         return None
     most = f"RSS {view.unit.label(found.low)}"
+    place = session.peak_place
+    if place is None:
+        return f"{most} at an unknown moment (kernel's high-water mark)", "", ""
+    seconds = span_text((place.from_s, place.to_s))
     if is_between_samples(found):
-        return f"{most} between two samples (kernel's high-water mark)", "", ""
-    with_peak = [operation for operation in session.operations if operation.has_peak]
-    during = max(with_peak, key=lambda operation: operation.depth, default=None)
-    name = "" if during is None else f"during {shortened(printable(during.name), _OPERATION)}"
-    return most, f"at {_moment(session, found.at_s)}", name
+        seconds += ", between two samples"
+    return most, f"at {_moment(session, place.from_s, seconds)}", where_text(session)
 
 
-def _moment(session: Session, at_s: float) -> str:
+def _moment(session: Session, at_s: float, seconds: str) -> str:
     """Return the time of day (UTC, as in the whole report) if it is known, and the seconds from the start."""
-    seconds = seconds_text(at_s)
     with contextlib.suppress(ValueError, OverflowError):
         moment = moment_of(session.start.utc or "") + dt.timedelta(seconds=at_s)
         return f"{moment:%H:%M:%S} ({seconds})"
@@ -91,6 +93,7 @@ def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     if found is not None and found.low and found.high and found.high > found.low * _WIDE:
         between = f"between {unit.label(found.low)} and {unit.label(found.high)}"
         yield "RSS peak", f"{between} (high-water marks together)"
+    yield from _pss(session, unit)
     yield "CPU", _cpu(session)
     yield from _counters(session)
     yield "Processes", _processes(session, unit)
@@ -98,6 +101,21 @@ def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
         if compression := _compression(model):
             yield "Compressed", printable(f"{model.path.rpartition('/')[2]}: {compression}")
     yield "Sampler", _sampler(session)
+
+
+def _pss(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    """Yield how much of PSS is known: it is counted seldom, because that takes long."""
+    if "pss" not in session.samples:
+        return
+    known = session.samples.figures("pss").known
+    text = f"known in {known:,} of {len(session.samples):,} samples"
+    near = pss_near_peak(session)
+    if near is not None:
+        text += f", the nearest {seconds_text(near.distance_s)} from the RSS peak"
+    peak = session.peaks.get("pss")
+    if peak is not None and peak.low and peak.high:
+        text += f"; its peak is between {unit.label(peak.low)} and {unit.label(peak.high)}"
+    yield "PSS", text
 
 
 def _cpu(session: Session) -> str:

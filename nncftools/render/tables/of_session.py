@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
+from nncftools.analysis.peak_text import performer, span_text
 from nncftools.analysis.summary import largest_rank, level
 from nncftools.analysis.timeline import timeline
-from nncftools.render.operations import listed
+from nncftools.render.operations import listed, peak_notes, without_small
 from nncftools.render.tables.facts import exit_text
 from nncftools.render.tables.table import Cell, Column, Output, Row, Table, figure_cell, size_cell
 from nncftools.render.view import label
+from nncftools.session.peak_place import span_of
 from nncftools.text import printable, shortened
 from nncftools.units import UNKNOWN, number_text, seconds_text
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     Metrics = Sequence[tuple[str, Metric]]
     """Columns with their metrics."""
 
+_OWN = "Own RSS"
 _NOT_IN_TEXT = Output.MARKDOWN | Output.PAGE
 """For columns that the text shows in its timeline."""
 _FEW_PROCESSES, _MOST_PROCESSES = 5, 300
@@ -56,7 +60,7 @@ def memory(session: Session, view: View) -> Table:
 def _levels(name: str, of: Level, unit: MemoryUnit) -> list[Cell]:
     peak, delta = size_cell(of.peak, unit, is_strong=True), size_cell(of.delta, unit, is_signed=True)
     final, average, lowest = (size_cell(size, unit) for size in (of.final, of.average, of.lowest))
-    return [Cell(name), peak, Cell(seconds_text(of.at_s)), final, delta, average, lowest]
+    return [Cell(name), peak, Cell(span_text(of.span_s)), final, delta, average, lowest]
 
 
 def ranks(session: Session, unit: MemoryUnit) -> Table:
@@ -75,18 +79,29 @@ def _rank(run: RankRun, unit: MemoryUnit, *, is_largest: bool) -> Row:
         Cell(shortened(printable(number), 24)),
         Cell(shortened(printable(run.host.name), 20) or UNKNOWN),
         size_cell(None if peak is None else peak.low, unit),
-        *(Cell(seconds_text(value)) for value in (None if peak is None else peak.at_s, run.duration_s, run.cpu_s)),
+        Cell(span_text(None if peak is None else span_of(peak))),
+        *(Cell(seconds_text(value)) for value in (run.duration_s, run.cpu_s)),
         Cell(end),
     ]
     return Row(cells=cells, is_strong=is_largest, note="<- largest" if is_largest else "")
 
 
 def shown_operations(session: Session, view: View, most: int) -> tuple[list[Listed], str]:
-    """Return the view's operations, at most the ``most`` longest, and a text about how many are left out."""
+    """Return the view's operations, at most the ``most`` longest, and a text about those that are left out.
+
+    Small ones are left out first. The operation that holds the peak is always there.
+    """
     every = listed(timeline(session.operations, view.depth))
-    longest = sorted(every, key=lambda one: one.operation.duration_s, reverse=True)[:most]
-    more = f"and {len(every) - len(longest):,} shorter ones" if len(every) > len(longest) else ""
-    return sorted(longest, key=lambda one: one.number), more
+    large = without_small(every, session)
+    in_order = sorted(large, key=lambda one: (one.operation.has_peak is not False, one.operation.duration_s))
+    shown = sorted(in_order[-most:], key=lambda one: one.number)
+    left_out = [
+        f"{count:,} {kind}"
+        for count, kind in ((len(large) - len(shown), "shorter ones"), (len(every) - len(large), "small ones"))
+        if count
+    ]
+    more = f"and {' and '.join(left_out)}" if left_out else ""
+    return [replace(one, process=performer(one.operation, session)) for one in shown], more
 
 
 def operations(session: Session, view: View, most: int) -> Table:
@@ -97,7 +112,23 @@ def operations(session: Session, view: View, most: int) -> Table:
     gauges = [(name, metric) for name, metric in every if not metric.is_counter]
     counters = [(name, metric) for name, metric in every if metric.is_counter]
     columns = list(_operation_columns(gauges, counters, view.unit))
-    return Table(columns=columns, rows=[_operation(one, gauges, counters, view.unit) for one in shown], more=more)
+    notes = peak_notes((one.operation for one in shown), session)
+    rows = [_operation(one, gauges, counters, view.unit, notes.get(id(one.operation), "")) for one in shown]
+    table = Table(columns=columns, rows=rows, more=more)
+    return _with_own_memory(table, shown, view.unit) if any(one.process for one in shown) else table
+
+
+def _with_own_memory(table: Table, shown: Sequence[Listed], unit: MemoryUnit) -> Table:
+    """Return the table of operations with what each one's own process held, next to the whole tree's RSS."""
+    place = 1 + max(place for place, column in enumerate(table.columns) if column.group == metrics.METRICS["rss"].label)
+    added = [Column("start", _OWN, f"{unit}"), Column("end", _OWN)]
+    columns = [*table.columns[:place], *added, *table.columns[place:]]
+    rows = []
+    for one, row in zip(shown, table.rows, strict=True):
+        held = [None if own is None else own.rss for own in (one.operation.own_start, one.operation.own_end)]
+        cells = [size_cell(size, unit) for size in held]
+        rows.append(replace(row, cells=[*row.cells[:place], *cells, *row.cells[place:]]))
+    return replace(table, columns=columns, rows=rows)
 
 
 def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> Iterator[Column]:
@@ -116,7 +147,7 @@ def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> 
         yield Column(metric.action, metric.group)
 
 
-def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> Row:
+def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit, note: str) -> Row:
     operation = one.operation
     cells = [Cell(f"{one.number}"), Cell(shortened(one.title, 60))]
     cells += [Cell(seconds_text(operation.start_s)), Cell(seconds_text(operation.duration_s))]
@@ -124,7 +155,7 @@ def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit
         of = operation.of(name)
         if metric.is_memory:
             cells += [size_cell(of.start, unit), size_cell(of.end, unit), size_cell(of.delta, unit, is_signed=True)]
-            cells.append(size_cell(of.peak_low, unit, is_strong=name == "rss" and operation.has_peak))
+            cells.append(size_cell(of.peak_low, unit, is_strong=name == "rss" and note != ""))
         else:
             cells += [Cell(number_text(value)) for value in (of.start, of.end, of.delta, of.peak_low)]
     cores = (operation.cpu_average, operation.cpu_peak)
@@ -133,7 +164,7 @@ def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit
     return Row(
         cells=cells,
         depth=operation.depth,
-        is_strong=operation.has_peak,
+        is_strong=note != "",
         details=shortened(one.details, 120),
         colour=one.fill.colour,
         span_s=(operation.start_s, operation.end_s),

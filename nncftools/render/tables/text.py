@@ -9,6 +9,8 @@ from rich.console import Group
 from rich.text import Text
 
 from nncftools.analysis.hints import hints
+from nncftools.render.colours import REST
+from nncftools.render.operations import Listed, peak_notes
 from nncftools.render.tables import facts
 from nncftools.render.tables.of_session import few_processes, memory, operations, ranks, shown_operations
 from nncftools.render.tables.paint import FIRST_COLUMN, Fitting, fits, grid, painted, pairs, warnings
@@ -19,13 +21,12 @@ from nncftools.text import printable, shortened
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table as Grid
 
     from nncftools.render.tables.table import Table
-    from nncftools.session.operations import Operation
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
@@ -106,8 +107,13 @@ def _operations(session: Session, view: View) -> Iterator[RenderableType]:
     yield Text("Operations", style="bold")
     shown, more = shown_operations(session, view, _MOST_OPERATIONS)
     gaps = unmarked(session, max(session.duration_s * _LONG_GAP, 1e-9))
-    rows = [(f"{one.number}.", one.operation) for one in shown] + [("", gap) for gap in gaps]
-    yield _timeline(sorted(rows, key=lambda row: (row[1].start_s, row[1].depth)), view.unit)
+    notes = peak_notes((one.operation for one in shown), session)
+    place = session.peak_place
+    if not notes and place is not None:
+        notes = {id(gap): "<- peak" for gap in gaps if gap.start_s <= place.from_s and place.to_s <= gap.end_s}
+    rows = [*shown, *(Listed(0, gap, REST) for gap in gaps)]
+    ordered = sorted(rows, key=lambda one: (one.operation.start_s, one.operation.depth))
+    yield _timeline(ordered, notes, view.unit)
     if more:
         yield Text(f"… {more}", style="dim")
     yield Text()
@@ -117,7 +123,7 @@ def _operations(session: Session, view: View) -> Iterator[RenderableType]:
     yield Text()
 
 
-def _timeline(rows: Sequence[tuple[str, Operation]], unit: MemoryUnit) -> Grid:
+def _timeline(rows: Sequence[Listed], notes: Mapping[int, str], unit: MemoryUnit) -> Grid:
     """Return when each operation ran, and by how much RSS grew."""
     result = grid(has_header=False)
     for _ in ("number", "start"):
@@ -126,26 +132,30 @@ def _timeline(rows: Sequence[tuple[str, Operation]], unit: MemoryUnit) -> Grid:
     for _ in ("duration", "growth"):
         result.add_column(justify="right", no_wrap=True)
     result.add_column(no_wrap=True)
-    for number, operation in rows:
+    for one in rows:
+        operation = one.operation
         result.add_row(
-            number,
+            f"{one.number}." if one.number else "",
             seconds_text(operation.start_s),
-            _name(operation),
+            _name(one),
             f"({seconds_text(operation.duration_s)})",
             f"[{size_cell(operation.delta, unit, is_signed=True).text} {unit}]",
-            Text("<- peak" if operation.has_peak else "", style="bold"),
-            style="" if number else "dim",
+            Text(notes.get(id(operation), ""), style="bold"),
+            style="" if one.number else "dim",
         )
     return result
 
 
-def _name(operation: Operation) -> Text:
-    """Return name, number of calls, how it ended and which function it was."""
+def _name(one: Listed) -> Text:
+    """Return name, number of calls, process, how it ended and which function it was."""
+    operation = one.operation
     if not operation.name:
         return Text("(nothing marked)")
     text = Text("  " * operation.depth + shortened(printable(operation.name), _NAME))
     if operation.count > 1:
         text.append(f" ×{operation.count:,}")
+    if one.process:
+        text.append(f" ({one.process})")
     if operation.error is not None:
         text.append(f" {printable(operation.error)}", style="red")
     if operation.call is not None:

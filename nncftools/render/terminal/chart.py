@@ -14,12 +14,13 @@ from rich.text import Text
 
 from nncftools import metrics
 from nncftools.analysis import series
+from nncftools.analysis.summary import level
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import cpu_counters
 from nncftools.render.colours import fills
 from nncftools.render.terminal import scales
 from nncftools.render.view import label
-from nncftools.session.operations import Operation
+from nncftools.session.operation import Operation
 from nncftools.text import printable, shortened
 from nncftools.units import MemoryUnit, text_of
 
@@ -107,7 +108,10 @@ def chart_lines(
     """
     rows = max(2, height - 3)
     unit = style.unit
-    top = scales.rounded_up(unit.of(max((max(line.values, default=0.0) for line in lines), default=0.0)))
+    largest = max((max(line.values, default=0.0) for line in lines), default=0.0)
+    if peak is not None and shown.begin_s <= peak[1] <= shown.end_s:
+        largest = max(largest, peak[0])
+    top = scales.rounded_up(unit.of(largest))
     canvas = _canvas(lines, peak, shown, (rows, top * unit.factor), style)
     marks = {round(value / top * (rows - 1)): value for value in scales.ticks(top, max(1, rows // _ROWS_PER_TICK))}
     bar, tick = ("│", "┤") if style.unicode else ("|", "+")
@@ -301,8 +305,8 @@ def chart(session: Session, view: View, width: int, height: int, style: Style) -
     shown = Window(0.0, max(session.duration_s, 1e-3), max(10, width - LEFT - 1))
     names = [name for name in view.metrics if name in session.samples][: len(_LINES)]
     lines = [_line_of(session, name, shown.columns, from_zero=view.from_zero) for name in names]
-    peak = session.peaks.get(names[0]) if names and not view.from_zero else None
-    marked = None if peak is None or peak.sampled is None or peak.at_s is None else (peak.sampled, peak.at_s)
+    of = level(session.samples, names[0], session.peaks) if names and not view.from_zero else None
+    marked = None if of is None or of.peak is None or of.span_s is None else (of.peak, sum(of.span_s) / 2)
     outermost = [operation for operation in timeline(session.operations, 1) if operation.depth == 0]
     spans = [Span(operation.name, operation.start_s, operation.end_s, operation.kind) for operation in outermost]
     rates = [rate_line(rate, found, style) for rate, found in _rates(session, shown)]

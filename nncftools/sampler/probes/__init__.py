@@ -6,7 +6,8 @@ There are three kinds of probes:
   sums over the tree. ``retire(process)`` keeps the figures of a child of ours that has ended, before it is reaped.
 - A *system probe*, made with the proc directory and the command's PID. ``read()`` returns figures of the machine, or of
   the command's surroundings, from files that it keeps open.
-- A *slow probe*, made without arguments, reads every process from time to time in a thread of its own.
+- A *slow probe*, made with the share of the time that it may take, reads every process from time to time in a thread of
+  its own.
   ``read(processes)`` returns the sums when there are new ones, otherwise None for each.
 
 The values of ``read`` are in the order of ``metrics``. A new probe of devices has ``columns``, one for each device:

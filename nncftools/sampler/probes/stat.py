@@ -58,6 +58,7 @@ class Stat:
             minor += int(fields[7]) + int(fields[8])
             major += int(fields[9]) + int(fields[10])
             process.cpu_ticks = own_user + own_system
+            process.faults = int(fields[7]) + int(fields[9])
             resident = int(fields[_RSS])
             process.rss = resident
             if not (resident and process.counted):  # it is ending and has freed its memory, or shares it

@@ -5,6 +5,7 @@ import re
 import pytest
 from rich.cells import cell_len
 
+from nncftools.live.screen import figures
 from nncftools.live.screen.figures import Machine, status_line
 from nncftools.live.screen.layout import Drawing
 from nncftools.live.screen.look import Look, after
@@ -143,3 +144,13 @@ def test_status_line() -> None:
 def test_run_without_samples() -> None:
     """A run that has just begun can be drawn."""
     assert len(frame(run(seconds=0))) == 24
+
+
+def test_operation_of_the_peak() -> None:
+    """The peak is named with its operation, as in the report."""
+    of = run()
+    begin = Entry(name="Export", event="begin", op=1, pid=1, tid=1, start_s=50.0)
+    assert isinstance(of.operations, LiveOperations)
+    of.operations.take(begin)
+
+    assert figures.memory(of, Look()).endswith("peak 199.9 MiB at 1:39 during Export")

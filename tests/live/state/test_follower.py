@@ -163,3 +163,24 @@ def test_what_is_no_journal(tmp_path: pathlib.Path, data: bytes) -> None:
     path.write_bytes(data)
     with pytest.raises(SessionFileError, match=r"other\.jsonl: line 1 is not the header"):
         Follower(path)
+
+
+def test_rise_of_a_high_water_mark(path: pathlib.Path) -> None:
+    """A mark above the samples raises the peak, at the middle of the time in which it rose."""
+    rise = {"id": 0, "from_s": 0.5, "to_s": 1.0, "high_water_mark": 900 << 20, "others": 100 << 20}
+    with Follower(path) as follower:
+        append(path, line([0.5, 300 << 20]) + line({"rise": rise}) + line([1.0, 200 << 20]))
+        follower.read()
+        peak = follower.run.peaks["rss"]
+
+    assert (peak.value, peak.at_s) == (1000 << 20, 0.75)
+
+
+def test_drift(path: pathlib.Path) -> None:
+    """On a plateau that drifts, the peak keeps the moment at which memory reached it."""
+    with Follower(path) as follower:
+        append(path, line([0.5, 1000 << 20]) + line([1.0, (1000 << 20) + 9]) + line([1.5, 900 << 20]))
+        follower.read()
+        peak = follower.run.peaks["rss"]
+
+    assert (peak.value, peak.at_s) == ((1000 << 20) + 9, 0.5)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
 from nncftools.live.state.replaying import Replay
-from nncftools.session.model import Series
+from nncftools.session.model import Rise, Series
 from tests.made_up import mib, process, session
 
 MIB = 2**20
@@ -40,3 +42,15 @@ def test_session_without_samples() -> None:
     replay.advance(0)
 
     assert replay.run.latest == {}
+
+
+def test_rise_of_a_high_water_mark() -> None:
+    """A mark above the samples raises the peak when its time has come."""
+    rise = Rise(from_s=0.6, to_s=0.8, high_water_mark=900 * MIB)
+    replay = Replay(session(processes=[process(rises=[rise])]))
+    replay.advance(0.7)
+    before = replay.run.peaks["rss"].value
+    replay.advance(0.9)
+
+    assert (before, replay.run.peaks["rss"].value) == (300 * MIB, 900 * MIB)
+    assert replay.run.peaks["rss"].at_s == pytest.approx(0.7)

@@ -265,14 +265,21 @@ class TestProcesses:
 
 class TestRun:
     def test_peaks(self) -> None:
-        """The largest sample of each memory metric is an instant, with the bracket of the peak."""
+        """The moment at which each memory metric reached its peak is an instant, with the bracket of the peak."""
         events = trace(session({"rss": mib(100, 300, 200), "pss": [None, None, None]}))
         instants = [event for event in events if event["ph"] == "i"]
 
         assert [(event["name"], event["ts"], event["s"]) for event in instants] == [
             ("RSS peak 300.0 MiB", 500_000, "p")
         ]
-        assert instants[0]["args"] == {"sampled": 300 * MIB, "low": 300 * MIB, "low_from": "sampled"}
+        assert instants[0]["args"] == {
+            "sampled": 300 * MIB,
+            "at_s": 0.5,
+            "low": 300 * MIB,
+            "low_from": "sampled",
+            "rose_from_s": 0.5,
+            "rose_to_s": 0.5,
+        }
 
     def test_facts(self) -> None:
         """The metadata has command, machine, start in UTC and warnings."""

@@ -50,6 +50,9 @@ def test_peak_is_a_bracket() -> None:
         "low": 300 * MIB,
         "high": None,
         "low_from": "sampled",
+        "rose_from_s": 0.5,
+        "rose_to_s": 0.5,
+        "process": None,
     }
 
 

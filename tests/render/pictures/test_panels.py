@@ -271,8 +271,8 @@ def test_says_what_it_shows(expected: str) -> None:
 
 
 def test_peak() -> None:
-    """The peak is named with its time, and the kernel's figure where no sample came near to it."""
-    assert "RSS peak 1,700.0 MiB at 31.38 s (kernel: 3,000.0 MiB)" in words("a peak between samples")
+    """A peak that no sample comes near to is the kernel's mark, between the two moments of its rise."""
+    assert "RSS peak 3,000.0 MiB at 0.000–1.00 s (kernel's high-water mark)" in words("a peak between samples")
 
 
 def filled(axes: Axes) -> set[str]:

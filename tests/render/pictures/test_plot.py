@@ -12,7 +12,7 @@ from nncftools.drawing import figure
 from nncftools.metrics import MEMORY, METRICS
 from nncftools.render.pictures.plot import _draw_metric, draw
 from nncftools.render.view import View
-from nncftools.session.model import SamplerFacts
+from nncftools.session.model import Rise, SamplerFacts
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
@@ -78,10 +78,11 @@ def test_from_zero(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_peak_between_samples(tmp_path: pathlib.Path) -> None:
-    """The largest sample is marked, and the kernel's figure is named beside it."""
-    texts = words(session(processes=[process(high_water_mark=400 * MIB)]), tmp_path)
+    """The kernel's mark is the peak, drawn above the samples between the two moments of its rise."""
+    rise = Rise(from_s=0.5, to_s=1.0, high_water_mark=400 * MIB)
+    texts = words(session(processes=[process(high_water_mark=400 * MIB, rises=[rise])]), tmp_path)
 
-    assert "RSS peak 300.0 MiB at 0.500 s (kernel: 400.0 MiB)" in texts
+    assert "RSS peak 400.0 MiB at 0.500–1.00 s (kernel's high-water mark)" in texts
 
 
 @pytest.mark.parametrize(("duration_s", "unit"), [(1.5, "s"), (179, "s"), (180, "min"), (10_800, "h")])

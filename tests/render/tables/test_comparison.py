@@ -196,7 +196,8 @@ class TestJson:
         found = document["comparisons"][0]
 
         assert document["format"] == "nncf-tools-comparison"
-        assert found["base"] == [{"session": "base.json", "command": "work --fast"}]
+        peak = "at 0.500 s during Export"
+        assert found["base"] == [{"session": "base.json", "command": "work --fast", "peak": peak}]
         assert found["figures"]["peak_rss"] == {
             "unit": "B",
             "base": {"median": 1000 * MIB, "min": 1000 * MIB, "max": 1000 * MIB, "high": None, "runs": [1000 * MIB]},

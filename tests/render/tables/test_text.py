@@ -12,7 +12,7 @@ from nncftools.metrics import MEMORY, METRICS
 from nncftools.render.tables.facts import exit_text
 from nncftools.render.tables.text import report
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Host, Process, SamplerFacts, Start
+from nncftools.session.model import Exit, Host, Process, Rise, SamplerFacts, Start
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
@@ -135,11 +135,13 @@ def test_nothing_known() -> None:
     assert "Storage       unknown" in text
 
 
-def test_a_peak_between_samples_has_no_time() -> None:
-    """The table's peak is the kernel's, its time is unknown, and a warning explains it."""
-    text = printed(run(processes=[process(high_water_mark=400 * MIB)]))
+def test_a_peak_between_samples() -> None:
+    """The peak is the kernel's mark, between the two moments of its rise, and a warning explains it."""
+    rise = Rise(from_s=0.5, to_s=0.9, high_water_mark=400 * MIB)
+    text = printed(run(processes=[process(high_water_mark=400 * MIB, rises=[rise])]))
 
-    assert row(text, "RSS")[:2] == ["400.0", "–"]
+    assert "Peak memory  RSS 400.0 MiB at 07:00:00 (0.500–0.900 s, between two samples)" in text
+    assert row(text, "RSS")[:2] == ["400.0", "0.500–0.900"]
     assert "! the RSS peak came and went between two samples" in text
 
 

@@ -20,7 +20,7 @@ from tests.sampler.fake_proc import FILES, KIB, FakeProc, vanish
 from tests.waiting import until
 
 MIB = 2**20
-UNKNOWN = (None, None)
+UNKNOWN = (None, None, None)
 HELD_MIB = 40
 SCRIPT = f"""
 import os, sys
@@ -76,18 +76,18 @@ def add(proc: FakeProc, pid: int, *, pss_kib: int, private_kib: int = 0, pages: 
 
 
 def of_one_pass(processes: Sequence[Process]) -> tuple[float | None, ...]:
-    """Return the result of one pass over processes."""
-    probe = Smaps()
+    """Return PSS and USS of one pass over processes."""
+    probe = Smaps(0.01)
     first = probe.read(processes)
     assert first == UNKNOWN
-    return probe.read(processes)
+    return probe.read(processes)[:2]
 
 
 def result(probe: Smaps, processes: Sequence[Process]) -> tuple[int, int]:
     """Return the next result of a probe that works in its thread."""
 
     def known() -> tuple[int, int] | None:
-        pss, uss = probe.read(processes)
+        pss, uss, _ = probe.read(processes)
         return None if pss is None or uss is None else (pss, uss)
 
     found = until(known, "a pass")
@@ -124,14 +124,14 @@ class TestReal:
     def test_one_process(self, holding: Callable[[int], list[Process]]) -> None:
         """PSS and USS of a process that shares nothing but code hold what it touched, and are at most its RSS."""
         (process,) = holding(0)
-        pss, uss = result(Smaps(), [process])
+        pss, uss = result(Smaps(0.01), [process])
 
         assert HELD_MIB * MIB < uss <= pss <= process.rss * PAGE + MIB
 
     def test_forked_copies(self, holding: Callable[[int], list[Process]]) -> None:
         """What three processes share is once in PSS, thrice in RSS and not in USS."""
         processes = holding(2)
-        pss, uss = result(Smaps(), processes)
+        pss, uss = result(Smaps(0.01), processes)
 
         assert len(processes) == 3
         assert sum(process.rss for process in processes) * PAGE > 3 * HELD_MIB * MIB
@@ -141,7 +141,7 @@ class TestReal:
     def test_passes_are_far_apart(
         self, holding: Callable[[int], list[Process]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """After a pass the next one is due when 99 times the CPU time of the pass has gone by."""
+        """What passes take is measured as CPU time of their thread."""
         spent: list[float] = []
 
         def thread_time() -> float:
@@ -150,12 +150,10 @@ class TestReal:
 
         monkeypatch.setattr(smaps, "time", SimpleNamespace(monotonic=time.monotonic, thread_time=thread_time))
         processes = holding(2)
-        begun_s = time.monotonic()
-        probe = Smaps()
+        probe = Smaps(0.01)
         result(probe, processes)
 
-        assert spent[0] > 0
-        assert probe._due_s >= begun_s + 99 * spent[0]
+        assert 0 < probe._spent_s == sum(spent)
 
 
 @pytest.mark.usefixtures("clock")
@@ -196,18 +194,18 @@ class TestSums:
         processes = [add(proc, 1, pss_kib=100), add(proc, 2, pss_kib=50)]
         unreadable(proc, place + 1)
 
-        assert of_one_pass(processes) == UNKNOWN
+        assert of_one_pass(processes) == UNKNOWN[:2]
 
     def test_locked_process_without_memory_is_unknown_as_well(self, proc: FakeProc) -> None:
         """The only process being locked, nothing is known."""
         process = add(proc, 1, pss_kib=100)
         unreadable(proc, 1)
 
-        assert of_one_pass([process]) == UNKNOWN
+        assert of_one_pass([process]) == UNKNOWN[:2]
 
     def test_no_process(self) -> None:
         """Without a process the sums are unknown, not 0."""
-        assert of_one_pass([]) == UNKNOWN
+        assert of_one_pass([]) == UNKNOWN[:2]
 
     def test_out_of_descriptors(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         """When no more descriptors can be had, folders are found by their paths: the sums are whole."""
@@ -261,32 +259,32 @@ class TestPasses:
         """A result is returned for one sample; until the next pass has ended, the figures are unknown."""
         clock.pass_s = 0.5
         process = add(proc, 1, pss_kib=100)
-        probe = Smaps()
+        probe = Smaps(0.01)
         told = [probe.read([process])[0] for _ in range(5)]
 
         assert told == [None, 100 * KIB, None, None, None]
 
     def test_next_pass_waits(self, clock: Clock, proc: FakeProc) -> None:
-        """Passes take 1 % of the time at most: after one of 0.5 s of CPU, the next begins 49.5 s later."""
+        """Passes take 1 % of the time at most: after one of 0.5 s of CPU, the next begins 50 s after the first."""
         clock.pass_s = 0.5
         process = add(proc, 1, pss_kib=100)
-        probe = Smaps()
+        probe = Smaps(0.01)
         probe.read([process])
         probe.read([process])
-        clock.now_s += 49.4
+        clock.now_s += 49.9
         early = [probe.read([process]) for _ in range(2)]
         clock.now_s += 0.2
         due = [probe.read([process]) for _ in range(2)]
 
         assert early == [UNKNOWN] * 2
-        assert due == [UNKNOWN, (100 * KIB, 0)]
+        assert due == [UNKNOWN, (100 * KIB, 0, 0.0)]
 
     def test_one_pass_at_a_time(self, clock: Clock, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
         """While a pass is under way, no other begins, and the figures are unknown."""
         begun: list[object] = []
         monkeypatch.setattr(smaps._thread, "start_new_thread", lambda *work: begun.append(work))
         process = add(proc, 1, pss_kib=100)
-        probe = Smaps()
+        probe = Smaps(0.01)
         told = []
         for _ in range(3):
             clock.now_s += 1000
@@ -294,29 +292,69 @@ class TestPasses:
 
         assert (told, len(begun)) == ([UNKNOWN] * 3, 1)
 
-    @pytest.mark.parametrize(
-        ("pages", "expected"), [(1, 10_000 * KIB), (1_000, None)], ids=["a small one", "a large one"]
-    )
-    def test_process_that_came_meanwhile(self, clock: Clock, proc: FakeProc, pages: int, expected: int | None) -> None:
-        """A pass is dropped when a process of more than 2 % came while it ran: it may have taken over pages."""
+    def test_age(self, clock: Clock, proc: FakeProc) -> None:
+        """A result is as old as the middle of its pass."""
+        process = add(proc, 1, pss_kib=100)
+        probe = Smaps(0.01)
+        probe.read([process])
+        clock.now_s += 0.25
+
+        assert probe.read([process]) == (100 * KIB, 0, 0.25)
+
+    def test_pass_at_a_new_maximum(self, clock: Clock, proc: FakeProc) -> None:
+        """When RSS rises by more than 2 %, a pass begins, although the regular one is not due yet."""
+        clock.pass_s = 0.1
+        process = add(proc, 1, pss_kib=100, pages=1000)
+        probe = Smaps(0.01)
+        probe.read([process])
+        clock.pass_s = 0.5
+        clock.now_s += 20
+        probe.read([process])  # a regular pass
+        clock.now_s += 50
+        known = []
+        for pages in (1020, 1020, 1021, 1021, 1021):
+            process.rss = pages
+            known.append(probe.read([process])[0])
+
+        assert known == [100 * KIB, None, None, 100 * KIB, None]
+
+    def test_new_maxima_keep_to_the_share(self, clock: Clock, proc: FakeProc) -> None:
+        """Passes for new maxima wait, too, until the share allows them."""
+        clock.pass_s = 0.5
+        process = add(proc, 1, pss_kib=100, pages=1000)
+        probe = Smaps(0.01)
+        known = []
+        for second in range(120):
+            process.rss = 2000 * (second + 1)
+            known.append(probe.read([process])[0])
+            clock.now_s += 1
+
+        assert [second for second, pss in enumerate(known) if pss] == [1, 51, 101]
+
+    def test_process_that_came_meanwhile(self, clock: Clock, proc: FakeProc) -> None:
+        """A process that comes while a pass runs does not spoil it."""
         clock.pass_s = 1.0
         first = add(proc, 1, pss_kib=10_000)
-        probe = Smaps()
+        probe = Smaps(0.01)
         probe.read([first])
 
-        assert probe.read([first, add(proc, 2, pss_kib=1, pages=pages)])[0] == expected
+        assert probe.read([first, add(proc, 2, pss_kib=1, pages=1000)])[0] == 10_000 * KIB
 
-    @pytest.mark.parametrize(
-        ("pages", "expected"), [(1, 10_050 * KIB), (1_000, None)], ids=["a small one", "a large one"]
-    )
-    def test_process_that_went_meanwhile(self, clock: Clock, proc: FakeProc, pages: int, expected: int | None) -> None:
-        """The same holds for a process that went."""
+    @pytest.mark.process
+    def test_process_that_ends_meanwhile(self, clock: Clock, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A process that ends while a pass runs is left out: the others' shares of its pages grow."""
         clock.pass_s = 1.0
-        first, second = add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=50, pages=pages)
-        probe = Smaps()
-        probe.read([first, second])
+        first, second = add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=5_000)
+        count = smaps._rollup
 
-        assert probe.read([first])[0] == expected
+        def and_end(folder: int | str) -> tuple[int, int]:
+            found = count(folder)
+            (proc.root / "1/smaps_rollup").unlink(missing_ok=True)
+            return found
+
+        monkeypatch.setattr(smaps, "_rollup", and_end)
+
+        assert of_one_pass([first, second])[0] == 5_000 * KIB
 
     def test_zombie_blurs_nothing(self, clock: Clock, proc: FakeProc) -> None:
         """A process that has given back its memory before a pass began does not spoil it."""
@@ -324,7 +362,7 @@ class TestPasses:
         first, second = add(proc, 1, pss_kib=10_000), add(proc, 2, pss_kib=50, pages=1_000)
         add(proc, 2, pss_kib=0, pages=0)
         Stat(0).read([first, second])
-        probe = Smaps()
+        probe = Smaps(0.01)
         probe.read([first, second])
 
         assert probe.read([first])[0] == 10_000 * KIB

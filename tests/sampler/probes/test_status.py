@@ -69,7 +69,7 @@ def test_process_that_vanished(proc: FakeProc) -> None:
 
 def test_name_that_looks_like_a_figure(proc: FakeProc) -> None:
     """A process that calls itself by a key is not taken at its word: the kernel writes a line's end as ``\\n``."""
-    (proc.root / "1/status").write_text(STATUS.format(name="\\nRssAnon: 9 kB", state="S", groups="", kib=40))
+    (proc.root / "1/status").write_text(STATUS.format(name="\\nRssAnon: 9 kB", state="S", groups="", kib=40, mark=40))
 
     assert Status(2).read([proc.process()]) == ONE
 
@@ -77,7 +77,7 @@ def test_name_that_looks_like_a_figure(proc: FakeProc) -> None:
 def test_many_groups(proc: FakeProc) -> None:
     """Memory is found after the list of groups, however long that is (as in a large directory)."""
     groups = " ".join(str(1_234_500_000 + place) for place in range(1_000))
-    (proc.root / "1/status").write_text(STATUS.format(name="name", state="S", groups=groups, kib=40))
+    (proc.root / "1/status").write_text(STATUS.format(name="name", state="S", groups=groups, kib=40, mark=40))
 
     assert Status(2).read([proc.process()]) == ONE
 

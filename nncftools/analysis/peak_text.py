@@ -1,0 +1,94 @@
+"""The moment and the operation of the RSS peak as text, the same in every output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nncftools.session.peak_place import enclosing
+from nncftools.text import printable, shortened
+from nncftools.units import UNKNOWN, seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.session.operation import Operation
+    from nncftools.session.peak_place import PeakPlace
+    from nncftools.session.session import Session
+
+SEPARATOR = " › "
+_NAME, _PROCESS = 40, 16
+_SECONDS = " s"
+
+
+def span_text(span_s: tuple[float, float] | None) -> str:
+    """Return a moment that lies between two others: ``"12.30–12.35 s"``, or ``"12.30 s"`` if they read the same."""
+    if span_s is None:
+        return UNKNOWN
+    first, last = map(seconds_text, span_s)
+    if first == last:
+        return last
+    both_short = all(text.count(" ") == 1 for text in (first, last))
+    return f"{first.removesuffix(_SECONDS)}–{last}" if both_short else f"{first} – {last}"
+
+
+def where_text(session: Session) -> str:
+    """Return the operation of the RSS peak as part of a sentence; empty when no operation is near it."""
+    place = session.peak_place
+    if place is None:
+        return ""
+    path = SEPARATOR.join(_name(operation, session) for operation in place.path)
+    if place.either:
+        either = _either(place, [_name(operation, session) for operation in place.either])
+        return f"during {path}, {either}" if path else either
+    if path:
+        return f"during {path}"
+    return "" if place.nearest is None else _beside(place, place.nearest, _name(place.nearest, session))
+
+
+def operation_at(session: Session, at_s: float) -> str:
+    """Return the innermost operation at a moment, with those around it; empty when there is none."""
+    operations = session.operations
+    there = [one for one in operations if one.start_s <= at_s <= one.end_s]
+    if not there:
+        return ""
+    above = enclosing(operations)
+    path = [max(there, key=lambda one: (one.depth, one.start_s))]
+    while id(path[0]) in above:
+        path.insert(0, above[id(path[0])])
+    return SEPARATOR.join(_name(operation, session) for operation in path)
+
+
+def performer(operation: Operation, session: Session) -> str:
+    """Return name and PID of the process of an operation; empty unless operations of other processes ran meanwhile."""
+    if operation.pid is None:
+        return ""
+    others = (one for one in session.operations if one.depth == operation.depth and one.pid != operation.pid)
+    if not any(one.pid is not None and one.overlaps(operation.start_s, operation.end_s) for one in others):
+        return ""
+    name = next((process.name for process in session.processes if process.id == operation.process), "")
+    return ", ".join(filter(None, (shortened(printable(name), _PROCESS), f"pid {operation.pid}")))
+
+
+def _name(operation: Operation, session: Session) -> str:
+    name, by = shortened(printable(operation.name), _NAME), performer(operation, session)
+    return f"{name} ({by})" if by else name
+
+
+def _either(place: PeakPlace, names: Sequence[str]) -> str:
+    """Return which operations may hold the peak; their spans overlap the time between its two moments."""
+    first, last = place.either[0], place.either[-1]
+    if len(names) == 1 and first.end_s < place.to_s:
+        return f"at the end of {names[0]} or just after it"
+    if len(names) == 1:
+        return f"at the start of {names[0]} or just before it"
+    if len(names) == 2:  # noqa: PLR2004 — both are named
+        at_start = "at the start of " if last.start_s >= first.end_s else ""
+        return f"in {names[0]} or {at_start}{names[1]}"
+    return f"in one of {len(names):,} operations, from {names[0]} to {names[-1]}"
+
+
+def _beside(place: PeakPlace, nearest: Operation, name: str) -> str:
+    after_s = place.from_s - nearest.end_s
+    if after_s >= 0:
+        return f"{seconds_text(after_s)} after {name}"
+    return f"{seconds_text(max(0.0, nearest.start_s - place.to_s))} before {name}"

@@ -1,0 +1,135 @@
+"""Where the RSS peak of a run belongs: its moment and its operation. Every output takes both from here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from nncftools.session.peaks import drift
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nncftools.session.model import Peak
+    from nncftools.session.operation import Bracket, Operation
+
+    Path = Sequence[Operation]
+    """Operations from the outermost to the innermost one; each encloses the next."""
+    Above = Mapping[int, Operation]
+    """By the ``id()`` of an operation: the one that encloses it."""
+
+_NEAR = 0.01
+_NEAR_S = 0.1
+"""An operation that is further from the peak than this share of the run, and than this time, is not named."""
+_TRIGGERED_S = 0.005
+"""A sample that a mark triggers follows it within this time."""
+_MOST_PARALLEL = 64
+
+
+class PeakPlace(NamedTuple):
+    """The moment of the RSS peak, and the operations around it."""
+
+    from_s: float
+    """The peak was reached between this moment and ``to_s``, in seconds since the start."""
+    to_s: float
+    path: Path = ()
+    """The operations that certainly hold the peak, the outermost first."""
+    either: Sequence[Operation] = ()
+    """If it is not known which one holds it: the operations in question, all inside the last one of ``path``."""
+    nearest: Operation | None = None
+    """If the peak was just outside of all operations: the nearest one."""
+
+
+def place_of(peak: Peak | None, operations: Sequence[Operation], duration_s: float) -> PeakPlace | None:
+    """Return where the RSS peak belongs; None when its moment is unknown.
+
+    It belongs to the operation in which memory first reached it, apart from a small drift.
+    """
+    span_s = None if peak is None else span_of(peak)
+    if peak is None or span_s is None:
+        return None
+    place = PeakPlace(*span_s)
+    above = enclosing(operations)
+    inside: dict[int | None, list[Operation]] = {}
+    for operation in operations:
+        outer = above.get(id(operation))
+        inside.setdefault(None if outer is None else id(outer), []).append(operation)
+    path: list[Operation] = []
+    while True:
+        candidates = inside.get(id(path[-1]) if path else None, [])
+        holders = [one for one in candidates if _holds(one, peak)]
+        if not holders:
+            break
+        path.append(min(holders, key=lambda one: _order(one, peak)))
+    either = [one for one in candidates if one.overlaps(place.from_s, place.to_s)]
+    if path and (len(either) == 1 or not _cover(either, place)):
+        either = []
+    nearest = None if path or either else _nearest(place, candidates, duration_s)
+    return place._replace(path=path, either=either, nearest=nearest)
+
+
+def span_of(peak: Peak) -> tuple[float, float] | None:
+    """Return the two moments between which RSS rose to its peak; None for unknown."""
+    if peak.low is None:
+        return None
+    if peak.rose_from_s is not None and peak.rose_to_s is not None:
+        return peak.rose_from_s, peak.rose_to_s
+    if peak.at_s is None or (peak.sampled or 0) < peak.low - drift(peak.low):
+        return None
+    return peak.at_s, peak.at_s
+
+
+def enclosing(operations: Sequence[Operation]) -> Above:
+    """Return the enclosing operation of each nested one; ``operations`` are in the order of their starts.
+
+    It is the latest one of the level above that goes on, of the same process if there is one.
+    """
+    found: dict[int, Operation] = {}
+    levels: dict[int, list[Operation]] = {}
+    for operation in operations:
+        levels.setdefault(operation.depth, []).append(operation)
+        candidates = levels.get(operation.depth - 1, ())
+        around = [one for one in candidates[-_MOST_PARALLEL:] if one.end_s >= operation.start_s]
+        own = [one for one in around if one.pid == operation.pid]
+        if around:
+            found[id(operation)] = (own or around)[-1]
+    return found
+
+
+def _holds(operation: Operation, peak: Peak) -> bool:
+    """Return whether memory reached the peak in the operation: the proof is in its own bracket."""
+    of = _bracket(operation)
+    return of is not None and peak.low is not None and of.low >= peak.low - drift(peak.low)
+
+
+def _bracket(operation: Operation) -> Bracket | None:
+    return operation.of("rss").peak
+
+
+def _order(operation: Operation, peak: Peak) -> tuple[float, bool, bool, float]:
+    """Order by the moment at which the peak was reached, by whether the operation went on, its process and its start.
+
+    The sample that the end of an operation triggered shows the operation, too.
+    """
+    of = _bracket(operation)
+    assert of is not None
+    ended = operation.end_s + _TRIGGERED_S < of.to_s
+    return of.to_s, ended, peak.process is None or operation.process != peak.process, operation.start_s
+
+
+def _cover(operations: Sequence[Operation], place: PeakPlace) -> bool:
+    """Return whether operations leave no time between the moments of the peak."""
+    until_s = place.from_s
+    for operation in operations:
+        if operation.start_s > until_s:
+            return False
+        until_s = max(until_s, operation.end_s)
+    return until_s >= place.to_s
+
+
+def _nearest(place: PeakPlace, operations: Sequence[Operation], duration_s: float) -> Operation | None:
+    near_s = max(_NEAR_S, duration_s * _NEAR)
+
+    def distance_s(operation: Operation) -> float:
+        return max(place.from_s - operation.end_s, operation.start_s - place.to_s)
+
+    return min((one for one in operations if distance_s(one) <= near_s), key=distance_s, default=None)

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import pytest
+
+from nncftools.session.model import Mark, OwnMemory, Peak, Rise
+from nncftools.session.peak_place import PeakPlace, span_of
+from nncftools.session.session import Session
+from tests.made_up import MIB, mib, process, session
+
+TENTHS = [place / 10 for place in range(11)]
+FLAT = [100] * 11
+Operations = dict[str, tuple[float, float]]
+
+
+def run(operations: Operations, rss: list[float], rises: list[tuple[float, float, int]] | None = None) -> Session:
+    """Return a session of ten samples a second with operations; rises are given as from, to and MiB.
+
+    Operations are named by their path: ``A/B`` is inside of ``A``.
+    """
+    found = [Rise(from_s=from_s, to_s=to_s, high_water_mark=size * MIB) for from_s, to_s, size in rises or ()]
+    mark = max((rise.high_water_mark for rise in found), default=None)
+    of = session({"rss": mib(*rss), "time_s": TENTHS}, processes=[process(high_water_mark=mark, rises=found)])
+    of.marks = [
+        Mark(name=name.rpartition("/")[2], start_s=start_s, end_s=end_s, depth=name.count("/"), pid=100)
+        for name, (start_s, end_s) in operations.items()
+    ]
+    return of
+
+
+def place(of: Session) -> PeakPlace:
+    """Return where the peak is, which must be known."""
+    found = of.peak_place
+    assert found is not None
+    return found
+
+
+def names(of: Session) -> tuple[list[str], list[str], str | None]:
+    """Return the names of the operations that hold the peak, of those that may hold it, and of the nearest one."""
+    found = place(of)
+    nearest = None if found.nearest is None else found.nearest.name
+    return [one.name for one in found.path], [one.name for one in found.either], nearest
+
+
+AB: Operations = {"A": (0.1, 0.45), "B": (0.45, 0.9)}
+
+
+def test_spike_before_a_plateau() -> None:
+    """A mark that rose in one operation belongs to it, although another one held nearly as much in all samples."""
+    of = run(AB, [10, 10, 10, 10, 10, 592, 592, 592, 592, 10, 10], [(0.2, 0.3, 600)])
+
+    assert names(of) == (["A"], [], None)
+    assert (place(of).from_s, place(of).to_s) == (0.2, 0.3)
+    assert [one.rss_peak for one in of.operations] == mib(600, 592)
+
+
+def test_drift_on_a_plateau() -> None:
+    """The peak belongs to the operation that reached it first: 0.1 % more, later, is drift."""
+    of = run(AB, [10, 10, 599.9, 599.9, 599.9, 600, 600, 600, 600, 10, 10])
+
+    assert names(of) == (["A"], [], None)
+    assert [one.has_peak for one in of.operations] == [True, False]
+    assert of.operations[0].rss_peak == mib(600)[0]
+
+
+def test_a_later_higher_level() -> None:
+    """An operation that went more than 0.1 % higher holds the peak."""
+    assert names(run(AB, [10, 10, 599, 599, 599, 600, 600, 600, 600, 10, 10]))[0] == ["B"]
+
+
+def test_path() -> None:
+    """The operation is a path from the outermost to the innermost one that holds the peak."""
+    nested = {"A": (0.1, 0.9), "A/B": (0.2, 0.5), "A/B/C": (0.25, 0.35), "A/D": (0.5, 0.9)}
+
+    assert names(run(nested, [10, 10, 10, 300, 10, 10, 10, 10, 10, 10, 10]))[0] == ["A", "B", "C"]
+    assert names(run(nested, [10, 10, 10, 10, 300, 10, 10, 10, 10, 10, 10]))[0] == ["A", "B"]
+
+
+def test_across_a_boundary() -> None:
+    """When a mark rose while one operation ended and another began, either may hold the peak, and both say so."""
+    of = run(AB, FLAT, [(0.4, 0.5, 300)])
+
+    assert names(of) == ([], ["A", "B"], None)
+    assert [one.has_peak for one in of.operations] == [None, None]
+
+
+def test_across_an_inner_boundary() -> None:
+    """The operation around both is certain."""
+    of = run({"All": (0, 1), "All/A": (0.1, 0.45), "All/B": (0.45, 0.9)}, FLAT, [(0.4, 0.5, 300)])
+
+    assert names(of) == (["All"], ["A", "B"], None)
+    assert [one.has_peak for one in of.operations] == [True, None, None]
+
+
+def test_inside_one_that_has_parts() -> None:
+    """If the parts leave some of the time free, the operation around them is all that is known."""
+    of = run({"All": (0, 1), "All/A": (0.1, 0.42), "All/B": (0.48, 0.9)}, FLAT, [(0.4, 0.5, 300)])
+
+    assert names(of) == (["All"], [], None)
+
+
+@pytest.mark.parametrize(
+    ("peak_place", "expected"), [(9, "B"), (10, None), (0, "A")], ids=["just after", "long after", "just before"]
+)
+def test_outside(peak_place: int, expected: str | None) -> None:
+    """The nearest operation is named if the peak was just outside of all: within 0.1 s or 1 % of the run."""
+    rss = list(FLAT)
+    rss[peak_place] = 300
+    of = run({"A": (0.05, 0.45), "B": (0.45, 0.85)}, rss)
+
+    assert names(of) == ([], [], expected)
+    assert [one.has_peak for one in of.operations] == [False, False]
+
+
+def test_partly_outside() -> None:
+    """A mark that rose while an operation ended, or just after, may belong to it."""
+    assert names(run(AB, FLAT, [(0.85, 0.95, 300)])) == ([], ["B"], None)
+
+
+def test_sample_that_the_end_triggered() -> None:
+    """The sample that the mark of an end triggers shows the operation that ended, not the next one."""
+    of = run({"A": (0.1, 0.4999), "B": (0.4999, 0.9)}, [10, 10, 10, 10, 10, 300, 10, 10, 10, 10, 10])
+
+    assert names(of)[0] == ["A"]
+
+
+def test_own_readings() -> None:
+    """What the process read of its own mark at both ends proves a peak that neither sample nor rise shows."""
+    of = run(AB, FLAT)
+    for mark, (before, after) in zip(of.marks, ((100, 100), (100, 400)), strict=True):
+        mark.own_start, mark.own_end = (OwnMemory(high_water_mark=size * MIB) for size in (before, after))
+
+    assert [one.rss_peak for one in of.operations] == mib(100, 400)
+
+
+def test_parallel_operations() -> None:
+    """Of operations that ran at the same time, the one whose process reached the peak holds it."""
+    of = run({"A": (0.1, 0.9)}, FLAT)
+    rise = Rise(from_s=0.4, to_s=0.5, high_water_mark=300 * MIB)
+    of.processes = [process(0), process(1, high_water_mark=300 * MIB, rises=[rise])]
+    of.marks = [Mark(name=f"P{pid}", start_s=0.1, end_s=0.9, pid=pid) for pid in (100, 101)]
+    of.peaks = {"rss": Peak(sampled=1, at_s=0.0, low=300 * MIB, rose_from_s=0.4, rose_to_s=0.5, process=1)}
+
+    assert names(of) == (["P101"], [], None)
+
+
+@pytest.mark.parametrize(
+    ("peak", "expected"),
+    [
+        (Peak(sampled=5, at_s=1.0, low=5), (1.0, 1.0)),
+        (Peak(sampled=5 * MIB, at_s=1.0, low=9 * MIB, low_from="high_water_mark"), None),
+        (Peak(sampled=None, at_s=None, low=None), None),
+    ],
+    ids=["a sample", "a mark", "nothing"],
+)
+def test_session_of_an_earlier_version(peak: Peak, expected: tuple[float, float] | None) -> None:
+    """Without the moments of the rise, the moment of the largest sample is that of the peak if it shows the peak."""
+    assert span_of(peak) == expected
+
+
+def test_no_rss() -> None:
+    """Without RSS there is no place."""
+    assert session({"system": mib(1, 2)}).peak_place is None
