@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nncftools.analysis.performers import Performers
 from nncftools.session.peak_place import enclosing
 from nncftools.text import printable, shortened
 from nncftools.units import UNKNOWN, seconds_text
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 SEPARATOR = " › "
-_NAME, _PROCESS = 40, 16
+_NAME = 40
 _SECONDS = " s"
 
 
@@ -58,19 +59,8 @@ def operation_at(session: Session, at_s: float) -> str:
     return SEPARATOR.join(_name(operation, session) for operation in path)
 
 
-def performer(operation: Operation, session: Session) -> str:
-    """Return name and PID of the process of an operation; empty unless operations of other processes ran meanwhile."""
-    if operation.pid is None:
-        return ""
-    others = (one for one in session.operations if one.depth == operation.depth and one.pid != operation.pid)
-    if not any(one.pid is not None and one.overlaps(operation.start_s, operation.end_s) for one in others):
-        return ""
-    name = next((process.name for process in session.processes if process.id == operation.process), "")
-    return ", ".join(filter(None, (shortened(printable(name), _PROCESS), f"pid {operation.pid}")))
-
-
 def _name(operation: Operation, session: Session) -> str:
-    name, by = shortened(printable(operation.name), _NAME), performer(operation, session)
+    name, by = shortened(printable(operation.name), _NAME), Performers(session).of(operation)
     return f"{name} ({by})" if by else name
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
+from nncftools.analysis.performers import Performers
 from nncftools.render.colours import REST, Fill, fills
 from nncftools.session.model import UNFINISHED
 from nncftools.session.operation import Figures, Operation
@@ -75,10 +76,13 @@ def by_key(operation: Operation) -> dict[str, float | None]:
     return found
 
 
-def listed(operations: Sequence[Operation]) -> list[Listed]:
-    """Return the operations numbered and coloured."""
-    of = fills(operations)
-    return [Listed(number, operation, of[operation.name]) for number, operation in enumerate(operations, start=1)]
+def listed(operations: Sequence[Operation], session: Session) -> list[Listed]:
+    """Return operations of a session numbered and coloured, with their processes."""
+    of, performers = fills(operations), Performers(session)
+    return [
+        Listed(number, operation, of[operation.name], performers.of(operation))
+        for number, operation in enumerate(operations, start=1)
+    ]
 
 
 def peak_notes(shown: Iterable[Operation], session: Session) -> dict[int, str]:

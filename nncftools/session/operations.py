@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from nncftools.session.model import Process, SessionData
     from nncftools.session.samples import Samples
 
+_COUNTED_WITHIN_S = 2.0
+"""A process that lives is counted within a second (``DETAILS_EVERY_S`` of the sampler)."""
 _TICK_S = 0.01
 """The kernel gives the start of a process in ticks (proc(5))."""
 
@@ -180,7 +182,8 @@ class _FiguresOf:
         if process is None or sampled_s is None:
             return 0
         begun_s = mark.start_s + _TICK_S
-        fresh = self._counted[bisect_right(self._counted_s, sampled_s) :]
+        after, until = (bisect_right(self._counted_s, at_s) for at_s in (sampled_s, sampled_s + _COUNTED_WITHIN_S))
+        fresh = self._counted[after:until]
         held = [one.first_rss or 0 for one in fresh if one is not process and (one.start_s or 0.0) <= begun_s]
         if process.counted_s is not None and process.counted_s > sampled_s:
             own = None if mark.own_start is None else mark.own_start.rss

@@ -31,7 +31,7 @@ def operation(name: str = "step", start_s: float = 0, duration_s: float = 1, **f
 )
 def test_title(fields: dict[str, Any], expected: str) -> None:
     """A title has the operation's name, its number of calls and its error, for any name."""
-    assert listed([operation(**fields)])[0].title == expected
+    assert listed([operation(**fields)], session())[0].title == expected
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,20 @@ def test_title(fields: dict[str, Any], expected: str) -> None:
 )
 def test_details(fields: dict[str, Any], expected: str) -> None:
     """Details are how it ended, the time in repeated calls, and the function."""
-    assert listed([operation(**fields)])[0].details == expected
+    assert listed([operation(**fields)], session())[0].details == expected
 
 
 def test_numbers_are_places_in_the_list() -> None:
     """Operations are numbered from one, and so are their rows."""
-    every = listed([operation("a"), operation("b")])
+    every = listed([operation("a"), operation("b")], session())
 
     assert [row.number for row in rows(every, COUNTERS, 2, session())] == [1, 2]
 
 
 def test_few_rows_of_many() -> None:
     """The longest operations keep their rows and numbers, in the order of the list; the others are summed."""
-    every = listed([operation(duration_s=duration_s, figures=figures(read_bytes=7)) for duration_s in (1, 5, 2, 4)])
+    lengths_s = (1, 5, 2, 4)
+    every = listed([operation(duration_s=length_s, figures=figures(read_bytes=7)) for length_s in lengths_s], session())
     shown = rows(every, COUNTERS, 3, session())
 
     assert [row.number for row in shown] == [2, 4, 0]
@@ -70,7 +71,8 @@ def test_few_rows_of_many() -> None:
 def test_a_short_operation_that_wrote_much_is_listed() -> None:
     """What has a large share of the I/O is listed, however short it was."""
     every = listed(
-        [operation(duration_s=duration_s, figures=figures(write_bytes=1 / duration_s)) for duration_s in (9, 8, 0.1)]
+        [operation(duration_s=duration_s, figures=figures(write_bytes=1 / duration_s)) for duration_s in (9, 8, 0.1)],
+        session(),
     )
 
     assert [row.number for row in rows(every, COUNTERS, 2, session())] == [3, 0]
@@ -83,7 +85,7 @@ def test_no_operations() -> None:
 
 def test_operations_of_no_length() -> None:
     """Marks that all end at once are listed, too."""
-    assert len(rows(listed([operation(duration_s=0)] * 5), COUNTERS, 3, session())) == 3
+    assert len(rows(listed([operation(duration_s=0)] * 5, session()), COUNTERS, 3, session())) == 3
 
 
 class TestSmall:
@@ -93,7 +95,7 @@ class TestSmall:
     def left(*operations: Operation, peak_mib: int = 1000) -> list[int]:
         """Return the numbers of the operations that are shown of a run of 100 s."""
         of = session({"rss": mib(1, peak_mib)}, duration_s=100.0)
-        return [one.number for one in without_small(listed(operations), of)]
+        return [one.number for one in without_small(listed(operations, of), of)]
 
     def test_folded(self) -> None:
         """Several small ones are left out."""

@@ -76,6 +76,19 @@ class TestRow:
         assert (second[0], second[3]) == (20 * PAGE, 2)
         assert each == {0: 10 * PAGE}
 
+    def test_copy_that_has_lived_for_a_while(self, proc: FakeProc) -> None:
+        """A forked copy that was not found right after its fork counts at once: it does not wait for exec."""
+        proc.add(1, name="shell", threads={1: [5]})
+        proc.started = int((time.clock_gettime(time.CLOCK_BOOTTIME) - 0.1) * TICKS_PER_S)
+        proc.add(5, name="shell", pages=7)
+        source, told = proc.source(*COLUMNS)
+        row = source.sample(0.25)
+        source.close(0.5)
+        copy = facts(told)[1]
+
+        assert (row[0], row[3]) == (17 * PAGE, 2)
+        assert (copy["counted_s"], copy["first_rss"]) == (0.25, 7 * PAGE)
+
     def test_in_the_midst_of_exec(self, proc: FakeProc) -> None:
         """A process that has no command yet is looked at again at every sample, before its children are."""
         command = proc.root / "1" / "cmdline"

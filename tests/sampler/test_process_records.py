@@ -396,6 +396,15 @@ class TestSeen:
 
         assert (recording.facts(5)["high_water_mark"], recording.facts(5)["high_water_limit"]) == (told, 100 * PAGE)
 
+    def test_accounted_mark_of_the_last_program(self, recording: Recording) -> None:
+        """The mark in the kernel's report is of the last program: that of a program before its exec may be larger."""
+        (process,) = recording.tree.processes
+        process.high_water_mark = 600 * MIB
+        recording.records.add_exits([ended(1, 40, high_water_mark=MIB)], 2.0)
+        recording.remove(process)
+
+        assert recording.facts(1)["high_water_mark"] == 600 * MIB
+
     def test_exec(self, recording: Recording, proc: FakeProc) -> None:
         """A new name is recorded once."""
         proc.add(1, name="program")

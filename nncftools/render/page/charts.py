@@ -53,7 +53,7 @@ def charts(session: Session, view: View) -> dict[str, Any]:
     fastest = max((float(np.nanmax(speed)) for *_, speed in speeds if not np.isnan(speed).all()), default=0.0)
     io_unit = unit_for(max(fastest, MemoryUnit.KiB.factor))
     cpus = session.host.cpus
-    every = listed(timeline(session.operations, view.depth))
+    every = listed(timeline(session.operations, view.depth), session)
     placed = [(one, lane) for one, lane in zip(every, lanes(every, _LANES), strict=True) if lane is not None]
     lines = {
         "memory": list(_memory(session, view, factor)),

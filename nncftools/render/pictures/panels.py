@@ -41,7 +41,7 @@ def draw(session: Session, view: View, path: pathlib.Path, kind: str = "") -> No
 
 def page(session: Session, view: View) -> Figure:
     """Return the picture."""
-    every = listed(timeline(session.operations, view.depth))
+    every = listed(timeline(session.operations, view.depth), session)
     counters = counters_of(session.samples.metrics)
     shown = rows(every, counters, MOST_ROWS, session)
     band, ruler = Band(every, run_s(session)), Ruler()

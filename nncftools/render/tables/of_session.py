@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
-from nncftools.analysis.peak_text import performer, span_text
+from nncftools.analysis.peak_text import span_text
 from nncftools.analysis.summary import largest_rank, level
 from nncftools.analysis.timeline import timeline
 from nncftools.render.operations import listed, peak_notes, without_small
@@ -91,7 +91,7 @@ def shown_operations(session: Session, view: View, most: int) -> tuple[list[List
 
     Small ones are left out first. The operation that holds the peak is always there.
     """
-    every = listed(timeline(session.operations, view.depth))
+    every = listed(timeline(session.operations, view.depth), session)
     large = without_small(every, session)
     in_order = sorted(large, key=lambda one: (one.operation.has_peak is not False, one.operation.duration_s))
     shown = sorted(in_order[-most:], key=lambda one: one.number)
@@ -101,7 +101,7 @@ def shown_operations(session: Session, view: View, most: int) -> tuple[list[List
         if count
     ]
     more = f"and {' and '.join(left_out)}" if left_out else ""
-    return [replace(one, process=performer(one.operation, session)) for one in shown], more
+    return shown, more
 
 
 def operations(session: Session, view: View, most: int) -> Table:
