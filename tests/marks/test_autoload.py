@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -146,11 +147,20 @@ def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
         "t_ns": begin["t_ns"],
         "pid": python["pid"],
         "tid": python["pid"] if sys.platform == "linux" else begin["tid"],
+        **_own_memory(begin),
     }
-    assert end == {
-        "event": "end", "op": begin["op"], "t_ns": end["t_ns"], "pid": python["pid"], "tid": begin["tid"]
-    }  # fmt: skip
+    of_end = {"event": "end", "op": begin["op"], "t_ns": end["t_ns"], "pid": python["pid"], "tid": begin["tid"]}
+    assert end == of_end | _own_memory(end)
     assert python["t_ns"] < begin["t_ns"] <= end["t_ns"]
+
+
+def _own_memory(line: Mapping[str, Any]) -> dict[str, int]:
+    """Return the RSS and the high-water mark in a line, in bytes: on Linux, it has both."""
+    if sys.platform != "linux":
+        return {}
+    own = {key: int(line[key]) for key in ("rss", "high_water_mark")}
+    assert 1 << 20 < own["rss"] <= own["high_water_mark"]
+    return own
 
 
 def test_methods_and_other_names_are_marked(program: Program) -> None:
@@ -616,7 +626,7 @@ def test_model_without_rt_info(saving: Program, text: str) -> None:
     """A saved model without these elements adds nothing to its line."""
     end = saving.marks(f"import openvino; openvino.save_model({text!r}, 'm.xml')")[-1]
 
-    assert set(end) == {"event", "op", "t_ns", "pid", "tid"}
+    assert set(end) == {"event", "op", "t_ns", "pid", "tid", *_own_memory(end)}
 
 
 def test_only_the_end_of_a_saved_model_is_read(saving: Program) -> None:

@@ -38,7 +38,9 @@ class Recording:
 
     def __init__(self, proc: FakeProc, *, children: bool = True, accounting: bool = True) -> None:
         self.told: Told = []
-        proc.started = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S) + 10
+        proc.started = (
+            int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S) + 1000
+        )  # no machine takes 10 s until the start
         proc.add(1, name="first")
         self.tree: Tree = proc.tree(children=children)
         self.records = ProcessRecords(
