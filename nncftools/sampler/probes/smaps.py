@@ -1,7 +1,8 @@
 """``/proc/PID/smaps_rollup``: PSS and USS, which the kernel counts page by page (proc(5), in kB of 1,024 bytes).
 
 Counting takes 11 ms per GiB of 4 KiB pages and holds the target's memory lock. So it runs in a separate thread, and
-takes at most a given share of the time: half of it at regular distances, the rest when RSS reaches a new maximum.
+takes at most a given share of the time: half of it at regular distances, the rest when RSS reaches a new maximum, or
+PSS does by an estimate: what was counted last, and what each process has gained or freed since.
 """
 
 from __future__ import annotations
@@ -11,16 +12,24 @@ import contextlib
 import os
 import time
 
+from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.probes import SLOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from nncftools.sampler.tree import Process
 
+    Counted = tuple[Process, int, int, int]
+    """A process, its RSS in pages when the pass began, PSS and USS in bytes."""
+
 _HIGHER = 1.02
 """A maximum is new when RSS exceeds that of all passes by this ratio."""
+_HIGHER_ESTIMATE = 1.01
+"""The same of PSS, by its estimate."""
+_BLUR = 0.05
+_MOST_SPOILT = 2
 _KIB = 1024
 _UNKNOWN = (None, None, None)
 _UNREADABLE = (-1, -1)
@@ -39,63 +48,124 @@ class Smaps:
         self._share = share
         self._begun_s = time.monotonic()
         self._spent_s = 0.0
-        self._regular_s = 0.0
-        """The part of ``_spent_s`` for passes at regular distances."""
         self._highest = 0
         """The highest RSS at which a pass began, in pages."""
+        self._highest_pss = 0.0
+        """The highest PSS that was counted, in pages."""
+        self._estimate = Estimate()
         self._running = False
-        self._result: tuple[int, int, float] | None = None
+        self._counted: tuple[list[Counted], float] | None = None
+        """The processes of a pass that has ended, and the time of its middle."""
+        self._members: set[Process] = set()
+        self._spoilt = 0
+        """The number of passes in a row that were dropped."""
 
     def read(self, processes: Sequence[Process]) -> tuple[int, int, float] | tuple[None, None, None]:
         """Return the sums in bytes and their age, if a pass has ended since the last call; begin a pass when due."""
         if self._running:
             return _UNKNOWN
-        result, self._result = self._result, None
         now_s = time.monotonic()
-        budget_s = self._share * (now_s - self._begun_s)
-        if self._spent_s <= budget_s:
+        found = self._result(processes, now_s)
+        pss = self._estimate.pss(processes)
+        left_s = self._share * (now_s - self._begun_s) - self._spent_s
+        if left_s >= 0:
             rss = sum([process.rss for process in processes if process.counted])
-            is_higher = rss > self._highest * _HIGHER
-            if is_higher or self._regular_s <= budget_s / 2:
-                self._begin(processes, rss, is_regular=not is_higher)
-        return _UNKNOWN if result is None else (*result[:2], now_s - result[2])
+            is_higher = rss > self._highest * _HIGHER or pss > self._highest_pss * _HIGHER_ESTIMATE
+            if is_higher or self._spoilt or self._spent_s <= left_s:
+                self._highest = max(self._highest, rss)
+                self._begin(processes)
+        return found
 
-    def _begin(self, processes: Sequence[Process], rss: int, *, is_regular: bool) -> None:
-        folders = _own_folders(processes)
+    def _result(self, processes: Sequence[Process], now_s: float) -> tuple[int, int, float] | tuple[None, None, None]:
+        """Return the sums of a pass that has ended.
+
+        Forks during a pass take a share of pages that were not counted yet, and are not counted themselves. If they may
+        have taken much, the pass is dropped and repeated, a few times at most.
+        """
+        if self._counted is None:
+            return _UNKNOWN
+        (counted, middle_s), self._counted = self._counted, None
+        sums = sum(one[2] for one in counted), sum(one[3] for one in counted)
+        forks = [one.rss for one in processes if one.forked_copy and one.counted and one not in self._members]
+        if sum(forks) / (len(forks) + 1) * PAGE > sums[0] * _BLUR and self._spoilt < _MOST_SPOILT:
+            self._spoilt += 1
+            return _UNKNOWN
+        self._spoilt = 0
+        self._highest_pss = max(self._highest_pss, sums[0] / PAGE)
+        self._estimate = Estimate(counted)
+        return (*sums, now_s - middle_s)
+
+    def _begin(self, processes: Sequence[Process]) -> None:
+        members = [process for process in processes if process.alive and process.counted]
+        folders = _own_folders(members)
         if folders:
-            self._highest = max(self._highest, rss)
             self._running = True
-            _thread.start_new_thread(self._pass, (folders, is_regular))
+            self._members = set(members)
+            begun = [(process, process.rss) for process in members]
+            _thread.start_new_thread(self._pass, (folders, begun))
 
-    def _pass(self, folders: list[int | str], is_regular: bool) -> None:  # noqa: FBT001 — a thread takes no keywords
+    def _pass(self, folders: list[int | str], begun: list[tuple[Process, int]]) -> None:
         begun_s = time.monotonic()
         sums = [_rollup(folder) for folder in folders]
         # When a process ends during a pass, the others' shares of its pages grow: with its own share, the sum would
         # count them twice. Without it, the sum is at most what the others held at the end.
-        kept = [found for folder, found in zip(folders, sums, strict=True) if _exists(folder)]
+        counted = [
+            (*one, *found)
+            for one, folder, found in zip(begun, folders, sums, strict=True)
+            if found[0] and _exists(folder)
+        ]
         for folder in folders:
             if isinstance(folder, int):
                 os.close(folder)
-        found = [(pss, uss) for pss, uss in kept if pss]
-        if found and _UNREADABLE not in sums:
-            middle_s = (begun_s + time.monotonic()) / 2
-            self._result = sum(pss for pss, _ in found), sum(uss for _, uss in found), middle_s
-        spent_s = time.thread_time()
-        self._spent_s += spent_s
-        if is_regular:
-            self._regular_s += spent_s
+        if counted and _UNREADABLE not in sums:
+            self._counted = counted, (begun_s + time.monotonic()) / 2
+        self._spent_s += time.thread_time()
         self._running = False
 
 
+class Estimate:
+    """PSS as it follows from the last pass, from RSS and from page faults since; in pages.
+
+    A new forked copy shares what it has at first. A page that it copies, because it writes to it, is a fault without a
+    change of RSS; such pages are at most as many as it shared.
+    """
+
+    def __init__(self, counted: Iterable[Counted] = ()) -> None:
+        """Begin with the processes of a pass."""
+        self._shared: dict[Process, float] = {}
+        self._private: dict[Process, float] = {}
+        self._copied: dict[Process, float] = {}
+        self._before: dict[Process, tuple[int, int]] = {}
+        for process, rss, pss, uss in counted:
+            self._shared[process] = (pss - uss) / PAGE  # when it ends, others go on to hold this
+            self._private[process] = uss / PAGE - rss
+            self._copied[process] = 0.0
+            self._before[process] = rss, process.faults
+
+    def pss(self, processes: Iterable[Process]) -> float:
+        """Return the estimate at a sample."""
+        pages = sum(self._shared.values())
+        for process in processes:
+            rss, faults = process.rss, process.faults
+            if not (rss and process.counted):
+                continue
+            inherited = rss if process.forked_copy else 0
+            private = self._private.setdefault(process, -inherited)
+            before = self._before.get(process, (rss, faults))
+            copied = self._copied.get(process, 0.0) + max(0, faults - before[1] - max(0, rss - before[0]))
+            self._before[process] = rss, faults
+            self._copied[process] = copied = min(copied, -private)
+            pages += rss + private + max(0.0, copied)
+        return pages
+
+
 def _own_folders(processes: Sequence[Process]) -> list[int | str]:
-    """Return new descriptors of the processes' folders: the loop may close its own, and their numbers may be reused.
+    """Return new descriptors of processes' folders: the loop may close its own, and their numbers may be reused.
 
     Of processes whose folder is not kept open, the path is returned.
     """
     folders: list[int | str] = []
     for process in processes:
-        if not (process.alive and process.counted):
-            continue
         folder: int | str = process.path
         if process.directory >= 0:
             with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ import pytest
 
 from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.probes import smaps
-from nncftools.sampler.probes.smaps import Smaps, why_unavailable
+from nncftools.sampler.probes.smaps import Estimate, Smaps, why_unavailable
 from nncftools.sampler.probes.stat import Stat
 from nncftools.sampler.tree import Process, Tree
 from tests.sampler.fake_proc import FILES, KIB, FakeProc, vanish
@@ -265,13 +265,13 @@ class TestPasses:
         assert told == [None, 100 * KIB, None, None, None]
 
     def test_next_pass_waits(self, clock: Clock, proc: FakeProc) -> None:
-        """Passes take 1 % of the time at most: after one of 0.5 s of CPU, the next begins 50 s after the first."""
+        """Regular passes take half of the share: after one of 0.5 s of CPU, the next begins 100 s after the first."""
         clock.pass_s = 0.5
         process = add(proc, 1, pss_kib=100)
         probe = Smaps(0.01)
         probe.read([process])
         probe.read([process])
-        clock.now_s += 49.9
+        clock.now_s += 99.9
         early = [probe.read([process]) for _ in range(2)]
         clock.now_s += 0.2
         due = [probe.read([process]) for _ in range(2)]
@@ -302,9 +302,9 @@ class TestPasses:
         assert probe.read([process]) == (100 * KIB, 0, 0.25)
 
     def test_pass_at_a_new_maximum(self, clock: Clock, proc: FakeProc) -> None:
-        """When RSS rises by more than 2 %, a pass begins, although the regular one is not due yet."""
+        """When PSS rose by an estimated 1 %, a pass begins, although the regular one is not due yet."""
         clock.pass_s = 0.1
-        process = add(proc, 1, pss_kib=100, pages=1000)
+        process = add(proc, 1, pss_kib=4000, private_kib=100, pages=1000)
         probe = Smaps(0.01)
         probe.read([process])
         clock.pass_s = 0.5
@@ -312,11 +312,11 @@ class TestPasses:
         probe.read([process])  # a regular pass
         clock.now_s += 50
         known = []
-        for pages in (1020, 1020, 1021, 1021, 1021):
+        for pages in (1009, 1009, 1011, 1011, 1011):
             process.rss = pages
             known.append(probe.read([process])[0])
 
-        assert known == [100 * KIB, None, None, 100 * KIB, None]
+        assert known == [4000 * KIB, None, None, 4000 * KIB, None]
 
     def test_new_maxima_keep_to_the_share(self, clock: Clock, proc: FakeProc) -> None:
         """Passes for new maxima wait, too, until the share allows them."""
@@ -339,6 +339,24 @@ class TestPasses:
         probe.read([first])
 
         assert probe.read([first, add(proc, 2, pss_kib=1, pages=1000)])[0] == 10_000 * KIB
+
+    @pytest.mark.parametrize(
+        ("pages", "expected"), [(200, [10_000 * KIB] * 3), (2000, [None, None, 10_000 * KIB])], ids=["little", "much"]
+    )
+    def test_forks_meanwhile(self, clock: Clock, proc: FakeProc, pages: int, expected: list[int | None]) -> None:
+        """Forks during a pass may have taken shares that nobody counted: then it is repeated, but not for ever."""
+        clock.pass_s = 0.001
+        first = add(proc, 1, pss_kib=10_000, pages=2500)
+        probe = Smaps(0.5)
+        probe.read([first])
+        known = []
+        for pid in (5, 6, 7):
+            fork = add(proc, pid, pss_kib=0, pages=pages)
+            fork.forked_copy = True
+            clock.now_s += 1
+            known.append(probe.read([first, fork])[0])
+
+        assert known == expected
 
     @pytest.mark.process
     def test_process_that_ends_meanwhile(self, clock: Clock, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,3 +400,56 @@ def unreadable(proc: FakeProc, pid: int) -> None:
     """Make a process's rollup something that cannot be read, by root neither."""
     (proc.root / f"{pid}/smaps_rollup").unlink()
     (proc.root / f"{pid}/smaps_rollup").mkdir()
+
+
+class TestEstimate:
+    """What PSS is between two passes, in pages."""
+
+    @staticmethod
+    def process(rss: int, faults: int = 0, *, forked: bool = False) -> Any:  # noqa: ANN401 — a stand-in
+        """Return a process as a sample leaves it."""
+        return SimpleNamespace(rss=rss, faults=faults, forked_copy=forked, counted=True)
+
+    def counted(self, process: Any, pss: int, uss: int) -> Any:  # noqa: ANN401 — a stand-in
+        """Return what a pass counts of a process, in pages."""
+        return process, process.rss, pss * PAGE, uss * PAGE
+
+    def test_growth(self) -> None:
+        """A process that grew or freed memory since the pass did so by private pages."""
+        one = Hashable(self.process(1000))
+        estimate = Estimate([self.counted(one, 600, 400)])
+        found = []
+        for rss in (1000, 1100, 900):
+            one.rss = rss
+            found.append(estimate.pss([one]))
+
+        assert found == [600, 700, 500]
+
+    def test_forks(self) -> None:
+        """A new fork shares what it has; another new process has its own; the shares of one that ends stay."""
+        one, fork, other = (Hashable(self.process(1000, forked=forked)) for forked in (False, True, False))
+        estimate = Estimate([self.counted(one, 1000, 100)])
+
+        assert estimate.pss([one, fork]) == 1000
+        assert estimate.pss([one, fork, other]) == 2000
+        assert estimate.pss([fork]) == 900
+
+    def test_copied_pages(self) -> None:
+        """A page fault without growth copies a shared page, but no more pages than there are."""
+        one = Hashable(self.process(1000))
+        estimate = Estimate([self.counted(one, 600, 400)])
+        found = []
+        for faults, rss in ((100, 1000), (200, 1100), (900, 1100)):
+            one.faults, one.rss = faults, rss
+            found.append(estimate.pss([one]))
+
+        assert found == [700, 800, 1300]
+
+
+class Hashable(SimpleNamespace):
+    """A stand-in for a process, which is a key of the estimate."""
+
+    def __init__(self, of: Any) -> None:  # noqa: ANN401 — a stand-in
+        super().__init__(**vars(of))
+
+    __hash__ = object.__hash__  # type: ignore[assignment] # a namespace has none
