@@ -122,7 +122,7 @@ def _peak(name: str, samples: Samples, runs: Sequence[RankRun]) -> Peak:
     if peak.sampled is None or is_once_per_machine(name):
         return peak
     of_runs = [run.peaks[name] for run in runs if name in run.peaks]
-    reached = [Reached(of.low or 0, of.rose_from_s, of.rose_to_s) for of in of_runs]
+    reached = [Reached(of.low or 0, of.low or 0, of.rose_from_s, of.rose_to_s) for of in of_runs]
     held = MostHeld((run.start_s, run.start_s + run.duration_s, _most(name, run)) for run in runs)
     return bracketed(peak, reached, held.most())
 
@@ -196,6 +196,7 @@ def _processes(parts: Parts) -> Iterator[Process]:
                 start_s=None if process.start_s is None else process.start_s + at_s,
                 end_s=None if process.end_s is None else process.end_s + at_s,
                 counted_s=None if process.counted_s is None else process.counted_s + at_s,
+                peak_s=None if process.peak_s is None else process.peak_s + at_s,
                 rises=[replace(rise, from_s=rise.from_s + at_s, to_s=rise.to_s + at_s) for rise in process.rises],
                 series=None,
             )

@@ -111,6 +111,7 @@ class ProcessFields(_RequiredOfProcess, total=False):
     first_rss: int | None
     samples: int
     peak_rss: int | None
+    peak_s: float | None
     high_water_mark: int | None
     high_water_limit: int | None
     accounted: bool
@@ -129,7 +130,9 @@ class Rise(TypedDict):
     high_water_mark: int
     """The mark at the second moment, in bytes."""
     others: int
-    """What all other processes together held between these moments, at the least, in bytes."""
+    """What all other processes together certainly held between these moments, in bytes."""
+    others_around: int
+    """What they held at least in the samples before and after: probably meanwhile, too."""
 
 
 class LimitReached(TypedDict):

@@ -41,7 +41,8 @@ class HighWaterMarks:
         The sample began at ``now_s``, and at ``begun_s`` of ``time.monotonic()``. A process whose mark cannot have
         risen is left out: RSS grows only by page faults.
         """
-        due = [process for process in processes if process.counted and process.rss and _may_have_risen(process, now_s)]
+        there = [process for process in processes if process.counted and process.rss and process.alive]
+        due = [process for process in there if _may_have_risen(process, now_s)]
         if len(due) > _MOST and not all_of_them:
             due.sort(key=lambda process: process.rss, reverse=True)
             due[_MOST - 1 :] = [min(due[_MOST - 1 :], key=lambda process: process.mark.sampled_s)]
@@ -54,11 +55,16 @@ class HighWaterMarks:
             process.mark.sampled_s = now_s
             process.mark.rss, process.mark.faults = process.rss, process.faults
         if self._waiting:
-            self._write(processes)
-        for process in processes:
-            if process.faults != process.mark.faults_before:
-                process.mark.faults_before = process.faults
-                process.mark.still_from_s = now_s
+            self._write(there)
+        for process in there:
+            mark = process.mark
+            mark.rss_before = process.rss
+            if process.faults != mark.faults_before:
+                mark.faults_before = process.faults
+                mark.still_from_s = now_s
+            if process.peak_rss != mark.peak_rss:
+                mark.peak_rss = process.peak_rss
+                mark.peak_s = now_s
         self._sampled_s = now_s
 
     def ended(self, process: Process, mark: int, now_s: float) -> None:
@@ -78,28 +84,32 @@ class HighWaterMarks:
             self._waiting.append(_rise(process.number, mark, span_s))
 
     def _write(self, processes: Iterable[Process]) -> None:
-        """Write the rises since the last sample, each with what the other processes held meanwhile, at the least.
+        """Write the rises since the last sample, each with what the other processes held meanwhile.
 
-        That is the RSS that a process has now, less what its page faults since then can have added.
+        Certainly, that is the RSS that a process has now, less what its page faults since then can have added.
+        Probably, it is the smaller RSS of the samples before and after.
         """
-        held = [process for process in processes if process.counted and process.rss and process.samples > 1]
+        held = [process for process in processes if process.samples > 1]
         for rise in self._waiting:
-            others = 0
+            others = around = 0
             for process in held:
-                if process.number == rise["id"]:
-                    continue
-                if process.mark.still_from_s <= rise["from_s"] and process.faults == process.mark.faults_before:
-                    others += process.rss
-                elif self._sampled_s <= rise["from_s"]:
-                    faults = process.faults - process.mark.faults_before
-                    others += max(0, process.rss - faults * _LARGEST_FAULT)
-            self._write_line("rise", {**rise, "others": others * PAGE})
+                if process.number != rise["id"]:
+                    others += self._held_since(process, rise["from_s"])
+                    around += min(process.rss, process.mark.rss_before)
+            self._write_line("rise", {**rise, "others": others * PAGE, "others_around": around * PAGE})
         self._waiting.clear()
+
+    def _held_since(self, process: Process, from_s: float) -> int:
+        """Return the pages that a process certainly held from a moment up to now."""
+        faults = process.faults - process.mark.faults_before
+        if not faults and process.mark.still_from_s <= from_s:
+            return process.rss
+        return max(0, process.rss - faults * _LARGEST_FAULT) if self._sampled_s <= from_s else 0
 
     def close(self) -> None:
         """Write the rises since the last sample; what the other processes held is unknown."""
         for rise in self._waiting:
-            self._write_line("rise", {**rise, "others": 0})
+            self._write_line("rise", {**rise, "others": 0, "others_around": 0})
         self._waiting.clear()
 
 

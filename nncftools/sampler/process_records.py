@@ -179,6 +179,7 @@ def _figures(process: Process) -> dict[str, object]:
         "first_rss": process.first_rss * PAGE or None,
         "samples": process.samples,
         "peak_rss": process.peak_rss * PAGE if process.samples else None,
+        "peak_s": None if process.mark.peak_s is None else round(process.mark.peak_s, 6),
         "high_water_mark": process.high_water_mark,
         "high_water_limit": process.earlier_mark or None,
         "cpu_s": process.cpu_ticks / TICKS_PER_S,

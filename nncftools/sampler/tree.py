@@ -58,6 +58,11 @@ class MarkReading:
         """The mark in the process's last record."""
         self.faults_before = 0
         """The page faults up to the sample before the last one."""
+        self.rss_before = 0
+        """The RSS in that sample, in pages."""
+        self.peak_rss = 0
+        """The largest RSS up to that sample; ``peak_s`` is the time of the first sample that shows it."""
+        self.peak_s: float | None = None
         self.still_from_s = 0.0
         """The time of the first sample since which there was no page fault."""
 

@@ -56,10 +56,12 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     low_from: str | None = None
     """Where ``low`` comes from: ``"sampled"`` or ``"high_water_mark"``."""
     rose_from_s: float | None = None
-    """Between this moment and ``rose_to_s``, memory rose to ``low``; both are ``at_s`` when ``low`` was sampled."""
+    """Between this moment and ``rose_to_s``, memory rose to the peak; they are equal when a sample shows that."""
     rose_to_s: float | None = None
     process: int | None = None
-    """The ``id`` of the process whose high-water mark ``low`` contains; null when ``low`` was sampled."""
+    """The ``id`` of the process whose high-water mark proves this moment; null when a sample does."""
+    likely: int | None = None
+    """The best estimate, if it is above ``low``: a mark, and what the other processes held in the samples around it."""
 
 
 class Rise(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +72,9 @@ class Rise(msgspec.Struct, frozen=True, kw_only=True):
     high_water_mark: int
     """The mark at ``to_s``."""
     others: int = 0
-    """What all other processes together held between these moments, at the least."""
+    """What all other processes together certainly held between these moments."""
+    others_around: int = 0
+    """What they held at least in the samples before and after: probably meanwhile, too."""
 
 
 class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +126,8 @@ class Process(msgspec.Struct, kw_only=True):
     samples: int = 0
     peak_rss: int | None = None
     """Its largest sample."""
+    peak_s: float | None = None
+    """The time of this sample."""
     high_water_mark: int | None = None
     """The high-water mark of this process: VmHWM, read once a second while it lived, or reported at its end."""
     high_water_limit: int | None = None

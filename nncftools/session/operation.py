@@ -28,6 +28,8 @@ class Bracket(NamedTuple):
     """None for unknown."""
     from_s: float
     to_s: float
+    likely: float | None = None
+    """The best estimate of the peak, at least ``low``; None when it is ``low``."""
 
 
 class Figures(NamedTuple):

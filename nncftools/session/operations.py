@@ -14,7 +14,7 @@ from nncftools.session.column import Column
 from nncftools.session.model import Mark
 from nncftools.session.operation import CPU, RSS, Bracket, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import place_of
-from nncftools.session.peaks import MostHeld, Reached, earliest, held_at_most
+from nncftools.session.peaks import MostHeld, Reached, earliest, held_at_most, of_rise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ def operations(session: SessionData) -> list[Operation]:
     figures = _FiguresOf(session)
     found = [figures.operation(mark, end_s) for mark, end_s in with_ends(session.marks, session)]
     peak = session.peaks.get(RSS)
-    place = place_of(peak, found, session.duration_s)
+    place = place_of(peak, found, session.processes, session.duration_s)
     if place is None or peak is None:
         return found
     certain, possible = set(map(id, place.path)), set(map(id, place.either))
@@ -109,16 +109,15 @@ class _FiguresOf:
             (process for process in session.processes if process.counted_s is not None),
             key=lambda process: process.counted_s or 0.0,
         )
+        self._own_at_first = {
+            mark.pid: mark.own_start.rss for mark in reversed(in_order(session.marks)) if mark.own_start is not None
+        }
         self._counted_s = [process.counted_s or 0.0 for process in self._counted]
         self._by_pid: dict[int | None, list[Process]] = {}
         for process in session.processes:
             self._by_pid.setdefault(process.pid, []).append(process)
         self._rises = sorted(
-            (
-                Reached(rise.high_water_mark + rise.others, rise.from_s, rise.to_s, process.id)
-                for process in session.processes
-                for rise in process.rises
-            ),
+            (of_rise(rise, process.id) for process in session.processes for rise in process.rises),
             key=lambda reached: reached.to_s or 0.0,
         )
         self._rise_ends = [rise.to_s or 0.0 for rise in self._rises]
@@ -150,16 +149,18 @@ class _FiguresOf:
         start = None if found.start is None else found.start + self._not_sampled_yet(mark, process)
         reached = list(self._reached(mark, end_s, process))
         if found.peak is not None:
-            reached.append(Reached(int(found.peak.low), found.peak.from_s, found.peak.to_s))
+            sampled = int(found.peak.low)
+            reached.append(Reached(sampled, sampled, found.peak.from_s, found.peak.to_s))
         if not reached:
             return found._replace(start=start)
-        low = max(one.level for one in reached)
-        first = earliest(reached, low)
+        low, likely = max(one.level for one in reached), max(one.likely for one in reached)
+        first = earliest(reached, likely)
         high = self._held.most(mark.start_s, end_s) or None
         own_most = None if mark.own_end is None or process is None else mark.own_end.high_water_mark
         if high is not None and own_most is not None and process is not None and process.high_water_mark is not None:
             high -= max(0, process.high_water_mark - own_most)  # its mark rose further, but later
-        bounds = Bracket(low, None if high is None else max(high, low), first.from_s or 0.0, first.to_s or 0.0)
+        high = None if high is None else max(high, low)
+        bounds = Bracket(low, high, first.from_s or 0.0, first.to_s or 0.0, likely)
         return found._replace(start=start, peak=bounds)
 
     def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[Reached]:
@@ -171,7 +172,7 @@ class _FiguresOf:
         before = None if mark.own_start is None else mark.own_start.high_water_mark
         after = None if mark.own_end is None else mark.own_end.high_water_mark
         if before is not None and after is not None and after > before:
-            yield Reached(after, mark.start_s, end_s, None if process is None else process.id)
+            yield Reached(after, after, mark.start_s, end_s, None if process is None else process.id)
 
     def _not_sampled_yet(self, mark: Mark, process: Process | None) -> float:
         """Return what processes held at the start of an operation that the sample at its start does not contain.
@@ -184,7 +185,8 @@ class _FiguresOf:
         begun_s = mark.start_s + _TICK_S
         after, until = (bisect_right(self._counted_s, at_s) for at_s in (sampled_s, sampled_s + _COUNTED_WITHIN_S))
         fresh = self._counted[after:until]
-        held = [one.first_rss or 0 for one in fresh if one is not process and (one.start_s or 0.0) <= begun_s]
+        others = [one for one in fresh if one is not process and (one.start_s or 0.0) <= begun_s]
+        held = [self._own_at_first.get(one.pid) or one.first_rss or 0 for one in others]
         if process.counted_s is not None and process.counted_s > sampled_s:
             own = None if mark.own_start is None else mark.own_start.rss
             held.append(process.first_rss or 0 if own is None else own)

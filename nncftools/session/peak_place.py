@@ -9,7 +9,7 @@ from nncftools.session.peaks import drift
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nncftools.session.model import Peak
+    from nncftools.session.model import Peak, Process
     from nncftools.session.operation import Bracket, Operation
 
     Path = Sequence[Operation]
@@ -39,10 +39,13 @@ class PeakPlace(NamedTuple):
     """If the peak was just outside of all operations: the nearest one."""
 
 
-def place_of(peak: Peak | None, operations: Sequence[Operation], duration_s: float) -> PeakPlace | None:
+def place_of(
+    peak: Peak | None, operations: Sequence[Operation], processes: Sequence[Process], duration_s: float
+) -> PeakPlace | None:
     """Return where the RSS peak belongs; None when its moment is unknown.
 
-    It belongs to the operation in which memory first reached it, apart from a small drift.
+    It belongs to the operation in which memory first reached it, apart from a small drift. If operations of several
+    processes ran then, it belongs to that process which, with its descendants, held most at its own peak at this moment.
     """
     span_s = None if peak is None else span_of(peak)
     if peak is None or span_s is None:
@@ -53,13 +56,14 @@ def place_of(peak: Peak | None, operations: Sequence[Operation], duration_s: flo
     for operation in operations:
         outer = above.get(id(operation))
         inside.setdefault(None if outer is None else id(outer), []).append(operation)
+    share = _at_their_peak(processes, peak, place)
     path: list[Operation] = []
     while True:
         candidates = inside.get(id(path[-1]) if path else None, [])
         holders = [one for one in candidates if _holds(one, peak)]
         if not holders:
             break
-        path.append(min(holders, key=lambda one: _order(one, peak)))
+        path.append(min(holders, key=lambda one: _order(one, share)))
     either = [one for one in candidates if one.overlaps(place.from_s, place.to_s)]
     if path and (len(either) == 1 or not _cover(either, place)):
         either = []
@@ -97,23 +101,40 @@ def enclosing(operations: Sequence[Operation]) -> Above:
 
 def _holds(operation: Operation, peak: Peak) -> bool:
     """Return whether memory reached the peak in the operation: the proof is in its own bracket."""
-    of = _bracket(operation)
-    return of is not None and peak.low is not None and of.low >= peak.low - drift(peak.low)
+    of, level = _bracket(operation), peak.likely or peak.low
+    return of is not None and level is not None and (of.likely or of.low) >= level - drift(level)
 
 
 def _bracket(operation: Operation) -> Bracket | None:
     return operation.of("rss").peak
 
 
-def _order(operation: Operation, peak: Peak) -> tuple[float, bool, bool, float]:
-    """Order by the moment at which the peak was reached, by whether the operation went on, its process and its start.
+def _at_their_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -> Mapping[int | None, int]:
+    """Return for each process what it and its descendants held whose own peak was at the moment of the run's peak."""
+    by_id = {process.id: process for process in processes}
+    held: dict[int | None, int] = {}
+    for process in processes:
+        is_there = process.peak_s is not None and place.from_s <= process.peak_s <= place.to_s
+        if not (is_there or process.id == peak.process):
+            continue
+        above: Process | None = process
+        for _ in range(len(by_id)):
+            if above is None:
+                break
+            held[above.id] = held.get(above.id, 0) + max(process.peak_rss or 0, process.high_water_mark or 0)
+            above = None if above.parent is None else by_id.get(above.parent)
+    return held
+
+
+def _order(operation: Operation, share: Mapping[int | None, int]) -> tuple[float, bool, int, float]:
+    """Order by the moment at which the peak was reached, by whether the operation went on, by what its process held.
 
     The sample that the end of an operation triggered shows the operation, too.
     """
     of = _bracket(operation)
     assert of is not None
     ended = operation.end_s + _TRIGGERED_S < of.to_s
-    return of.to_s, ended, peak.process is None or operation.process != peak.process, operation.start_s
+    return of.to_s, ended, -share.get(operation.process, 0), operation.start_s
 
 
 def _cover(operations: Sequence[Operation], place: PeakPlace) -> bool:

@@ -15,7 +15,7 @@ from nncftools.session.model import Peak
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from nncftools.session.model import Process
+    from nncftools.session.model import Process, Rise
     from nncftools.session.samples import Samples
 
 SAMPLED = "sampled"
@@ -39,6 +39,9 @@ class Reached(NamedTuple):
     """A level of memory in bytes that was reached between two moments."""
 
     level: int
+    """This is certain."""
+    likely: int
+    """This is probable."""
     from_s: float | None
     """None for unknown."""
     to_s: float | None
@@ -106,28 +109,36 @@ def moved(peak: Peak, by_s: float) -> Peak:
 def bracketed(peak: Peak, reached: Iterable[Reached], high: int | None) -> Peak:
     """Return a sampled peak that was also at least what was ``reached``, and at most ``high``, None for unknown."""
     by_marks = list(reached)
-    largest = max(by_marks, key=lambda one: one.level, default=None)
-    if largest is not None and largest.level > (peak.low or 0):
-        sampled = Reached(peak.low or 0, peak.rose_from_s, peak.rose_to_s)
-        first = earliest([*by_marks, sampled], largest.level)
+    if by_marks:
+        sampled = Reached(peak.low or 0, peak.low or 0, peak.rose_from_s, peak.rose_to_s)
+        every = [sampled, *by_marks]
+        low, likely = max(one.level for one in every), max(one.likely for one in every)
+        first = earliest(every, likely)
+        if low > sampled.level:
+            peak = replace(peak, low=low, low_from=HIGH_WATER_MARK)
         peak = replace(
             peak,
-            low=largest.level,
-            low_from=HIGH_WATER_MARK,
             rose_from_s=first.from_s,
             rose_to_s=first.to_s,
-            process=largest.process,
+            process=first.process,
+            likely=likely if likely > low else None,
         )
     return replace(peak, high=None if high is None else max(high, peak.low or 0))
 
 
 def earliest(reached: Iterable[Reached], level: float) -> Reached:
-    """Return what first reached a level, apart from ``drift``; what is known about its moment comes first."""
+    """Return what probably reached a level first, apart from ``drift``; what has a known moment comes first."""
     enough = level - drift(level)
     return min(
-        (one for one in reached if one.level >= enough),
+        (one for one in reached if one.likely >= enough),
         key=lambda one: (one.to_s is None, one.to_s, -(one.from_s or 0.0)),
     )
+
+
+def of_rise(rise: Rise, process: int) -> Reached:
+    """Return what the rise of a process's mark says about the whole tree."""
+    certain = rise.high_water_mark + rise.others
+    return Reached(certain, max(certain, rise.high_water_mark + rise.others_around), rise.from_s, rise.to_s, process)
 
 
 def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[Reached]:
@@ -137,14 +148,14 @@ def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[Reach
     """
     for process in processes:
         for rise in process.rises:
-            yield Reached(rise.high_water_mark + rise.others, rise.from_s, rise.to_s, process.id)
+            yield of_rise(rise, process.id)
         mark, explained = process.high_water_mark or 0, max((rise.high_water_mark for rise in process.rises), default=0)
         if mark > explained:
             is_near_sample = mark - drift(mark) <= max(explained, process.peak_rss or 0)
             life = (None, None) if is_near_sample else (process.start_s, process.end_s)
-            yield Reached(mark, *life, process.id)
+            yield Reached(mark, mark, *life, process.id)
         if limit := mark_of_tree(process, floor):
-            yield Reached(limit, process.start_s, process.end_s)
+            yield Reached(limit, limit, process.start_s, process.end_s)
 
 
 def mark_of_tree(process: Process, floor: int) -> int:

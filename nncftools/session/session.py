@@ -57,7 +57,7 @@ class Session(SessionData):
     @property
     def peak_place(self) -> PeakPlace | None:
         """The moment of the RSS peak and its operation; None when the moment is unknown."""
-        return place_of(self.peaks.get("rss"), self.operations, self.duration_s)
+        return place_of(self.peaks.get("rss"), self.operations, self.processes, self.duration_s)
 
     @property
     def phases(self) -> list[Operation]:

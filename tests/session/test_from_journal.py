@@ -456,10 +456,10 @@ class TestMerging:
 
 def test_rises() -> None:
     """A rise of a high-water mark belongs to its process, whose mark is at least that."""
-    rise = {"id": 0, "from_s": 0.25, "to_s": 0.5, "high_water_mark": 900, "others": 50}
+    rise = {"id": 0, "from_s": 0.25, "to_s": 0.5, "high_water_mark": 900, "others": 50, "others_around": 60}
     of = read(journal([0.0, 1], {"rise": rise}, [0.5, 2]))
 
-    assert of.processes[0].rises == [Rise(from_s=0.25, to_s=0.5, high_water_mark=900, others=50)]
+    assert of.processes[0].rises == [Rise(from_s=0.25, to_s=0.5, high_water_mark=900, others=50, others_around=60)]
     assert of.processes[0].high_water_mark == 900
 
 

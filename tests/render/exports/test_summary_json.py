@@ -53,6 +53,7 @@ def test_peak_is_a_bracket() -> None:
         "rose_from_s": 0.5,
         "rose_to_s": 0.5,
         "process": None,
+        "likely": None,
     }
 
 
