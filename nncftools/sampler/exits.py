@@ -36,6 +36,8 @@ class Exit:
         self.forked_copy = False
         self.cpu_s = 0.0
         self.elapsed_s = 0.0
+        self.after_s = 0.0
+        """It ended after this time of the recording."""
         self.high_water_mark = 0
 
 

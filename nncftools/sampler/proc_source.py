@@ -29,6 +29,8 @@ DETAILS_EVERY_S = 1.0
 """How often the names and the high-water marks of all processes are read: that takes 20 µs a process."""
 _TWO_SAMPLES_S = 0.0009
 """Samples for marks may be closer than any interval, and closer than vfork(2) is to exec."""
+_ACCOUNT_EVERY_S = 0.2
+"""The kernel's messages about ended processes are read at least this often: they do not tell when a process ended."""
 _EXEC_WITHIN_S = 0.03
 """A forked copy that has lived this long is counted when it is found: usually, exec follows fork at once."""
 
@@ -103,17 +105,17 @@ class ProcSource:
         for process in self._just_counted:
             process.first_rss = process.rss
         self._just_counted.clear()
-        has_details = now_s >= self._details_at_s
-        self._marks.read(self._tree.processes, now_s, begun_s, all_of_them=for_mark or has_details)
-        if has_details:
-            self._details_at_s = now_s + DETAILS_EVERY_S
-            self._update_records()
         ended = [process for process in self._tree.processes if not (process.rss and process.alive)]
         if ended:
             self._drain(now_s)  # the kernel has reported their ends by now
         for process in ended:
             if not process.alive:
                 self._remove(process, now_s)
+        has_details = now_s >= self._details_at_s
+        self._marks.read(self._tree.processes, now_s, begun_s, all_of_them=for_mark or has_details)
+        if has_details:
+            self._details_at_s = now_s + DETAILS_EVERY_S
+            self._update_records()
         return row
 
     def _settle(self, now_s: float) -> None:
@@ -181,8 +183,8 @@ class ProcSource:
         }
 
     def account(self, now_s: float) -> None:
-        """Read the kernel's messages about ended processes, if processes may have ended."""
-        if self._tree.has_changed():
+        """Read the kernel's messages about ended processes, if some may have ended or the last time is long ago."""
+        if self._tree.has_changed() or now_s - self._records.accounted_s >= _ACCOUNT_EVERY_S:
             self._drain(now_s)
 
     def _drain(self, now_s: float) -> None:

@@ -50,6 +50,8 @@ class ProcessRecords:
         self._unlisted = 0
         self._largest_unlisted = 0
         self._just_ended: dict[int, float] = {}
+        self.accounted_s = 0.0
+        """Until when the ends of processes are known."""
 
     def add(self, process: Process, now_s: float) -> None:
         """Record a process that was found, and its children that had ended before.
@@ -92,6 +94,7 @@ class ProcessRecords:
         while self._just_ended and now_s - next(iter(self._just_ended.values())) > _ENDING_S:
             del self._just_ended[next(iter(self._just_ended))]
         for ended in exits:
+            ended.after_s = self.accounted_s
             if ended.name == DETACHED_NAME:
                 continue
             process = self._tree.get(ended.pid)
@@ -105,6 +108,7 @@ class ProcessRecords:
                 self._write_unseen(ended, None if parent is None else parent.number, now_s, number)
             else:
                 self._keep(ended)
+        self.accounted_s = now_s
 
     def _keep(self, ended: Exit) -> None:
         self._parentless.setdefault(ended.parent_pid, []).append(ended)
@@ -128,10 +132,10 @@ class ProcessRecords:
             number = self._tree.count
             self._tree.count += 1
         facts = {"id": number, "pid": ended.pid, "parent": parent, "name": ended.name, "forked_copy": ended.forked_copy}
-        start_s = round(max(0.0, now_s - ended.elapsed_s), 6)
-        times = {"start_s": start_s, "end_s": round(now_s, 6)}
+        times = {"start_s": round(max(0.0, now_s - ended.elapsed_s), 6), "end_s": round(now_s, 6)}
         self._write_line("process", {**facts, **times, **_accounted(ended)})
-        self._marks.ended_unseen(number, ended.high_water_mark, (start_s, now_s))
+        earliest_s = max(0.0, ended.after_s - ended.elapsed_s)
+        self._marks.ended_unseen(number, ended.high_water_mark, (earliest_s, now_s))
         self._adopt(ended.pid, number, now_s)
 
     def write_end(self, process: Process, now_s: float, status: ExitStatus | None, limit: int | None) -> None:

@@ -28,11 +28,12 @@ class Column:
         """In seconds since the start."""
         self.values = values
 
-    def held(self, start_s: float, end_s: float) -> Figures:
-        """Return the figures of a gauge between two moments; a sample triggered by the end counts."""
+    def held(self, start_s: float, end_s: float, *, until_triggered: bool = True) -> Figures:
+        """Return the figures of a gauge between two moments; by default a sample triggered by the end counts."""
         if not self.times:
             return UNKNOWN
-        first, after = bisect_left(self.times, start_s), self._after(end_s)
+        first = bisect_left(self.times, start_s)
+        after = self._after(end_s) if until_triggered else bisect_right(self.times, end_s)
         values = self.values[first:after]
         start, end = self.values[max(0, self._after(start_s) - 1)], self.values[max(0, after - 1)]
         if not values:

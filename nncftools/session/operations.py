@@ -14,7 +14,7 @@ from nncftools.session.column import Column
 from nncftools.session.model import Mark
 from nncftools.session.operation import CPU, RSS, Bracket, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import place_of
-from nncftools.session.peaks import MostHeld, Reached, earliest, held_at_most, of_rise
+from nncftools.session.peaks import MostHeld, Reached, drift, earliest, held_at_most, of_rise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -147,6 +147,10 @@ class _FiguresOf:
     def _with_marks(self, found: Figures, mark: Mark, end_s: float, process: Process | None) -> Figures:
         """Add to the samples of an operation what high-water marks say."""
         start = None if found.start is None else found.start + self._not_sampled_yet(mark, process)
+        high = self._at_most(mark, end_s, process)
+        if high is not None and found.peak is not None and found.peak.low > high + drift(high):
+            in_time = self._columns[RSS].held(mark.start_s, end_s, until_triggered=False)
+            found = found._replace(peak=in_time.peak)  # the sample that the end triggered was late
         reached = list(self._reached(mark, end_s, process))
         if found.peak is not None:
             sampled = int(found.peak.low)
@@ -155,13 +159,19 @@ class _FiguresOf:
             return found._replace(start=start)
         low, likely = max(one.level for one in reached), max(one.likely for one in reached)
         first = earliest(reached, likely)
+        bounds = Bracket(low, None if high is None else max(high, low), first.from_s or 0.0, first.to_s or 0.0, likely)
+        return found._replace(start=start, peak=bounds)
+
+    def _at_most(self, mark: Mark, end_s: float, process: Process | None) -> int | None:
+        """Return the most that all processes can have held during an operation; None for unknown.
+
+        If the mark of its own process rose further later on, it had not when the operation ended.
+        """
         high = self._held.most(mark.start_s, end_s) or None
         own_most = None if mark.own_end is None or process is None else mark.own_end.high_water_mark
-        if high is not None and own_most is not None and process is not None and process.high_water_mark is not None:
-            high -= max(0, process.high_water_mark - own_most)  # its mark rose further, but later
-        high = None if high is None else max(high, low)
-        bounds = Bracket(low, high, first.from_s or 0.0, first.to_s or 0.0, likely)
-        return found._replace(start=start, peak=bounds)
+        if high is None or own_most is None or process is None or process.high_water_mark is None:
+            return high
+        return high - max(0, process.high_water_mark - own_most)
 
     def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[Reached]:
         """Yield what the rises of marks prove that lie within an operation."""

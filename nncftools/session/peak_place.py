@@ -45,7 +45,7 @@ def place_of(
     """Return where the RSS peak belongs; None when its moment is unknown.
 
     It belongs to the operation in which memory first reached it, apart from a small drift. If operations of several
-    processes ran then, it belongs to that process which, with its descendants, held most at its own peak at this moment.
+    processes ran then, it is that of the process which, with its descendants, held most at its own peak at this moment.
     """
     span_s = None if peak is None else span_of(peak)
     if peak is None or span_s is None:

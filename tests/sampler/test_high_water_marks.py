@@ -125,15 +125,17 @@ class TestRises:
         if ends:
             proc.add(5, pages=10 * PAGES)
         watched = Watched(proc, exits=exits)
+        watched.source.account(1.0)
         watched.sample(1.0)
         exits.waiting = [report(5, 300 * MIB)]
+        proc.fork()
         watched.source.account(1.75)
         watched.source.ended(5, 1.75, {"code": 0, "signal": None}, None)
         watched.sample(2.0)
 
         (rise,) = watched.rises
         assert rise[0::3] == (1, 300)
-        assert rise[1] == (1.0 if ends else 1.25)
+        assert rise[1] == (1.0 if ends else 0.5)  # it lived for half a second, and had not ended at 1.0 s
 
 
 class TestWhichAreRead:

@@ -167,7 +167,7 @@ def test_what_is_no_journal(tmp_path: pathlib.Path, data: bytes) -> None:
 
 def test_rise_of_a_high_water_mark(path: pathlib.Path) -> None:
     """A mark above the samples raises the peak, at the middle of the time in which it rose."""
-    rise = {"id": 0, "from_s": 0.5, "to_s": 1.0, "high_water_mark": 900 << 20, "others": 100 << 20}
+    rise = {"id": 0, "from_s": 0.5, "to_s": 1.0, "high_water_mark": 900 << 20, "others": 100 << 20, "others_around": 0}
     with Follower(path) as follower:
         append(path, line([0.5, 300 << 20]) + line({"rise": rise}) + line([1.0, 200 << 20]))
         follower.read()
