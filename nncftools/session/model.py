@@ -178,6 +178,12 @@ class Mark(msgspec.Struct, kw_only=True):
     own_end: OwnMemory | None = None
     """The same at the end."""
 
+    @property
+    def own_peak(self) -> int | None:
+        """The largest RSS of its own process during it; None unless the process's high-water mark rose meanwhile."""
+        before, after = (None if own is None else own.high_water_mark for own in (self.own_start, self.own_end))
+        return after if before is not None and after is not None and after > before else None
+
 
 class SavedModel(msgspec.Struct, kw_only=True):
     """What the ``rt_info`` of a saved model records about its compression."""

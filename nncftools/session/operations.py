@@ -179,10 +179,9 @@ class _FiguresOf:
         for rise in self._rises[bisect_left(self._rise_ends, mark.start_s) : bisect_right(self._rise_ends, until_s)]:
             if rise.from_s is not None and rise.from_s >= mark.start_s:
                 yield rise
-        before = None if mark.own_start is None else mark.own_start.high_water_mark
-        after = None if mark.own_end is None else mark.own_end.high_water_mark
-        if before is not None and after is not None and after > before:
-            yield Reached(after, after, mark.start_s, end_s, None if process is None else process.id)
+        own = mark.own_peak
+        if own is not None:
+            yield Reached(own, own, mark.start_s, end_s, None if process is None else process.id)
 
     def _not_sampled_yet(self, mark: Mark, process: Process | None) -> float:
         """Return what processes held at the start of an operation that the sample at its start does not contain.

@@ -121,12 +121,13 @@ def operations(session: Session, view: View, most: int) -> Table:
 def _with_own_memory(table: Table, shown: Sequence[Listed], unit: MemoryUnit) -> Table:
     """Return the table of operations with what each one's own process held, next to the whole tree's RSS."""
     place = 1 + max(place for place, column in enumerate(table.columns) if column.group == metrics.METRICS["rss"].label)
-    added = [Column("start", _OWN, f"{unit}"), Column("end", _OWN)]
+    added = [Column("start", _OWN, f"{unit}"), Column("end", _OWN), Column("peak", _OWN)]
     columns = [*table.columns[:place], *added, *table.columns[place:]]
     rows = []
     for one, row in zip(shown, table.rows, strict=True):
-        held = [None if own is None else own.rss for own in (one.operation.own_start, one.operation.own_end)]
-        cells = [size_cell(size, unit) for size in held]
+        both = one.operation.own_start, one.operation.own_end
+        cells = [size_cell(None if own is None else own.rss, unit) for own in both]
+        cells.append(size_cell(one.operation.own_peak, unit))
         rows.append(replace(row, cells=[*row.cells[:place], *cells, *row.cells[place:]]))
     return replace(table, columns=columns, rows=rows)
 

@@ -7,9 +7,9 @@ from rich.console import Console
 
 from nncftools.render.tables.text import report
 from nncftools.render.view import View
-from nncftools.session.model import Mark, SavedModel
+from nncftools.session.model import Mark, OwnMemory, SavedModel
 from nncftools.session.session import Session
-from tests.made_up import mib, process, session
+from tests.made_up import MIB, mib, process, session
 
 
 def printed(of: Session, width: int = 80, **choices: Any) -> str:  # noqa: ANN401 — any choice of a view
@@ -110,3 +110,20 @@ def test_processes_that_mattered() -> None:
 
     assert [line.split()[0] for line in table.splitlines()[1:4]] == ["main", "compiler", "busy"]
     assert "tiny" not in table
+
+
+def test_parallel_operations() -> None:
+    """Operations of several processes at the same time name their process, with its own memory beside the tree's."""
+
+    def own(rss: int, mark: int) -> OwnMemory:
+        return OwnMemory(rss=rss * MIB, high_water_mark=mark * MIB)
+
+    first = Mark(name="Quantization", start_s=0, end_s=3, pid=100, own_start=own(10, 20), own_end=own(30, 90))
+    second = Mark(name="Quantization", start_s=1, end_s=4, pid=101, own_start=own(11, 20), own_end=own(31, 20))
+    lines = printed(run(first, second, processes=[process(0), process(1, name="worker")])).splitlines()
+
+    assert any("1. 0.000 s Quantization (work, pid 100)" in line for line in lines)
+    assert any("2.  1.00 s Quantization (worker, pid 101)" in line for line in lines)
+    assert any("Own RSS" in line for line in lines)
+    assert next(line.split()[4:7] for line in lines if line.startswith(" 1. ")) == ["10.0", "30.0", "90.0"]
+    assert next(line.split()[4:7] for line in lines if line.startswith(" 2. ")) == ["11.0", "31.0", "–"]
