@@ -11,6 +11,7 @@ from nncftools.sampler.counters import Counters
 from nncftools.sampler.high_water_marks import HighWaterMarks
 from nncftools.sampler.kernel_file import NONE_LEFT, PAGE, TICKS_PER_S
 from nncftools.sampler.probes import PROCESS, SLOW, SYSTEM, columns_of, references, resolved
+from nncftools.sampler.probes.stat import Stat
 from nncftools.sampler.process_records import ProcessRecords
 from nncftools.sampler.tree import RESERVE, Tree
 
@@ -112,7 +113,7 @@ class ProcSource:
             if not process.alive:
                 self._remove(process, now_s)
         has_details = now_s >= self._details_at_s
-        self._marks.read(self._tree.processes, now_s, begun_s, all_of_them=for_mark or has_details)
+        self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
         if has_details:
             self._details_at_s = now_s + DETAILS_EVERY_S
             self._update_records()
@@ -153,6 +154,7 @@ class ProcSource:
     def _count(self, process: Process, now_s: float) -> None:
         """Make the memory of a process part of the sums from now on."""
         process.counted = True
+        self._marks.add(process)
         if process.counted_s is None:
             process.counted_s = now_s
             self._just_counted.append(process)
@@ -168,6 +170,10 @@ class ProcSource:
         row = [values[place] for place in self._order]
         self._counters.settle(row)
         return row
+
+    def _read_marks(self, now_s: float, begun_s: float, *, all_of_them: bool) -> None:
+        restless = [process for probe in self._probes if isinstance(probe, Stat) for process in probe.restless]
+        self._marks.read(self._tree.processes, restless, now_s, begun_s, all_of_them=all_of_them)
 
     def _update_records(self) -> None:
         """Record what seldom changes: the high-water mark, and the name after an exec."""
@@ -232,7 +238,7 @@ class ProcSource:
         """Record the last figures of all processes; those that still run have no end."""
         self._look(now_s)
         self._drain(now_s)
-        self._marks.read(self._tree.processes, now_s, time.monotonic(), all_of_them=True)
+        self._read_marks(now_s, time.monotonic(), all_of_them=True)
         self._update_records()
         for process in list(self._tree.processes):
             self._records.update_identity(process)  # one that was just found may have its parent's name

@@ -45,26 +45,20 @@ class Allowance:
 
 
 class MarkReading:
-    """The last reading of a process's high-water mark, in bytes."""
+    """What was read last of a process's high-water mark, in bytes."""
 
     def __init__(self) -> None:
         self.size = 0
         """After exec, it is that of the new program."""
         self.sampled_s = 0.0
-        """The time of the sample before the reading; ``rss``, in pages, and ``faults`` are of this sample."""
-        self.rss = 0
-        self.faults = 0
+        """The mark has been this since the sample at this time, at the latest."""
         self.written: int | None = None
         """The mark in the process's last record."""
-        self.faults_before = 0
-        """The page faults up to the sample before the last one."""
-        self.rss_before = 0
-        """The RSS in that sample, in pages."""
-        self.peak_rss = 0
-        """The largest RSS up to that sample; ``peak_s`` is the time of the first sample that shows it."""
-        self.peak_s: float | None = None
         self.still_from_s = 0.0
         """The time of the first sample since which there was no page fault."""
+        self.peak_rss = 0
+        """The largest RSS so far, in pages; ``peak_s`` is the time of the first sample that shows it."""
+        self.peak_s: float | None = None
 
 
 class Process:
@@ -91,7 +85,9 @@ class Process:
         """Its high-water mark when the recording was attached to it: only a larger one is of the recording."""
         self.mark = MarkReading()
         self.faults = 0
-        """Its page faults up to the last sample."""
+        """Its page faults up to the last sample. When they last changed, they were ``faults_before``, and RSS was
+        ``rss_before``, in the sample before."""
+        self.faults_before = self.rss_before = 0
         self.cpu_ticks = 0
         self.thread_count = 1
         self.threads: dict[str, int] = {}

@@ -33,6 +33,8 @@ class Stat:
     def __init__(self, slot: int) -> None:
         self._slot = slot
         self._retired = (0, 0, 0, 0)
+        self.restless: list[Process] = []
+        """The processes with page faults since the sample before."""
 
     def read(self, processes: Sequence[Process]) -> tuple[float | None, float | None, float, float, int, int, int, int]:
         """Return the sums in bytes, seconds and counts; memory is None when only zombies are left.
@@ -44,6 +46,7 @@ class Stat:
         pread = os.pread
         user, system, minor, major = self._retired
         rss = vms = threads = count = 0
+        self.restless = restless = []
         for process in processes:
             try:
                 data = pread(process.files[slot], SMALL, 0)
@@ -55,10 +58,15 @@ class Stat:
             own_user, own_system = int(fields[11]), int(fields[12])
             user += own_user + int(fields[13])
             system += own_system + int(fields[14])
-            minor += int(fields[7]) + int(fields[8])
-            major += int(fields[9]) + int(fields[10])
+            own_minor, own_major = int(fields[7]), int(fields[9])
+            minor += own_minor + int(fields[8])
+            major += own_major + int(fields[10])
             process.cpu_ticks = own_user + own_system
-            process.faults = int(fields[7]) + int(fields[9])
+            faults = own_minor + own_major
+            if faults != process.faults:
+                process.faults_before, process.rss_before = process.faults, process.rss
+                process.faults = faults
+                restless.append(process)
             resident = int(fields[_RSS])
             process.rss = resident
             if not (resident and process.counted):  # it is ending and has freed its memory, or shares it
