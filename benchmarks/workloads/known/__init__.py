@@ -1,0 +1,1 @@
+"""Programs that know their own peak: its size, its moment, its operation and its process."""
