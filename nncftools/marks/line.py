@@ -11,6 +11,11 @@ import os
 import sys
 from _thread import get_native_id
 
+try:
+    from resource import RUSAGE_SELF, getrusage
+except ImportError:  # not on Windows, where there is no /proc either
+    RUSAGE_SELF = getrusage = None  # type: ignore[assignment,misc]
+
 VARIABLE = "NNCF_TOOLS_MARKS"
 """The environment variable that names the log."""
 OUTPUT = "output"
@@ -21,8 +26,8 @@ _IN_MEMORY = b"/proc/"
 """A log in memory (memfd): its path is a link of the kernel."""
 _HIGH, _LOW, _AFTER = 0xD800, 0xDC00, 0xE000
 _TWO_UNITS = 0x10000
-_STATUS = 4096
-"""Bytes to read of a status file: the memory is in the first thousand, after the list of groups."""
+_STATM = 128
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 operations = itertools.count(1 if __name__.startswith("nncftools.") else 2, 2)
 """Numbers for ``op``, unique within a process: odd for the API, even for the hook's copy of this module."""
@@ -84,25 +89,21 @@ def here() -> str:
 
 
 def own_memory() -> str:
-    """Return the members for RSS and high-water mark of this process, in bytes; empty where there is no ``/proc``.
+    """Return the members for RSS and high-water mark of this process, in bytes; empty where the kernel does not tell.
 
-    With them, a peak that was shorter than the distance of two samples belongs to the right operation. It takes 12 µs.
+    With them, a peak that was shorter than the distance of two samples belongs to the right operation. It takes 7 µs.
+    After exec, the mark is still that of the program before (``ru_maxrss``, getrusage(2)) if that is larger.
     """
     try:
-        descriptor = os.open("/proc/self/status", os.O_RDONLY)
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY)
         try:
-            status = os.read(descriptor, _STATUS)
+            rss = int(os.read(descriptor, _STATM).split()[1]) * _PAGE
         finally:
             os.close(descriptor)
-        mark, rss = _kilobytes(status, b"VmHWM:"), _kilobytes(status, b"VmRSS:")
-    except (OSError, ValueError):
+    except (OSError, ValueError, IndexError):
         return ""
-    return f',"rss":{rss * 1024},"high_water_mark":{mark * 1024}'
-
-
-def _kilobytes(status: bytes, key: bytes) -> int:
-    place = status.index(key) + len(key)
-    return int(status[place : status.index(b"kB", place)])
+    mark = max(rss, getrusage(RUSAGE_SELF).ru_maxrss * 1024)  # the kernel counts both a little late
+    return f',"rss":{rss},"high_water_mark":{mark}'
 
 
 def moment(members: str, t_ns: int, where: str | None = None) -> str:

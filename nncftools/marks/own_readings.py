@@ -49,7 +49,8 @@ def _lives(process: Process, at_s: float) -> bool:
 
 def _narrowed(rise: Rise, readings: Readings) -> Rise:
     risen = rise.high_water_mark - drift(rise.high_water_mark)
-    inside = [(at_s, mark) for at_s, mark in readings if rise.from_s <= at_s <= rise.to_s]
+    most = rise.high_water_mark + drift(rise.high_water_mark)  # a higher one is that of a program before exec
+    inside = [(at_s, mark) for at_s, mark in readings if rise.from_s <= at_s <= rise.to_s and mark <= most]
     from_s = max((at_s for at_s, mark in inside if mark < risen), default=rise.from_s)
     to_s = min((at_s for at_s, mark in inside if mark >= risen), default=rise.to_s)
     return replace(rise, from_s=from_s, to_s=to_s) if from_s <= to_s else rise

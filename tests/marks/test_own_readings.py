@@ -30,8 +30,9 @@ def run(rise: tuple[float, float, int], *readings: Reading, pid: int = 100) -> S
         ([(0.5, 400)], (0.2, 0.5)),
         ([(0.3, 100), (0.4, 400), (0.5, 400)], (0.3, 0.4)),
         ([(0.1, 100), (0.9, 400)], (0.2, 0.6)),
+        ([(0.3, 700), (0.5, 700)], (0.2, 0.6)),
     ],
-    ids=["none", "before the rise", "after the rise", "on both sides", "outside"],
+    ids=["none", "before the rise", "after the rise", "on both sides", "outside", "of a program before exec"],
 )
 def test_narrowed(readings: list[Reading], expected: tuple[float, float]) -> None:
     """A rise lies after the last reading below the mark, and before the first one that reached it; so does the peak."""
