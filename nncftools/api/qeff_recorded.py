@@ -116,11 +116,14 @@ class Recorded:
 
     @functools.cached_property
     def at_peak(self) -> Operation | None:
-        """The innermost operation that holds the RSS peak, or may hold it, or is the nearest one."""
+        """The innermost operation that holds the RSS peak, or may hold it, or ended just before it."""
         place = self.session.peak_place
         if place is None:
             return None
-        return place.either[0] if place.either else place.path[-1] if place.path else place.nearest
+        if place.either or place.path:
+            return [*place.path, *place.either[:1]][-1]
+        is_after = place.nearest is not None and place.nearest.end_s <= place.from_s
+        return place.nearest if is_after else None
 
     @property
     def peak_operation(self) -> str | None:

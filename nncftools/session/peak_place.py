@@ -54,13 +54,15 @@ def place_of(
     above = enclosing(operations)
     inside: dict[int | None, list[Operation]] = {}
     for operation in operations:
+        if operation.end_s <= operation.start_s:  # the last mark of a run: what it triggers shows what came before
+            continue
         outer = above.get(id(operation))
         inside.setdefault(None if outer is None else id(outer), []).append(operation)
     share = _at_their_peak(processes, peak, place)
     path: list[Operation] = []
     while True:
         candidates = inside.get(id(path[-1]) if path else None, [])
-        holders = [one for one in candidates if _holds(one, peak)]
+        holders = [one for one in candidates if _holds(one, peak, place)]
         if not holders:
             break
         path.append(min(holders, key=lambda one: _order(one, share)))
@@ -99,10 +101,12 @@ def enclosing(operations: Sequence[Operation]) -> Above:
     return found
 
 
-def _holds(operation: Operation, peak: Peak) -> bool:
-    """Return whether memory reached the peak in the operation: the proof is in its own bracket."""
+def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
+    """Return whether memory reached the peak in the operation at its moment; the proof is in its own bracket."""
     of, level = _bracket(operation), peak.likely or peak.low
-    return of is not None and level is not None and (of.likely or of.low) >= level - drift(level)
+    if of is None or level is None or operation.start_s > place.to_s:
+        return False
+    return max(operation.end_s, of.to_s) >= place.from_s and (of.likely or of.low) >= level - drift(level)
 
 
 def _bracket(operation: Operation) -> Bracket | None:

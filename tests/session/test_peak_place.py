@@ -111,6 +111,22 @@ def test_outside(peak_place: int, expected: str | None) -> None:
     assert [one.has_peak for one in of.operations] == [False, False]
 
 
+def test_reached_before() -> None:
+    """An operation in which memory only stays at the peak that it had reached before does not hold it."""
+    of = run({"A": (0.5, 0.9)}, [10, 300, 300, 300, 300, 300, 300, 300, 300, 10, 10])
+
+    assert names(of) == ([], [], None)
+    assert place(of).to_s == 0.1
+
+
+def test_last_mark() -> None:
+    """A mark without a length holds nothing: the sample that it triggers shows what came before."""
+    rss = [10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 300]
+
+    assert names(run({"A": (0.1, 0.99), "End": (0.99, 0.99)}, rss)) == (["A"], [], None)
+    assert names(run({"End": (0.99, 0.99)}, rss)) == ([], [], None)
+
+
 def test_partly_outside() -> None:
     """A mark that rose while an operation ended, or just after, may belong to it."""
     assert names(run(AB, FLAT, [(0.85, 0.95, 300)])) == ([], ["B"], None)
