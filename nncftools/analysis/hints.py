@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.peak_text import operation_at
+from nncftools.analysis.peak_text import where_reached
 from nncftools.analysis.pss import pss_near_peak
 from nncftools.analysis.summary import largest_process, taken
 from nncftools.metrics import in_order, is_counter
@@ -47,9 +47,9 @@ def of_recording(session: Session) -> list[str]:
 
 def _at_the_limit(session: Session) -> Iterator[str]:
     reached = session.limit_reached
-    during = "" if reached is None else operation_at(session, reached.at_s)
-    if reached is not None and during:
-        yield f"--max-memory was exceeded during {during}, at {seconds_text(reached.at_s)}"
+    where = "" if reached is None else where_reached(session, reached.rss, reached.at_s)
+    if reached is not None and where:
+        yield f"--max-memory was exceeded {where}, at {seconds_text(reached.at_s)}"
 
 
 def _shared_pages(session: Session, unit: MemoryUnit) -> Iterator[str]:

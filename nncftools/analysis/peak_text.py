@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from nncftools.analysis.performers import Performers
-from nncftools.session.peak_place import enclosing
+from nncftools.session.model import Peak
+from nncftools.session.peak_place import place_of
 from nncftools.text import printable, shortened
 from nncftools.units import UNKNOWN, seconds_text
 
@@ -34,7 +36,10 @@ def span_text(span_s: tuple[float, float] | None) -> str:
 
 def where_text(session: Session) -> str:
     """Return the operation of the RSS peak as part of a sentence; empty when no operation is near it."""
-    place = session.peak_place
+    return _where(session.peak_place, session)
+
+
+def _where(place: PeakPlace | None, session: Session) -> str:
     if place is None:
         return ""
     path = SEPARATOR.join(_name(operation, session) for operation in place.path)
@@ -46,17 +51,12 @@ def where_text(session: Session) -> str:
     return "" if place.nearest is None else _beside(place, place.nearest, _name(place.nearest, session))
 
 
-def operation_at(session: Session, at_s: float) -> str:
-    """Return the innermost operation at a moment, with those around it; empty when there is none."""
-    operations = session.operations
-    there = [one for one in operations if one.start_s <= at_s <= one.end_s]
-    if not there:
-        return ""
-    above = enclosing(operations)
-    path = [max(there, key=lambda one: (one.depth, one.start_s))]
-    while id(path[0]) in above:
-        path.insert(0, above[id(path[0])])
-    return SEPARATOR.join(_name(operation, session) for operation in path)
+def where_reached(session: Session, level: int, at_s: float) -> str:
+    """Return the operation in which RSS reached a level that the sample at ``at_s`` shows first, as ``where_text``."""
+    times = session.samples.time_s
+    before_s = times[max(0, bisect_left(times, at_s) - 1)] if len(times) else at_s
+    reached = Peak(sampled=level, at_s=at_s, low=level, rose_from_s=min(before_s, at_s), rose_to_s=at_s)
+    return _where(place_of(reached, session.operations, session.processes, session.duration_s), session)
 
 
 def _name(operation: Operation, session: Session) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,11 +29,15 @@ def pss_near_peak(session: Session) -> NearPeak | None:
     if peak is None or place is None or not {"rss", "pss"} <= set(samples.metrics):
         return None
     ages = samples["pss_age"] if "pss_age" in samples else [0.0] * len(samples)
-    known = [
-        (max(0.0, place.from_s - (at_s - age), (at_s - age) - place.to_s), rss, pss)
-        for at_s, age, rss, pss in zip(samples.time_s, ages, samples["rss"], samples["pss"], strict=True)
-        if not isnan(rss + pss)
-    ]
+    times, every_rss = samples.time_s, samples["rss"]
+    known = []
+    for at_s, age, pss in zip(times, ages, samples["pss"], strict=True):
+        if isnan(pss):
+            continue
+        counted_s = at_s - age
+        rss = every_rss[max(0, bisect_right(times, counted_s) - 1)]  # the sample shows it later than it was counted
+        if not isnan(rss):
+            known.append((max(0.0, place.from_s - counted_s, counted_s - place.to_s), rss, pss))
     if not known:
         return None
     at_peak = [one for one in known if one[1] >= (peak.low or 0) * _NEAR]

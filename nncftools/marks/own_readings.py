@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from nncftools.session.model import Rise
 from nncftools.session.peaks import drift, rss_peak
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from nncftools.session.model import Mark, Process, Rise
+    from nncftools.session.model import Mark, Process
     from nncftools.session.session import Session
 
     Readings = Sequence[tuple[float, int]]
@@ -22,14 +23,14 @@ RSS = "rss"
 
 def narrow(session: Session) -> None:
     """Narrow the times between which marks rose, and with them the moment of the peak."""
-    if RSS not in session.peaks or not any(process.rises for process in session.processes):
+    if RSS not in session.peaks:
         return
     by_pid = _by_pid(session.marks)
     for process in session.processes:
-        readings = by_pid.get(process.pid) if process.rises else None
-        if readings:
-            own = [reading for reading in sorted(readings) if _lives(process, reading[0])]
-            process.rises = [_narrowed(rise, own) for rise in process.rises]
+        readings = sorted(by_pid.get(process.pid, ()))
+        own = [one for one in readings if _lives(process, one[0]) and one[0] <= session.duration_s]
+        if own:
+            process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
     session.peaks[RSS] = rss_peak(session.samples, session.processes, session.sampler.peak_rss)
 
 
@@ -45,6 +46,18 @@ def _by_pid(marks: Iterable[Mark]) -> dict[int | None, list[tuple[float, int]]]:
 def _lives(process: Process, at_s: float) -> bool:
     """Return whether a process lives at a moment: a PID may be reused."""
     return (process.start_s or 0.0) <= at_s and (process.end_s is None or at_s <= process.end_s)
+
+
+def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
+    """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows it."""
+    highest = max(mark for _, mark in readings)
+    shown = max([process.peak_rss or 0, *(rise.high_water_mark for rise in process.rises)])
+    risen = highest - drift(highest)
+    if shown < risen:
+        to_s = min(at_s for at_s, mark in readings if mark >= risen)
+        from_s = max((at_s for at_s, mark in readings if at_s < to_s and mark < risen), default=None)
+        if from_s is not None:
+            yield Rise(from_s=from_s, to_s=to_s, high_water_mark=highest)
 
 
 def _narrowed(rise: Rise, readings: Readings) -> Rise:

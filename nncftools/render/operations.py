@@ -101,7 +101,7 @@ def peak_notes(shown: Iterable[Operation], session: Session) -> dict[int, str]:
     nearest = None if place is None else place.nearest
     if place is None or nearest is None:
         return {}
-    rows = [one for one in every if one.name == nearest.name and one.start_s <= nearest.start_s <= one.end_s]
+    rows = [one for one in every if _contains(one, nearest)]
     side = "after" if place.from_s >= nearest.end_s else "before"
     return {id(rows[-1]): f"<- peak just {side}"} if rows else {}
 
@@ -114,9 +114,20 @@ def without_small(every: Sequence[Listed], session: Session) -> list[Listed]:
     """
     peak = session.peaks.get("rss")
     most = 0 if peak is None else peak.low or 0
-    kept = [one for one in every if not _is_small(one.operation, session.duration_s * _SMALL, most * _SMALL)]
+    place = session.peak_place
+    nearest = None if place is None else place.nearest
+    kept = [
+        one
+        for one in every
+        if not _is_small(one.operation, session.duration_s * _SMALL, most * _SMALL) or _contains(one.operation, nearest)
+    ]
     whole_s, kept_s = (sum(one.operation.duration_s for one in of) for of in (every, kept))
     return kept if kept and kept_s * 2 >= whole_s and len(every) - len(kept) > 1 else list(every)
+
+
+def _contains(row: Operation, nearest: Operation | None) -> bool:
+    """Return whether a row is the operation nearest to the peak, or stands for it among others of its name."""
+    return nearest is not None and row.name == nearest.name and row.start_s <= nearest.start_s <= row.end_s
 
 
 def _is_small(operation: Operation, least_s: float, least: float) -> bool:
@@ -146,7 +157,10 @@ def rows(every: Sequence[Listed], counters: Sequence[str], most: int, session: S
                 shares.append(part / total)
         return max(shares)
 
-    kept = {one.number for one in sorted(large, key=largest_share, reverse=True)[: most - 1]}
+    def importance(one: Listed) -> tuple[bool, float]:
+        return one.operation.has_peak is not False, largest_share(one)
+
+    kept = {one.number for one in sorted(large, key=importance, reverse=True)[: most - 1]}
     others = [one for one in every if one.number not in kept]
     return [*(one for one in every if one.number in kept), Listed(0, _sum(others, counters), REST)]
 

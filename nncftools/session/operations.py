@@ -56,8 +56,8 @@ def _with_peak(operation: Operation, low: int) -> Operation:
         found = operation.of(name)
         if name != RSS or found.peak is None:
             return found
-        high = found.peak.high
-        return found._replace(peak=found.peak._replace(low=low, high=None if high is None else max(high, low)))
+        most, high = max(low, found.peak.low), found.peak.high
+        return found._replace(peak=found.peak._replace(low=most, high=None if high is None else max(high, most)))
 
     return replace(operation, has_peak=True, figures=LazyMapping(operation.figures, figures))
 
@@ -103,7 +103,7 @@ class _FiguresOf:
 
     def __init__(self, session: SessionData) -> None:
         self._columns = _columns(session.samples)
-        self._processes = session.processes
+        self._duration_s = session.duration_s
         self._held = MostHeld(held_at_most(session.processes))
         self._counted = sorted(
             (process for process in session.processes if process.counted_s is not None),
@@ -180,8 +180,8 @@ class _FiguresOf:
             if rise.from_s is not None and rise.from_s >= mark.start_s:
                 yield rise
         own = mark.own_peak
-        if own is not None:
-            yield Reached(own, own, mark.start_s, end_s, None if process is None else process.id)
+        if own is not None and process is not None and end_s <= self._duration_s:
+            yield Reached(own, own, mark.start_s, end_s, process.id)
 
     def _not_sampled_yet(self, mark: Mark, process: Process | None) -> float:
         """Return what processes held at the start of an operation that the sample at its start does not contain.

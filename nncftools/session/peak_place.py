@@ -52,9 +52,12 @@ def place_of(
         return None
     place = PeakPlace(*span_s)
     above = enclosing(operations)
+    pids = {process.pid for process in processes}
     inside: dict[int | None, list[Operation]] = {}
     for operation in operations:
         if operation.end_s <= operation.start_s:  # the last mark of a run: what it triggers shows what came before
+            continue
+        if pids and operation.pid is not None and operation.pid not in pids:  # its process was not recorded
             continue
         outer = above.get(id(operation))
         inside.setdefault(None if outer is None else id(outer), []).append(operation)
@@ -63,6 +66,8 @@ def place_of(
     while True:
         candidates = inside.get(id(path[-1]) if path else None, [])
         holders = [one for one in candidates if _holds(one, peak, place)]
+        if path:
+            holders = [one for one in holders if _has_most(one, path[-1], share)]
         if not holders:
             break
         path.append(min(holders, key=lambda one: _order(one, share)))
@@ -106,7 +111,8 @@ def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
     of, level = _bracket(operation), peak.likely or peak.low
     if of is None or level is None or operation.start_s > place.to_s:
         return False
-    return max(operation.end_s, of.to_s) >= place.from_s and (of.likely or of.low) >= level - drift(level)
+    until_s = max(operation.end_s + _TRIGGERED_S, of.to_s)
+    return until_s >= place.from_s and (of.likely or of.low) >= level - drift(level)
 
 
 def _bracket(operation: Operation) -> Bracket | None:
@@ -128,6 +134,11 @@ def _at_their_peak(processes: Sequence[Process], peak: Peak, place: PeakPlace) -
             held[above.id] = held.get(above.id, 0) + max(process.peak_rss or 0, process.high_water_mark or 0)
             above = None if above.parent is None else by_id.get(above.parent)
     return held
+
+
+def _has_most(inner: Operation, outer: Operation, share: Mapping[int | None, int]) -> bool:
+    """Return whether it is the process of the inner operation that held most, if it is another one."""
+    return inner.process == outer.process or share.get(inner.process, 0) * 2 >= share.get(outer.process, 0)
 
 
 def _order(operation: Operation, share: Mapping[int | None, int]) -> tuple[float, bool, int, float]:

@@ -25,6 +25,7 @@ _SMALLEST_DRIFT = 256 * 1024
 _CHUNK = 4096
 _SHARES = ("pss", "uss")
 """Of RSS: they are never above it."""
+_AGE = "pss_age"
 
 
 def drift(size: float) -> float:
@@ -62,7 +63,7 @@ def peaks(samples: Samples, processes: Sequence[Process], floor: int | None = No
         found["rss"] = rss_peak(samples, processes, floor)
         for name in _SHARES:
             if name in found and found[name].low is not None:  # counted in some samples only
-                found[name] = replace(found[name], high=found["rss"].high)
+                found[name] = replace(_when_counted(found[name], samples), high=found["rss"].high)
     return found
 
 
@@ -87,6 +88,15 @@ def sampled_peak(name: str, samples: Samples) -> Peak:
         rose_from_s=reached_s,
         rose_to_s=reached_s,
     )
+
+
+def _when_counted(peak: Peak, samples: Samples) -> Peak:
+    """Return a peak with the moment at which it was counted: a sample may show that later."""
+    if _AGE not in samples or peak.rose_to_s is None:
+        return peak
+    age_s = samples[_AGE][bisect_left(samples.time_s, peak.rose_to_s)]
+    counted_s = peak.rose_to_s - (0.0 if isnan(age_s) else age_s)
+    return replace(peak, rose_from_s=counted_s, rose_to_s=counted_s)
 
 
 def first_at_least(values: Sequence[float], level: float) -> int:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.peak_text import operation_at, span_text, where_text
+from nncftools.analysis.peak_text import span_text, where_reached, where_text
 from nncftools.session.model import Mark, Rise
 from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session
@@ -64,9 +64,9 @@ def test_path() -> None:
     of.marks.append(Mark(name="Compilation", start_s=0.15, end_s=0.35, depth=1))
 
     assert where_text(of) == "during Weight Compression › Compilation"
-    assert operation_at(of, 0.3) == "Weight Compression › Compilation"
-    assert operation_at(of, 0.5) == "Weight Compression"
-    assert operation_at(of, 0.9) == ""
+    assert where_reached(of, 300 * MIB, 0.3) == "during Weight Compression › Compilation"
+    assert where_reached(of, 100 * MIB, 0.5) == "during Weight Compression"
+    assert where_reached(of, 100 * MIB, 0.95) == ""
 
 
 def test_parts_of_an_operation() -> None:

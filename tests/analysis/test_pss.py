@@ -18,7 +18,7 @@ RSS = mib(100, 300, 290, 200)
         ({"pss": mib(80, None, None, 90)}, NearPeak(80 * MIB, 100 * MIB, 0.5, is_at_peak=False)),
         (
             {"pss": mib(None, None, 140, None), "pss_age": [None, None, 0.25, None]},
-            NearPeak(140 * MIB, 290 * MIB, 0.25, is_at_peak=True),
+            NearPeak(140 * MIB, 300 * MIB, 0.25, is_at_peak=True),
         ),
         ({"pss": mib(None, None, None, None)}, None),
         ({}, None),

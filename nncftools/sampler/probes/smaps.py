@@ -99,10 +99,14 @@ class Smaps:
         members = [process for process in processes if process.alive and process.counted]
         folders = _own_folders(members)
         if folders:
-            self._running = True
             self._members = set(members)
             begun = [(process, process.rss) for process in members]
-            _thread.start_new_thread(self._pass, (folders, begun))
+            self._running = True
+            try:
+                _thread.start_new_thread(self._pass, (folders, begun))
+            except RuntimeError:  # the limit of threads
+                self._running = False
+                _close(folders)
 
     def _pass(self, folders: list[int | str], begun: list[tuple[Process, int]]) -> None:
         begun_s = time.monotonic()
@@ -114,9 +118,7 @@ class Smaps:
             for one, folder, found in zip(begun, folders, sums, strict=True)
             if found[0] and _exists(folder)
         ]
-        for folder in folders:
-            if isinstance(folder, int):
-                os.close(folder)
+        _close(folders)
         if counted and _UNREADABLE not in sums:
             self._counted = counted, (begun_s + time.monotonic()) / 2
         self._spent_s += time.thread_time()
@@ -176,6 +178,12 @@ def _own_folders(processes: Sequence[Process]) -> list[int | str]:
                     os.close(descriptor)
         folders.append(folder)
     return folders
+
+
+def _close(folders: Iterable[int | str]) -> None:
+    for folder in folders:
+        if isinstance(folder, int):
+            os.close(folder)
 
 
 def _rollup(folder: int | str) -> tuple[int, int]:
