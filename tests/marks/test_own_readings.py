@@ -51,3 +51,13 @@ def test_of_another_process() -> None:
     narrow(of)
 
     assert of.processes[0].rises[0].to_s == 0.6
+
+
+def test_without_a_rise() -> None:
+    """Where the sampler reads no marks, a higher mark that the process read is a rise between two readings."""
+    of = run((0.0, 0.0, 1), (0.3, 100), (0.6, 400), (0.9, 400))
+    of.processes = [process()]
+    narrow(of)
+
+    assert of.processes[0].rises == [Rise(from_s=0.3, to_s=0.6, high_water_mark=400 * MIB)]
+    assert of.peaks["rss"].low == 400 * MIB

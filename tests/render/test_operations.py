@@ -130,6 +130,13 @@ class TestSmall:
         assert (2 in found) == shown
 
 
+def test_peak_among_many_rows() -> None:
+    """The operation that holds the peak has a row, however short it was."""
+    of = [operation(duration_s=9), operation(duration_s=8), operation(duration_s=0.1, has_peak=True)]
+
+    assert [row.number for row in rows(listed(of, session()), COUNTERS, 2, session())] == [3, 0]
+
+
 class TestNotes:
     """The mark of the peak in a table."""
 

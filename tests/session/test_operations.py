@@ -219,3 +219,12 @@ def test_cores_of_calls_that_were_logged_together(total_s: float | None, expecte
     of = marked(mark("a", 0, end_s=1.0, count=3, total_s=total_s), rss=[1] * 3, cpu_user=[0, 1, 2], cpu_system=[0] * 3)
 
     assert of.operations[0].cpu_average == expected
+
+
+@pytest.mark.parametrize(("pid", "end_s"), [(555, 0.9), (100, 1.5)], ids=["not recorded", "after the recording"])
+def test_own_reading_that_does_not_count(pid: int, end_s: float) -> None:
+    """What a process read of itself counts only if it was recorded, and within the recording."""
+    own = {"own_start": OwnMemory(high_water_mark=MIB), "own_end": OwnMemory(high_water_mark=900 * MIB)}
+    of = marked(mark("a", 0.1, end_s=end_s, pid=pid, **own))
+
+    assert of.operations[0].rss_peak == mib(300)[0]

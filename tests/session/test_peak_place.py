@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nncftools.session.model import Mark, OwnMemory, Peak, Rise
@@ -176,3 +178,36 @@ def test_session_of_an_earlier_version(peak: Peak, expected: tuple[float, float]
 def test_no_rss() -> None:
     """Without RSS there is no place."""
     assert session({"system": mib(1, 2)}).peak_place is None
+
+
+def nested(**child: Any) -> Session:  # noqa: ANN401 — any field of a process
+    """Return a run whose peak is at 0.5 s, with an operation of process 0 around one of its child."""
+    of = session({"rss": mib(*[10] * 5, 300, *[10] * 5), "time_s": TENTHS})
+    of.processes = [process(0, peak_s=0.5, peak_rss=200 * MIB), process(1, parent=0, **child)]
+    of.marks = [
+        Mark(name="Outer", start_s=0.1, end_s=0.9, pid=100),
+        Mark(name="Inner", start_s=0.2, end_s=0.8, pid=101, depth=1),
+    ]
+    return of
+
+
+@pytest.mark.parametrize(
+    ("child", "expected"),
+    [
+        ({"peak_s": 0.5, "peak_rss": 250 * MIB}, ["Outer", "Inner"]),
+        ({"peak_s": 0.5, "peak_rss": 100 * MIB}, ["Outer"]),
+        ({"peak_s": 0.3, "peak_rss": 250 * MIB}, ["Outer"]),
+    ],
+    ids=["held most", "held less", "held it earlier"],
+)
+def test_operation_of_a_child(child: dict[str, Any], expected: list[str]) -> None:
+    """A child's operation inside of its parent's holds the peak only if the child held most of it."""
+    assert names(nested(**child))[0] == expected
+
+
+def test_process_that_was_not_recorded() -> None:
+    """An operation of a process that does not belong to the recording holds nothing."""
+    of = run({"A": (0.1, 0.9)}, [10, 10, 300, 10, 10, 10, 10, 10, 10, 10, 10])
+    of.marks[0].pid = 555
+
+    assert names(of)[0] == []

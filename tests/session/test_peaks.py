@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nncftools.session.model import Peak, Process
 from nncftools.session.peaks import peaks
-from tests.made_up import process, samples
+from tests.made_up import MIB, process, samples
 
 NO_MOMENT: dict[str, Any] = {"rose_from_s": None, "rose_to_s": None, "process": None}
 
@@ -102,3 +102,11 @@ def test_mark_says_nothing_of_other_metrics() -> None:
 def test_only_memory_has_peaks() -> None:
     """Counters and metrics that this version does not know have none."""
     assert list(peaks(samples([0], cpu_user=[1], made_up=[1], rss=[1]), [])) == ["rss"]
+
+
+def test_moment_of_pss() -> None:
+    """PSS reached its peak when it was counted, which is earlier than the sample that shows it."""
+    of = samples([0.0, 0.5, 1.0], rss=[MIB, 9 * MIB, 9 * MIB], pss=[None, None, 5 * MIB], pss_age=[None, None, 0.375])
+    peak = peaks(of, [])["pss"]
+
+    assert (peak.at_s, peak.rose_from_s, peak.rose_to_s) == (1.0, 0.625, 0.625)
