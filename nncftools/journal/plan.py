@@ -50,7 +50,6 @@ class Plan:
         """Compared with the column ``rss`` at each sample."""
         self.redact = None if redact is None else list(redact)
         """Regular expressions of further text to hide, besides what looks like a secret; None hides nothing."""
-
         self.slow_share = slow_share
         """The share of the time that reading PSS and USS may take."""
 

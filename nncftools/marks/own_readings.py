@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from nncftools.session.model import Rise
+from nncftools.session.operation import RSS
 from nncftools.session.peaks import drift, rss_peak
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     Readings = Sequence[tuple[float, int]]
     """Seconds since the start and bytes, in order."""
-
-RSS = "rss"
 
 
 def narrow(session: Session) -> None:

@@ -58,6 +58,7 @@ class ProcSource:
         wanted = list(map(resolved, references(plan.columns)))
         process_probes = [probe for probe in wanted if probe.kind == PROCESS]
         self._probes = [probe(slot) for slot, probe in enumerate(process_probes)]
+        self._stat = next((probe for probe in self._probes if isinstance(probe, Stat)), None)
         self._slow = [probe(plan.slow_share) for probe in wanted if probe.kind == SLOW]
         self._system_probes = [probe for probe in wanted if probe.kind == SYSTEM]
         self._system: list[Any] = []
@@ -172,7 +173,7 @@ class ProcSource:
         return row
 
     def _read_marks(self, now_s: float, begun_s: float, *, all_of_them: bool) -> None:
-        restless = [process for probe in self._probes if isinstance(probe, Stat) for process in probe.restless]
+        restless = [] if self._stat is None else self._stat.restless
         self._marks.read(self._tree.processes, restless, now_s, begun_s, all_of_them=all_of_them)
 
     def _update_records(self) -> None:

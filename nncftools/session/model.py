@@ -129,7 +129,7 @@ class Process(msgspec.Struct, kw_only=True):
     peak_s: float | None = None
     """The time of this sample."""
     high_water_mark: int | None = None
-    """The high-water mark of this process: VmHWM, read once a second while it lived, or reported at its end."""
+    """The high-water mark of this process: VmHWM, read while it lived, or reported at its end."""
     high_water_limit: int | None = None
     """The upper bound of its mark: ``ru_maxrss``, which may be that of a reaped child or of the process that it was
     forked from, or the mark that it had when the recording was attached to it."""

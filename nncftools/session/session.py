@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -15,13 +15,15 @@ from nncftools.session.samples import Samples
 if TYPE_CHECKING:
     import os
     import pathlib
+    from collections.abc import Callable
 
     import pandas as pd
     from typing_extensions import Self
 
     from nncftools.session.operation import Operation
 
-_OPERATIONS = "operations"
+_OPERATIONS, _PEAK_PLACE = "operations", "peak_place"
+_Value = TypeVar("_Value")
 
 
 class Session(SessionData):
@@ -48,16 +50,22 @@ class Session(SessionData):
     @property
     def operations(self) -> list[Operation]:
         """The marked operations with their figures, in the order of their starts."""
-        state = id(self.marks), len(self.marks), id(self.samples), id(self.processes), id(self.peaks.get("rss"))
-        known: tuple[tuple[int, ...], list[Operation]] | None = self.__dict__.get(_OPERATIONS)
-        if known is None or known[0] != state:
-            known = self.__dict__[_OPERATIONS] = state, operations(self)
-        return list(known[1])
+        return list(self._computed_once(_OPERATIONS, lambda: operations(self)))
 
     @property
     def peak_place(self) -> PeakPlace | None:
         """The moment of the RSS peak and its operation; None when the moment is unknown."""
-        return place_of(self.peaks.get("rss"), self.operations, self.processes, self.duration_s)
+        return self._computed_once(
+            _PEAK_PLACE, lambda: place_of(self.peaks.get("rss"), self.operations, self.processes, self.duration_s)
+        )
+
+    def _computed_once(self, name: str, compute: Callable[[], _Value]) -> _Value:
+        """Return what was computed under this name, as long as the fields that it depends on are the same."""
+        state = id(self.marks), len(self.marks), id(self.samples), id(self.processes), id(self.peaks.get("rss"))
+        known: tuple[tuple[int, ...], _Value] | None = self.__dict__.get(name)
+        if known is None or known[0] != state:
+            known = self.__dict__[name] = state, compute()
+        return known[1]
 
     @property
     def phases(self) -> list[Operation]:

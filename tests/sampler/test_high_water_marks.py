@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -35,6 +36,15 @@ class Watched:
         """Take samples."""
         for now_s in times_s:
             self.source.sample(now_s, **how)
+
+    def rise_together(self, pids: Sequence[int]) -> None:
+        """Sample children of process 1 twice, then let the marks of all of them rise to 300 MiB."""
+        for pid in pids:
+            self.set(pid, 10 + pid)
+        self.proc.add(1, pages=10 * PAGES, threads={1: list(pids)}, faults=(1, 0, 0, 0))
+        self.sample(1.0, 1.1)
+        for pid in pids:
+            self.set(pid, 10 + pid, 300, faults=500)
 
     @property
     def rises(self) -> list[tuple[int, float, float, float]]:
@@ -162,15 +172,9 @@ class TestWhichAreRead:
 
         assert watched.rises == [(0, 3.0, 4, 500)]
 
-    def test_most_at_one_sample(self, watched: Watched, proc: FakeProc) -> None:
+    def test_most_at_one_sample(self, watched: Watched) -> None:
         """Of many processes, the largest is read at each sample, and the one that waited longest."""
-        crowd = range(5, 15)
-        for pid in crowd:
-            watched.set(pid, 10 + pid)
-        proc.add(1, pages=10 * PAGES, threads={1: list(crowd)}, faults=(1, 0, 0, 0))
-        watched.sample(1.0, 1.1)
-        for pid in crowd:
-            watched.set(pid, 10 + pid, 300, faults=500)
+        watched.rise_together(range(5, 15))
         watched.sample(1.2)
         at_once = len(watched.rises)
         watched.sample(1.3, 1.4, 1.5, 1.6, 1.7, 1.8)
@@ -178,15 +182,9 @@ class TestWhichAreRead:
         assert at_once == 2
         assert len({rise[0] for rise in watched.rises}) == 10
 
-    def test_all_for_a_mark(self, watched: Watched, proc: FakeProc) -> None:
+    def test_all_for_a_mark(self, watched: Watched) -> None:
         """When an operation begins or ends, all are read."""
-        crowd = range(5, 15)
-        for pid in crowd:
-            watched.set(pid, 10 + pid)
-        proc.add(1, pages=10 * PAGES, threads={1: list(crowd)}, faults=(1, 0, 0, 0))
-        watched.sample(1.0, 1.1)
-        for pid in crowd:
-            watched.set(pid, 10 + pid, 300, faults=500)
+        watched.rise_together(range(5, 15))
         watched.sample(1.2, for_mark=True)
 
         assert len(watched.rises) == 10
