@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "render": {"analysis", "session", "drawing"},
     "importers": {"session"},
     "marks": {"session"},
+    "snapshots": {"journal", "sampler.address_space", "sampler.kernel_file", "sampler.tree"},
     "compression": {"session", "drawing"},
     "live": {"analysis", "journal", "session", "render", "marks"},
     "api": {"sampler.client", "journal", "analysis", "session", "marks", "render", "importers"},
@@ -38,6 +39,7 @@ MAY_IMPORT = {
         "analysis",
         "sampler.client",
         "sampler.starter",
+        "snapshots.client",
         "journal",
         "session",
     },
@@ -131,10 +133,12 @@ def test_the_sampler_knows_nothing_of_the_others(path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in modules("sampler") if path.name not in NOT_ONLY_STANDARD], ids=name_of
+    "path",
+    [path for path in [*modules("sampler"), *modules("snapshots")] if path.name not in NOT_ONLY_STANDARD],
+    ids=name_of,
 )
 def test_the_sampler_needs_only_the_standard_library(path: pathlib.Path) -> None:
-    """On Linux the sampler's process loads the standard library and itself."""
+    """On Linux the sampler's process, and the helper's, load the standard library and themselves."""
     known = sys.stdlib_module_names | {"nncftools"}
 
     assert [name for name in imported(path) if name.partition(".")[0] not in known] == []
@@ -145,6 +149,7 @@ MAY_NAME_OPTIONS = {
     "marks.autoload": "a warning that the command's Python writes for the session",
     "sampler.limit": "a warning that the sampler writes for the session",
     "session.from_journal": "a warning that stays in the session",
+    "snapshots.py_spy": "options of py-spy",
 }
 
 

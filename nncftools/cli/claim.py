@@ -24,8 +24,11 @@ _NEW_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def claim_files(place: Destination) -> Claim:
-    """Create the journal and the marks log for this run alone. Raises UsageError."""
+def claim_files(place: Destination, *, snapshots: bool) -> Claim:
+    """Create the journal, the marks log and, on request, the log of the helper, for this run alone.
+
+    Raises UsageError.
+    """
     try:
         if place.folder is not None:
             check_owner(place.folder)
@@ -34,7 +37,8 @@ def claim_files(place: Destination) -> Claim:
             if place.folder is None:
                 for ending in SIDECARS:
                     place.session.with_name(session_stem(place.session) + ending).unlink(missing_ok=True)
-            return Claim(place, journal)
+                place.snapshots.unlink(missing_ok=True)
+            return Claim(place, journal, snapshots=snapshots)
         except OSError:
             journal_file.remove(place.journal, journal)
             os.close(journal)
@@ -47,7 +51,7 @@ def claim_files(place: Destination) -> Claim:
 class Claim:
     """The files of a running recording, by descriptor: they stay ours even if their paths are moved or removed."""
 
-    def __init__(self, place: Destination, journal: int) -> None:
+    def __init__(self, place: Destination, journal: int, *, snapshots: bool) -> None:
         """Open the journal a second time, for reading; the locked descriptor goes to the sampler. Raises OSError."""
         self._place = place
         self.locked = journal
@@ -58,6 +62,11 @@ class Claim:
             stack.callback(os.close, self._folder)
             self._real = _named(self._folder, place.session.parent).resolve()
             self.marks = above_standard(os.open(place.marks, _NEW_LOG, journal_file.PRIVATE))
+            stack.callback(os.close, self.marks)
+            self.snapshots: int | None = None
+            """The descriptor of the helper's log; None without one."""
+            if snapshots:
+                self.snapshots = above_standard(os.open(place.snapshots, _NEW_LOG, journal_file.PRIVATE))
             stack.pop_all()
 
     def hand_over(self) -> None:
@@ -67,9 +76,11 @@ class Claim:
 
     def read_marks(self) -> bytes:
         """Return the content of the marks log."""
-        with os.fdopen(os.dup(self.marks), "rb") as log:
-            log.seek(0)
-            return log.read()
+        return _content(self.marks)
+
+    def read_snapshots(self) -> bytes:
+        """Return the content of the helper's log; empty without one."""
+        return b"" if self.snapshots is None else _content(self.snapshots)
 
     @contextlib.contextmanager
     def place(self) -> Iterator[Destination]:
@@ -105,11 +116,13 @@ class Claim:
         journal_file.hold(self.journal.fileno())
 
     def remove(self) -> None:
-        """Remove both files after the session is written; files that others put in their place stay."""
-        with contextlib.suppress(OSError):
-            journal_file.remove(self._place.journal, self.journal.fileno())
-        with contextlib.suppress(OSError):
-            journal_file.remove(self._place.marks, self.marks)
+        """Remove the logs after the session is written; files that others put in their place stay."""
+        logs = {self._place.journal: self.journal.fileno(), self._place.marks: self.marks}
+        if self.snapshots is not None:
+            logs[self._place.snapshots] = self.snapshots
+        for path, descriptor in logs.items():
+            with contextlib.suppress(OSError):
+                journal_file.remove(path, descriptor)
 
     def abandon(self) -> None:
         """Remove all files of a run that never started."""
@@ -123,9 +136,17 @@ class Claim:
         """Close all descriptors."""
         self.journal.close()
         os.close(self.marks)
+        if self.snapshots is not None:
+            os.close(self.snapshots)
         os.close(self._folder)
         if self.locked >= 0:
             self.hand_over()
+
+
+def _content(descriptor: int) -> bytes:
+    with os.fdopen(os.dup(descriptor), "rb") as log:
+        log.seek(0)
+        return log.read()
 
 
 def _named(folder: int, path: pathlib.Path) -> pathlib.Path:

@@ -62,6 +62,11 @@ class Destination:
         """The marks log: marks are appended to it while the recording runs."""
         return self.journal.with_name(self.journal.name.removesuffix(JOURNAL_ENDING) + MARKS_ENDING)
 
+    @property
+    def snapshots(self) -> pathlib.Path:
+        """The log of the helper, which exists while a recording with stacks runs."""
+        return journal_file.snapshots_beside(self.journal)
+
     def within(self, folder: pathlib.Path) -> Destination:
         """Return the same files under another path of their folder."""
 
@@ -181,7 +186,7 @@ def at_file(
         for from_zero in zeros_drawn
     }
     sidecars = [output.with_name(name + ending) for ending in SIDECARS]
-    for path in (journal, *sidecars, *pictures.values()):
+    for path in (journal, journal_file.snapshots_beside(journal), *sidecars, *pictures.values()):
         written("--output", path, force=force)
     folder = _free_folder("--output", journal)
     logs = [Log(metric, zero, None, folder / picture.name) for (metric, zero), picture in pictures.items()]

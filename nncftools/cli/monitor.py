@@ -86,6 +86,8 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     wait_all: options.WaitAll = False,
     per_process: options.PerProcess = False,
     pss_budget: options.PssBudget = options.DEFAULT_PSS_BUDGET,
+    stacks: options.Stacks = None,
+    stacks_budget: options.StacksBudget = options.DEFAULT_STACKS_BUDGET,
     max_samples: options.MaxSamples = options.DEFAULT_MAX_SAMPLES,
     shell: options.Shell = False,
     force: options.Force = False,
@@ -113,6 +115,8 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         redact=options.redaction(redact, is_off=no_redact),
         pss_budget=pss_budget,
     )
+    looking = planning.looking(stacks=stacks, default=False, source=source)
+    looking_share = options.share("--stacks-budget", stacks_budget)
     from nncftools.cli import destination, recording, repeating
     from nncftools.cli.display import DisplayOptions
     from nncftools.sampler.starter import Starter
@@ -133,7 +137,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     with Starter() as starter:
 
         def record(place: Destination) -> Recorded:
-            run = recording.Run(starter, plan, name, argv, place)
+            run = recording.Run(starter, plan, name, argv, place, looking=looking, looking_share=looking_share)
             return recording.record(run, view, quiet=quiet, display=display)
 
         return repeating.repeat(repeat, places, record, view, quiet=quiet)

@@ -28,6 +28,7 @@ LONGEST_S = 366 * 24 * 3600.0
 DEFAULT_LOG_DIR = pathlib.Path("memory_logs")
 DEFAULT_MAX_SAMPLES = 1_000_000
 DEFAULT_PSS_BUDGET = "1%"
+DEFAULT_STACKS_BUDGET = "1%"
 _LARGEST_BUDGET = 50.0
 
 Words = Annotated[
@@ -87,6 +88,22 @@ PssBudget = Annotated[
         "--pss-budget",
         metavar="PERCENT",
         help="The share of the time that counting PSS and USS may take: more of it, more samples that know them.",
+    ),
+]
+Stacks = Annotated[
+    bool | None,
+    typer.Option(
+        "--stacks/--no-stacks",
+        help="See which code and which files hold the memory: by py-spy, from outside. Default: "
+        "`profile` does where it can, `monitor` does not.",
+    ),
+]
+StacksBudget = Annotated[
+    str,
+    typer.Option(
+        "--stacks-budget",
+        metavar="PERCENT",
+        help="The share of one core that taking stacks may use; half a CPU second in any case.",
     ),
 ]
 Unit = Annotated[
@@ -156,14 +173,14 @@ def checked_seconds(option: str, seconds: float, shortest: float) -> float:
     return seconds
 
 
-def pss_share(budget: str) -> float:
-    """Return the share that a percentage means. Raises UsageError."""
+def share(option: str, budget: str) -> float:
+    """Return the share of the time that a percentage means. Raises UsageError, which names ``option``."""
     with contextlib.suppress(ValueError):
         percent = float(budget.strip().removesuffix("%"))
         if 0 < percent <= _LARGEST_BUDGET:
             return percent / 100
     expected = f"a percentage above 0 and up to {_LARGEST_BUDGET:g} expected, such as 5%"
-    raise UsageError(f"option --pss-budget: {expected}, found {budget!r}")
+    raise UsageError(f"option {option}: {expected}, found {budget!r}")
 
 
 def redaction(patterns: Sequence[str] | None, *, is_off: bool) -> list[str] | None:

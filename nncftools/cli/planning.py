@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from nncftools.cli import command, options
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.journal.lines import MemoryLimit
+    from nncftools.snapshots.client import Looking
 
 
 def plan(  # noqa: PLR0913 — one parameter per option
@@ -47,8 +49,23 @@ def plan(  # noqa: PLR0913 — one parameter per option
         source=source,
         limit=limit,
         redact=redact,
-        slow_share=options.pss_share(pss_budget),
+        slow_share=options.share("--pss-budget", pss_budget),
     )
+
+
+def looking(*, stacks: bool | None, default: bool, source: str) -> Looking | None:
+    """Return how stacks and mappings are taken, None to take none.
+
+    Raises UsageError if stacks are asked for and cannot be taken here.
+    """
+    if stacks is False or not (stacks or default):
+        return None
+    from nncftools.snapshots import client
+
+    found = client.looking(with_hook=default) if source == "proc" else client.Looking(None, f"not with {source}")
+    if stacks and found.py_spy is None:
+        raise UsageError(f"option --stacks: {found.missing}")
+    return found if source == "proc" and sys.platform == "linux" else None
 
 
 def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -87,6 +87,8 @@ def profile(  # noqa: PLR0913 — one parameter per option
     max_memory: limits.MaxMemory = None,
     on_limit: limits.OnLimit = limits.ACTIONS[0],
     pss_budget: options.PssBudget = options.DEFAULT_PSS_BUDGET,
+    stacks: options.Stacks = None,
+    stacks_budget: options.StacksBudget = options.DEFAULT_STACKS_BUDGET,
     max_samples: options.MaxSamples = options.DEFAULT_MAX_SAMPLES,
     shell: options.Shell = False,
     force: options.Force = False,
@@ -112,6 +114,8 @@ def profile(  # noqa: PLR0913 — one parameter per option
         redact=options.redaction(redact, is_off=no_redact),
         pss_budget=pss_budget,
     )
+    looking = planning.looking(stacks=stacks, default=True, source=source)
+    looking_share = options.share("--stacks-budget", stacks_budget)
     from nncftools.cli import destination, recording
     from nncftools.cli.display import DisplayOptions
     from nncftools.sampler.starter import Starter
@@ -125,7 +129,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
     view = View(metrics=metrics, unit=unit, depth=depth)
     display = DisplayOptions(live, capture)
     with Starter() as starter:
-        run = recording.Run(starter, plan, name, argv, place, marking)
+        run = recording.Run(starter, plan, name, argv, place, marking, looking, looking_share)
         return recording.record(run, view, quiet=quiet, display=display).status
 
 

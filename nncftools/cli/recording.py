@@ -25,6 +25,7 @@ from nncftools.render.view import View, label
 from nncftools.sampler import client
 from nncftools.sampler.starter import Interrupted
 from nncftools.session import launcher
+from nncftools.snapshots.client import DOOR, Helper
 from nncftools.text import printable
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from nncftools.sampler.client import Outcome
     from nncftools.sampler.starter import Starter
     from nncftools.session.session import Session
+    from nncftools.snapshots.client import Looking
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,10 @@ class Run:
     """The command; empty to attach to a process."""
     place: Destination
     marking: Marking = Marking()
+    looking: Looking | None = None
+    """How stacks and mappings are taken; None to take none."""
+    looking_share: float = 0.0
+    """The share of one core's time that this may take."""
 
     def header(self) -> Header:
         """Return the journal's header."""
@@ -83,7 +89,7 @@ def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DI
 
     Raises NncfToolsError if the command could not be started, never afterwards.
     """
-    claim = claim_files(run.place)
+    claim = claim_files(run.place, snapshots=run.looking is not None)
     try:
         header = run.header()
         outcome = _run(run, header, claim, view, display)
@@ -122,24 +128,30 @@ def _run(run: Run, header: Header, claim: Claim, view: View, display: DisplayOpt
 
 def _record_command(run: Run, header: Header, claim: Claim, view: View, display: DisplayOptions) -> Outcome:
     """Run sampler and command inside the display. Raises OSError, NncfToolsError if the sampler cannot start."""
-    with OutputDisplay(display, view, _marking_lines(run, claim.marks), run.starter) as shown:
+    with (
+        OutputDisplay(display, view, _marking_lines(run, claim.marks), run.starter) as shown,
+        contextlib.closing(Helper(claim.snapshots)) as helper,
+    ):
         sampler = client.Sampler(
             run.starter,
             run.plan,
             run.argv,
             marks=run.place.marks,
-            environment=_environment(run.place.marks, run.marking),
+            environment=_environment(run, helper),
             outputs=shown.outputs,
             relays=shown.relays,
         )
         with sampler:
             sampler.start(header, claim.locked)
+            if run.looking is not None:
+                helper.follow(sampler.pid, run.plan, run.looking, run.looking_share)
             claim.hand_over()
             with _guarded("the command's output cannot be shown as requested"):
                 shown.begin(run.place.journal, claim.journal.fileno(), sampler.release)
             with _guarded("nncf-tools is incomplete"):
                 _load_what_saving_needs()
             outcome = sampler.wait()
+            helper.close()
             claim.hold()
             return outcome
 
@@ -185,14 +197,22 @@ def _journal_location(claim: Claim) -> str:
 def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session:
     from nncftools.session import from_journal, model
     from nncftools.session.session import Session
+    from nncftools.session.snapshots import Snapshots
 
     session = Session.of(
-        from_journal.session_from(claim.journal, str(run.place.journal), header, outcome.start, outcome.end)
+        from_journal.session_from(
+            claim.journal,
+            str(run.place.journal),
+            from_journal.Known(header, outcome.start, outcome.end),
+            snapshots=claim.read_snapshots(),
+        )
     )
     if outcome.lost is not None:
         text = f"the sampler {outcome.lost}: the recording ended early; the command was not affected"
         session.warnings.insert(0, text)
         session.exit = None if outcome.status is None else model.Exit(**outcome.status)
+    if run.looking is not None and session.snapshots is None:
+        session.snapshots = Snapshots(missing="the helper process could not be started")
     with _guarded("the marks could not be read"):
         _take_marks(session, claim.read_marks(), run.place.marks.name, automatic=run.marking.automatic is not None)
     return session
@@ -280,12 +300,16 @@ def _rank_line(rank: int, session: Session, view: View) -> str:
     return f"Rank {rank}: {label(metric)} peak {held}{ending}"
 
 
-def _environment(log: pathlib.Path, marking: Marking) -> dict[str, str]:
+def _environment(run: Run, helper: Helper) -> dict[str, str]:
+    log, marking = run.place.marks, run.marking
     if marking.automatic is None:
         return {VARIABLE: str(log)}
     from nncftools.marks import calls
 
-    return calls.environment(log, marking.automatic)
+    variables = calls.environment(log, marking.automatic)
+    if run.looking is not None and run.looking.needs_door and helper.pid is not None:
+        variables[DOOR] = str(helper.pid)
+    return variables
 
 
 def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:

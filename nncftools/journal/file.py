@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pathlib
 
 ENDING = ".journal.jsonl"
+SNAPSHOTS_ENDING = ".snapshots.jsonl"
+"""Of the log of the helper, next to the journal."""
 PRIVATE = 0o600
 """The journal holds the command as typed."""
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -26,6 +28,11 @@ _OLD = os.O_NONBLOCK | os.O_CLOEXEC
 _TRIES = 50
 _PAUSE_S = 0.01
 """Readers hold the lock for microseconds to check for a recording."""
+
+
+def snapshots_beside(journal: pathlib.Path) -> pathlib.Path:
+    """Return the path of the helper's log of a recording."""
+    return journal.with_name(journal.name.removesuffix(ENDING) + SNAPSHOTS_ENDING)
 
 
 class BusyError(OSError):

@@ -204,6 +204,12 @@ class Sampler:
             for _, sink in relays:
                 os.close(sink)
 
+    @property
+    def pid(self) -> int:
+        """The PID of the sampler, after its start."""
+        assert self._process is not None
+        return self._process.pid
+
     def _refuse_if_interrupted(self) -> None:
         number = self._starter.asked_to_end
         if number is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from array import array
 from math import isnan, nan
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from nncftools.errors import SessionFileError
 from nncftools.journal.tail import Tail
 from nncftools.metrics import is_counter, is_memory
 from nncftools.redaction import Redaction
+from nncftools.session.from_snapshots import snapshots_from
 from nncftools.session.model import (
     Exit,
     Host,
@@ -36,20 +37,27 @@ if TYPE_CHECKING:
     from nncftools.journal.lines import Start as StartFields
 
 
-def session_from(
-    file: BinaryIO,
-    origin: str,
-    header: Header | None = None,
-    start: StartFields | None = None,
-    end: End | None = None,
-) -> SessionData:
-    """Return what a journal recorded; ``origin`` names it in messages.
+class Known(NamedTuple):
+    """What the starter of a recording knows, in place of lines that damage or a full disk may have lost."""
+
+    header: Header | None = None
+    start: StartFields | None = None
+    end: End | None = None
+
+
+_NOTHING = Known()
+
+
+def session_from(file: BinaryIO, origin: str, known: Known = _NOTHING, *, snapshots: bytes = b"") -> SessionData:
+    """Return what a journal recorded; ``origin`` names it in messages, ``snapshots`` is the helper's log.
 
     A last line that was cut off by a kill is ignored. Other unreadable lines are skipped and counted. Without an
-    ``end`` line the session is unfinished. ``header``, ``start`` and ``end`` replace lines that damage or a full disk
-    may have lost. Raises SessionFileError when nothing was recorded, OSError.
+    ``end`` line the session is unfinished. Raises SessionFileError when nothing was recorded, OSError.
     """
-    return _Reader(file, origin, header).session(start, end)
+    reader = _Reader(file, origin, known.header)
+    session = reader.session(known.start, known.end)
+    session.snapshots = snapshots_from(snapshots, session.start, session.processes, reader.plan.redact)
+    return session
 
 
 def host_and_rank(header: Header, origin: str) -> tuple[Host, Rank | None]:
@@ -64,9 +72,9 @@ class _Reader:
     def __init__(self, file: BinaryIO, origin: str, header: Header | None) -> None:
         self._origin = origin
         self._tail = Tail(file, origin, header)
-        self._plan = self._tail.plan
+        self.plan = self._tail.plan
         self._host, self._rank = host_and_rank(self._tail.header, origin)
-        self._redaction = Redaction(self._plan.redact)
+        self._redaction = Redaction(self.plan.redact)
         self._columns: dict[str, array[float]] = {}
         self._start: StartFields | None = None
         self._end: End | None = None
@@ -82,7 +90,7 @@ class _Reader:
         unwritten = "" if self._end is not None or end is None else end.get("unwritten", "")
         if unwritten:
             rest = Tail(io.BytesIO(b"\n" + unwritten.encode()), self._origin, self._tail.header)
-            rest.plan.columns = self._plan.columns
+            rest.plan.columns = self.plan.columns
             self._read(rest)
         end, start = self._end or end, self._start or start
         error = None if end is None else end.get("error")
@@ -112,7 +120,7 @@ class _Reader:
                 self._take(line)
 
     def _begin_columns(self) -> None:
-        self._columns = self._columns or {name: array("d") for name in (TIME, *self._plan.columns)}
+        self._columns = self._columns or {name: array("d") for name in (TIME, *self.plan.columns)}
 
     def _take(self, line: Line) -> None:
         self._start = line.get("start", self._start)
@@ -137,14 +145,14 @@ class _Reader:
         processes = self._listed()
         last_s = samples.time_s[-1] if len(samples) else 0.0
         duration_s = fields.get("duration_s")
-        attached = self._plan.pid is not None
+        attached = self.plan.pid is not None
         command = processes[0].command if attached and processes else self._redaction.words(header.get("command", []))
         return SessionData(
             tool_version=header.get("tool_version", ""),
             name=header.get("name", ""),
             command=command,
             cwd=header.get("cwd", ""),
-            attached_to=self._plan.pid,
+            attached_to=self.plan.pid,
             rank=self._rank,
             start=msgspec.convert(start, Start),
             duration_s=last_s if duration_s is None else duration_s,
@@ -164,7 +172,7 @@ class _Reader:
         """Return the sampler's facts; merge rows beyond the planned number."""
         fields = end.get("sampler", {})
         facts = msgspec.convert(fields, SamplerFacts)
-        facts = replace(facts, interval_s=self._plan.interval_s, source=self._plan.source)
+        facts = replace(facts, interval_s=self.plan.interval_s, source=self.plan.source)
         read = len(self._columns[TIME])
         lost = len(self._bad_lines)
         cut = fields.get("rows", 0) - read - lost
@@ -193,10 +201,10 @@ class _Reader:
     def _merge(self) -> None:
         """Merge neighbours until there are no more rows than planned."""
         rows = len(self._columns[TIME])
-        if not rows > self._plan.max_samples > 0:
+        if not rows > self.plan.max_samples > 0:
             return
         gauges = [column for name, column in self._columns.items() if is_memory(name)]
-        kept = kept_rows(gauges, rows, self._plan.max_samples)
+        kept = kept_rows(gauges, rows, self.plan.max_samples)
         self._columns = {name: array("d", map(column.__getitem__, kept)) for name, column in self._columns.items()}
         times = set(self._columns[TIME])
         for series in self._series.values():

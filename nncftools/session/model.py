@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from nncftools.session.samples import Samples  # noqa: TC001 — msgspec looks the types of fields up
+from nncftools.session.snapshots import Snapshots  # noqa: TC001 — the same
 
 FORMAT = "nncf-tools-session"
 VERSION = 1
@@ -295,3 +296,5 @@ class SessionData(msgspec.Struct, kw_only=True, dict=True):
     """Compressed models that the command saved, as far as their files record this."""
     warnings: list[str] = []
     """What readers of the figures should know; every report repeats them."""
+    snapshots: Snapshots | None = None
+    """Stacks and mappings of processes whose memory rose; null when none were asked for."""

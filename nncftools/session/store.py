@@ -47,11 +47,20 @@ def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
         raise SessionFileError(f"{origin}: the file is empty; a session of `nncf-tools monitor` was expected")
     first = data[: data.find(b"\n") + 1] or data
     if f'"{lines.FORMAT}"'.encode() in first[:200]:
-        session = from_journal.session_from(io.BytesIO(data), origin)
+        session = from_journal.session_from(io.BytesIO(data), origin, snapshots=_snapshots_beside(path))
         if not session.finished:
             session.warnings.append(_why_unfinished(path))
         return session
     return _session_from(data, origin)
+
+
+def _snapshots_beside(journal: pathlib.Path) -> bytes:
+    """Return the helper's log of a recording; empty without one, or if it cannot be read."""
+    try:
+        with journal_file.reader(journal_file.snapshots_beside(journal)) as log:
+            return log.read()
+    except OSError:
+        return b""
 
 
 def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:

@@ -1,0 +1,254 @@
+"""The build-up of a peak: which code made memory rise to it, byte level by byte level.
+
+Every level up to the peak belongs to the stack that was seen when the RSS of a process last rose through it before the
+peak. So what was taken and freed again before does not count. Stacks are seen at moments: a rise between two looks with
+the same stack certainly belongs to it, else to one of the two.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
+
+from nncftools.analysis.rise_owners import Owners
+from nncftools.session.peak_place import span_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from nncftools.analysis.rise_owners import Owner
+    from nncftools.session.model import SessionData
+    from nncftools.session.operation import Operation
+    from nncftools.session.session import Session
+    from nncftools.session.snapshots import Frame, Snapshots, WatchedProcess
+
+CERTAIN, EITHER, NOT_SEEN, INHERITED = "certain", "either", "not_seen", "inherited"
+_AROUND_S = 0.06
+"""The helper reads RSS at other moments than the sampler."""
+
+
+class Part(NamedTuple):
+    """A part of the memory at a peak, in bytes, and whose it is."""
+
+    size: int
+    kind: str
+    """``certain``; ``either``: it belongs to ``stack`` or to ``other``; ``not_seen``; ``inherited``: a forked process
+    shares these pages with its parent, and RSS counts them again."""
+    process: int | None
+    """The ``id`` of the process."""
+    stack: tuple[Frame, ...] = ()
+    """The outermost frame first; of two possible stacks the one that was seen nearer to the rise."""
+    other: tuple[Frame, ...] = ()
+    """The other stack that it may belong to; empty for an unknown one."""
+    shared: int = 0
+    """How many outer frames both stacks share: the part certainly belongs to these."""
+
+
+class BuildUp(NamedTuple):
+    """What memory consisted of at a moment: ``parts``, the largest first, sum to ``size`` bytes."""
+
+    at_s: float
+    size: int
+    parts: Sequence[Part]
+
+    def sum_of(self, *kinds: str) -> int:
+        """Return the bytes of these kinds."""
+        return sum(part.size for part in self.parts if part.kind in kinds)
+
+
+class Moment(NamedTuple):
+    """A level of RSS in bytes that was reached between two moments in seconds since the start."""
+
+    from_s: float
+    to_s: float
+    size: int
+    process: int | None = None
+    """The ``id`` of the process that rose to it, if that is known."""
+
+
+def of_peak(session: Session) -> BuildUp | None:
+    """Return the build-up of the RSS peak; None when no stacks were taken or its moment is unknown."""
+    peak = session.peaks.get("rss")
+    span_s = None if peak is None else span_of(peak)
+    if peak is None or peak.low is None or span_s is None:
+        return None
+    return build_ups(session, [Moment(*span_s, max(peak.likely or 0, peak.low), peak.process)])[0]
+
+
+def of_operation(session: Session, operation: Operation) -> BuildUp | None:
+    """Return the build-up of the largest RSS during an operation; None when it is unknown."""
+    peak = operation.of("rss").peak
+    if peak is None:
+        return None
+    return build_ups(session, [Moment(peak.from_s, peak.to_s, round(peak.likely or peak.low))])[0]
+
+
+def at(session: Session, time_s: float) -> BuildUp | None:
+    """Return the build-up of what the processes held at a moment, in seconds since the start."""
+    return build_ups(session, [Moment(time_s, time_s, -1)])[0]
+
+
+def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp | None]:
+    """Return the build-up of each moment; None where the helper saw no process."""
+    snapshots = session.snapshots
+    if snapshots is None or not any(watched.looks for watched in snapshots.processes):
+        return [None] * len(moments)
+    places = [_highest(snapshots.processes, moment) for moment in moments]
+    held: list[list[_Held]] = [[] for _ in moments]
+    for watched in snapshots.processes:
+        for found, levels in zip(held, _levels_at(watched, places), strict=True):
+            if levels:
+                found.append(_Held(watched, levels))
+    every = zip(moments, places, held, strict=True)
+    return [_build_up(moment, at_s, found, snapshots) if found else None for moment, at_s, found in every]
+
+
+class _Level(NamedTuple):
+    """Bytes from ``low`` to ``high`` of a process, through which its RSS rose evenly between two moments."""
+
+    low: float
+    high: float
+    from_s: float
+    to_s: float
+
+    def below(self, high: float) -> _Level:
+        """Return the part below a level inside it."""
+        to_s = self.from_s + (self.to_s - self.from_s) * (high - self.low) / (self.high - self.low)
+        return self._replace(high=high, to_s=to_s)
+
+
+class _Held(NamedTuple):
+    """What one process held."""
+
+    watched: WatchedProcess
+    levels: list[_Level]
+
+    @property
+    def rss(self) -> float:
+        return self.levels[-1].high
+
+
+def _highest(processes: Iterable[WatchedProcess], moment: Moment) -> float:
+    """Return the time near a moment at which all processes together held most."""
+    if moment.size < 0:
+        return moment.to_s
+    from_s, to_s = moment.from_s - _AROUND_S, moment.to_s + _AROUND_S
+    times = {moment.from_s, moment.to_s}
+    around = []
+    for watched in processes:
+        first, last = bisect_left(watched.time_s, from_s), bisect_left(watched.time_s, to_s)
+        times.update(watched.time_s[first:last])
+        around.append(watched)
+    return max(sorted(times), key=lambda time_s: sum(_rss_at(watched, time_s) for watched in around))
+
+
+def _rss_at(watched: WatchedProcess, time_s: float) -> float:
+    """Return the RSS of a process at a moment; 0 before and after its life."""
+    times = watched.time_s
+    place = bisect_left(times, time_s)
+    if place == len(times):
+        return 0.0
+    if not place or times[place] == time_s:
+        same = [
+            rss for t, rss in zip(times[place : place + 3], watched.rss[place : place + 3], strict=True) if t == time_s
+        ]
+        return max(same, default=0)
+    before_s, after_s = times[place - 1], times[place]
+    before, after = watched.rss[place - 1], watched.rss[place]
+    return before + (after - before) * (time_s - before_s) / (after_s - before_s)
+
+
+def _levels_at(watched: WatchedProcess, moments_s: Sequence[float]) -> list[list[_Level]]:
+    """Return the levels of a process at each moment, the lowest first: through each, RSS last rose at its time."""
+    found: list[list[_Level]] = [[] for _ in moments_s]
+    order = sorted(range(len(moments_s)), key=lambda number: moments_s[number])
+    levels: list[_Level] = []
+    points = zip(watched.time_s, watched.rss, strict=True)
+    before_s, before = next(points, (0.0, 0))
+    if before:
+        levels.append(_Level(0, before, before_s, before_s))
+    waiting = iter(order)
+    number = next(waiting, None)
+    for time_s, rss in points:
+        while number is not None and moments_s[number] < time_s:
+            at_s = moments_s[number]
+            if at_s >= before_s:
+                until = before + (rss - before) * (at_s - before_s) / (time_s - before_s)
+                found[number] = list(levels)
+                _change(found[number], before, until, before_s, at_s)
+            number = next(waiting, None)
+        _change(levels, before, rss, before_s, time_s)
+        before_s, before = time_s, rss
+    while number is not None:
+        if moments_s[number] == before_s:
+            found[number] = list(levels)
+        number = next(waiting, None)
+    return found
+
+
+def _change(levels: list[_Level], before: float, rss: float, from_s: float, to_s: float) -> None:
+    """Add a level for a rise between two moments, or remove what is above the new RSS."""
+    if rss > before:
+        levels.append(_Level(before, rss, from_s, to_s))
+    while levels and levels[-1].low >= rss:
+        levels.pop()
+    if levels and levels[-1].high > rss:
+        levels[-1] = levels[-1].below(rss)
+
+
+def _build_up(moment: Moment, at_s: float, held: list[_Held], snapshots: Snapshots) -> BuildUp:
+    whole = sum(one.rss for one in held)
+    size = round(whole) if moment.size < 0 else moment.size
+    adjusted = _adjusted(held, size - whole, at_s, moment.process)
+    sums: dict[tuple[int | None, Owner | None], float] = {}
+    for one in adjusted:
+        owners = Owners(one.watched, snapshots)
+        inherited = min(one.watched.inherited, one.rss)
+        if inherited:
+            key = one.watched.process, None
+            sums[key] = sums.get(key, 0.0) + inherited
+        for level in one.levels:
+            if level.high <= inherited:
+                continue
+            for owner, amount in owners.of_rise(level.from_s, level.to_s, level.high - max(level.low, inherited)):
+                sums[one.watched.process, owner] = sums.get((one.watched.process, owner), 0.0) + amount
+    return BuildUp(at_s, size, _parts(sums, size, snapshots))
+
+
+def _adjusted(held: list[_Held], missing: float, at_s: float, process: int | None) -> list[_Held]:
+    """Return the levels of all processes so that they sum to the peak: the difference is of the one that rose last."""
+    last = max(held, key=lambda one: (one.watched.process == process is not None, one.levels[-1].to_s, one.rss))
+    others = [one for one in held if one is not last]
+    top = last.rss + missing
+    if missing >= 0:
+        return [*others, last._replace(levels=[*last.levels, _Level(last.rss, top, at_s, at_s)])]
+    levels = list(last.levels)
+    _change(levels, last.rss, max(0.0, top), at_s, at_s)
+    if levels or not others:
+        return [*others, last._replace(levels=levels)] if levels else []
+    return _adjusted(others, min(0.0, top), at_s, process)
+
+
+def _parts(sums: Mapping[tuple[int | None, Owner | None], float], size: int, snapshots: Snapshots) -> list[Part]:
+    """Return the parts, the largest first, in whole bytes that sum to ``size``."""
+    parts = []
+    for (process, owner), amount in sums.items():
+        if owner is None:
+            parts.append(Part(round(amount), INHERITED, process))
+        elif owner.stack is None:
+            parts.append(Part(round(amount), NOT_SEEN, process))
+        else:
+            stack, other = (_frames(number, snapshots) for number in (owner.stack, owner.other))
+            stack = stack[: owner.depth]
+            kind = CERTAIN if owner.is_certain else EITHER
+            parts.append(
+                Part(round(amount), kind, process, stack, other, len(stack) if owner.is_certain else owner.shared)
+            )
+    parts.sort(key=lambda part: -part.size)
+    if parts:
+        parts[0] = parts[0]._replace(size=parts[0].size + size - sum(part.size for part in parts))
+    return [part for part in parts if part.size > 0]
+
+
+def _frames(number: int | None, snapshots: Snapshots) -> tuple[Frame, ...]:
+    return () if number is None else tuple(snapshots.frames[place] for place in snapshots.stacks[number])

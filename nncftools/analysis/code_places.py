@@ -1,0 +1,56 @@
+"""Places in code as people read them: the package of a file, a short path, and a label for a frame."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from nncftools.text import printable, shortened
+
+if TYPE_CHECKING:
+    from nncftools.session.snapshots import Frame
+
+PROGRAM, PYTHON = "", "python"
+_SITE = re.compile(r".*/(?:site|dist)-packages/")
+_STANDARD = re.compile(r".*/lib(?:64)?/python\d(?:\.\d+)?/")
+_FROZEN = re.compile(r"<frozen ([\w.]+)>")
+_KEPT_PARTS = 2
+_LONGEST = 60
+
+
+def package_of(file: str) -> str:
+    """Return the package that a file belongs to: ``torch``, ``python`` for the standard library, empty for others."""
+    inside = _SITE.match(file)
+    if inside:
+        return file[inside.end() :].partition("/")[0].removesuffix(".py")
+    return PYTHON if _STANDARD.match(file) or _FROZEN.match(file) else PROGRAM
+
+
+def short_file(file: str) -> str:
+    """Return a path from its package on; of other files, the name and the folder."""
+    inside = _SITE.match(file) or _STANDARD.match(file)
+    if inside:
+        return file[inside.end() :]
+    return file if file.startswith("<") else "/".join(file.split("/")[-_KEPT_PARTS:])
+
+
+def label(frame: Frame) -> str:
+    """Return a frame as one text: ``torch/jit/_trace.py:455 _check_trace``, or ``import torch`` for a module's code."""
+    function, file = printable(frame.function), printable(short_file(frame.file))
+    module = module_of(frame)
+    if module:
+        return shortened(f"import {module}", _LONGEST)
+    line = f":{frame.line}" if frame.line else ""
+    return f"{shortened(file, _LONGEST)}{line} {shortened(function, _LONGEST)}".strip()
+
+
+def module_of(frame: Frame) -> str:
+    """Return the module whose code runs while it is imported; empty for a function, or a file of the program."""
+    if frame.function != "<module>" or package_of(frame.file) == PROGRAM or frame.file.startswith("<"):
+        return ""
+    return short_file(frame.file).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def is_machinery(frame: Frame) -> bool:
+    """Return whether a frame is of Python's import system, which says nothing about the program."""
+    return frame.file.startswith("<frozen importlib") or frame.file.endswith("/importlib/__init__.py")

@@ -1,0 +1,92 @@
+"""The build-up of a peak as a tree of frames, and the few places in it that hold most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nncftools.analysis.build_up import INHERITED, NOT_SEEN
+from nncftools.analysis.code_places import is_machinery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nncftools.analysis.build_up import BuildUp, Part
+    from nncftools.session.snapshots import Frame
+
+_SMALL = 0.05
+"""A part of the peak that is smaller has no line of its own."""
+_MOSTLY = 0.7
+"""If the parts of a place hold this much of it, they are named instead of it."""
+
+
+@dataclass
+class Node:
+    """A function at its place in the stacks, with all that was taken in it and in what it called; bytes."""
+
+    frame: Frame | None
+    """The line is the one with the most bytes; None for the root, and for what has no stack."""
+    kind: str = ""
+    """``not_seen`` or ``inherited`` for what has no stack."""
+    size: int = 0
+    certain: int = 0
+    """The part of ``size`` that certainly belongs here."""
+    children: dict[tuple[str, str], Node] = field(default_factory=dict)
+    lines: dict[int, int] = field(default_factory=dict)
+    """Bytes by line."""
+
+    @property
+    def sorted_children(self) -> list[Node]:
+        """The parts, the largest first."""
+        return sorted(self.children.values(), key=lambda node: -node.size)
+
+    @property
+    def place(self) -> Frame | None:
+        """The frame, with the line that has the most bytes."""
+        if self.frame is None or not self.lines:
+            return self.frame
+        line = max(self.lines, key=self.lines.__getitem__)
+        return type(self.frame)(self.frame.function, self.frame.file, line)
+
+
+def tree_of(build_up: BuildUp, *, with_machinery: bool = False) -> Node:
+    """Return the root of the tree; frames of Python's import system are left out, unless asked for."""
+    root = Node(None, size=build_up.size, certain=build_up.size)
+    for part in build_up.parts:
+        if not part.stack:
+            root.children.setdefault((part.kind, ""), Node(None, part.kind)).size += part.size
+            continue
+        node = root
+        for depth, frame in enumerate(part.stack):
+            if is_machinery(frame) and not with_machinery:
+                continue
+            node = node.children.setdefault(frame.code, Node(frame))
+            node.size += part.size
+            node.lines[frame.line] = node.lines.get(frame.line, 0) + part.size
+            if depth < part.shared:
+                node.certain += part.size
+    return root
+
+
+def holders(root: Node) -> list[Sequence[Node]]:
+    """Return the places that hold most, the largest first: each as the path of nodes to it from the outermost one.
+
+    They do not overlap. A place is divided into its parts as long as a few of these hold most of it.
+    """
+    least = root.size * _SMALL
+    found = [path for path in _divided([], root, least) if path[-1].kind not in {NOT_SEEN, INHERITED}]
+    return sorted(found, key=lambda path: -path[-1].size)
+
+
+def _divided(path: list[Node], node: Node, least: float) -> Iterator[list[Node]]:
+    large = [child for child in node.children.values() if child.size >= least]
+    if not path or (large and sum(child.size for child in large) >= node.size * _MOSTLY):
+        for child in large:
+            yield from _divided([*path, child], child, least)
+    else:
+        yield path
+
+
+def seen(parts: Sequence[Part]) -> int:
+    """Return the bytes that belong to a stack."""
+    return sum(part.size for part in parts if part.stack)

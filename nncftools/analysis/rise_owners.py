@@ -1,0 +1,224 @@
+"""Which stack made the memory of a process rise at a moment, by the looks before and after."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nncftools.session.snapshots import Look, Snapshots, ThreadLook, WatchedProcess
+
+_CERTAIN_WITHIN_S = 0.6
+"""Between looks farther apart than this, other code may have run, even if both show the same stack."""
+_NEAR_S = 1.0
+"""A stack that was seen longer before or after a rise does not stand for it."""
+_AROUND = 4
+_RESTLESS = 3
+"""With this many changes in the looks around, two equal stacks may be equal by chance."""
+_BUSY = 0.5
+_WAITING = ("threading.py", "queue.py", "selectors.py", "socket.py", "subprocess.py", "_base.py", "connection.py")
+"""A thread whose innermost frame is in one of these files of the standard library waits."""
+
+
+class Owner(NamedTuple):
+    """The stack that a rise belongs to; None for not seen."""
+
+    stack: int | None
+    other: int | None = None
+    """The other possible one; None for an unknown one."""
+    shared: int = 0
+    """How many outer frames both share."""
+    depth: int = 0
+    """How many outer frames of ``stack`` count."""
+    is_certain: bool = False
+
+
+_NOT_SEEN = Owner(None)
+
+
+class Owners:
+    """The looks of one process."""
+
+    def __init__(self, watched: WatchedProcess, snapshots: Snapshots) -> None:
+        self._looks = watched.looks
+        self._times = [look.time_s for look in watched.looks]
+        self._snapshots = snapshots
+        self._main = watched.pid
+        self._threads: list[dict[int, ThreadLook]] = [
+            {thread.thread: thread for thread in look.threads} for look in watched.looks
+        ]
+        self._known: dict[tuple[int, bool], list[tuple[Owner, float]]] = {}
+        self._codes: dict[int, tuple[tuple[str, str], ...]] = {}
+
+    def of_rise(self, from_s: float, to_s: float, size: float) -> Iterator[tuple[Owner, float]]:
+        """Yield the owners of ``size`` bytes that came evenly between two moments, and the bytes of each."""
+        for start_s, end_s in self._pieces(from_s, to_s):
+            part = size if to_s <= from_s else size * (end_s - start_s) / (to_s - from_s)
+            middle_s = (start_s + end_s) / 2
+            place = bisect_right(self._times, middle_s)
+            for owner, share in self._shares(place, middle_s):
+                yield owner, part * share
+
+    def _pieces(self, from_s: float, to_s: float) -> Iterator[tuple[float, float]]:
+        """Split a time at the looks, in the middle between two looks, and where a look is too far away."""
+        first, last = bisect_left(self._times, from_s), bisect_right(self._times, to_s)
+        around = self._times[max(0, first - 1) : last + 1]
+        cuts = [*around, *((one + next_one) / 2 for one, next_one in pairwise(around))]
+        cuts += [time_s + sign * _NEAR_S for time_s in around for sign in (-1, 1)]
+        inside = sorted({cut for cut in cuts if from_s < cut < to_s})
+        before_s = from_s
+        for cut in [*inside, to_s]:
+            yield before_s, cut
+            before_s = cut
+
+    def _shares(self, place: int, at_s: float) -> list[tuple[Owner, float]]:
+        """Return owners and their shares at a moment before the look number ``place``."""
+        before_s = self._times[place - 1] if place else None
+        after_s = self._times[place] if place < len(self._times) else None
+        is_later = before_s is None or (after_s is not None and after_s - at_s < at_s - before_s)
+        nearest_s = after_s if is_later else before_s
+        is_near = nearest_s is not None and abs(nearest_s - at_s) <= _NEAR_S
+        key = place, is_later
+        if not is_near:
+            return [(self._far(owner), share) for owner, share in self._counted(place, is_later=is_later)]
+        if key not in self._known:
+            self._known[key] = self._counted(place, is_later=is_later)
+        return self._known[key]
+
+    def _far(self, owner: Owner) -> Owner:
+        """Return what is left of an owner when no look is near: the frames that both stacks share."""
+        if owner.stack is None or not owner.shared or owner.other is None:
+            return _NOT_SEEN
+        return owner._replace(depth=owner.shared, is_certain=False)
+
+    def _counted(self, place: int, *, is_later: bool) -> list[tuple[Owner, float]]:
+        """Return owners and shares of what came between two looks, by the page faults of the threads."""
+        before = self._threads[place - 1] if place else {}
+        after = self._threads[place] if place < len(self._threads) else {}
+        weights = self._weights(place, before, after)
+        whole = sum(weights.values())
+        if not whole:
+            return [(_NOT_SEEN, 1.0)]
+        found: dict[Owner, float] = {}
+        for thread, weight in weights.items():
+            owner = _NOT_SEEN if thread is None else self._owner(place, thread, is_later=is_later)
+            found[owner] = found.get(owner, 0.0) + weight / whole
+        return list(found.items())
+
+    def _weights(
+        self, place: int, before: dict[int, ThreadLook], after: dict[int, ThreadLook]
+    ) -> dict[int | None, float]:
+        """Return the page faults between two looks by the thread whose Python code they belong to."""
+        python = [thread for thread in {**before, **after} if _stack(thread, before, after)]
+        if place >= len(self._looks):  # after the last look, faults are not counted
+            return {python[0] if len(python) == 1 else None: 1.0}
+        look = self._looks[place]
+        weights: dict[int | None, float] = {}
+        native = 0
+        for thread in look.threads:
+            if _stack(thread.thread, before, after):
+                if thread.faults:
+                    weights[thread.thread] = float(thread.faults)
+            else:
+                native += thread.faults
+        gone = [thread for thread in before if thread not in after and before[thread].stack is not None]
+        if look.lost:
+            owner = gone[0] if len(gone) == 1 else self._caller(look, before, after, place) if not gone else None
+            weights[owner] = weights.get(owner, 0.0) + look.lost
+        if native:
+            owner = self._caller(look, before, after, place)
+            weights[owner] = weights.get(owner, 0.0) + native
+        if not weights:
+            weights[python[0] if len(python) == 1 else None] = 1.0
+        return weights
+
+    def _caller(
+        self, look: Look, before: dict[int, ThreadLook], after: dict[int, ThreadLook], place: int
+    ) -> int | None:
+        """Return the Python thread that threads without Python code work for; None when that is not known.
+
+        It is the only one that does not wait for another one. If it computes without touching memory, it may do
+        something else.
+        """
+        candidates = [
+            thread
+            for thread in {**before, **after}
+            if (stack := _stack(thread, before, after)) and not self._waits(stack[0])
+        ]
+        if len(candidates) != 1:
+            return None
+        one = after.get(candidates[0])
+        begun_s = self._times[place - 1] if place else look.time_s
+        if one is None:
+            return candidates[0]
+        every = [thread.faults for thread in look.threads if thread.faults]
+        has_part = one.faults * 2 * len(every) >= sum(every)
+        is_busy = one.cpu_s > (look.time_s - begun_s) * _BUSY
+        return candidates[0] if has_part or not is_busy else None
+
+    def _waits(self, stack: int) -> bool:
+        frames = self._snapshots.stacks[stack]
+        innermost = self._snapshots.frames[frames[-1]].file if frames else ""
+        return innermost.endswith(_WAITING) and "site-packages" not in innermost
+
+    def _owner(self, place: int, thread: int, *, is_later: bool) -> Owner:
+        before = self._stack_at(place - 1, thread)
+        after = self._stack_at(place, thread)
+        best, other = (after, before) if is_later else (before, after)
+        if best is None:
+            best, other = other, None
+        if best is None:
+            return _NOT_SEEN
+        depth = len(self._code(best))
+        if other is None:
+            return Owner(best, None, 0, depth)
+        shared = self._shared(best, other)
+        is_same = shared == depth == len(self._code(other))
+        apart_s = self._times[place] - self._times[place - 1]
+        if is_same and apart_s <= _CERTAIN_WITHIN_S:
+            another = self._by_chance(place, thread, best)
+            if another is None:
+                return Owner(best, best, depth, depth, is_certain=True)
+            return Owner(best, another, self._shared(best, another), depth)
+        if is_same:
+            return Owner(best, best, depth, depth)
+        return Owner(best, other, shared, depth)
+
+    def _by_chance(self, place: int, thread: int, stack: int) -> int | None:
+        """Return another stack that ran in between if stacks change often around two looks; None if they do not."""
+        around = [
+            found
+            for number in range(max(0, place - _AROUND), min(len(self._looks), place + _AROUND))
+            if (found := self._stack_at(number, thread)) is not None
+        ]
+        changes = sum(self._code(one) != self._code(after) for one, after in pairwise(around))
+        if changes < _RESTLESS:
+            return None
+        others = [found for found in around if self._code(found) != self._code(stack)]
+        return min(others, key=lambda found: self._shared(found, stack))
+
+    def _stack_at(self, place: int, thread: int) -> int | None:
+        if not 0 <= place < len(self._threads):
+            return None
+        found = self._threads[place].get(thread)
+        return None if found is None else found.stack
+
+    def _code(self, stack: int) -> tuple[tuple[str, str], ...]:
+        if stack not in self._codes:
+            frames = self._snapshots.frames
+            self._codes[stack] = tuple(frames[number].code for number in self._snapshots.stacks[stack])
+        return self._codes[stack]
+
+    def _shared(self, one: int, other: int) -> int:
+        pairs = zip(self._code(one), self._code(other), strict=False)
+        return next(
+            (depth for depth, (a, b) in enumerate(pairs) if a != b), min(map(len, map(self._code, (one, other))))
+        )
+
+
+def _stack(thread: int, *looks: dict[int, ThreadLook]) -> Sequence[int]:
+    """Return the stacks of a thread in some looks."""
+    return [found for look in looks if thread in look and (found := look[thread].stack) is not None]

@@ -1,0 +1,14 @@
+"""Entry of the helper process: ``python -I -S …/snapshots/__main__.py LOG``; ``LOG`` is a descriptor.
+
+The order arrives as one line of JSON on standard input: see ``helper.Order``.
+"""
+
+import os
+import sys
+
+if __name__ == "__main__":
+    here = os.path.abspath(__file__)  # as in the sampler: pathlib would cost 16 ms of start
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(here))))
+    from nncftools.snapshots.helper import main
+
+    sys.exit(main(int(sys.argv[1])))

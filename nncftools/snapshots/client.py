@@ -1,0 +1,144 @@
+"""Starts the helper from the process that starts a recording, and ends it.
+
+Nothing here raises or waits for more than a second: without the helper, only stacks and mappings are missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from nncftools.journal.plan import Plan
+    from nncftools.snapshots.helper import Order
+
+_MAIN = pathlib.Path(__file__).parent / "__main__.py"
+_YAMA = pathlib.Path("/proc/sys/kernel/yama/ptrace_scope")
+_STATUS = pathlib.Path("/proc/self/status")
+_CAP_SYS_PTRACE = 19
+_PATIENCE_S = 1.0
+DEFAULT_SHARE = 0.01
+LEAST_S = 0.5
+"""The CPU seconds that short runs may take; fewer when the share is below the default."""
+ONLY_PARENTS, ONLY_ADMINISTRATORS = 1, 2
+DOOR = "NNCF_TOOLS_STACKS"
+"""The environment variable by which the hook learns which process to allow to read stacks."""
+
+
+class Looking(NamedTuple):
+    """What may be read of the command's processes."""
+
+    py_spy: str | None
+    """The path of py-spy; None to take no stacks."""
+    missing: str | None = None
+    """Why no stacks are taken, or not of every program; None when nothing is in the way."""
+    needs_door: bool = False
+    """Whether the processes must allow it themselves."""
+
+
+def looking(*, with_hook: bool) -> Looking:
+    """Return what may be read here; ``with_hook``: the hook runs in the command's Pythons, and can allow it."""
+    if sys.platform != "linux":
+        return Looking(None, "stacks are read on Linux only")
+    program = found_py_spy()
+    if program is None:
+        return Looking(None, "py-spy is not installed: pip install 'nncf-tools[stacks]'")
+    scope = _ptrace_scope()
+    if scope < ONLY_PARENTS or _may_trace_all():
+        return Looking(program)
+    why = f"the kernel does not allow it (kernel.yama.ptrace_scope is {scope})"
+    if scope >= ONLY_ADMINISTRATORS:
+        return Looking(None, f"{why}: run as root, or set it to 0 with sysctl")
+    if with_hook:
+        return Looking(program, f"{why}, except of Pythons that load the hook", needs_door=True)
+    return Looking(None, f"{why}: use `nncf-tools profile`, run as root, or `sysctl kernel.yama.ptrace_scope=0`")
+
+
+def found_py_spy() -> str | None:
+    """Return the path of py-spy: of our own environment, else the one on PATH."""
+    own = shutil.which("py-spy", path=sysconfig.get_path("scripts"))
+    return own or shutil.which("py-spy", path=os.pathsep.join(filter(os.path.isabs, os.get_exec_path())))
+
+
+def _ptrace_scope() -> int:
+    try:
+        return int(_YAMA.read_text("ascii"))
+    except (OSError, ValueError):  # a kernel without yama
+        return 0
+
+
+def _may_trace_all() -> bool:
+    """Return whether this process has CAP_SYS_PTRACE (capabilities(7))."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        effective = int(_STATUS.read_text("ascii").partition("\nCapEff:")[2].split(None, 1)[0], 16)
+        return bool(effective >> _CAP_SYS_PTRACE & 1)
+    return False
+
+
+class Helper:
+    """A helper process, from its start to its end."""
+
+    def __init__(self, log: int | None) -> None:
+        """Start it, with ``log`` as the descriptor to append to; start nothing without one.
+
+        It has a session of its own: no Ctrl-C reaches it.
+        """
+        self._process: subprocess.Popen[bytes] | None = None
+        if log is None:
+            return
+        with contextlib.suppress(OSError):
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_MAIN), str(log)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(log,),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int | None:
+        """Its PID; None when it could not be started."""
+        return None if self._process is None else self._process.pid
+
+    def follow(self, sampler: int, plan: Plan, looking: Looking, budget: float) -> None:
+        """Tell it what to watch, with ``budget`` as the share of one core's time that it may take."""
+        order: Order = {
+            "sampler": sampler,
+            "pid": plan.pid,
+            "children": plan.children,
+            "py_spy": looking.py_spy,
+            "missing": looking.missing,
+            "share": budget,
+            "least_s": LEAST_S * min(1.0, budget / DEFAULT_SHARE),
+        }
+        self._send(json.dumps(order).encode() + b"\n")
+
+    def _send(self, data: bytes) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):  # it has ended
+                os.write(self._process.stdin.fileno(), data)
+
+    def close(self) -> None:
+        """End it; it has a second to write what it still has."""
+        if self._process is None:
+            return
+        self._send(b"end\n")
+        try:
+            self._process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        self._process = None

@@ -1,0 +1,32 @@
+"""One process as the helper watches it."""
+
+from __future__ import annotations
+
+from nncftools.snapshots.growth import Growth
+from nncftools.snapshots.threads import Threads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from nncftools.sampler.tree import Process
+    from nncftools.snapshots.py_spy import Frame
+
+EXPECTED_S = 0.009
+"""The CPU time of the first dump of a process."""
+
+
+class Watched:
+    """A process of the tree: its growth, and the stacks that were seen last."""
+
+    def __init__(self, process: Process, t_ns: int, rss: int) -> None:
+        self.process = process
+        self.growth = Growth(t_ns, rss)
+        self.found_ns = t_ns
+        self.is_introduced = False
+        self.threads = Threads(process.path)
+        self.seen: dict[int, tuple[int, tuple[Frame, ...]]] = {}
+        """The last stack of each thread: its number and its frames."""
+        self.needs_blocking = False
+        self.may_look = True
+        self.look_after_ns = 0
+        self.failures = 0
+        self.cost_s = EXPECTED_S
