@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.analysis.rise_owners import Owners
+from nncftools.analysis.rise_owners import UNSEEN, Owners, rss_at
 from nncftools.session.peak_place import span_of
 
 if TYPE_CHECKING:
@@ -139,23 +139,7 @@ def _highest(processes: Iterable[WatchedProcess], moment: Moment) -> float:
         first, last = bisect_left(watched.time_s, from_s), bisect_left(watched.time_s, to_s)
         times.update(watched.time_s[first:last])
         around.append(watched)
-    return max(sorted(times), key=lambda time_s: sum(_rss_at(watched, time_s) for watched in around))
-
-
-def _rss_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the RSS of a process at a moment; 0 before and after its life."""
-    times = watched.time_s
-    place = bisect_left(times, time_s)
-    if place == len(times):
-        return 0.0
-    if not place or times[place] == time_s:
-        same = [
-            rss for t, rss in zip(times[place : place + 3], watched.rss[place : place + 3], strict=True) if t == time_s
-        ]
-        return max(same, default=0)
-    before_s, after_s = times[place - 1], times[place]
-    before, after = watched.rss[place - 1], watched.rss[place]
-    return before + (after - before) * (time_s - before_s) / (after_s - before_s)
+    return max(sorted(times), key=lambda time_s: sum(rss_at(watched, time_s) for watched in around))
 
 
 def _levels_at(watched: WatchedProcess, moments_s: Sequence[float]) -> list[list[_Level]]:
@@ -203,16 +187,22 @@ def _build_up(moment: Moment, at_s: float, held: list[_Held], snapshots: Snapsho
     sums: dict[tuple[int | None, Owner | None], float] = {}
     for one in adjusted:
         owners = Owners(one.watched, snapshots)
-        inherited = min(one.watched.inherited, one.rss)
-        if inherited:
-            key = one.watched.process, None
-            sums[key] = sums.get(key, 0.0) + inherited
+        process, at_first = one.watched.process, min(_at_first_sight(one.watched), one.rss)
+        inherited = min(one.watched.inherited, at_first)
+        for owner, amount in ((None, inherited), (UNSEEN, at_first - inherited)):
+            sums[process, owner] = sums.get((process, owner), 0.0) + amount
         for level in one.levels:
-            if level.high <= inherited:
+            if level.high <= at_first:
                 continue
-            for owner, amount in owners.of_rise(level.from_s, level.to_s, level.high - max(level.low, inherited)):
-                sums[one.watched.process, owner] = sums.get((one.watched.process, owner), 0.0) + amount
+            for owner, amount in owners.of_rise(level.from_s, level.to_s, level.high - max(level.low, at_first)):
+                sums[process, owner] = sums.get((process, owner), 0.0) + amount
     return BuildUp(at_s, size, _parts(sums, size, snapshots))
+
+
+def _at_first_sight(watched: WatchedProcess) -> int:
+    """Return what a process held when it was first seen: nobody saw how it came to that."""
+    times, rss = watched.time_s, watched.rss
+    return max((size for time_s, size in zip(times[:2], rss[:2], strict=True) if time_s == times[0]), default=0)
 
 
 def _adjusted(held: list[_Held], missing: float, at_s: float, process: int | None) -> list[_Held]:

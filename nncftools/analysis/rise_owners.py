@@ -15,6 +15,9 @@ _CERTAIN_WITHIN_S = 0.6
 """Between looks farther apart than this, other code may have run, even if both show the same stack."""
 _NEAR_S = 1.0
 """A stack that was seen longer before or after a rise does not stand for it."""
+_BESIDE_S = 0.02
+_GROWTH = 512 * 1024
+"""Memory rises at a moment if it gained this much between ``_BESIDE_S`` before and after it."""
 _AROUND = 4
 _RESTLESS = 3
 """With this many changes in the looks around, two equal stacks may be equal by chance."""
@@ -36,7 +39,7 @@ class Owner(NamedTuple):
     is_certain: bool = False
 
 
-_NOT_SEEN = Owner(None)
+UNSEEN = Owner(None)
 
 
 class Owners:
@@ -46,7 +49,7 @@ class Owners:
         self._looks = watched.looks
         self._times = [look.time_s for look in watched.looks]
         self._snapshots = snapshots
-        self._main = watched.pid
+        self._grows = [_grows(watched, look.time_s) for look in watched.looks]
         self._threads: list[dict[int, ThreadLook]] = [
             {thread.thread: thread for thread in look.threads} for look in watched.looks
         ]
@@ -81,6 +84,8 @@ class Owners:
         is_later = before_s is None or (after_s is not None and after_s - at_s < at_s - before_s)
         nearest_s = after_s if is_later else before_s
         is_near = nearest_s is not None and abs(nearest_s - at_s) <= _NEAR_S
+        if 0 < place < len(self._grows) and self._grows[place - 1] != self._grows[place]:
+            is_later = self._grows[place]  # the other look shows what ran while memory did not rise
         key = place, is_later
         if not is_near:
             return [(self._far(owner), share) for owner, share in self._counted(place, is_later=is_later)]
@@ -91,7 +96,7 @@ class Owners:
     def _far(self, owner: Owner) -> Owner:
         """Return what is left of an owner when no look is near: the frames that both stacks share."""
         if owner.stack is None or not owner.shared or owner.other is None:
-            return _NOT_SEEN
+            return UNSEEN
         return owner._replace(depth=owner.shared, is_certain=False)
 
     def _counted(self, place: int, *, is_later: bool) -> list[tuple[Owner, float]]:
@@ -101,10 +106,10 @@ class Owners:
         weights = self._weights(place, before, after)
         whole = sum(weights.values())
         if not whole:
-            return [(_NOT_SEEN, 1.0)]
+            return [(UNSEEN, 1.0)]
         found: dict[Owner, float] = {}
         for thread, weight in weights.items():
-            owner = _NOT_SEEN if thread is None else self._owner(place, thread, is_later=is_later)
+            owner = UNSEEN if thread is None else self._owner(place, thread, is_later=is_later)
             found[owner] = found.get(owner, 0.0) + weight / whole
         return list(found.items())
 
@@ -171,7 +176,7 @@ class Owners:
         if best is None:
             best, other = other, None
         if best is None:
-            return _NOT_SEEN
+            return UNSEEN
         depth = len(self._code(best))
         if other is None:
             return Owner(best, None, 0, depth)
@@ -217,6 +222,26 @@ class Owners:
         return next(
             (depth for depth, (a, b) in enumerate(pairs) if a != b), min(map(len, map(self._code, (one, other))))
         )
+
+
+def _grows(watched: WatchedProcess, at_s: float) -> bool:
+    """Return whether the RSS of a process rises at the moment of a look."""
+    before, after = rss_at(watched, at_s - _BESIDE_S), rss_at(watched, at_s + _BESIDE_S)
+    return after - before >= _GROWTH
+
+
+def rss_at(watched: WatchedProcess, time_s: float) -> float:
+    """Return the RSS of a process at a moment; 0 before and after its life."""
+    times = watched.time_s
+    place = bisect_left(times, time_s)
+    if place == len(times):
+        return 0.0
+    if not place or times[place] == time_s:
+        same = zip(times[place : place + 3], watched.rss[place : place + 3], strict=True)
+        return max((rss for t, rss in same if t == time_s), default=0)
+    before_s, after_s = times[place - 1], times[place]
+    before, after = watched.rss[place - 1], watched.rss[place]
+    return before + (after - before) * (time_s - before_s) / (after_s - before_s)
 
 
 def _stack(thread: int, *looks: dict[int, ThreadLook]) -> Sequence[int]:
