@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 _SPREAD_S = 3.0
 """What is left would be spent in about this time: often while much is left, so that short runs are seen well."""
 _POLLS = 0.35
-"""The part of the budget that polling may take."""
+"""The part of the share that polling may take."""
+_SPREAD_OF_POLLS_S = 30.0
+"""Polling may also spend what is left, over this time."""
 
 
 class Budget:
@@ -62,4 +64,4 @@ class Budget:
 
     def distance_s(self, poll_s: float, shortest_s: float) -> float:
         """Return the distance of polls that take ``poll_s`` CPU seconds each."""
-        return max(shortest_s, poll_s / (self._share * _POLLS))
+        return max(shortest_s, poll_s / (self._share * _POLLS + max(0.0, self.left_s) / _SPREAD_OF_POLLS_S))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import math
 import os
 import select
 import time
@@ -50,18 +51,15 @@ if TYPE_CHECKING:
 PROC = "/proc"
 _STATM = 128
 _MS = 1_000_000
-_POLL_S = 0.01
-_CALM_POLL_S = 0.02
 _CALM_AFTER_NS = 200 * _MS
-_IDLE_POLL_S = 0.05
-_IDLE_AFTER_NS = 3_000 * _MS
+_POLLS = ((0.01, _CALM_AFTER_NS), (0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
+"""The distance of polls, up to this time after memory last rose."""
 _TREE_EVERY_NS = 30 * _MS
 _WRITE_EVERY_NS = 5_000 * _MS
-_STALLED_NS = 30 * _MS
 _EXEC_WITHIN_NS = 30 * _MS
 """A forked copy that has lived this long stays one: usually, exec follows fork at once."""
 _LEAST_GAIN = 1 << 20
-_LEAST_SHARE = 0.004
+_LEAST_SHARE = 0.008
 """Stacks are read again after a gain of this part of all that the tree holds; of a larger part when little is left."""
 _MOST_AT_ONCE = 4
 _OF_MAPPINGS = 0.25
@@ -92,7 +90,7 @@ class Helper:
             own_cpu=lambda: time.process_time() - mappings.spent_s,
         )
         self._poller = select.poll()
-        self._poll_s = 0.0
+        self._poll_s = 0.0001
         self._tree_at_ns = 0
         self._write_at_ns = 0
         self._rose_ns = time.monotonic_ns()
@@ -107,38 +105,40 @@ class Helper:
         self._poller.register(control, select.POLLIN)
         started = {"pid": os.getpid(), "t_ns": time.monotonic_ns(), "missing": self._order["missing"]}
         self._writer.line("helper", {**started, "share": self._order["share"], "least_s": self._order["least_s"]})
-        while self._is_wanted(control):
+        is_wanted = True
+        while is_wanted:
             now_ns = time.monotonic_ns()
             before_s = time.process_time()
             self._poll(now_ns)
-            poll_s = time.process_time() - before_s
-            self._poll_s += (poll_s - self._poll_s) / _POLLS_OF_MEAN
-            self._finish_dumps()
-            self._begin_dumps(now_ns)
-            self._mappings.look(self._watched.values(), now_ns, self._rose_ns)
+            if self._running:
+                self._finish_dumps()
+            if now_ns - self._rose_ns < _CALM_AFTER_NS:
+                self._begin_dumps(now_ns)
+                self._mappings.look(self._watched.values(), now_ns, self._rose_ns)
+            else:
+                self._poll_s += (time.process_time() - before_s - self._poll_s) / _POLLS_OF_MEAN
             if now_ns >= self._write_at_ns:
                 self._write_at_ns = now_ns + _WRITE_EVERY_NS
                 for watched in self._watched.values():
                     self._write_points(watched, now_ns)
+                is_wanted = os.path.exists(f"{PROC}/{self._order['sampler']}")
             if not self._writer.flush():  # the disk is full, and this log is the first to do without
                 break
-            self._sleep(now_ns)
+            is_wanted = self._sleep(now_ns, control) and is_wanted
         self._close()
 
-    def _is_wanted(self, control: int) -> bool:
-        for descriptor, _ in self._poller.poll(0):
+    def _sleep(self, now_ns: int, control: int) -> bool:
+        """Wait until the next poll, or the end of a dump; return False when the starter has asked for the end."""
+        calm_ns = now_ns - self._rose_ns
+        shortest_s = next(poll_s for poll_s, until_ns in _POLLS if calm_ns < until_ns)
+        distance_s = self._budget.distance_s(self._poll_s, shortest_s)
+        elapsed_s = (time.monotonic_ns() - now_ns) / 1e9
+        for descriptor, _ in self._poller.poll(max(1.0, (distance_s - elapsed_s) * 1e3)):
             if descriptor == control:
                 if os.read(control, 64):
                     return False
                 self._poller.unregister(control)  # the starter is gone; the recording goes on
-        return os.path.exists(f"{PROC}/{self._order['sampler']}")
-
-    def _sleep(self, now_ns: int) -> None:
-        calm_ns = now_ns - self._rose_ns
-        shortest_s = _POLL_S if calm_ns < _CALM_AFTER_NS else _CALM_POLL_S if calm_ns < _IDLE_AFTER_NS else _IDLE_POLL_S
-        distance_s = self._budget.distance_s(self._poll_s, shortest_s)
-        elapsed_s = (time.monotonic_ns() - now_ns) / 1e9
-        self._poller.poll(max(1.0, (distance_s - elapsed_s) * 1e3))
+        return True
 
     def _poll(self, now_ns: int) -> None:
         if now_ns >= self._tree_at_ns:
@@ -211,7 +211,7 @@ class Helper:
         if program is None or len(self._running) >= _MOST_AT_ONCE:
             return
         held = sum([watched.growth.rss for watched in self._watched.values()])
-        least = max(_LEAST_GAIN, held * _LEAST_SHARE / self._budget.left_share)
+        least = max(_LEAST_GAIN, held * _LEAST_SHARE / self._budget.left_share**2)
         due = [one for one in self._watched.values() if self._is_due(one, least, now_ns)]
         due.sort(key=lambda one: -one.growth.gained)
         for watched in due[: _MOST_AT_ONCE - len(self._running)]:
