@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from nncftools.analysis.rise_owners import Owner
-    from nncftools.session.model import SessionData
+    from nncftools.session.model import Process, SessionData
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
     from nncftools.session.snapshots import Frame, Snapshots, WatchedProcess
@@ -99,8 +99,11 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
         for found, levels in zip(held, _levels_at(watched, places), strict=True):
             if levels:
                 found.append(_Held(watched, levels))
-    every = zip(moments, places, held, strict=True)
-    return [_build_up(moment, at_s, found, snapshots) if found else None for moment, at_s, found in every]
+    built: list[BuildUp | None] = []
+    for moment, at_s, of in zip(moments, places, held, strict=True):
+        others = _others(session.processes, snapshots, at_s) if moment.size >= 0 else []
+        built.append(_build_up(moment, at_s, of, others, snapshots) if of else None)
+    return built
 
 
 class _Level(NamedTuple):
@@ -180,22 +183,40 @@ def _change(levels: list[_Level], before: float, rss: float, from_s: float, to_s
         levels[-1] = levels[-1].below(rss)
 
 
-def _build_up(moment: Moment, at_s: float, held: list[_Held], snapshots: Snapshots) -> BuildUp:
+def _others(processes: Iterable[Process], snapshots: Snapshots, at_s: float) -> list[Process]:
+    """Return the processes that the sampler counted at a moment, and the helper never saw: they lived too short."""
+    known = {watched.process for watched in snapshots.processes}
+    return [
+        process
+        for process in processes
+        if process.id not in known
+        and process.counted_s is not None
+        and process.counted_s <= at_s + _AROUND_S
+        and (process.end_s is None or at_s - _AROUND_S <= process.end_s)
+    ]
+
+
+def _build_up(moment: Moment, at_s: float, held: list[_Held], others: list[Process], snapshots: Snapshots) -> BuildUp:
     whole = sum(one.rss for one in held)
     size = round(whole) if moment.size < 0 else moment.size
-    adjusted = _adjusted(held, size - whole, at_s, moment.process)
     sums: dict[tuple[int | None, Owner | None], float] = {}
+    for process in others:
+        unseen = min(process.first_rss or 0, size - whole)
+        if unseen > 0:
+            sums[process.id, None if process.forked_copy else UNSEEN] = unseen
+            whole += unseen
+    adjusted = _adjusted(held, size - whole, at_s, moment.process)
     for one in adjusted:
         owners = Owners(one.watched, snapshots)
-        process, at_first = one.watched.process, min(_at_first_sight(one.watched), one.rss)
+        number, at_first = one.watched.process, min(_at_first_sight(one.watched), one.rss)
         inherited = min(one.watched.inherited, at_first)
         for owner, amount in ((None, inherited), (UNSEEN, at_first - inherited)):
-            sums[process, owner] = sums.get((process, owner), 0.0) + amount
+            sums[number, owner] = sums.get((number, owner), 0.0) + amount
         for level in one.levels:
             if level.high <= at_first:
                 continue
             for owner, amount in owners.of_rise(level.from_s, level.to_s, level.high - max(level.low, at_first)):
-                sums[process, owner] = sums.get((process, owner), 0.0) + amount
+                sums[number, owner] = sums.get((number, owner), 0.0) + amount
     return BuildUp(at_s, size, _parts(sums, size, snapshots))
 
 

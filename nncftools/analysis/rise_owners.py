@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _CERTAIN_WITHIN_S = 0.6
 """Between looks farther apart than this, other code may have run, even if both show the same stack."""
+_STEADY_WITHIN_S = 5.0
+"""The same if all looks around show the same stack, too."""
 _NEAR_S = 1.0
 """A stack that was seen longer before or after a rise does not stand for it."""
 _BESIDE_S = 0.02
@@ -118,8 +120,8 @@ class Owners:
     ) -> dict[int | None, float]:
         """Return the page faults between two looks by the thread whose Python code they belong to."""
         python = [thread for thread in {**before, **after} if _stack(thread, before, after)]
-        if place >= len(self._looks):  # after the last look, faults are not counted
-            return {python[0] if len(python) == 1 else None: 1.0}
+        if place >= len(self._looks):  # after the last look, faults are not counted: the threads may go on as before
+            return self._weights(place - 1, {}, before) if place else {None: 1.0}
         look = self._looks[place]
         weights: dict[int | None, float] = {}
         native = 0
@@ -183,27 +185,22 @@ class Owners:
         shared = self._shared(best, other)
         is_same = shared == depth == len(self._code(other))
         apart_s = self._times[place] - self._times[place - 1]
-        if is_same and apart_s <= _CERTAIN_WITHIN_S:
-            another = self._by_chance(place, thread, best)
-            if another is None:
-                return Owner(best, best, depth, depth, is_certain=True)
-            return Owner(best, another, self._shared(best, another), depth)
-        if is_same:
-            return Owner(best, best, depth, depth)
-        return Owner(best, other, shared, depth)
-
-    def _by_chance(self, place: int, thread: int, stack: int) -> int | None:
-        """Return another stack that ran in between if stacks change often around two looks; None if they do not."""
-        around = [
-            found
-            for number in range(max(0, place - _AROUND), min(len(self._looks), place + _AROUND))
-            if (found := self._stack_at(number, thread)) is not None
-        ]
+        if not is_same:
+            return Owner(best, other, shared, depth)
+        around = self._around(place, thread)
         changes = sum(self._code(one) != self._code(after) for one, after in pairwise(around))
-        if changes < _RESTLESS:
-            return None
-        others = [found for found in around if self._code(found) != self._code(stack)]
-        return min(others, key=lambda found: self._shared(found, stack))
+        if apart_s <= (_CERTAIN_WITHIN_S if changes or len(around) <= _AROUND else _STEADY_WITHIN_S):
+            if changes < _RESTLESS:
+                return Owner(best, best, depth, depth, is_certain=True)
+            others = [found for found in around if self._code(found) != self._code(best)]
+            another = min(others, key=lambda found: self._shared(found, best))
+            return Owner(best, another, self._shared(best, another), depth)
+        return Owner(best, best, depth, depth)
+
+    def _around(self, place: int, thread: int) -> list[int]:
+        """Return the stacks of a thread in the looks before and after a moment."""
+        numbers = range(max(0, place - _AROUND), min(len(self._looks), place + _AROUND))
+        return [found for number in numbers if (found := self._stack_at(number, thread)) is not None]
 
     def _stack_at(self, place: int, thread: int) -> int | None:
         if not 0 <= place < len(self._threads):

@@ -25,7 +25,7 @@ from nncftools.render.view import View, label
 from nncftools.sampler import client
 from nncftools.sampler.starter import Interrupted
 from nncftools.session import launcher
-from nncftools.snapshots.client import DOOR, Helper
+from nncftools.snapshots.client import Helper
 from nncftools.text import printable
 
 if TYPE_CHECKING:
@@ -306,10 +306,8 @@ def _environment(run: Run, helper: Helper) -> dict[str, str]:
         return {VARIABLE: str(log)}
     from nncftools.marks import calls
 
-    variables = calls.environment(log, marking.automatic)
-    if run.looking is not None and run.looking.needs_door and helper.pid is not None:
-        variables[DOOR] = str(helper.pid)
-    return variables
+    needs_door = run.looking is not None and run.looking.needs_door
+    return calls.environment(log, marking.automatic, helper.pid if needs_door else None)
 
 
 def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:

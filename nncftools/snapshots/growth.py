@@ -23,20 +23,19 @@ class Growth:
     def __init__(self, t_ns: int, rss: int) -> None:
         self.points: list[Point] = [(t_ns, rss)]
         self.rss = rss
-        self.highest = rss
         self._lowest = rss
         self._polled_ns = t_ns
         self.rose_ns = t_ns
         """When RSS last rose."""
 
-    def add(self, t_ns: int, pages: int) -> bool:
-        """Take a reading of RSS; return whether it rose."""
+    def add(self, t_ns: int, pages: int) -> int:
+        """Take a reading of RSS; return by how many bytes it rose."""
         rss = pages * PAGE
         last_t_ns, last_rss = self.points[-1]
         step = rss - last_rss
         before_ns, before, self._polled_ns = self._polled_ns, self.rss, t_ns
         if rss == before:
-            return False
+            return 0
         self.rss = rss
         self._lowest = min(self._lowest, rss)
         if not -_SMALLEST_STEP < step < _SMALLEST_STEP:
@@ -45,11 +44,9 @@ class Growth:
             self.points.append((t_ns, rss))
             if len(self.points) > _FULL:
                 self.points = thinned(self.points, _FULL // 2)
-        if rss <= before:
-            return False
-        self.highest = max(self.highest, rss)
-        self.rose_ns = t_ns
-        return True
+        if rss > before:
+            self.rose_ns = t_ns
+        return rss - before
 
     @property
     def gained(self) -> int:

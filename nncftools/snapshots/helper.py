@@ -18,7 +18,7 @@ from nncftools.journal.writer import Writer
 from nncftools.sampler.address_space import shared
 from nncftools.sampler.tree import Tree
 from nncftools.snapshots import py_spy
-from nncftools.snapshots.budget import Budget
+from nncftools.snapshots.budget import Budget, step
 from nncftools.snapshots.interning import Interned
 from nncftools.snapshots.mapping_watch import MappingWatch
 from nncftools.snapshots.watched import EXPECTED_S, Watched
@@ -52,19 +52,24 @@ PROC = "/proc"
 _STATM = 128
 _MS = 1_000_000
 _CALM_AFTER_NS = 200 * _MS
-_POLLS = ((0.01, _CALM_AFTER_NS), (0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
-"""The distance of polls, up to this time after memory last rose."""
+_POLLS = ((0.01, 20 * _MS), (0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
+"""The distance of polls, up to this time after memory last rose fast."""
+_FAST = 1 << 20
+"""Bytes from one poll to the next."""
+_PACE_EVERY_NS = 500 * _MS
 _TREE_EVERY_NS = 30 * _MS
 _WRITE_EVERY_NS = 5_000 * _MS
 _EXEC_WITHIN_NS = 30 * _MS
 """A forked copy that has lived this long stays one: usually, exec follows fork at once."""
 _LEAST_GAIN = 1 << 20
-_LEAST_SHARE = 0.008
-"""Stacks are read again after a gain of this part of all that the tree holds; of a larger part when little is left."""
+_STALLED_NS = 30 * _MS
+_AT_REST = 0.3
+"""When memory has stopped to rise, a smaller gain will do: the look shows whether the same code still runs."""
 _MOST_AT_ONCE = 4
 _OF_MAPPINGS = 0.25
 """The part of the budget that is for mappings."""
 _FIRST_PAUSE_NS = 100 * _MS
+_RETRY_NS = 20 * _MS
 _MOST_PROBLEMS = 20
 _POLLS_OF_MEAN = 50
 _PYTHON = b"python"
@@ -91,9 +96,10 @@ class Helper:
         )
         self._poller = select.poll()
         self._poll_s = 0.0001
-        self._tree_at_ns = 0
+        self._slowest_s = 0.0
+        self._tree_at_ns = self._pace_at_ns = 0
         self._write_at_ns = 0
-        self._rose_ns = time.monotonic_ns()
+        self._rose_ns = self._rose_fast_ns = time.monotonic_ns()
         self._looks = self._failed = self._problems = 0
 
     def run(self, control: int) -> None:
@@ -129,9 +135,15 @@ class Helper:
 
     def _sleep(self, now_ns: int, control: int) -> bool:
         """Wait until the next poll, or the end of a dump; return False when the starter has asked for the end."""
-        calm_ns = now_ns - self._rose_ns
-        shortest_s = next(poll_s for poll_s, until_ns in _POLLS if calm_ns < until_ns)
-        distance_s = self._budget.distance_s(self._poll_s, shortest_s)
+        calm_ns = now_ns - self._rose_fast_ns
+        if now_ns >= self._pace_at_ns:
+            self._pace_at_ns = now_ns + _PACE_EVERY_NS
+            self._slowest_s = self._budget.distance_s(self._poll_s)
+        distance_s = self._slowest_s
+        for poll_s, until_ns in _POLLS:
+            if calm_ns < until_ns:
+                distance_s = max(distance_s, poll_s)
+                break
         elapsed_s = (time.monotonic_ns() - now_ns) / 1e9
         for descriptor, _ in self._poller.poll(max(1.0, (distance_s - elapsed_s) * 1e3)):
             if descriptor == control:
@@ -162,8 +174,11 @@ class Helper:
             else:
                 if not watched.is_introduced and t_ns - watched.found_ns > _EXEC_WITHIN_NS:
                     self._introduce(watched)
-                if watched.growth.add(t_ns, pages):
+                rise = watched.growth.add(t_ns, pages)
+                if rise > 0:
                     self._rose_ns = t_ns
+                    if rise >= _FAST:
+                        self._rose_fast_ns = t_ns
 
     def _meet(self, process: Process, t_ns: int, pages: int) -> None:
         if not process.alive:
@@ -174,7 +189,7 @@ class Helper:
             return  # a child of vfork(2) has its parent's memory until exec
         watched = self._watched[process] = Watched(process, t_ns, 0)
         watched.growth.add(t_ns, pages)
-        self._rose_ns = t_ns
+        self._rose_ns = self._rose_fast_ns = t_ns
 
     def _introduce(self, watched: Watched) -> None:
         """Write who this is, after a time in which it could exec."""
@@ -208,10 +223,12 @@ class Helper:
 
     def _begin_dumps(self, now_ns: int) -> None:
         program = self._order["py_spy"]
-        if program is None or len(self._running) >= _MOST_AT_ONCE:
+        if program is None or self._budget.waits or len(self._running) >= _MOST_AT_ONCE:
+            return
+        if not any(watched.growth.gained >= _LEAST_GAIN for watched in self._watched.values()):
             return
         held = sum([watched.growth.rss for watched in self._watched.values()])
-        least = max(_LEAST_GAIN, held * _LEAST_SHARE / self._budget.left_share**2)
+        least = step(self._budget.used, held)
         due = [one for one in self._watched.values() if self._is_due(one, least, now_ns)]
         due.sort(key=lambda one: -one.growth.gained)
         for watched in due[: _MOST_AT_ONCE - len(self._running)]:
@@ -221,10 +238,14 @@ class Helper:
     def _is_due(self, watched: Watched, least: float, now_ns: int) -> bool:
         if watched in self._running or now_ns < watched.look_after_ns or not watched.is_introduced:
             return False
+        if now_ns - watched.growth.rose_ns >= _STALLED_NS:
+            least *= _AT_REST
         return watched.may_look and watched.growth.gained >= least
 
     def _may_be_python(self, watched: Watched, now_ns: int) -> bool:
         """Return whether it has a file of Python mapped; if not, look again later, each time later."""
+        if watched.seen:
+            return True
         with contextlib.suppress(OSError):
             if _PYTHON in watched.process.read("maps"):
                 return True
@@ -270,7 +291,11 @@ class Helper:
             watched.may_look = False
             self._problem(watched, "refused")
             return
-        self._postpone(watched, time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        if watched.seen:  # its stack has changed meanwhile
+            watched.look_after_ns = now_ns + _RETRY_NS
+            return
+        self._postpone(watched, now_ns)
         if watched.failures > 1:
             self._problem(watched, str(error).partition("\n")[0][:200] or "py-spy took more than a second")
 

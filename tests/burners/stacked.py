@@ -3,6 +3,8 @@
 Usage: stacked.py HOW PAUSE [LIBRARY]; HOW is one of the functions below, LIBRARY a compiled pool.c.
 """
 
+from __future__ import annotations
+
 import ctypes
 import itertools
 import mmap
@@ -29,7 +31,7 @@ def grow(mib: int) -> None:
         time.sleep(max(0.0, begun + done / RATE - time.monotonic()))
 
 
-Take = Callable[[int], object]
+Take = "Callable[[int], object]"
 
 
 def first(take: Take = grow) -> None:
