@@ -214,16 +214,18 @@ def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Sessio
     if run.looking is not None and session.snapshots is None:
         session.snapshots = Snapshots(missing="the helper process could not be started")
     with _guarded("the marks could not be read"):
-        _take_marks(session, claim.read_marks(), run.place.marks.name, automatic=run.marking.automatic is not None)
+        automatic = run.marking.automatic is not None
+        redaction = Redaction(run.plan.redact)
+        _take_marks(session, claim.read_marks(), run.place.marks.name, redaction, automatic=automatic)
     return session
 
 
-def _take_marks(session: Session, data: bytes, name: str, *, automatic: bool) -> None:
+def _take_marks(session: Session, data: bytes, name: str, redaction: Redaction, *, automatic: bool) -> None:
     if not (data or automatic):
         return
     from nncftools.marks.collecting import take_log
 
-    programs = take_log(session, data, name)
+    programs = take_log(session, data, name, redaction)
     if session.marks or not automatic:
         return
     why = (

@@ -75,13 +75,13 @@ class Finder:
 
         if self._recorder is None:
             self._recorder = call_log.Recorder(self._path)
-        kind = facts["kind"]
+        kind: Any = facts.get("kind")
         shown = facts.get("call") or name.partition(".")[0] + "." + function
         members = line.common_members(facts.get("name", kind), "auto", kind, shown, step=facts.get("step", False))
         try:
-            wrapping.mark(module, function, call_log.Call(members, facts.get("saves")), self._recorder)
+            wrapping.mark(module, function, members, facts, self._recorder)
         except wrapping.NotMarkable as reason:
-            if "name" in facts:
+            if "by_user" in facts:
                 text = f"--mark-call {name}:{function}: nothing is marked, {function} {reason}"
                 line.append(self._path, line.warning(text))
 
@@ -125,7 +125,7 @@ def start() -> None:
     entries: Entries = {}
     for text in os.environ.get(CALLS, "").splitlines():
         module, function, name, kind = text.split("\t")
-        facts = {"name": name, "kind": kind, "call": module + "." + function}
+        facts = {"name": name, "kind": kind, "call": module + "." + function, "by_user": True}
         entries.setdefault(module, []).append((function, facts))
     finder = Finder(path, entries)
     sys.meta_path.insert(0, finder)

@@ -25,6 +25,8 @@ class Watched:
         self.threads = Threads(process.path)
         self.seen: dict[int, tuple[int, tuple[Frame, ...]]] = {}
         """The last stack of each thread: its number and its frames."""
+        self.imports = False
+        """Whether it imported a module at the last look."""
         self.needs_blocking = False
         self.may_look = True
         self.look_after_ns = 0
