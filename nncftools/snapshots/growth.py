@@ -20,10 +20,13 @@ _FULL = 512
 class Growth:
     """The points of one process since they were written last."""
 
-    def __init__(self, t_ns: int, rss: int) -> None:
-        self.points: list[Point] = [(t_ns, rss)]
-        self.rss = rss
-        self._lowest = rss
+    def __init__(self, t_ns: int) -> None:
+        """Begin at nothing: the first reading is a rise, too."""
+        self.points: list[Point] = [(t_ns, 0)]
+        self.rss = 0
+        self.first = 0
+        """The first reading."""
+        self._lowest = 0
         self._polled_ns = t_ns
         self.rose_ns = t_ns
         """When RSS last rose."""
@@ -37,6 +40,7 @@ class Growth:
         if rss == before:
             return 0
         self.rss = rss
+        self.first = self.first or rss
         self._lowest = min(self._lowest, rss)
         if not -_SMALLEST_STEP < step < _SMALLEST_STEP:
             if before_ns != last_t_ns:
