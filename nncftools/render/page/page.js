@@ -75,7 +75,7 @@ const DARK = {ink: "#e8eaed", faint: "#a5aab0", line: "#36393d", paper: "#1b1c1f
 const DASHES = ["solid", "dash", "dot"];
 
 /* The panels from top to bottom: y axis, data and relative height. */
-const panels = [["y", "memory", 10], ["y2", "cpu", 4], ["y3", "io", 4]].filter(([, part]) => data.chart[part].length);
+const panels = [["y", "memory", 10], ["y5", "kinds", 6], ["y2", "cpu", 4], ["y3", "io", 4]].filter(([, part]) => data.chart[part].length);
 const lanes = data.chart.lanes;
 const heights = [...(lanes ? [["y4", "band", 0.7 * lanes]] : []), ...panels];
 const GAP = 0.95;
@@ -92,14 +92,19 @@ function traces() {
     textangle: 0, textfont: {color: bar.ink, size: 11},
     customdata: bar.hover.map(plain), hovertemplate: "%{customdata}<extra></extra>",
   }));
-  const lines = panels.flatMap(([axis, part]) => data.chart[part].map((line, place) => ({
+  const kinds = data.chart.kinds.map(kind => ({
+    type: "bar", yaxis: "y5", legend: "legend5", name: plain(kind.name), x: kind.x, y: kind.y, width: kind.width, base: kind.base,
+    marker: {color: kind.colour, line: {width: 0}, pattern: {shape: kind.pattern, fgcolor: "#ffffff", fillmode: "overlay", size: 5}},
+    hovertemplate: `%{customdata:,.1f} ${kind.unit}<extra>${plain(kind.name)}</extra>`, customdata: kind.y,
+  }));
+  const lines = panels.filter(([, part]) => part !== "kinds").flatMap(([axis, part]) => data.chart[part].map((line, place) => ({
     type: "scatter", mode: line.steps || line.x.length > 60 ? "lines" : "lines+markers", yaxis: axis, name: plain(line.name),
     x: line.x, y: line.y, connectgaps: false, cliponaxis: line.x.length > 60, visible: line.hidden ? "legendonly" : true,
     line: {width: place ? 1.3 : 1.8, shape: line.steps ? "hv" : "linear", dash: DASHES[Math.floor(place / 8) % 3]},
     marker: {size: 5}, legend: {y: "legend", y2: "legend2", y3: "legend3"}[axis],
     hovertemplate: `%{y:,.${line.digits}f} ${line.unit}<extra>${plain(line.name)}</extra>`, meta: place,
   })));
-  return [...bars, ...lines];
+  return [...bars, ...kinds, ...lines];
 }
 function layout(look) {
   const made = {
@@ -162,4 +167,128 @@ if (data.chart.nothing) {
   dark.addEventListener("change", theme);
   addEventListener("beforeprint", () => show(LIGHT));
   addEventListener("afterprint", theme);
+}
+
+/* The flame graph: boxes are numbers; the first one is the whole peak. */
+const flame = data.flame;
+const icicle = document.getElementById("icicle");
+const ROW = 20, MOST_ROWS = 40, LETTER = 6.6, FEWEST_LETTERS = 3, FAINT = 0.82;
+let zoomed = 0, sought = "";
+const deepest = [];
+
+function sizeText(size) {
+  const digits = {minimumFractionDigits: flame.digits, maximumFractionDigits: flame.digits};
+  return `${(size / flame.factor).toLocaleString("en", digits)} ${flame.unit}`;
+}
+function shareText(size) {
+  return `${(100 * size / flame.size[0]).toFixed(1)} %`;
+}
+/* Mix a colour with another one. */
+function mixed(colour, other, share) {
+  const parts = [1, 3, 5].map(at => [colour, other].map(one => parseInt(one.slice(at, at + 2), 16)));
+  return `#${parts.map(([one, two]) => Math.round(one + (two - one) * share).toString(16).padStart(2, "0")).join("")}`;
+}
+function packageOf(box) {
+  return flame.packages.find(one => one.look === flame.look[box])?.name ?? "";
+}
+/* Return whether each box is found; null when nothing is sought. */
+function found() {
+  const words = sought.trim().toLowerCase();
+  if (!words) return null;
+  return flame.name.map((text, box) => [text, flame.place[box], packageOf(box)].some(one => one.toLowerCase().includes(words)));
+}
+/* Say how much memory the boxes hold that were found: those inside of others count once. */
+function tell(matches) {
+  const output = document.querySelector("#flame output");
+  if (!matches) return output.textContent = "";
+  const inside = [];
+  let size = 0, count = 0;
+  matches.forEach((match, box) => {
+    inside[box] = box > 0 && (inside[flame.parent[box]] || matches[flame.parent[box]]);
+    count += match;
+    if (match && !inside[box]) size += flame.size[box];
+  });
+  output.textContent = count ? `${sizeText(size)}, ${shareText(size)} of the peak, in ${count} ${count > 1 ? "boxes" : "box"}` : "not found";
+}
+function boxText(box, wide) {
+  const room = Math.floor((wide * flame.size[box] / flame.size[zoomed] - 8) / LETTER);
+  const [name, place] = [flame.name[box], flame.place[box]];
+  if (room < FEWEST_LETTERS) return "";
+  if (name.length + place.length + 2 <= room) return place ? `${name}  ${place}` : name;
+  return name.length <= room ? name : `${name.slice(0, room - 1)}…`;
+}
+function hover(box) {
+  const certain = flame.certain[box] === flame.size[box] ? "all of it certain" : `${sizeText(flame.certain[box])} of it certain`;
+  const known = flame.place[box] || !box ? `<br>${certain}` : "";
+  const place = flame.place[box] ? `<br>${plain(flame.place[box])}` : "";
+  return `<b>${plain(flame.name[box])}</b>${place}<br>${sizeText(flame.size[box])}, ${shareText(flame.size[box])} of the peak${known}`;
+}
+function showFlame() {
+  const look = dark.matches && !printing ? DARK : LIGHT;
+  const matches = found();
+  tell(matches);
+  const levels = Math.min(deepest[zoomed], MOST_ROWS);
+  const looks = flame.look.map((of, box) => ({...flame.looks[of], faint: matches && !matches[box]}));
+  const wide = icicle.clientWidth;
+  const ids = flame.size.map((_, box) => `${box}`);
+  const nav = document.querySelector("#flame nav");
+  nav.hidden = !zoomed;
+  const path = [];
+  for (let box = flame.parent[zoomed]; box; box = flame.parent[box]) path.unshift(flame.name[box]);
+  nav.querySelector("span").textContent = path.length > 8 ? ["…", ...path.slice(-8)].join(" › ") : path.join(" › ");
+  const trace = {
+    type: "icicle", ids, labels: ids, parents: flame.parent.map(of => of === null ? "" : `${of}`), values: flame.size,
+    branchvalues: "total", level: `${zoomed}`, maxdepth: levels, tiling: {orientation: "v", pad: 1}, pathbar: {visible: false},
+    text: ids.map((_, box) => plain(boxText(box, wide))), texttemplate: "%{text}", textposition: "middle left",
+    customdata: ids.map((_, box) => hover(box)), hovertemplate: "%{customdata}<extra></extra>",
+    textfont: {size: 11.5, color: looks.map(of => of.faint ? look.faint : of.ink)}, root: {color: "rgba(0,0,0,0)"}, leaf: {opacity: 1},
+    marker: {
+      colors: looks.map(of => of.faint ? mixed(of.colour, look.paper, FAINT) : of.colour),
+      line: {width: 0}, pattern: {shape: looks.map(of => of.pattern), fgcolor: "#ffffff", fillmode: "overlay", size: 6},
+    },
+  };
+  const layout = {
+    height: levels * ROW + 2, margin: {l: 0, r: 0, t: 0, b: 0}, autosize: true, paper_bgcolor: look.paper,
+    font: {family: "system-ui, sans-serif", size: 12, color: look.ink}, uniformtext: {mode: "hide", minsize: 10},
+    hoverlabel: {bgcolor: look.paper, bordercolor: look.line, font: {color: look.ink}, align: "left"},
+  };
+  return Plotly.react(icicle, [trace], layout, {responsive: false, displayModeBar: false});
+}
+function zoomTo(box) {
+  zoomed = box === zoomed ? flame.parent[box] ?? 0 : box;
+  showFlame();
+}
+let printing = false;
+if (flame) {
+  const section = document.getElementById("flame");
+  section.hidden = false;
+  flame.size.forEach((_, box) => deepest[box] = 1);
+  for (let box = flame.size.length - 1; box; box--) {
+    deepest[flame.parent[box]] = Math.max(deepest[flame.parent[box]], deepest[box] + 1);
+  }
+  section.querySelector(".text").textContent = flame.text;
+  section.querySelector("ul").append(...flame.packages.map(({name, look}) => {
+    const item = document.createElement("li");
+    const swatch = Object.assign(document.createElement("span"), {className: "swatch"});
+    swatch.style.background = flame.looks[look].colour;
+    item.append(swatch, name);
+    return item;
+  }));
+  section.querySelector("button").addEventListener("click", () => {
+    zoomed = 0;
+    showFlame();
+  });
+  section.querySelector("form").addEventListener("submit", event => event.preventDefault());
+  section.querySelector("input").addEventListener("input", event => {
+    sought = event.target.value;
+    showFlame();
+  });
+  showFlame().then(() => icicle.on("plotly_icicleclick", event => {
+    zoomTo(event.points[0].pointNumber);
+    return false;
+  }));
+  dark.addEventListener("change", showFlame);
+  addEventListener("resize", showFlame);
+  addEventListener("beforeprint", () => { printing = true; showFlame(); });
+  addEventListener("afterprint", () => { printing = false; showFlame(); });
 }
