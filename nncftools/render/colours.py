@@ -39,6 +39,7 @@ PATTERNS = {"": "", "///": "/", "...": ".", "xxx": "x"}
 """The hatches in plotly's notation."""
 REST = Fill("#BDBDBD")
 """For the sum of several operations, and for memory whose code is unknown."""
+OTHER_PACKAGES = Fill("#8A9BA8")
 _OF_PACKAGES = {
     "": Fill("#E69F00"),
     "python": Fill("#E4E1D6"),
@@ -71,13 +72,12 @@ def fills(operations: Sequence[Operation]) -> dict[str, Fill]:
 def package_fills(packages: Sequence[str]) -> dict[str, Fill]:
     """Return the fill of every package in a flame graph; empty stands for the program's own code.
 
-    Packages without a fill of their own have, in turn, those that the known ones in ``packages`` leave. Fills repeat
-    when there are more packages.
+    Packages without a fill of their own have, in turn, the plain ones that the known ones in ``packages`` leave; those
+    that come later than these have one fill together.
     """
-    taken = {_OF_PACKAGES[package] for package in packages if package in _OF_PACKAGES}
-    programs = _OF_PACKAGES[""].colour
-    free = cycle(fill for fill in FILLS if fill not in taken and fill.colour != programs)
-    return {package: _OF_PACKAGES[package] if package in _OF_PACKAGES else next(free) for package in packages}
+    taken = {_OF_PACKAGES[package] for package in ("", *packages) if package in _OF_PACKAGES}
+    free = (fill for fill in FILLS if fill not in taken and not fill.hatch)
+    return {package: _OF_PACKAGES.get(package) or next(free, OTHER_PACKAGES) for package in packages}
 
 
 def _kind(operation: Operation) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
 from nncftools.analysis.code_places import module_of, package_of
 from nncftools.analysis.frame_tree import Node, tree_of
-from nncftools.render.colours import PATTERNS, REST, package_fills
+from nncftools.render.colours import OTHER_PACKAGES, REST, package_fills
 from nncftools.render.stacks import place_text
 from nncftools.text import printable, shortened
 
@@ -49,7 +49,7 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
         return None
     boxes = list(_boxes(tree_of(build_up)))
     fills = _fills(boxes)
-    looks = list(dict.fromkeys(fills[box.package] for box in boxes))
+    places = {package: place for place, package in enumerate(fills)}
     factor = view.unit.factor
     return {
         "parent": [box.parent for box in boxes],
@@ -57,18 +57,19 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
         "place": [box.place for box in boxes],
         "size": [box.size for box in boxes],
         "certain": [box.certain for box in boxes],
-        "look": [looks.index(fills[box.package]) for box in boxes],
-        "looks": [{"colour": fill.colour, "pattern": PATTERNS[fill.hatch], "ink": fill.ink} for fill in looks],
-        "packages": [
-            {"name": package or "the program itself", "look": looks.index(fill)}
-            for package, fill in fills.items()
-            if package is not None
-        ],
+        "package": [None if box.package is None else places[box.package] for box in boxes],
+        "packages": [_look(package, fill) for package, fill in fills.items()],
+        "rest": {"colour": REST.colour, "ink": REST.ink},
         "unit": view.unit,
         "factor": factor,
         "digits": _DIGITS.get(factor, 1),
         "text": _text(build_up, view),
     }
+
+
+def _look(package: str, fill: Fill) -> dict[str, Any]:
+    name = shortened(printable(package), _NAME) or "the program itself"
+    return {"name": name, "colour": fill.colour, "ink": fill.ink, "other": fill == OTHER_PACKAGES}
 
 
 def _text(build_up: BuildUp, view: View) -> str:
@@ -126,12 +127,10 @@ def _box(node: Node, parent: int | None) -> _Box:
     return _Box(parent, name, place_text(node.place), node.size, node.certain, package_of(node.frame.file))
 
 
-def _fills(boxes: Sequence[_Box]) -> dict[str | None, Fill]:
-    """Return the fill of each package, the one with the largest box first, and that of what is not a frame."""
+def _fills(boxes: Sequence[_Box]) -> dict[str, Fill]:
+    """Return the fill of each package, the one with the largest box first."""
     largest: dict[str, int] = {}
     for box in boxes:
         if box.package is not None:
             largest[box.package] = max(largest.get(box.package, 0), box.size)
-    in_order = sorted(largest, key=lambda package: (-largest[package], package))
-    fills: dict[str | None, Fill] = {None: REST}
-    return fills | package_fills(in_order)
+    return package_fills(sorted(largest, key=lambda package: (-largest[package], package)))

@@ -64,8 +64,11 @@ fill("processes", (line, row) => {
 });
 
 /* Escape names: Plotly interprets some HTML in every text. */
+function escaped(text) {
+  return text.replace(/&/g, "&amp;").replace(/</g, "&lt;");
+}
 function plain(text) {
-  return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/(.{70})/gu, "$1<br>");
+  return escaped(text).replace(/(.{70})/gu, "$1<br>");
 }
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const LIGHT = {ink: "#202124", faint: "#5f6368", line: "#e3e3e3", paper: "#ffffff",
@@ -172,6 +175,7 @@ if (data.chart.nothing) {
 /* The flame graph: boxes are numbers; the first one is the whole peak. */
 const flame = data.flame;
 const icicle = document.getElementById("icicle");
+const IMPORT = "import ";
 const ROW = 20, MOST_ROWS = 40, LETTER = 6.6, FEWEST_LETTERS = 3, FAINT = 0.82;
 let zoomed = 0, sought = "";
 const deepest = [];
@@ -189,7 +193,7 @@ function mixed(colour, other, share) {
   return `#${parts.map(([one, two]) => Math.round(one + (two - one) * share).toString(16).padStart(2, "0")).join("")}`;
 }
 function packageOf(box) {
-  return flame.packages.find(one => one.look === flame.look[box])?.name ?? "";
+  return flame.packages[flame.package[box]]?.name ?? "";
 }
 /* Return whether each box is found; null when nothing is sought. */
 function found() {
@@ -215,7 +219,10 @@ function boxText(box, wide) {
   const [name, place] = [flame.name[box], flame.place[box]];
   if (room < FEWEST_LETTERS) return "";
   if (name.length + place.length + 2 <= room) return place ? `${name}  ${place}` : name;
-  return name.length <= room ? name : `${name.slice(0, room - 1)}…`;
+  if (name.length <= room) return name;
+  const module = name.startsWith(IMPORT) ? name.slice(IMPORT.length) : "";
+  if (module) return module.length <= room ? module : `…${module.slice(1 - room)}`;
+  return `${name.slice(0, room - 1)}…`;
 }
 function hover(box) {
   const certain = flame.certain[box] === flame.size[box] ? "all of it certain" : `${sizeText(flame.certain[box])} of it certain`;
@@ -228,7 +235,7 @@ function showFlame() {
   const matches = found();
   tell(matches);
   const levels = Math.min(deepest[zoomed], MOST_ROWS);
-  const looks = flame.look.map((of, box) => ({...flame.looks[of], faint: matches && !matches[box]}));
+  const looks = flame.package.map((of, box) => ({...(flame.packages[of] ?? flame.rest), faint: matches && !matches[box]}));
   const wide = icicle.clientWidth;
   const ids = flame.size.map((_, box) => `${box}`);
   const nav = document.querySelector("#flame nav");
@@ -239,17 +246,17 @@ function showFlame() {
   const trace = {
     type: "icicle", ids, labels: ids, parents: flame.parent.map(of => of === null ? "" : `${of}`), values: flame.size,
     branchvalues: "total", level: `${zoomed}`, maxdepth: levels, tiling: {orientation: "v", pad: 1}, pathbar: {visible: false},
-    text: ids.map((_, box) => plain(boxText(box, wide))), texttemplate: "%{text}", textposition: "middle left",
+    text: ids.map((_, box) => escaped(boxText(box, wide))), texttemplate: "%{text}", textposition: "middle left",
     customdata: ids.map((_, box) => hover(box)), hovertemplate: "%{customdata}<extra></extra>",
-    textfont: {size: 11.5, color: looks.map(of => of.faint ? look.faint : of.ink)}, root: {color: "rgba(0,0,0,0)"}, leaf: {opacity: 1},
+    insidetextfont: {size: 11, color: looks.map(of => of.faint ? look.faint : of.ink)}, root: {color: "rgba(0,0,0,0)"}, leaf: {opacity: 1},
     marker: {
       colors: looks.map(of => of.faint ? mixed(of.colour, look.paper, FAINT) : of.colour),
-      line: {width: 0}, pattern: {shape: looks.map(of => of.pattern), fgcolor: "#ffffff", fillmode: "overlay", size: 6},
+      line: {width: 0},
     },
   };
   const layout = {
     height: levels * ROW + 2, margin: {l: 0, r: 0, t: 0, b: 0}, autosize: true, paper_bgcolor: look.paper,
-    font: {family: "system-ui, sans-serif", size: 12, color: look.ink}, uniformtext: {mode: "hide", minsize: 10},
+    font: {family: "system-ui, sans-serif", size: 12, color: look.ink},
     hoverlabel: {bgcolor: look.paper, bordercolor: look.line, font: {color: look.ink}, align: "left"},
   };
   return Plotly.react(icicle, [trace], layout, {responsive: false, displayModeBar: false});
@@ -267,11 +274,12 @@ if (flame) {
     deepest[flame.parent[box]] = Math.max(deepest[flame.parent[box]], deepest[box] + 1);
   }
   section.querySelector(".text").textContent = flame.text;
-  section.querySelector("ul").append(...flame.packages.map(({name, look}) => {
+  const own = flame.packages.filter(one => !one.other), others = flame.packages.filter(one => one.other);
+  section.querySelector("ul").append(...[...own, ...(others.length ? [{...others[0], name: "other packages"}] : [])].map(one => {
     const item = document.createElement("li");
     const swatch = Object.assign(document.createElement("span"), {className: "swatch"});
-    swatch.style.background = flame.looks[look].colour;
-    item.append(swatch, name);
+    swatch.style.background = one.colour;
+    item.append(swatch, one.name);
     return item;
   }));
   section.querySelector("button").addEventListener("click", () => {
