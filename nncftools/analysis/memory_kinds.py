@@ -1,8 +1,10 @@
-"""What memory consisted of at the moments at which mappings were read: the groups of all processes, summed."""
+"""What the memory near a moment was: anonymous, files by name, libraries, by the mappings that were read nearest."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+
+from nncftools.session.snapshots import MappingGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -10,62 +12,64 @@ if TYPE_CHECKING:
     from nncftools.session.model import SessionData
     from nncftools.session.snapshots import MappingsMoment
 
-ANONYMOUS, FILE, OTHER_FILES, LIBRARIES, STACK, SHARED = (
-    *("anonymous", "file", "other_files", "libraries", "stack", "shared"),
-)
-NOT_READ = "not_read"
-"""The memory of processes whose mappings were not read."""
+_FAR_S = 10.0
+"""Mappings that were read so long before or after count as little as some of a peak twice as large."""
+_SAME_SIZE, _SAME_TIME_S = 0.02, 1.0
 
 
-class MemoryKind(NamedTuple):
-    """Resident pages of one kind at one moment, of all processes, in bytes."""
+class Kinds(NamedTuple):
+    """The resident memory of the largest processes at one moment, in bytes."""
 
-    kind: str
-    file: str
-    """The path of the file, of the kind ``file``; else empty."""
-    size: int
-    clean: int | None
-    """Of it, what the kernel can drop and read again; None when it is unknown."""
-    copied: int | None
-    """Of a mapped file: private copies of its pages; None when it is unknown."""
-
-
-class KindsMoment(NamedTuple):
-    """What memory consisted of at one moment: ``kinds``, the largest first, sum to ``total`` bytes or to a bit more."""
-
-    time_s: float
+    at_s: float
     total: int
-    """RSS of all processes."""
-    kinds: Sequence[MemoryKind]
+    """The RSS of all processes."""
+    groups: Sequence[MappingGroup]
+    """Each kind, and each large file, once for all processes; the largest first."""
+    is_of_moment: bool
+    """Whether it is so near to the moment asked for that it stands for it."""
+
+    @property
+    def not_read(self) -> int:
+        """The bytes of processes whose mappings were not read."""
+        return max(0, self.total - sum(group.rss for group in self.groups))
 
 
-def kinds_over_time(session: SessionData) -> list[KindsMoment]:
-    """Return every moment at which mappings were read, in time order; none where none were read."""
-    found = () if session.snapshots is None else session.snapshots.mappings
-    return sorted((_summed(moment) for moment in found), key=lambda moment: moment.time_s)
+def near(session: SessionData, at_s: float, size: int) -> Kinds | None:
+    """Return what memory was near a moment at which RSS was ``size`` bytes; None when no mappings were read."""
+    moments = session.snapshots.mappings if session.snapshots is not None else []
+    if not moments or size <= 0:
+        return None
+
+    def distance(moment: MappingsMoment) -> float:
+        return abs(moment.total - size) / size + abs(moment.time_s - at_s) / _FAR_S
+
+    best = min(moments, key=distance)
+    is_near = abs(best.total - size) <= size * _SAME_SIZE and abs(best.time_s - at_s) <= _SAME_TIME_S
+    return Kinds(best.time_s, best.total, _merged(best), is_near)
 
 
-def kinds_at_largest(session: SessionData) -> KindsMoment | None:
-    """Return the moment with the most memory of those at which mappings were read; None where none were read."""
-    return max(kinds_over_time(session), key=lambda moment: moment.total, default=None)
+def at(moment: MappingsMoment) -> Kinds:
+    """Return what memory was at a moment at which mappings were read."""
+    return Kinds(moment.time_s, moment.total, _merged(moment), is_of_moment=True)
 
 
-def _summed(moment: MappingsMoment) -> KindsMoment:
-    sums: dict[tuple[str, str], tuple[int, int, int]] = {}
+def _merged(moment: MappingsMoment) -> list[MappingGroup]:
+    sums: dict[tuple[str, str], MappingGroup] = {}
     for process in moment.processes:
         for group in process.groups:
-            size, clean, copied = sums.get((group.kind, group.file), (0, 0, 0))
-            key = group.kind, group.file
-            sums[key] = (size + group.rss, clean + group.clean, copied + group.anonymous)
-    kinds = [
-        MemoryKind(kind, file, size, clean, copied if _is_of_files(kind) else 0)
-        for (kind, file), (size, clean, copied) in sums.items()
-    ]
-    rest = moment.total - sum(kind.size for kind in kinds)
-    if rest > 0:
-        kinds.append(MemoryKind(NOT_READ, "", rest, None, None))
-    return KindsMoment(moment.time_s, moment.total, sorted(kinds, key=lambda kind: -kind.size))
+            before = sums.get((group.kind, group.file))
+            sums[group.kind, group.file] = group if before is None else _sum(before, group)
+    return sorted(sums.values(), key=lambda group: -group.rss)
 
 
-def _is_of_files(kind: str) -> bool:
-    return kind in {FILE, OTHER_FILES, LIBRARIES}
+def _sum(one: MappingGroup, other: MappingGroup) -> MappingGroup:
+    return MappingGroup(
+        one.kind,
+        one.file,
+        one.rss + other.rss,
+        one.shared_clean + other.shared_clean,
+        one.shared_dirty + other.shared_dirty,
+        one.private_clean + other.private_clean,
+        one.private_dirty + other.private_dirty,
+        one.anonymous + other.anonymous,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis.build_up import INHERITED, NOT_SEEN, of_peak
@@ -67,6 +68,7 @@ def place_text(frame: Frame) -> str:
     return f"{shortened(printable(short_file(frame.file)), _LONGEST)}{line}"
 
 
+@lru_cache(maxsize=10_000)
 def _named(frame: Frame) -> Named:
     """Return a frame with its function and its place as the name: ``_check_trace (torch/jit/_trace.py:455)``."""
     function = shortened(printable(frame.function), _LONGEST) or "?"

@@ -27,13 +27,13 @@ THREAD = 100
 
 
 def grown(*steps: tuple[Sequence[Frame], float], process: int | None = 0) -> Snapshots:
-    """Return what the helper saw of a process that has 100 MiB, then takes so many MiB in each of these stacks.
+    """Return what the helper saw of a process that takes so many MiB in each of these stacks.
 
     A step takes one second; it has three looks, at its begin, in its middle and at its end.
     """
     frames = list(dict.fromkeys(frame for stack, _ in steps for frame in stack))
     stacks = [[frames.index(frame) for frame in stack] for stack, _ in steps]
-    watched = WatchedProcess(process=process, pid=THREAD, time_s=[0.0], rss=[100 * MIB])
+    watched = WatchedProcess(process=process, pid=THREAD, time_s=[0.0], rss=[0])
     for place, (stack, size) in enumerate(steps):
         seen = place if stack else None
         for after_s in (0.01, 0.5, 0.99):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nncftools.analysis.build_up import of_operation
+from nncftools.analysis.build_up import Moment, build_ups
 from nncftools.analysis.timeline import timeline
+from nncftools.render.operations import listed, without_small
 from nncftools.render.stacks import build_up_of_peak, named_stacks
 from nncftools.render.view import command_text
 from nncftools.text import printable, shortened
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from nncftools.analysis.build_up import BuildUp
+    from nncftools.render.operations import Listed
     from nncftools.render.stacks import Named
     from nncftools.render.view import View
-    from nncftools.session.operation import Operation
+    from nncftools.session.operation import Bracket
     from nncftools.session.session import Session
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -38,10 +40,11 @@ def report(session: Session, view: View) -> bytes:
     peak = build_up_of_peak(session, "speedscope")
     frames = _Frames()
     profiles = [_profile("Peak", peak, frames), _profile("Peak, what is certain", peak, frames, only_certain=True)]
-    for operation in _largest(timeline(session.operations, view.depth)):
-        found = of_operation(session, operation)
+    operations = _largest(without_small(listed(timeline(session.operations, view.depth), session), session))
+    moments = [Moment(of.from_s, of.to_s, round(of.likely or of.low)) for _, of in operations]
+    for (one, _), found in zip(operations, build_ups(session, moments), strict=True):
         if found is not None:
-            profiles.append(_profile(operation.name, found, frames))
+            profiles.append(_profile(f"{one.number} {one.title}", found, frames))
     document = {
         "$schema": _SCHEMA,
         "exporter": f"nncf-tools {session.tool_version}".rstrip(),
@@ -85,8 +88,8 @@ def _profile(name: str, of: BuildUp, frames: _Frames, *, only_certain: bool = Fa
     }
 
 
-def _largest(operations: Iterable[Operation]) -> list[Operation]:
-    """Return the operations with the largest peaks, in time order."""
-    known = [(peak.low, operation) for operation in operations if (peak := operation.of("rss").peak) is not None]
-    known.sort(key=lambda found: -found[0])
-    return sorted((operation for _, operation in known[:_MOST_OPERATIONS]), key=lambda one: one.start_s)
+def _largest(every: Iterable[Listed]) -> list[tuple[Listed, Bracket]]:
+    """Return the operations with the largest peaks, in the order of the table, and these peaks."""
+    known = [(one, peak) for one in every if (peak := one.operation.of("rss").peak) is not None]
+    known.sort(key=lambda found: -found[1].low)
+    return sorted(known[:_MOST_OPERATIONS], key=lambda found: found[0].number)

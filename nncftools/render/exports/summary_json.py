@@ -9,7 +9,7 @@ import msgspec
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
 from nncftools.analysis.frame_tree import holders, tree_of
 from nncftools.analysis.hints import hints
-from nncftools.analysis.memory_kinds import kinds_at_largest
+from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.summary import cpu_s, largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.analysis.frame_tree import Node
+    from nncftools.analysis.memory_kinds import Kinds
     from nncftools.render.view import View
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
@@ -107,15 +108,25 @@ def _build_up(session: Session) -> dict[str, Any] | None:
     found = of_peak(session)
     if found is None:
         return None
-    memory = kinds_at_largest(session)
+    memory = near(session, found.at_s, found.size)
     return {
         "at_s": found.at_s,
         "size": found.size,
         **{kind: found.sum_of(kind) for kind in (CERTAIN, EITHER, NOT_SEEN, INHERITED)},
         "holders": [_holder(path) for path in holders(tree_of(found))],
-        "memory_at_s": None if memory is None else memory.time_s,
-        "memory": [] if memory is None else [kind._asdict() for kind in memory.kinds],
+        "memory_at_s": None if memory is None else memory.at_s,
+        "memory": [] if memory is None else _memory(memory),
     }
+
+
+def _memory(kinds: Kinds) -> list[dict[str, Any]]:
+    """Return the groups of the memory, and what was not read: of this, only the size is known."""
+    groups = [
+        {"kind": of.kind, "file": of.file, "size": of.rss, "clean": of.clean, "anonymous": of.anonymous}
+        for of in kinds.groups
+    ]
+    rest = {"kind": "not_read", "file": "", "size": kinds.not_read, "clean": None, "anonymous": None}
+    return [*groups, rest] if kinds.not_read else groups
 
 
 def _holder(path: Sequence[Node]) -> dict[str, Any]:

@@ -5,17 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nncftools.analysis.memory_kinds import (
-    ANONYMOUS,
-    FILE,
-    LIBRARIES,
-    NOT_READ,
-    OTHER_FILES,
-    SHARED,
-    STACK,
-    KindsMoment,
-    kinds_over_time,
-)
+from nncftools.analysis.memory_kinds import Kinds, at
 from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
@@ -24,21 +14,24 @@ if TYPE_CHECKING:
     from nncftools.render.view import View
     from nncftools.session.session import Session
 
+_ANONYMOUS, _FILE, _OTHER_FILES, _LIBRARIES, _STACK, _SHARED = (
+    *("anonymous", "file", "other_files", "libraries", "stack", "shared"),
+)
+_OTHER, _NOT_READ = "other", "not_read"
 _MOST_FILES = 5
 _SMALLEST = 0.01
 """As a share of the most memory: what is always smaller is summed."""
 _NARROWEST, _WIDEST, _FILLED = 0.002, 0.008, 0.8
 """Of bars: as a share of the run, and of the time to the next bar."""
 _NAME = 40
-_OTHER = "other"
 _FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
 _TEXTS = {
-    ANONYMOUS: ("anonymous", "#0072B2"),
-    LIBRARIES: ("libraries", "#009E73"),
-    SHARED: ("shared memory", "#CC79A7"),
-    OTHER_FILES: ("other files", "#9A9A9A"),
+    _ANONYMOUS: ("anonymous", "#0072B2"),
+    _LIBRARIES: ("libraries", "#009E73"),
+    _SHARED: ("shared memory", "#CC79A7"),
+    _OTHER_FILES: ("other files", "#9A9A9A"),
     _OTHER: ("other", "#BDBDBD"),
-    NOT_READ: ("processes that were not read", "#E3E3E3"),
+    _NOT_READ: ("processes that were not read", "#E3E3E3"),
 }
 _COPIED = "/"
 """The pattern of private copies of the pages of a file, in plotly's notation."""
@@ -57,16 +50,16 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
 
     Memory that counts from the first sample is not drawn: each part would have a zero of its own.
     """
-    moments = [] if view.from_zero else _apart(kinds_over_time(session), length_s * _NARROWEST)
+    moments = [] if view.from_zero else _apart(_moments(session), length_s * _NARROWEST)
     if not moments:
         return []
     named = _large_files(moments)
     sizes = [_sizes(moment, named) for moment in moments]
     least = _SMALLEST * max(moment.total for moment in moments)
-    large = {part for of in sizes for part, size in of.items() if size >= least or part.kind == NOT_READ}
+    large = {part for of in sizes for part, size in of.items() if size >= least or part.kind == _NOT_READ}
     small = {part for of in sizes for part in of} - large
     sizes = [_without(of, small) for of in sizes]
-    times = [moment.time_s / factor for moment in moments]
+    times = [moment.at_s / factor for moment in moments]
     widths = [width / factor for width in _widths(moments, length_s)]
     digits = 3 if view.unit.factor > 1 else 0
     below = [0.0] * len(moments)
@@ -79,40 +72,47 @@ def kinds(session: Session, view: View, length_s: float, factor: float) -> list[
     return found
 
 
-def _apart(moments: Sequence[KindsMoment], least_s: float) -> list[KindsMoment]:
+def _moments(session: Session) -> list[Kinds]:
+    """Return the moments at which mappings were read, in time order."""
+    found = () if session.snapshots is None else session.snapshots.mappings
+    return sorted(map(at, found), key=lambda moment: moment.at_s)
+
+
+def _apart(moments: Sequence[Kinds], least_s: float) -> list[Kinds]:
     """Return moments that are so far apart; of two that are not, the one with more memory."""
-    kept: list[KindsMoment] = []
+    kept: list[Kinds] = []
     for moment in moments:
-        if not kept or moment.time_s - kept[-1].time_s >= least_s:
+        if not kept or moment.at_s - kept[-1].at_s >= least_s:
             kept.append(moment)
         elif moment.total >= kept[-1].total:
             kept[-1] = moment
     return kept
 
 
-def _large_files(moments: Iterable[KindsMoment]) -> dict[str, int]:
+def _large_files(moments: Iterable[Kinds]) -> dict[str, int]:
     """Return the largest files and their places among them."""
     largest: dict[str, int] = {}
     for moment in moments:
-        for kind in moment.kinds:
-            if kind.kind == FILE:
-                largest[kind.file] = max(largest.get(kind.file, 0), kind.size)
+        for group in moment.groups:
+            if group.kind == _FILE:
+                largest[group.file] = max(largest.get(group.file, 0), group.rss)
     in_order = sorted(largest, key=lambda file: (-largest[file], file))
     return {file: place for place, file in enumerate(in_order[:_MOST_FILES])}
 
 
-def _sizes(moment: KindsMoment, named: Mapping[str, int]) -> dict[_Part, int]:
+def _sizes(moment: Kinds, named: Mapping[str, int]) -> dict[_Part, int]:
     """Return the bytes of each part; a file has a part for what is its own and one for copies."""
     sizes: dict[_Part, int] = {}
-    for kind in moment.kinds:
-        if kind.kind == FILE and kind.file in named:
-            copied = kind.copied or 0
-            sizes[_Part(FILE, kind.file)] = kind.size - copied
-            sizes[_Part(FILE, kind.file, is_copied=True)] = copied
+    for group in moment.groups:
+        if group.kind == _FILE and group.file in named:
+            sizes[_Part(_FILE, group.file)] = group.rss - group.anonymous
+            sizes[_Part(_FILE, group.file, is_copied=True)] = group.anonymous
             continue
-        part = _Part({FILE: OTHER_FILES, STACK: _OTHER}.get(kind.kind, kind.kind))
-        part = part if part.kind in _TEXTS else _Part(_OTHER)
-        sizes[part] = sizes.get(part, 0) + kind.size
+        kind = {_FILE: _OTHER_FILES, _STACK: _OTHER}.get(group.kind, group.kind)
+        part = _Part(kind if kind in _TEXTS else _OTHER)
+        sizes[part] = sizes.get(part, 0) + group.rss
+    if moment.not_read:
+        sizes[_Part(_NOT_READ)] = moment.not_read
     return sizes
 
 
@@ -127,12 +127,12 @@ def _without(sizes: Mapping[_Part, int], small: set[_Part]) -> dict[_Part, int]:
 
 def _in_order(named: Mapping[str, int]) -> list[_Part]:
     """Return all parts from the bottom up."""
-    files = [_Part(FILE, file, is_copied) for file in named for is_copied in (True, False)]
-    return [_Part(ANONYMOUS), *files, *map(_Part, (OTHER_FILES, LIBRARIES, SHARED, _OTHER, NOT_READ))]
+    files = [_Part(_FILE, file, is_copied) for file in named for is_copied in (True, False)]
+    return [_Part(_ANONYMOUS), *files, *map(_Part, (_OTHER_FILES, _LIBRARIES, _SHARED, _OTHER, _NOT_READ))]
 
 
 def _look(part: _Part, named: Mapping[str, int]) -> dict[str, str]:
-    if part.kind != FILE:
+    if part.kind != _FILE:
         text, colour = _TEXTS[part.kind]
         return {"name": text, "colour": colour, "pattern": ""}
     name = shortened(printable(part.file.rpartition("/")[2]), _NAME)
@@ -141,9 +141,9 @@ def _look(part: _Part, named: Mapping[str, int]) -> dict[str, str]:
     return {"name": name, "colour": _FILE_COLOURS[named[part.file]], "pattern": ""}
 
 
-def _widths(moments: Sequence[KindsMoment], length_s: float) -> list[float]:
+def _widths(moments: Sequence[Kinds], length_s: float) -> list[float]:
     """Return how wide each bar is in seconds: bars do not touch."""
-    times = [moment.time_s for moment in moments]
+    times = [moment.at_s for moment in moments]
     gaps = [after - before for before, after in pairwise(times)]
     nearest = [min(pair) for pair in zip([length_s, *gaps], [*gaps, length_s], strict=True)]
     return [min(length_s * _WIDEST, gap * _FILLED) for gap in nearest]

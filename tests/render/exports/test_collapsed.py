@@ -37,7 +37,7 @@ class TestCollapsed:
         of = built_up(([MAIN, LOAD], 200), ([MAIN, TRACE], 100), ([], 50))
         build_up = of_peak(of)
 
-        assert sum(size for _, size in lines(of)) == 450 * MIB
+        assert sum(size for _, size in lines(of)) == 350 * MIB
         assert build_up is not None
         assert build_up.sum_of("either") > 0
 
