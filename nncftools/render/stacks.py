@@ -58,7 +58,7 @@ def named_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[t
     """
     for part in build_up.parts:
         frames = part.stack[: part.shared] if only_certain else part.stack
-        named = tuple(map(_named, (frame for frame in frames if not is_machinery(frame))))
+        named = tuple(name for frame in frames if (name := _named(frame)) is not None)
         yield named or (Named(WITHOUT_STACK.get(part.kind, UNCERTAIN)),), part.size
 
 
@@ -69,8 +69,13 @@ def place_text(frame: Frame) -> str:
 
 
 @lru_cache(maxsize=10_000)
-def _named(frame: Frame) -> Named:
-    """Return a frame with its function and its place as the name: ``_check_trace (torch/jit/_trace.py:455)``."""
+def _named(frame: Frame) -> Named | None:
+    """Return a frame with its function and its place as the name: ``_check_trace (torch/jit/_trace.py:455)``.
+
+    It is None for a frame of the import system.
+    """
+    if is_machinery(frame):
+        return None
     function = shortened(printable(frame.function), _LONGEST) or "?"
     place = place_text(frame)
     return Named(f"{function} ({place})" if place else function, printable(frame.file), frame.line)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _NAME = 200
-_MOST_OPERATIONS = 20
+_MOST_OPERATIONS = 10
 
 
 def report(session: Session, view: View) -> bytes:

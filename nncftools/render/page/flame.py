@@ -23,8 +23,6 @@ _MOST_NODES = 1500
 _SMALLEST = 0.0005
 """As a share of the peak: what is smaller is summed."""
 _NAME = 120
-_DIGITS = {1: 0}
-"""Of sizes in bytes; others have one digit."""
 _WITHOUT_STACK = {NOT_SEEN: "not seen", INHERITED: "shared with the parent process"}
 _WHOLE = "RSS at its peak"
 
@@ -50,7 +48,6 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
     boxes = list(_boxes(tree_of(build_up)))
     fills = _fills(boxes)
     places = {package: place for place, package in enumerate(fills)}
-    factor = view.unit.factor
     return {
         "parent": [box.parent for box in boxes],
         "name": [box.name for box in boxes],
@@ -61,8 +58,8 @@ def flame(session: Session, view: View) -> dict[str, Any] | None:
         "packages": [_look(package, fill) for package, fill in fills.items()],
         "rest": {"colour": REST.colour, "ink": REST.ink},
         "unit": view.unit,
-        "factor": factor,
-        "digits": _DIGITS.get(factor, 1),
+        "factor": view.unit.factor,
+        "digits": view.unit.decimals,
         "text": _text(build_up, view),
     }
 
@@ -86,8 +83,8 @@ def _text(build_up: BuildUp, view: View) -> str:
 
 
 def _boxes(root: Node) -> Iterator[_Box]:
-    """Yield the boxes, each after the one that it is a part of; children that are too small are summed."""
-    least = _least(root)
+    """Yield the boxes, each after the one that it is a part of; children that are not drawn are summed."""
+    drawn = _drawn(root)
     numbers = 0
     waiting: list[tuple[Node, int | None]] = [(root, None)]
     while waiting:
@@ -95,26 +92,25 @@ def _boxes(root: Node) -> Iterator[_Box]:
         number = numbers
         numbers += 1
         yield _box(node, parent)
-        small = [child for child in node.children.values() if child.size < least]
-        if small:
+        children = node.sorted_children
+        rest = [child for child in children if id(child) not in drawn]
+        if rest:
             numbers += 1
-            size, certain = sum(child.size for child in small), sum(child.certain for child in small)
-            name = f"… {len(small):,} smaller" if len(small) > 1 else "… a smaller one"
-            yield _Box(number, name, "", size, certain, None)
-        waiting.extend((child, number) for child in reversed(node.sorted_children) if child.size >= least)
+            size, certain = sum(child.size for child in rest), sum(child.certain for child in rest)
+            yield _Box(number, f"… {len(rest):,} more", "", size, certain, None)
+        waiting.extend((child, number) for child in reversed(children) if id(child) in drawn)
 
 
-def _least(root: Node) -> float:
-    """Return the smallest size that is drawn, so that there are not too many boxes."""
-    sizes = []
-    waiting = [root]
+def _drawn(root: Node) -> set[int]:
+    """Return the ``id()`` of the nodes that are drawn: the largest, of equal ones the outermost."""
+    found = []
+    waiting = [(root, 0)]
     while waiting:
-        node = waiting.pop()
-        sizes.append(node.size)
-        waiting += node.children.values()
-    sizes.sort(reverse=True)
-    beyond = sizes[_MOST_NODES] + 1 if len(sizes) > _MOST_NODES else 0
-    return max(root.size * _SMALLEST, beyond)
+        node, depth = waiting.pop()
+        if node.size >= root.size * _SMALLEST:
+            found.append((-node.size, depth, id(node)))
+            waiting += [(child, depth + 1) for child in node.children.values()]
+    return {number for *_, number in sorted(found)[:_MOST_NODES]}
 
 
 def _box(node: Node, parent: int | None) -> _Box:

@@ -234,8 +234,9 @@ function showFlame() {
   const look = dark.matches && !printing ? DARK : LIGHT;
   const matches = found();
   tell(matches);
+  const isFound = matches?.includes(true);
   const levels = Math.min(deepest[zoomed], MOST_ROWS);
-  const looks = flame.package.map((of, box) => ({...(flame.packages[of] ?? flame.rest), faint: matches && !matches[box]}));
+  const looks = flame.package.map((of, box) => ({...(flame.packages[of] ?? flame.rest), faint: isFound && !matches[box]}));
   const wide = icicle.clientWidth;
   const ids = flame.size.map((_, box) => `${box}`);
   const nav = document.querySelector("#flame nav");
