@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 _MOST_NODES = 1500
-_SMALLEST = 0.0005
+_SMALLEST = 0.002
 """As a share of the peak: what is smaller is summed."""
 _NAME = 120
 _WITHOUT_STACK = {NOT_SEEN: "not seen", INHERITED: "shared with the parent process"}

@@ -23,7 +23,7 @@ _SMALLEST = 0.01
 """As a share of the most memory: what is always smaller is summed."""
 _NARROWEST, _WIDEST, _FILLED = 0.002, 0.008, 0.8
 """Of bars: as a share of the run, and of the time to the next bar."""
-_NAME = 40
+_NAME = 32
 _FILE_COLOURS = ("#E69F00", "#F0E442", "#D55E00", "#332288", "#56B4E9")
 _TEXTS = {
     _ANONYMOUS: ("anonymous", "#0072B2"),

@@ -82,8 +82,16 @@ const panels = [["y", "memory", 10], ["y5", "kinds", 6], ["y2", "cpu", 4], ["y3"
 const lanes = data.chart.lanes;
 const heights = [...(lanes ? [["y4", "band", 0.7 * lanes]] : []), ...panels];
 const GAP = 0.95;
-const whole = heights.reduce((sum, [,, high]) => sum + high, 0) + GAP * (heights.length - 1);
 const PIXELS = 30, ABOVE = 32, BELOW = 44;
+/* Return the room above a panel: for more when its legend needs several rows, as names of files do. */
+function gapAbove(part) {
+  if (part !== "kinds") return GAP;
+  const wide = chart.clientWidth - 84, widths = data.chart.kinds.map(({name}) => 60 + 6.6 * name.length);
+  const columns = Math.max(1, Math.floor(wide / Math.max(...widths)));
+  const rows = widths.reduce((sum, one) => sum + one, 0) <= wide ? 1 : Math.ceil(widths.length / columns);
+  return GAP + 0.65 * (rows - 1);
+}
+const whole = heights.reduce((sum, [, part, high], place) => sum + high + (place ? gapAbove(part) : 0), 0);
 
 function traces() {
   const bars = data.chart.bars.map(bar => ({
@@ -124,7 +132,8 @@ function layout(look) {
     annotations: [],
   };
   let top = 1;
-  for (const [axis, part, high] of heights) {
+  for (const [place, [axis, part, high]] of heights.entries()) {
+    top -= place ? gapAbove(part) / whole : 0;
     const domain = [Math.max(0, top - high / whole), top];
     made[axis.replace("y", "yaxis")] = part === "band"
       ? {domain, range: [lanes - 0.5, -0.5], visible: false, fixedrange: true}
@@ -133,7 +142,7 @@ function layout(look) {
         ...(part === "memory" && data.chart.from_zero ? {rangemode: "normal"} : {})};
     made[axis.replace("y", "legend").replace(/^legend4$/, "legend9")] = {orientation: "h", x: 0, xanchor: "left",
       y: domain[1], yanchor: "bottom", bgcolor: "rgba(0,0,0,0)", font: {color: look.ink, size: 11.5}, tracegroupgap: 0};
-    top = domain[0] - GAP / whole;
+    top = domain[0];
   }
   const peak = data.chart.peak;
   if (peak?.mark) {
@@ -238,6 +247,7 @@ function showFlame() {
   const levels = Math.min(deepest[zoomed], MOST_ROWS);
   const looks = flame.package.map((of, box) => ({...(flame.packages[of] ?? flame.rest), faint: isFound && !matches[box]}));
   const wide = icicle.clientWidth;
+  const font = {size: 11, color: looks.map(of => of.faint ? look.faint : of.ink)};
   const ids = flame.size.map((_, box) => `${box}`);
   const nav = document.querySelector("#flame nav");
   nav.hidden = !zoomed;
@@ -249,7 +259,7 @@ function showFlame() {
     branchvalues: "total", level: `${zoomed}`, maxdepth: levels, tiling: {orientation: "v", pad: 1}, pathbar: {visible: false},
     text: ids.map((_, box) => escaped(boxText(box, wide))), texttemplate: "%{text}", textposition: "middle left",
     customdata: ids.map((_, box) => hover(box)), hovertemplate: "%{customdata}<extra></extra>",
-    insidetextfont: {size: 11, color: looks.map(of => of.faint ? look.faint : of.ink)}, root: {color: "rgba(0,0,0,0)"}, leaf: {opacity: 1},
+    insidetextfont: font, outsidetextfont: font, root: {color: "rgba(0,0,0,0)"}, leaf: {opacity: 1},
     marker: {
       colors: looks.map(of => of.faint ? mixed(of.colour, look.paper, FAINT) : of.colour),
       line: {width: 0},
