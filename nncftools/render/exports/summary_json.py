@@ -115,6 +115,7 @@ def _build_up(session: Session) -> dict[str, Any] | None:
         **{kind: found.sum_of(kind) for kind in (CERTAIN, EITHER, NOT_SEEN, INHERITED)},
         "holders": [_holder(path) for path in holders(tree_of(found))],
         "memory_at_s": None if memory is None else memory.at_s,
+        "memory_total": None if memory is None else memory.total,
         "memory": [] if memory is None else _memory(memory),
     }
 
