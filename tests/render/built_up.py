@@ -26,14 +26,16 @@ MACHINERY = Frame("_find_and_load", "<frozen importlib._bootstrap>", 1360)
 THREAD = 100
 
 
-def grown(*steps: tuple[Sequence[Frame], float], process: int | None = 0) -> Snapshots:
+def grown(*steps: tuple[Sequence[Frame], float], inherited: float = 0) -> Snapshots:
     """Return what the helper saw of a process that takes so many MiB in each of these stacks.
 
-    A step takes one second; it has three looks, at its begin, in its middle and at its end.
+    It begins with what it shares with its parent. A step takes one second; it has three looks, at its begin, in its middle and at its end.
     """
     frames = list(dict.fromkeys(frame for stack, _ in steps for frame in stack))
     stacks = [[frames.index(frame) for frame in stack] for stack, _ in steps]
-    watched = WatchedProcess(process=process, pid=THREAD, time_s=[0.0], rss=[0])
+    watched = WatchedProcess(
+        process=0, pid=THREAD, inherited=int(inherited * MIB), time_s=[0.0], rss=[int(inherited * MIB)]
+    )
     for place, (stack, size) in enumerate(steps):
         seen = place if stack else None
         for after_s in (0.01, 0.5, 0.99):
@@ -55,9 +57,9 @@ def mapped(time_s: float, *groups: MappingGroup, total: float | None = None) -> 
     return MappingsMoment(time_s=time_s, total=whole, processes=[ProcessMappings(0, list(groups))])
 
 
-def built_up(*steps: tuple[Sequence[Frame], float], **fields: Any) -> Session:  # noqa: ANN401 — any field of a session
+def built_up(*steps: tuple[Sequence[Frame], float], inherited: float = 0, **fields: Any) -> Session:  # noqa: ANN401 — any field of a session
     """Return a run with a sample every second, whose memory the steps built up."""
-    snapshots = grown(*steps)
+    snapshots = grown(*steps, inherited=inherited)
     rss = [size / MIB for size in snapshots.processes[0].rss]
     snapshots.mappings = fields.pop("mappings", [])
     time_s = snapshots.processes[0].time_s

@@ -43,10 +43,7 @@ class TestCollapsed:
 
     def test_without_stack(self) -> None:
         """What has no stack is a root frame in brackets."""
-        snapshots = built_up(([MAIN], 200), ([], 50)).snapshots
-        assert snapshots is not None
-        snapshots.processes[0].inherited = 30 * MIB
-        of = dict(lines(built_up(([MAIN], 200), ([], 50), snapshots=snapshots)))
+        of = dict(lines(built_up(([MAIN], 200), ([], 50), inherited=30)))
 
         assert of["[shared with the parent process]"] == 30 * MIB
         assert 40 * MIB < of["[not seen]"] <= 50 * MIB
