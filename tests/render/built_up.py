@@ -29,7 +29,8 @@ THREAD = 100
 def grown(*steps: tuple[Sequence[Frame], float], inherited: float = 0) -> Snapshots:
     """Return what the helper saw of a process that takes so many MiB in each of these stacks.
 
-    It begins with what it shares with its parent. A step takes one second; it has three looks, at its begin, in its middle and at its end.
+    It begins with what it shares with its parent. A step takes one second; it has three looks: at its begin, in its
+    middle and at its end.
     """
     frames = list(dict.fromkeys(frame for stack, _ in steps for frame in stack))
     stacks = [[frames.index(frame) for frame in stack] for stack, _ in steps]

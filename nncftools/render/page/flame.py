@@ -72,7 +72,7 @@ def _look(package: str, fill: Fill) -> dict[str, Any]:
 def _text(build_up: BuildUp, view: View) -> str:
     """Return in one sentence how much is known."""
     every = {
-        CERTAIN: "{} certain",
+        CERTAIN: "{} certain down to the innermost function",
         EITHER: "{} at the likelier of two places",
         NOT_SEEN: "{} not seen",
         INHERITED: "{} shared with a parent process",

@@ -51,8 +51,8 @@ class TestFlame:
         assert found["certain"][0] == found["size"][0]
         assert all(certain < size for certain, size in zip(found["certain"][1:], found["size"][1:], strict=True))
         assert found["text"] == (
-            "Which code made memory rise to its peak of 300.0 MiB: 294.0 MiB certain, "
-            "6.0 MiB at the likelier of two places."
+            "Which code made memory rise to its peak of 300.0 MiB: "
+            "294.0 MiB certain down to the innermost function, 6.0 MiB at the likelier of two places."
         )
 
     def test_without_stack(self) -> None:
