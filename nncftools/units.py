@@ -22,6 +22,11 @@ class MemoryUnit(StrEnum):
         """Bytes in one unit."""
         return _UNITS[self][0]
 
+    @property
+    def decimals(self) -> int:
+        """Digits behind the point of a size in this unit."""
+        return _UNITS[self][1]
+
     def of(self, size: float) -> float:
         """Return ``size`` bytes in this unit."""
         return size / self.factor
@@ -33,7 +38,7 @@ class MemoryUnit(StrEnum):
         """
         if size is None:
             return UNKNOWN
-        decimals = _UNITS[self][1]
+        decimals = self.decimals
         value = self.of(size)
         if decimals == 1 and round(abs(value), 1) >= _NO_DECIMALS_FROM:
             decimals = 0

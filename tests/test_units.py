@@ -121,3 +121,8 @@ def test_no_size(text: str) -> None:
     """Anything else is refused with what was expected."""
     with pytest.raises(ValueError, match=r"a size above 0 with its unit \(B, KiB, .* expected, such as 8GiB, found"):
         size_from(text)
+
+
+def test_decimals() -> None:
+    """A unit says how many digits its sizes have."""
+    assert [unit.decimals for unit in (MemoryUnit.B, MemoryUnit.MiB, MemoryUnit.GiB)] == [0, 1, 3]

@@ -40,6 +40,8 @@ Recordings of the ranks of one job are merged by time: each rank, their sum,
 and the rank with the highest peak. Logs of mprof, psrecord, con-duct, NNCF's
 memory monitor and prmon are read, too."""
 
+_RECORD_STACKS = "; record it with `nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks"
+
 Sources = Annotated[
     list[pathlib.Path] | None,
     typer.Argument(
@@ -123,7 +125,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
-    with options.named("--format"):
+    with options.named("--format"), options.mended(stacks=_RECORD_STACKS):
         content = render(session, view)
     if output is None:
         screen.to_stdout(_for_screen(format_, content))

@@ -35,8 +35,21 @@ _COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#
 of colour blindness any two differ as much as the two closest of Okabe and Ito do."""
 FILLS = tuple(Fill(colour, hatch) for hatch, colour in product(("", "///", "...", "xxx"), _COLOURS))
 """All fills that a reader can distinguish: first those of the kinds, then each colour with a hatch."""
+PATTERNS = {"": "", "///": "/", "...": ".", "xxx": "x"}
+"""The hatches in plotly's notation."""
 REST = Fill("#BDBDBD")
-"""For the sum of several operations."""
+"""For the sum of several operations, and for memory whose code is unknown."""
+OTHER_PACKAGES = Fill("#8A9BA8")
+_OF_PACKAGES = {
+    "": Fill("#E69F00"),
+    "python": Fill("#E4E1D6"),
+    "torch": Fill("#56B4E9"),
+    "openvino": Fill("#CC79A7"),
+    "nncf": Fill("#009E73"),
+    "transformers": Fill("#F0E442"),
+    "optimum": Fill("#0072B2"),
+}
+"""Always the same: the program's own code, the standard library, and the packages that a run most likely uses."""
 _GLARE = 0.05
 _BENT_FROM = 0.04045
 
@@ -54,6 +67,17 @@ def fills(operations: Sequence[Operation]) -> dict[str, Fill]:
     taken = {by_kind[kind] for kind in kinds.values() if kind is not None}
     free = cycle(fill for fill in FILLS if fill not in taken)
     return {name: next(free) if kind is None else by_kind[kind] for name, kind in kinds.items()}
+
+
+def package_fills(packages: Sequence[str]) -> dict[str, Fill]:
+    """Return the fill of every package in a flame graph; empty stands for the program's own code.
+
+    Packages without a fill of their own have, in turn, the plain ones that the known ones in ``packages`` leave; those
+    that come later than these have one fill together.
+    """
+    taken = {_OF_PACKAGES[package] for package in ("", *packages) if package in _OF_PACKAGES}
+    free = (fill for fill in FILLS if fill not in taken and not fill.hatch)
+    return {package: _OF_PACKAGES.get(package) or next(free, OTHER_PACKAGES) for package in packages}
 
 
 def _kind(operation: Operation) -> str | None:

@@ -43,6 +43,8 @@ FORMATS = {
     "session": "nncftools.render.exports.session_json:report",
     "perfetto": "nncftools.render.exports.perfetto:report",
     "openmetrics": "nncftools.render.exports.openmetrics:report",
+    "collapsed": "nncftools.render.exports.collapsed:report",
+    "speedscope": "nncftools.render.exports.speedscope:report",
     "parquet": "nncftools.render.exports.samples_parquet:report",
     "hyperfine": "nncftools.render.exports.hyperfine:report",
 }

@@ -109,6 +109,17 @@ class TestFormats:
         assert piped.stdout.startswith(begins)
         assert (tmp_path / "out").read_text(encoding="utf-8") == piped.stdout
 
+    @pytest.mark.parametrize("name", ["collapsed", "speedscope"])
+    def test_without_stacks(self, in_process: Run, name: str) -> None:
+        """A format of stacks says in one line that the session has none, and how to get them."""
+        done = in_process("report", "run.json", "--format", name)
+
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == (
+            f"nncf-tools: error: option --format: {name} needs the stacks of the peak; this session has none; "
+            "record it with `nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks\n"
+        )
+
     def test_memory_log_is_a_folder(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """The memory monitor's log and picture of each metric are written to the folder of --output."""
         done = in_process("report", "run.json", "--format", "memory-log", "--type", "rss", "--output", "a/logs")

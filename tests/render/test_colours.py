@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nncftools.render.colours import FILLS, REST, fills
+from nncftools.render import colours
+from nncftools.render.colours import FILLS, OTHER_PACKAGES, REST, fills, package_fills
 from nncftools.session.kinds import KINDS
 from nncftools.session.operation import Operation
 
@@ -124,3 +125,37 @@ def test_more_names_than_fills() -> None:
 def test_nothing() -> None:
     """No operation has no colour."""
     assert fills([]) == {}
+
+
+class TestPackages:
+    def test_known_ones(self) -> None:
+        """The program's own code and known packages always have the same fill."""
+        of = package_fills(["somewhere", "torch", ""])
+
+        assert (of[""], of["torch"]) == (package_fills([""])[""], package_fills(["torch"])["torch"])
+
+    def test_program_stands_out(self) -> None:
+        """No package has the colour of the program's own code, even if that is not there."""
+        of = package_fills([f"p{number}" for number in range(50)])
+
+        assert package_fills([""])[""].colour not in {fill.colour for fill in of.values()}
+
+    def test_others(self) -> None:
+        """The first packages have a plain colour each, the others one together."""
+        of = list(package_fills([f"p{number}" for number in range(20)]).values())
+
+        assert len(set(of[:8])) == 8
+        assert set(of[8:]) == {OTHER_PACKAGES}
+        assert not any(fill.hatch for fill in of)
+
+    def test_readable(self) -> None:
+        """Names can be read on every fill: the contrast is at least 4.5, as WCAG asks for."""
+        packages = ["", "python", "torch", "openvino", "nncf", "transformers", "optimum", *"abc"]
+        every = {*package_fills(packages).values(), REST, OTHER_PACKAGES}
+
+        assert all(_contrast(fill.colour, fill.ink) >= 4.5 for fill in every)
+
+
+def _contrast(one: str, other: str) -> float:
+    light, dark = sorted((colours._luminance(one), colours._luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)

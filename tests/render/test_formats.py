@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from nncftools.errors import UsageError
+from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render import formats
 from nncftools.render.view import View
 from nncftools.session.model import Mark
@@ -29,6 +29,8 @@ SPARSE = {
         marks=[Mark(name=f"{place % 50}", start_s=place / 2_000, end_s=(place + 1) / 2_000) for place in range(2_000)]
     ),
 }
+OF_STACKS = ("collapsed", "speedscope")
+"""Formats that say so when a session has no stacks."""
 
 
 @pytest.mark.parametrize("name", formats.FORMATS)
@@ -71,8 +73,13 @@ def test_golden(name: str) -> None:
 @pytest.mark.parametrize("of", SPARSE.values(), ids=SPARSE)
 @pytest.mark.parametrize("name", formats.FORMATS)
 def test_next_to_nothing(name: str, of: Session, tmp_path: pathlib.Path) -> None:
-    """Sessions with next to nothing in them, or with far too much, are reported in every format."""
-    content = formats.format_named(name)(of, View(metrics=[name for name in of.samples if name == "rss"]))
+    """Sessions with next to nothing in them, or with far too much, are reported in every format, or it says why not."""
+    view = View(metrics=[name for name in of.samples if name == "rss"])
+    if name in OF_STACKS:
+        with pytest.raises(NncfToolsError, match=f"^{name} needs the stacks of the peak; this session has none$"):
+            formats.format_named(name)(of, view)
+        return
+    content = formats.format_named(name)(of, view)
     if isinstance(content, dict):
         for file, write in content.items():
             write(tmp_path / file)

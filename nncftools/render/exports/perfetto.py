@@ -15,6 +15,7 @@ from nncftools import metrics
 from nncftools.analysis.hints import hints
 from nncftools.analysis.series import decimated, rates_of, run_s, window_s
 from nncftools.metrics import cpu_counters, is_memory
+from nncftools.render.exports.stack_slices import MOST_SLICES, longest, slices_by_thread
 from nncftools.render.operations import by_key
 from nncftools.render.view import command_text, label
 from nncftools.session.peak_place import span_of
@@ -40,6 +41,7 @@ _POINTS_OF_PROCESSES, _FEWEST_POINTS = 200_000, 100
 _WINDOWS = 10_000
 _NAME = 200
 _OPERATIONS = "operations"
+_AFTER_OPERATIONS = 1000
 _RATE_UNITS = {"B": "bytes/s", "s": "cores", "": "per second"}
 _LEVEL_UNITS = {"B": "bytes", "s": "seconds", "": "count"}
 _OF_OPERATION = ("call", "arguments", "saved", "source", "error", "cpu_s", "cpu_average", "longest_s", "total_s")
@@ -98,6 +100,8 @@ def _events(session: Session, title: str) -> Iterator[Event]:
         life = _life(process, session)
         yield from _slices([life, *map(_operation, operations.get(process.id, []))], pid, numbers)
         yield from _rss(process, pid, points)
+        yield from _stacks(session, process.id, pid, numbers)
+    yield from _stacks(session, None, run, numbers)
 
 
 class _Numbers:
@@ -217,6 +221,33 @@ def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Ev
         yield _metadata("thread_name", pid, tid, {"name": _OPERATIONS if not place else f"{_OPERATIONS}, overlapping"})
         yield _metadata("thread_sort_index", pid, tid, {"sort_index": place})
         yield from ({**one, "pid": pid, "tid": tid} for track, one in placed if track == place)
+
+
+def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) -> Iterator[Event]:
+    """Yield the Python stacks of a process, given by its ``id``, each frame as a slice; every thread has its track.
+
+    Slices, because Perfetto ignores ``stackFrames`` and ``samples`` in JSON.
+    """
+    snapshots = session.snapshots
+    if snapshots is None:
+        return
+    threads = [
+        (thread, slices)
+        for watched in snapshots.processes
+        if watched.process == process
+        for thread, slices in slices_by_thread(watched, snapshots).items()
+    ]
+    most = MOST_SLICES // max(1, len(snapshots.processes))
+    shown = longest((one for _, slices in threads for one in slices), most)
+    for place, (thread, slices) in enumerate(threads, start=1):
+        tid = numbers.spare()
+        yield _metadata("thread_name", pid, tid, {"name": f"Python stacks, thread {thread}"})
+        yield _metadata("thread_sort_index", pid, tid, {"sort_index": _AFTER_OPERATIONS + place})
+        for one in slices:
+            if one in shown:
+                args = {"place": one.place, "looks": one.looks}
+                event = _slice(one.name, (one.from_s, one.to_s), args)
+                yield {**event, "cat": "stack", "pid": pid, "tid": tid}
 
 
 def _peaks(session: Session, run: int) -> Iterator[Event]:

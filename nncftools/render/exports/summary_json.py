@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
+from nncftools.analysis.frame_tree import holders, tree_of
 from nncftools.analysis.hints import hints
+from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.summary import cpu_s, largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
@@ -18,6 +21,8 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nncftools.analysis.frame_tree import Node
+    from nncftools.analysis.memory_kinds import Kinds
     from nncftools.render.view import View
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
@@ -94,7 +99,45 @@ def _peak(session: Session) -> dict[str, Any] | None:
         "either": [operation.name for operation in place.either],
         "nearest": None if place.nearest is None else place.nearest.name,
         "text": where_text(session),
+        "build_up": _build_up(session),
     }
+
+
+def _build_up(session: Session) -> dict[str, Any] | None:
+    """Return which code and which kinds of memory the peak consists of; None when the session has no stacks of it."""
+    found = of_peak(session)
+    if found is None:
+        return None
+    memory = near(session, found.at_s, found.size)
+    return {
+        "at_s": found.at_s,
+        "size": found.size,
+        **{kind: found.sum_of(kind) for kind in (CERTAIN, EITHER, NOT_SEEN, INHERITED)},
+        "holders": [_holder(path) for path in holders(tree_of(found))],
+        "memory_at_s": None if memory is None else memory.at_s,
+        "memory_total": None if memory is None else memory.total,
+        "memory": [] if memory is None else _memory(memory),
+    }
+
+
+def _memory(kinds: Kinds) -> list[dict[str, Any]]:
+    """Return the groups of the memory, and what was not read: of this, only the size is known."""
+    groups = [
+        {"kind": of.kind, "file": of.file, "size": of.rss, "clean": of.clean, "anonymous": of.anonymous}
+        for of in kinds.groups
+    ]
+    rest = {"kind": "not_read", "file": "", "size": kinds.not_read, "clean": None, "anonymous": None}
+    return [*groups, rest] if kinds.not_read else groups
+
+
+def _holder(path: Sequence[Node]) -> dict[str, Any]:
+    """Return a place in the code: its frames, the outermost first, and what it holds."""
+    frames = [
+        {"function": place.function, "file": place.file, "line": place.line or None}
+        for node in path
+        if (place := node.place) is not None
+    ]
+    return {"size": path[-1].size, "certain": path[-1].certain, "frames": frames}
 
 
 def _operation(operation: Operation) -> dict[str, Any]:

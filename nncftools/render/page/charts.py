@@ -11,8 +11,10 @@ from nncftools.analysis.comparison import unit_for
 from nncftools.analysis.series import rates_of, run_s
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import cpu_counters, is_memory
+from nncftools.render.colours import PATTERNS
 from nncftools.render.memory_line import memory_line
 from nncftools.render.operations import counters_of, lanes, listed
+from nncftools.render.page.kinds import kinds
 from nncftools.render.view import View, label
 from nncftools.text import shortened
 from nncftools.units import MemoryUnit, seconds_text, time_unit
@@ -41,8 +43,6 @@ _CHARACTERS, _FEWEST_CHARACTERS = 130, 3
 """The page's width, and the shortest name that is written into a bar."""
 _NARROWEST = 0.0008
 """As a share of the run: the mouse cannot point at a narrower bar."""
-_PATTERNS = {"": "", "///": "/", "...": ".", "xxx": "x"}
-"""Matplotlib's hatches in plotly's notation."""
 
 
 def charts(session: Session, view: View) -> dict[str, Any]:
@@ -62,9 +62,11 @@ def charts(session: Session, view: View) -> dict[str, Any]:
     }
     return {
         **lines,
+        "kinds": kinds(session, view, length_s, factor),
         "nothing": "" if any(lines.values()) or placed else "no samples were recorded",
         "axes": {
             "memory": f"Memory{view.above}, {view.unit}",
+            "kinds": f"Memory by kind, {view.unit}",
             "cpu": f"CPU, % of {cpus} cores" if cpus else "CPU, % of one core",
             "io": f"I/O, {io_unit}/s",
         },
@@ -146,7 +148,7 @@ def _bars(placed: Sequence[tuple[Listed, int]], length_s: float, factor: float) 
         fill, operation = one.fill, one.operation
         bar = bars.setdefault(
             (fill.colour, fill.hatch),
-            {"colour": fill.colour, "pattern": _PATTERNS[fill.hatch], "ink": fill.ink}
+            {"colour": fill.colour, "pattern": PATTERNS[fill.hatch], "ink": fill.ink}
             | {key: [] for key in ("base", "width", "lane", "names", "hover")},
         )
         bar["base"].append(operation.start_s / factor)

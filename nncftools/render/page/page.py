@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nncftools.analysis.hints import hints
 from nncftools.errors import NncfToolsError
-from nncftools.render.page import charts
+from nncftools.render.page import charts, flame
 from nncftools.render.tables import facts
 from nncftools.render.tables.of_session import memory, operations, processes, ranks
 from nncftools.render.tables.table import Output
@@ -73,6 +73,7 @@ def _data(session: Session, view: View) -> dict[str, Any]:
             "processes": _table(processes(session, view.unit)),
         },
         "chart": charts.charts(session, view),
+        "flame": flame.flame(session, view),
     }
 
 

@@ -12,9 +12,11 @@ from nncftools.render.view import View
 from nncftools.session.model import Exit, Host, Mark, Rank, RankRun, SamplerFacts, Series, Start
 from nncftools.session.samples import Samples
 from nncftools.session.session import Session
+from nncftools.session.snapshots import Frame
 from tests.conftest import Run, burner
 from tests.made_up import MIB, mib, process, session
 from tests.render import golden
+from tests.render.built_up import LOAD, MAIN, TRACE, built_up
 from tests.render.trace_events import Event, checked
 
 VIEW = View(metrics=["rss"])
@@ -332,9 +334,52 @@ class TestRun:
 
         assert all(len(event["name"]) <= 200 for event in trace(of))
 
+    def test_stacks_with_odd_texts(self) -> None:
+        """A function and a file can have any name, or none."""
+        odd = Frame('</script>\x00\x1b[31m"\\\n語' * 50, "\x00;" * 300, -1)
+
+        assert all(len(event["name"]) <= 200 for event in trace(built_up(([odd, Frame("", "", 0)], 100))))
+
     def test_golden_keeps_the_rules(self) -> None:
         """The trace whose text is kept as it is keeps all rules."""
         assert checked(report(golden.run(), golden.VIEW))
+
+
+class TestStacks:
+    def test_tracks(self) -> None:
+        """The stacks of a thread are nested slices on a track of their own in its process."""
+        events = trace(built_up(([MAIN, LOAD], 200), ([MAIN, TRACE], 100), processes=[process(end_s=2.0)]))
+        stacks = [event for event in events if event.get("cat") == "stack"]
+        tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+
+        assert {tracks[event["tid"]] for event in stacks} == {"Python stacks, thread 100"}
+        assert {event["pid"] for event in stacks} == {100}
+        assert sorted((event["name"], event["ts"] // 1000, event["dur"] // 1000) for event in stacks) == [
+            ("load", 10, 1000),
+            ("main", 10, 1990),
+            ("trace", 1010, 990),
+        ]
+        assert next(event["args"] for event in stacks if event["name"] == "trace") == {
+            "place": "torch/jit/_trace.py:455",
+            "looks": 3,
+        }
+
+    def test_of_a_process_that_is_not_listed(self) -> None:
+        """Stacks of a process that the session does not list are in that of the run."""
+        of = built_up(([MAIN], 100), processes=[])
+        assert of.snapshots is not None
+        of.snapshots.processes[0].process = None
+        events = trace(of)
+
+        assert {event["pid"] for event in events if event.get("cat") == "stack"} == {names(events)["run: run"]}
+
+    def test_very_many(self) -> None:
+        """Of very many slices the longest are written."""
+        frames = [Frame(f"f{place}", f"{place}.py", 1) for place in range(60)]
+        steps = ([MAIN, *(frames[place % 7 :])] if place % 2 else frames for place in range(2000))
+        events = trace(built_up(*((list(stack), 0.1) for stack in steps)))
+
+        assert sum(event.get("cat") == "stack" for event in events) == 50_000
 
 
 def test_on_the_command_line(nncf_tools: Run) -> None:

@@ -12,6 +12,7 @@ from nncftools.session.model import Mark
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, session
 from tests.render import golden
+from tests.render.built_up import LOAD, MACHINERY, MAIN, TRACE, built_up, group, mapped
 
 DOCUMENTED = pathlib.Path(__file__).parents[3] / "docs" / "report.md"
 
@@ -36,7 +37,8 @@ def test_every_key_is_documented() -> None:
     """The documentation names the keys of the summary, and no other."""
     section = DOCUMENTED.read_text(encoding="utf-8").partition("## The summary")[2].partition("\n## ")[0]
     written = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
-    found = set(keys(json.loads(report(golden.run(), golden.VIEW))))
+    with_stacks = built_up(([MAIN], 10), mappings=[mapped(1.0, group("anonymous", 10))])
+    found = {key for of in (golden.run(), with_stacks) for key in keys(json.loads(report(of, golden.VIEW)))}
     described_elsewhere = ("host.", "sampler.", "start.", "exit.", "totals.", "processes.mattering[].exit.")
 
     assert {key for key in found if not key.startswith(described_elsewhere)} == written
@@ -83,3 +85,35 @@ def test_depth() -> None:
     found = [json.loads(report(of, View(metrics=["rss"], depth=depth)))["phases"] for depth in (1, 2)]
 
     assert [[phase["name"] for phase in phases] for phases in found] == [["a"], ["a", "b"]]
+
+
+class TestBuildUp:
+    def test_parts(self) -> None:
+        """The parts of the peak sum to it; holders are whole stacks without the import system."""
+        of = built_up(([MAIN, LOAD], 200), ([MAIN, MACHINERY, TRACE], 100), ([], 50))
+        found = json.loads(report(of, View(metrics=["rss"])))["peak"]["build_up"]
+
+        assert found["size"] == 350 * MIB
+        assert sum(found[kind] for kind in ("certain", "either", "not_seen", "inherited")) == 350 * MIB
+        assert [[frame["function"] for frame in holder["frames"]] for holder in found["holders"]] == [
+            ["main", "load"],
+            ["main", "trace"],
+        ]
+        assert found["holders"][1]["frames"][1] == {"function": "trace", "file": TRACE.file, "line": 455}
+        assert (found["memory_at_s"], found["memory"]) == (None, [])
+
+    def test_kinds_of_memory(self) -> None:
+        """What the memory was is there in bytes, at the moment nearest to the peak; unknown is null."""
+        mappings = [mapped(0.5, group("anonymous", 90)), mapped(0.9, group("file", 60, "/m.bin", copied=10), total=100)]
+        of = built_up(([MAIN], 100), mappings=mappings)
+        found = json.loads(report(of, View(metrics=["rss"])))["peak"]["build_up"]
+
+        assert (found["memory_at_s"], found["memory_total"]) == (0.9, 100 * MIB)
+        assert found["memory"] == [
+            {"kind": "file", "file": "/m.bin", "size": 60 * MIB, "clean": 50 * MIB, "anonymous": 10 * MIB},
+            {"kind": "not_read", "file": "", "size": 40 * MIB, "clean": None, "anonymous": None},
+        ]
+
+    def test_without_stacks(self) -> None:
+        """Without stacks it is unknown."""
+        assert summary()["peak"]["build_up"] is None

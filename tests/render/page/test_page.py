@@ -20,9 +20,11 @@ from nncftools.render.view import View
 from nncftools.session.model import Host, Mark, Process
 from nncftools.session.samples import TIME, Samples
 from nncftools.session.session import Session
+from nncftools.session.snapshots import Frame
 from tests.browser import browser
 from tests.conftest import BURNERS, Run
 from tests.made_up import mib, process, session
+from tests.render.built_up import MAIN, TRACE, built_up, group, mapped
 
 HOSTILE = (
     "</script><script>window.injected = 1</script><img src=x onerror='window.injected = 1'>"
@@ -56,14 +58,47 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
     const toggle = document.querySelector("#chart .legendtoggle");
     const trace = chart.data.find(trace => trace.type === "scatter");
     found.visible = [trace.visible];
-    at(toggle, "mousedown", 0, 0);
-    at(toggle, "mouseup", 0, 0);
+    if (toggle) at(toggle, "mousedown", 0, 0);
+    if (toggle) at(toggle, "mouseup", 0, 0);
     await pause(1000);
     found.visible.push(chart.data.find(other => other.name === trace.name && other.yaxis === trace.yaxis).visible);
     document.querySelector("#operations tbody tr:last-child")?.click();
     await pause(300);
     found.range = [...chart.layout.xaxis.range];
   }
+  const graph = document.querySelector("#icicle .slice");
+  if (graph) {
+    const boxes = () => [...document.querySelectorAll("#icicle .slice")];
+    const shown = () => boxes().map(box => box.textContent.trim()).filter(Boolean);
+    const point = async (box, kind) => {
+      const path = box.querySelector("path"), place = path.getBoundingClientRect();
+      for (const one of ["mouseover", "mousemove", ...kind]) at(path, one, place.left + place.width / 2, place.top + 5);
+      await pause(500);
+    };
+    graph.scrollIntoView({block: "center"});
+    found.boxes = shown();
+    await point(boxes().at(-1), []);
+    found.pointed = text("#icicle .hoverlayer text");
+    found.path = [];
+    await point(boxes().at(-1), ["click"]);
+    found.path.push(document.querySelector("#flame nav").textContent);
+    found.zoomed = shown();
+    await point(boxes()[0], ["click"]);
+    found.path.push(document.querySelector("#flame nav").textContent);
+    document.querySelector("#flame button").click();
+    await pause(300);
+    found.back = shown();
+    const input = document.querySelector("#flame input");
+    for (const words of ["TORCH", "nowhere", ""]) {
+      input.value = words;
+      input.dispatchEvent(new Event("input"));
+      await pause(300);
+      (found.sought ??= []).push(document.querySelector("#flame output").textContent);
+      (found.colours ??= []).push([...icicle.data[0].marker.colors]);
+    }
+    found.legend = text("#flame li");
+  }
+  found.flame = !document.getElementById("flame").hidden;
   found.injected = window.injected ?? null;
   found.requests = performance.getEntriesByType("resource").map(entry => entry.name);
   const result = document.createElement("pre");
@@ -225,6 +260,13 @@ class TestPage:
             report(run(), VIEW)
 
 
+def with_stacks() -> Session:
+    """Return a run with stacks of two packages, and mappings at two moments."""
+    file = group("file", 100, "/m/model.bin", copied=10)
+    mappings = [mapped(1.0, group("anonymous", 200)), mapped(2.0, group("anonymous", 200), file)]
+    return built_up(([MAIN], 200), ([MAIN, TRACE], 100), mappings=mappings)
+
+
 def in_browser(text: str, folder: pathlib.Path, *switches: str) -> dict[str, Any]:
     """Open a copy of a page with the probe in it in headless Chromium; return what it found and the console's lines."""
     copy = folder / "page.html"
@@ -298,6 +340,63 @@ class TestInBrowser:
         assert (found["console"], found["requests"]) == ([], [])
         assert found["operations"][0].startswith("</script><script>window.injected = 1")
         assert found["overflow"] <= 0
+
+    def test_flame_graph(self, tmp_path: pathlib.Path) -> None:
+        """Boxes tell their place, size and share; a click zooms in, one on the top box out, the button to the peak."""
+        found = in_browser(page(with_stacks(), metrics=["rss"]), tmp_path)
+
+        assert (found["console"], found["requests"]) == ([], [])
+        assert found["boxes"][:2] == ["RSS at its peak", "main  me/export.py:10"]
+        assert found["legend"] == ["the program itself", "torch"]
+        assert " of the peak" in " ".join(found["pointed"])
+        assert "of it certain" in " ".join(found["pointed"])
+        assert found["zoomed"] == ["trace  torch/jit/_trace.py:455"]
+        assert found["path"] == ["Whole peakmain", "Whole peak"]
+        assert found["back"] == found["boxes"]
+
+    def test_search(self, tmp_path: pathlib.Path) -> None:
+        """What is found is named with its memory, and everything else is faint, if anything is found."""
+        found = in_browser(page(with_stacks(), metrics=["rss"]), tmp_path)
+
+        assert found["sought"][0].endswith("% of the peak, in 1 box")
+        assert found["sought"][1:] == ["not found", ""]
+        torch, nowhere, nothing = found["colours"]
+        assert nowhere == nothing
+        assert [one == other for one, other in zip(torch, nothing, strict=True)].count(True) == 1
+
+    def test_hostile_stacks(self, tmp_path: pathlib.Path) -> None:
+        """Names of functions, files and mapped files are text, however long and deep."""
+        deep = [Frame(HOSTILE, f"/x/site-packages/{HOSTILE}/{place}.py", place) for place in range(400)]
+        mappings = [mapped(1.0, group("file", 100, f"/m/{HOSTILE}"))]
+        hostile = built_up((deep, 100), ([MAIN, *deep[:3]], 100), mappings=mappings)
+        found = in_browser(page(hostile, metrics=["rss"]), tmp_path)
+
+        assert (found["injected"], found["images"], found["links"]) == (None, 0, 0)
+        assert (found["console"], found["requests"]) == ([], [])
+        assert any(name.startswith("</script><script>window.injected = 1") for name in found["boxes"])
+        assert found["overflow"] <= 0
+
+    def test_very_many_boxes(self, tmp_path: pathlib.Path) -> None:
+        """A graph of 5,000 functions opens, and answers."""
+        steps = (([MAIN, Frame(f"step_{place}", f"/x/{place}.py", 1)], 1) for place in range(5000))
+        found = in_browser(page(built_up(*steps), metrics=["rss"]), tmp_path)
+
+        assert found["console"] == []
+        assert found["boxes"][0] == "RSS at its peak"
+
+    def test_memory_by_kind(self, tmp_path: pathlib.Path) -> None:
+        """Mappings have a panel of their own, on the time axis of the others."""
+        found = in_browser(page(with_stacks(), metrics=["rss"]), tmp_path)
+
+        assert "Memory by kind, MiB" in found["labels"]
+        assert {"anonymous", "copied from model.bin", "model.bin"} <= set(found["labels"])
+
+    def test_without_stacks(self, tmp_path: pathlib.Path) -> None:
+        """Without stacks there is neither an empty graph nor an empty panel."""
+        found = in_browser(page(run()), tmp_path)
+
+        assert not found["flame"]
+        assert "Memory by kind, MiB" not in found["labels"]
 
     def test_a_million_samples(self, tmp_path: pathlib.Path) -> None:
         """A million samples open and answer like any other page."""
