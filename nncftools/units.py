@@ -39,6 +39,12 @@ class MemoryUnit(StrEnum):
             decimals = 0
         return fixed(value, decimals)
 
+    def brief(self, size: float) -> str:
+        """Return ``size`` bytes as text of three digits, or more before the point: ``"1,235"``, ``"6.1"``."""
+        value = self.of(size)
+        decimals = next((decimals for below, decimals in ((9.995, 2), (99.95, 1)) if abs(value) < below), 0)
+        return fixed(value, min(decimals, _UNITS[self][1]))
+
     def label(self, size: float | None) -> str:
         """Return ``size`` bytes as text with the unit: ``"633.2 MiB"``, or a dash for unknown."""
         return UNKNOWN if size is None else f"{self.text(size)} {self}"

@@ -16,6 +16,7 @@ _STANDARD = re.compile(r".*/lib(?:64)?/python\d(?:\.\d+)?/")
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")
 _KEPT_PARTS = 2
 _LONGEST = 60
+_BRIEF = 28
 
 
 def package_of(file: str) -> str:
@@ -42,6 +43,23 @@ def label(frame: Frame) -> str:
         return shortened(f"import {module}", _LONGEST)
     line = f":{frame.line}" if frame.line else ""
     return f"{shortened(file, _LONGEST)}{line} {shortened(function, _LONGEST)}".strip()
+
+
+def brief_label(frame: Frame, before: Frame | None = None) -> str:
+    """Return a frame as a short text: ``openvino/…/ts_decoder.py:105 trace``.
+
+    ``before`` is the frame that is named before it: a file is not repeated.
+    """
+    module = module_of(frame)
+    if module:
+        return f"import {shortened(printable(module), _LONGEST)}"
+    file, line = "", f":{frame.line}" if frame.line else ""
+    if before is None or before.file != frame.file or module_of(before):
+        parts = printable(short_file(frame.file)).split("/")
+        whole = "/".join(parts)
+        file = whole if len(whole) <= _BRIEF or len(parts) <= _KEPT_PARTS else f"{parts[0]}/…/{parts[-1]}"
+    place = f"{shortened(file, _LONGEST)}{line}"
+    return f"{place} {shortened(printable(frame.function), _LONGEST)}".strip()
 
 
 def module_of(frame: Frame) -> str:

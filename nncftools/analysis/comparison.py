@@ -122,7 +122,7 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
     if not len(session.samples):
         raise NncfToolsError(f"{title}: holds no samples: there is nothing to compare")
     shown = [operation for operation in session.operations if operation.depth < depth]
-    names = _names(shown)
+    names = unique_names(shown)
     return Run(
         title=title,
         command=shlex.join(session.command) or session.name,
@@ -157,7 +157,7 @@ def _known(figures: Mapping[str, float | None]) -> Values:
     return {name: Value(value) for name, value in figures.items() if value is not None}
 
 
-def _names(operations: Iterable[Operation]) -> list[str]:
+def unique_names(operations: Iterable[Operation]) -> list[str]:
     """Return a name for each operation that no other has."""
     numbers: dict[str, count[int]] = defaultdict(lambda: count(2))
     names: dict[str, None] = {}

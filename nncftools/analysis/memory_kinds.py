@@ -1,0 +1,70 @@
+"""What the memory near a moment was: anonymous, files by name, libraries, by the mappings that were read nearest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from nncftools.session.snapshots import MappingGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.session.model import SessionData
+    from nncftools.session.snapshots import MappingsMoment
+
+_FAR_S = 10.0
+"""Mappings that were read so long before or after count as little as some of a peak twice as large."""
+_SAME_SIZE, _SAME_TIME_S = 0.02, 1.0
+
+
+class Kinds(NamedTuple):
+    """The resident memory of the largest processes at one moment, in bytes."""
+
+    at_s: float
+    total: int
+    """The RSS of all processes."""
+    groups: Sequence[MappingGroup]
+    """Each kind, and each large file, once for all processes; the largest first."""
+    is_of_moment: bool
+    """Whether it is so near to the moment asked for that it stands for it."""
+
+    @property
+    def not_read(self) -> int:
+        """The bytes of processes whose mappings were not read."""
+        return max(0, self.total - sum(group.rss for group in self.groups))
+
+
+def near(session: SessionData, at_s: float, size: int) -> Kinds | None:
+    """Return what memory was near a moment at which RSS was ``size`` bytes; None when no mappings were read."""
+    moments = session.snapshots.mappings if session.snapshots is not None else []
+    if not moments or size <= 0:
+        return None
+
+    def distance(moment: MappingsMoment) -> float:
+        return abs(moment.total - size) / size + abs(moment.time_s - at_s) / _FAR_S
+
+    best = min(moments, key=distance)
+    is_near = abs(best.total - size) <= size * _SAME_SIZE and abs(best.time_s - at_s) <= _SAME_TIME_S
+    return Kinds(best.time_s, best.total, _merged(best), is_near)
+
+
+def _merged(moment: MappingsMoment) -> list[MappingGroup]:
+    sums: dict[tuple[str, str], MappingGroup] = {}
+    for process in moment.processes:
+        for group in process.groups:
+            before = sums.get((group.kind, group.file))
+            sums[group.kind, group.file] = group if before is None else _sum(before, group)
+    return sorted(sums.values(), key=lambda group: -group.rss)
+
+
+def _sum(one: MappingGroup, other: MappingGroup) -> MappingGroup:
+    return MappingGroup(
+        one.kind,
+        one.file,
+        one.rss + other.rss,
+        one.shared_clean + other.shared_clean,
+        one.shared_dirty + other.shared_dirty,
+        one.private_clean + other.private_clean,
+        one.private_dirty + other.private_dirty,
+        one.anonymous + other.anonymous,
+    )
