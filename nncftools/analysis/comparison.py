@@ -11,6 +11,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
+from nncftools.analysis import build_up
+from nncftools.analysis.grown_stacks import grown, places
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
@@ -20,6 +22,7 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from nncftools.analysis.grown_stacks import GrownStack, Place
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
 
@@ -28,6 +31,7 @@ SIGNIFICANT = 0.05
 DURATION = "duration"
 CPU_TIME = "cpu"
 _PEAK = "peak_"
+_MOST_STACKS = 6
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,8 @@ class Run:
     """By name, in the order of their starts; the second of one name is called ``NAME (2)``."""
     deeper: frozenset[str] = frozenset()
     """Names of operations inside those, which are not compared."""
+    stacks: Mapping[Place, int] | None = None
+    """The bytes that code held at the RSS peak; None when no stacks were taken."""
 
 
 def measured(session: Session, title: str, depth: int = 1) -> Run:
@@ -132,7 +138,13 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
         figures=_figures(session),
         operations=dict(zip(names, map(_of_operation, shown), strict=True)),
         deeper=frozenset(one.name for one in session.operations if one.depth >= depth) - set(names),
+        stacks=_stacks(session),
     )
+
+
+def _stacks(session: Session) -> Mapping[Place, int] | None:
+    found = build_up.of_peak(session)
+    return None if found is None else places(found)
 
 
 def _figures(session: Session) -> Values:
@@ -271,6 +283,14 @@ class Comparison:
     only_base: Sequence[Figure] = ()
     only_new: Sequence[Figure] = ()
     warnings: Sequence[str] = ()
+    stacks: Sequence[GrownStack] | None = None
+    """The code whose memory at the RSS peak changed most; None unless both sides have stacks."""
+
+    @property
+    def with_stacks(self) -> tuple[int, int]:
+        """How many runs of ``base`` and of ``new`` have stacks."""
+        base, new = (sum(run.stacks is not None for run in runs) for runs in (self.base, self.new))
+        return base, new
 
     @property
     def is_of_groups(self) -> bool:
@@ -299,7 +319,13 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
         only_base=[_figure(name) for name in here if name not in there],
         only_new=[_figure(name) for name in there if name not in here],
         warnings=list(_warnings(base, new)),
+        stacks=_grown(base, new),
     )
+
+
+def _grown(base: Sequence[Run], new: Sequence[Run]) -> Sequence[GrownStack] | None:
+    of_base, of_new = ([run.stacks for run in runs if run.stacks is not None] for runs in (base, new))
+    return grown(of_base, of_new, _MOST_STACKS) if of_base and of_new else None
 
 
 def _recorded(figures: Iterable[Values]) -> list[str]:

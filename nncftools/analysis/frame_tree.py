@@ -74,17 +74,20 @@ def holders(root: Node) -> list[Sequence[Node]]:
     They do not overlap. A place is divided into its parts as long as a few of these hold most of it.
     """
     least = root.size * _SMALL
-    found = [path for path in _divided([], root, least) if path[-1].kind not in {NOT_SEEN, INHERITED}]
+    found = [path for path in _divided(root, least) if path[-1].kind not in {NOT_SEEN, INHERITED}]
     return sorted(found, key=lambda path: -path[-1].size)
 
 
-def _divided(path: list[Node], node: Node, least: float) -> Iterator[list[Node]]:
-    large = [child for child in node.children.values() if child.size >= least]
-    if not path or (large and sum(child.size for child in large) >= node.size * _MOSTLY):
-        for child in large:
-            yield from _divided([*path, child], child, least)
-    else:
-        yield path
+def _divided(root: Node, least: float) -> Iterator[list[Node]]:
+    """Yield the paths to the places; without recursion, because stacks may be as deep as Python allows."""
+    waiting: list[tuple[list[Node], Node]] = [([], root)]
+    while waiting:
+        path, node = waiting.pop()
+        large = [child for child in node.children.values() if child.size >= least]
+        if not path or (large and sum(child.size for child in large) >= node.size * _MOSTLY):
+            waiting += [([*path, child], child) for child in large]
+        else:
+            yield path
 
 
 def seen(parts: Sequence[Part]) -> int:

@@ -11,7 +11,7 @@ from nncftools.analysis.peak_text import SEPARATOR
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from nncftools.analysis.build_up import BuildUp
+    from nncftools.analysis.build_up import Part
     from nncftools.analysis.frame_tree import Node
     from nncftools.session.snapshots import Frame
 
@@ -35,6 +35,13 @@ def stack_text(stack: Sequence[Frame]) -> str:
     """
     shown = _without_machinery(stack)
     return _joined(shown, _telling(shown))
+
+
+def most_telling(stack: Sequence[Frame]) -> Frame | None:
+    """Return the innermost frame that is not of the standard library, if there is one; None for an empty stack."""
+    shown = _without_machinery(stack)
+    known = (frame for frame in reversed(shown) if package_of(frame.file) != PYTHON)
+    return next(known, shown[-1] if shown else None)
 
 
 def held_by(root: Node, most: int) -> list[Holder]:
@@ -67,15 +74,14 @@ def branch_text(chain: Sequence[Frame], before: Frame | None) -> str:
     return _joined(chain, places, before=before)
 
 
-def either_text(build_up: BuildUp) -> str:
-    """Return the other place at which the program may have stood; empty when there is none."""
-    top = build_up.top
-    if top is None or not top.other:
-        return ""
-    here, there = _without_machinery(top.stack), _without_machinery(top.other)
+def running_text(top: Part) -> str:
+    """Return where the program stood, or the two places if it is one of them, the deeper one of one stack first."""
+    here, there = (_without_machinery(stack) for stack in (top.stack, top.other))
     if not here or not there or here[-1].code == there[-1].code:
-        return ""
-    return brief_label(there[-1])
+        return stack_text(here or there)
+    if len(there) > len(here) and _shared([here, there]) == len(here):
+        here, there = there, here
+    return f"{stack_text(here)}, or {brief_label(there[-1], here[-1])}"
 
 
 def _without_machinery(stack: Iterable[Frame]) -> list[Frame]:

@@ -90,7 +90,7 @@ WholePeak = Annotated[
 ]
 OfOperation = Annotated[
     str | None,
-    typer.Option("--operation", metavar="NAME", help="With --peak: the peak of this operation; the second is 'NAME (2)'."),
+    typer.Option("--operation", metavar="NAME", help="With --peak: that of this operation; of the second: 'NAME (2)'."),
 ]
 At = Annotated[
     float | None,
@@ -173,7 +173,9 @@ def _build_up(session: Session, view: View, format_: str, operation: str | None,
     """Return what the memory consisted of at the peak, at that of an operation, or at a moment."""
     from nncftools.render.tables import build_up, build_up_markdown, build_up_text
 
-    with options.named("--peak" if at is operation is None else "--at" if operation is None else "--operation"):
+    option = "--operation" if operation is not None else "--at" if at is not None else "--peak"
+    record = "; record with `nncf-tools profile`, or `nncf-tools monitor --stacks`"
+    with options.named(option), options.mended(stacks=record):
         whole = build_up.whole_of(session, view.unit, operation, at)
     return build_up_text.rendered(whole) if format_ == formats.TEXT else build_up_markdown.rendered(whole)
 

@@ -108,7 +108,9 @@ class Whole:
         copied = size_cell(group.anonymous, self.unit) if is_file else Cell("")
         name = shortened(printable(group.file), _PATH) if group.kind == "file" else kind_name(group)
         figures = [size_cell(size, self.unit) for size in sizes]
-        return Row(cells=(size_cell(group.rss, self.unit), Cell(_percent(group.rss, whole)), *figures, copied, Cell(name)))
+        return Row(
+            cells=(size_cell(group.rss, self.unit), Cell(_percent(group.rss, whole)), *figures, copied, Cell(name))
+        )
 
     @property
     def notes(self) -> Iterator[str]:
@@ -122,7 +124,9 @@ class Whole:
         snapshots = self.session.snapshots
         if self.build_up.sum_of(NOT_SEEN) and snapshots is not None:
             failed = f", {snapshots.failed:,} stacks could not be read" if snapshots.failed else ""
-            reason = missing(self.session) if snapshots.missing else "no stack of the process within a second of the rise"
+            reason = (
+                missing(self.session) if snapshots.missing else "no stack of the process within a second of the rise"
+            )
             yield f"not seen: {reason}{failed}"
 
 
@@ -132,8 +136,7 @@ def whole_of(session: Session, unit: MemoryUnit, operation: str | None = None, a
     Raises UsageError for an operation or a moment that is not there, NncfToolsError when there are no stacks.
     """
     if session.snapshots is None:
-        record = "`nncf-tools profile`, or `nncf-tools monitor --stacks`"
-        raise NncfToolsError(f"this session was recorded without stacks; record with {record}")
+        raise NncfToolsError("this session was recorded without stacks", mended_by="stacks")
     if operation is not None:
         title, found = _of_operation(session, operation)
     elif at_s is not None:
@@ -155,7 +158,8 @@ def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
     if operation is None:
         there = [repr(printable(one)) for one in every]
         more = f" and {len(there) - _LISTED:,} more" if len(there) > _LISTED else ""
-        raise UsageError(f"no operation {name!r}; there is {', '.join(there[:_LISTED]) or 'none'}{more}")
+        found = f"there is {', '.join(there[:_LISTED])}{more}" if there else "the session has no operations"
+        raise UsageError(f"no operation {name!r}; {found}")
     peak = operation.of("rss").peak
     when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
     return f"Peak of {shortened(printable(name), _PATH)}{when}", build_up.of_operation(session, operation)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nncftools.analysis import build_up, memory_kinds
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
 from nncftools.analysis.frame_tree import tree_of
-from nncftools.analysis.telling import either_text, held_by, stack_text
+from nncftools.analysis.telling import held_by, running_text
 from nncftools.text import printable, shortened
 from nncftools.units import seconds_text
 
@@ -55,9 +55,7 @@ def missing(session: Session) -> str:
 
 def _stacks(found: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     if found.top is not None:
-        other = either_text(found)
-        text = stack_text(found.top.stack) + (f", or {other}" if other else "")
-        yield "running", f"{_process(found.top.process, session)}{text}"
+        yield "running", f"{_process(found.top.process, session)}{running_text(found.top)}"
     for number, holder in enumerate(held_by(tree_of(found), _HOLDERS)):
         yield "" if number else "held by", f"{_brief(holder.size, unit)} {holder.label}"
 
