@@ -43,6 +43,8 @@ def branches(root: Node, share: float, most: int) -> tuple[list[Branch], int]:
 
 def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterator[Branch]:
     smaller, count = 0, 0
+    if node.deeper >= least and node.deeper:
+        yield Branch(depth, node.deeper, None, "in calls that were not seen")
     for child in node.sorted_children:
         if child.size < least or not child.size:
             smaller, count = smaller + child.size, count + 1

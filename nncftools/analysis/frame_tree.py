@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.build_up import INHERITED, NOT_SEEN
+from nncftools.analysis.build_up import EITHER, INHERITED, NOT_SEEN
 from nncftools.analysis.code_places import is_machinery
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class Node:
     size: int = 0
     certain: int = 0
     """The part of ``size`` that certainly belongs here."""
+    deeper: int = 0
+    """The part of ``size`` that was taken in functions called from here, which were not seen."""
     children: dict[tuple[str, str], Node] = field(default_factory=dict)
     lines: dict[int, int] = field(default_factory=dict)
     """Bytes by line."""
@@ -65,17 +67,38 @@ def tree_of(build_up: BuildUp, *, with_machinery: bool = False) -> Node:
             node.lines[frame.line] = node.lines.get(frame.line, 0) + part.size
             if depth < part.shared:
                 node.certain += part.size
+        if _is_cut(part):
+            node.deeper += part.size
     return root
+
+
+def _is_cut(part: Part) -> bool:
+    """Return whether a stack has only the frames that two different stacks share."""
+    return part.kind == EITHER and part.shared == len(part.stack) != len(part.other)
 
 
 def holders(root: Node) -> list[Sequence[Node]]:
     """Return the places that hold most, the largest first: each as the path of nodes to it from the outermost one.
 
-    They do not overlap. A place is divided into its parts as long as a few of these hold most of it.
+    They do not overlap. A place is divided into its parts as long as a few of these hold most of it, apart from what was
+    taken in functions that were not seen.
     """
     least = root.size * _SMALL
     found = [path for path in _divided(root, least) if path[-1].kind not in {NOT_SEEN, INHERITED}]
     return sorted(found, key=lambda path: -path[-1].size)
+
+
+def unseen_below(root: Node) -> list[Sequence[Node]]:
+    """Return the paths to functions that called others, not seen, in which a large part was taken: ``deeper``."""
+    least = root.size * _SMALL
+    found: list[Sequence[Node]] = []
+    waiting: list[list[Node]] = [[child] for child in root.children.values()]
+    while waiting:
+        path = waiting.pop()
+        if path[-1].deeper >= least:
+            found.append(path)
+        waiting += [[*path, child] for child in path[-1].children.values() if child.size >= least]
+    return found
 
 
 def _divided(root: Node, least: float) -> Iterator[list[Node]]:
@@ -84,9 +107,10 @@ def _divided(root: Node, least: float) -> Iterator[list[Node]]:
     while waiting:
         path, node = waiting.pop()
         large = [child for child in node.children.values() if child.size >= least]
-        if not path or (large and sum(child.size for child in large) >= node.size * _MOSTLY):
+        seen_below = node.size - node.deeper
+        if not path or (large and sum(child.size for child in large) >= seen_below * _MOSTLY):
             waiting += [([*path, child], child) for child in large]
-        else:
+        elif seen_below >= least:
             yield path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis.code_places import PROGRAM, PYTHON, brief_label, is_machinery, module_of, package_of
-from nncftools.analysis.frame_tree import holders
+from nncftools.analysis.frame_tree import holders, unseen_below
 from nncftools.analysis.peak_text import SEPARATOR
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nncftools.session.snapshots import Frame
 
 FOLDED = "…"
+_BELOW = "in calls not seen, from "
 
 
 class Holder(NamedTuple):
@@ -46,10 +47,15 @@ def most_telling(stack: Sequence[Frame]) -> Frame | None:
 
 def held_by(root: Node, most: int) -> list[Holder]:
     """Return the ``most`` places with the most bytes, the largest first; no two have the same label."""
-    paths = [(path[-1], [node.place for node in path]) for path in holders(root)[:most]]
-    stacks = [[frame for frame in path if frame is not None] for _, path in paths]
+    unseen = [(path[-1].deeper, 0, path, _BELOW) for path in unseen_below(root)]
+    known = [(path[-1].size, path[-1].certain, path, "") for path in holders(root)]
+    largest = sorted([*known, *unseen], key=lambda found: -found[0])[:most]
+    stacks = [[frame for node in path if (frame := node.place) is not None] for _, _, path, _ in largest]
     labels = place_labels(stacks)
-    return [Holder(node.size, node.certain, label) for (node, _), label in zip(paths, labels, strict=True)]
+    return [
+        Holder(size, certain, f"{prefix}{label}")
+        for (size, certain, _, prefix), label in zip(largest, labels, strict=True)
+    ]
 
 
 def place_labels(stacks: Sequence[Sequence[Frame]]) -> list[str]:
@@ -106,9 +112,11 @@ def _holding(stack: Sequence[Frame]) -> list[int]:
     if not stack:
         return []
     innermost, first = len(stack) - 1, _entry(stack)
-    if module_of(stack[first]) or not first:
-        return sorted({first, innermost}) if module_of(stack[first]) else [innermost]
-    return sorted({first - 1, innermost})
+    if module_of(stack[first]):
+        return sorted({first, innermost})
+    caller = stack[first - 1]
+    is_telling = first > 0 and (package_of(caller.file) != PROGRAM or _is_own(caller))
+    return [first - 1, innermost] if is_telling else [innermost]
 
 
 def _entry(stack: Sequence[Frame]) -> int:

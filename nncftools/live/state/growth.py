@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _FRAME, _STACK, _LOOK = b'{"frame"', b'{"stack"', b'{"look"'
 _MOST = 50_000
-"""Frames, stacks and processes; with more, the view names no new code: so many take about 30 MiB."""
+"""Frames, stacks and processes; with more, the view names no new code: so many take some 30 MiB."""
 _WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError)
 
 
@@ -38,8 +38,7 @@ class GrowthLog:
         """Hide secrets in file names."""
         self._redaction = redaction
         self._frames: list[Frame] = []
-        self._stacks: list[Frame | None] = []
-        """The telling frame of each stack."""
+        self._stacks: list[list[int]] = []
         self._stood: dict[int, dict[int, int]] = {}
         """By process and thread: the stack at the last look."""
         self._is_lost = False
@@ -61,13 +60,14 @@ class GrowthLog:
             _, function, file, number = line["frame"]
             self._frames.append(Frame(function, self._redaction.text(file), number))
         elif "stack" in line:
-            self._stacks.append(most_telling([self._frames[place] for place in line["stack"][1]]))
+            self._stacks.append(line["stack"][1])
         elif "look" in line:
             self._take_look(line["look"])
         self._is_lost = max(len(self._frames), len(self._stacks), len(self._stood)) > _MOST
 
     def _take_look(self, line: Look) -> None:
         stood = self._stood.setdefault(line["process"], {})
+        before = dict(stood)
         for thread, stack in line["stacks"].items():
             if stack is None:
                 stood.pop(thread, None)
@@ -77,6 +77,16 @@ class GrowthLog:
         busiest = max(stood, key=lambda one: faults.get(one, 0), default=None)
         if busiest is None or (len(stood) > 1 and not faults.get(busiest)):
             return
-        frame = self._stacks[stood[busiest]]
+        stack = stood[busiest]
+        if self._has_returned(before.get(busiest), stack):
+            stack = before[busiest]
+        frame = most_telling([self._frames[place] for place in self._stacks[stack]])
         if frame is not None and (self.last is None or line["t_ns"] >= self.last.at_ns):
             self.last = Growth(frame, line["t_ns"])
+
+    def _has_returned(self, before: int | None, now: int) -> bool:
+        """Return whether the functions of a stack had called others in the one before: those made memory grow."""
+        if before is None:
+            return False
+        called, left = ([self._frames[place].code for place in self._stacks[stack]] for stack in (before, now))
+        return called[: len(left)] == left

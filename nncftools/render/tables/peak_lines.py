@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from nncftools.analysis.build_up import BuildUp
     from nncftools.analysis.memory_kinds import Kinds
+    from nncftools.analysis.telling import Holder
     from nncftools.session.session import Session
     from nncftools.session.snapshots import MappingGroup
     from nncftools.units import MemoryUnit
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _HOLDERS = 3
 _SMALL = 0.01
 """A part of the memory that is smaller is not named."""
+_LEAST = 0.005
+"""What rounds to less than a per cent is not named."""
 _MOSTLY = 0.95
 _NAME = 40
 _WORDS = {
@@ -44,7 +47,7 @@ def lines_of(session: Session, found: BuildUp | None, unit: MemoryUnit) -> list[
     """Return headings and texts about a build-up; if there is none, the reason."""
     if found is None:
         return [("stacks", f"none: {missing(session)}")]
-    return [*_stacks(found, session, unit), *_kinds(found, session, unit), ("certain", certainty(found, session))]
+    return [*_stacks(found, session, unit), *_kinds(found, session, unit), ("seen", certainty(found, session))]
 
 
 def missing(session: Session) -> str:
@@ -57,7 +60,12 @@ def _stacks(found: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tupl
     if found.top is not None:
         yield "running", f"{_process(found.top.process, session)}{running_text(found.top)}"
     for number, holder in enumerate(held_by(tree_of(found), _HOLDERS)):
-        yield "" if number else "held by", f"{_brief(holder.size, unit)} {holder.label}"
+        certain = f" ({_certain(holder, unit)})" if holder.certain < holder.size * _MOSTLY else ""
+        yield "" if number else "held by", f"{_brief(holder.size, unit)}{certain} {holder.label}"
+
+
+def _certain(holder: Holder, unit: MemoryUnit) -> str:
+    return f"{unit.brief(holder.certain)} certain" if holder.certain else "uncertain"
 
 
 def _process(number: int | None, session: Session) -> str:
@@ -117,17 +125,18 @@ def kind_name(group: MappingGroup) -> str:
 
 
 def certainty(found: BuildUp, session: Session) -> str:
-    """Return which part of the memory certainly belongs to a stack, and what about the rest."""
-    rest = [
+    """Return which part of the memory belongs to a stack with certainty, and what about the rest."""
+    parts = [
         f"{_percent(size, found.size)} {words}"
         for size, words in (
-            (found.sum_of(EITHER), "one of two stacks"),
-            (found.sum_of(INHERITED), "shared with a parent process, counted again"),
-            (found.sum_of(NOT_SEEN), f"not seen{_why(found, session)}"),
+            (found.sum_of(CERTAIN), "with certainty"),
+            (found.sum_of(EITHER), "as one of two stacks"),
+            (found.sum_of(INHERITED), "in a parent process, which shares it"),
+            (found.sum_of(NOT_SEEN), f"not{_why(found, session)}"),
         )
-        if size
+        if size >= found.size * _LEAST
     ]
-    return "; ".join([f"{_percent(found.sum_of(CERTAIN), found.size)}", *rest])
+    return ", ".join(parts)
 
 
 def _why(found: BuildUp, session: Session) -> str:
@@ -136,8 +145,7 @@ def _why(found: BuildUp, session: Session) -> str:
 
 
 def _percent(size: float, whole: float) -> str:
-    share = size / whole * 100 if whole else 0.0
-    return f"{share:.0f} %" if share >= 1 or not size else "<1 %"
+    return f"{size / whole * 100:.0f} %"
 
 
 def as_sentences(lines: Sequence[tuple[str, str]]) -> list[str]:
