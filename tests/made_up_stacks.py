@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from nncftools.session.session import Session
 
-    Stack = Sequence[Frame]
+Stack = tuple[Frame, ...]
 
 SITE = "/env/lib/python3.11/site-packages/"
 
@@ -81,5 +81,3 @@ def grown(*rises: tuple[Stack, float], **fields: Any) -> Session:  # noqa: ANN40
     columns = {"time_s": watched.time_s, "rss": list(watched.rss)}
     end_s = watched.time_s[-1]
     return session(columns, snapshots=seen, processes=[process(end_s=end_s)], duration_s=end_s, **fields)
-
-

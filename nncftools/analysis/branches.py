@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nncftools.analysis.frame_tree import Node
     from nncftools.session.snapshots import Frame
 
-_ALMOST_ALL = 0.97
+_ALMOST_ALL = 0.99
 _WORDS = {NOT_SEEN: "not seen", INHERITED: "shared with a parent process, counted again"}
 
 

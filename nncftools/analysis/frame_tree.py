@@ -80,8 +80,8 @@ def _is_cut(part: Part) -> bool:
 def holders(root: Node) -> list[Sequence[Node]]:
     """Return the places that hold most, the largest first: each as the path of nodes to it from the outermost one.
 
-    They do not overlap. A place is divided into its parts as long as a few of these hold most of it, apart from what was
-    taken in functions that were not seen.
+    They do not overlap. A place is divided into its parts as long as a few of these hold most of it, apart from what
+    was taken in functions that were not seen.
     """
     least = root.size * _SMALL
     found = [path for path in _divided(root, least) if path[-1].kind not in {NOT_SEEN, INHERITED}]

@@ -28,7 +28,8 @@ class TestStack:
         told = stack_text(stack(MAIN, *EXPORT, DECODER, *CHECK))
 
         assert told == (
-            "work/export.py:12 main › … › openvino/…/ts_decoder.py:105 scripted › … › torch/jit/_trace.py:455 _check_trace"
+            "work/export.py:12 main › … › openvino/…/ts_decoder.py:105 scripted"
+            " › … › torch/jit/_trace.py:455 _check_trace"
         )
 
     def test_tool_that_pip_installed(self) -> None:

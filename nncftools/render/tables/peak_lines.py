@@ -40,14 +40,21 @@ NOTHING_SEEN = "no stack was seen of a process that grew"
 
 def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
     """Return headings and texts about the peak of RSS, empty for a session that was recorded without stacks."""
-    return [] if session.snapshots is None else lines_of(session, build_up.of_peak(session), unit)
+    if session.snapshots is None:
+        return []
+    found = build_up.of_peak(session)
+    if found is not None:
+        return lines_of(session, found, unit)
+    peak, place = session.peaks.get("rss"), session.peak_place
+    size = 0 if peak is None or place is None else peak.low or 0
+    kinds = [] if place is None else list(_kinds(session, place.to_s, size, unit))
+    return [("stacks", f"none: {missing(session)}"), *kinds]
 
 
-def lines_of(session: Session, found: BuildUp | None, unit: MemoryUnit) -> list[tuple[str, str]]:
-    """Return headings and texts about a build-up; if there is none, the reason."""
-    if found is None:
-        return [("stacks", f"none: {missing(session)}")]
-    return [*_stacks(found, session, unit), *_kinds(found, session, unit), ("seen", certainty(found, session))]
+def lines_of(session: Session, found: BuildUp, unit: MemoryUnit) -> list[tuple[str, str]]:
+    """Return headings and texts about a build-up."""
+    kinds = _kinds(session, found.at_s, found.size, unit)
+    return [*_stacks(found, session, unit), *kinds, ("seen", certainty(found, session))]
 
 
 def missing(session: Session) -> str:
@@ -83,8 +90,8 @@ def _brief(size: float, unit: MemoryUnit) -> str:
     return f"{unit.brief(size)} {unit}"
 
 
-def _kinds(found: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    kinds = memory_kinds.near(session, found.at_s, found.size)
+def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    kinds = memory_kinds.near(session, at_s, size)
     if kinds is not None:
         when = "" if kinds.is_of_moment else f" ({moment_text(kinds, unit)})"
         yield "made of", f"{', '.join(_parts(kinds, unit))}{when}"
@@ -100,11 +107,9 @@ def _parts(kinds: Kinds, unit: MemoryUnit) -> Iterator[str]:
     least = kinds.total * _SMALL
     shown = [group for group in kinds.groups if group.rss >= least]
     rest = sum(group.rss for group in kinds.groups) - sum(group.rss for group in shown)
-    sizes = [(group.rss, kind_name(group)) for group in shown]
     explained = False
-    for number, (size, name) in enumerate(sizes):
-        text = f"{unit.brief(size)}{'' if number else f' {unit}'} {name}"
-        group = shown[number]
+    for number, group in enumerate(shown):
+        text = f"{unit.brief(group.rss)}{'' if number else f' {unit}'} {kind_name(group)}"
         if group.kind == "file":
             if group.clean >= group.rss * _MOSTLY:
                 text += " (clean)" if explained else " (clean: the kernel can drop it)"

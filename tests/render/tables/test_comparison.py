@@ -14,6 +14,7 @@ from nncftools.render.tables import comparison_markdown, comparison_text
 from nncftools.session.model import Mark
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
+from tests.made_up_stacks import grown, stack
 
 HOSTILE = "a|b <script>`x`</script>\n\x1b[31m*_"
 
@@ -45,6 +46,56 @@ def text(of: Comparison, width: int = 80, unit: MemoryUnit = MemoryUnit.MiB) -> 
 def row(lines: list[str], name: str) -> list[str]:
     """Return the words of the first line that begins so, without them."""
     return next(line for line in lines if line.startswith(name)).removeprefix(name).split()
+
+
+def with_stacks(base: float, new: float) -> Comparison:
+    """Return the comparison of runs in which a loader took so many MiB, next to 300 of something else."""
+    main, load = "/a/b.py:9 main", "torch/lo[ad.py:1 load"
+    runs = [grown((stack(main), 300), (stack(main, load), size)) for size in (base, new)]
+    return compared([measured(runs[0], "base.json")], [measured(runs[1], "new.json")])
+
+
+class TestStacks:
+    def test_text(self) -> None:
+        """The code that held more at the peak is a table below the figures."""
+        lines = text(with_stacks(100, 200))
+
+        place = lines.index("Base, MiB   New Change Code at the RSS peak")
+        assert lines[place + 1].split(maxsplit=3) == ["100.0", "200.0", "+100.0", "b.py main › torch/lo[ad.py load"]
+
+    def test_markdown(self) -> None:
+        """The same in Markdown, with names escaped."""
+        shown = comparison_markdown.rendered(with_stacks(100, 200), MemoryUnit.MiB)
+
+        assert "| 100.0 | 200.0 | **+100.0** | b.py main › torch/lo\\[ad.py load |" in shown
+
+    def test_json(self) -> None:
+        """The document has functions and files, in bytes."""
+        (found,) = comparison_json.document([(with_stacks(100, 200), [])])["comparisons"]
+
+        assert found["stacks"] == [
+            {
+                "text": "b.py main › torch/lo[ad.py load",
+                "function": "load",
+                "file": "torch/lo[ad.py",
+                "base": pytest.approx(100 * MIB, rel=0.01),
+                "new": pytest.approx(200 * MIB, rel=0.01),
+                "change": pytest.approx(100 * MIB, rel=0.01),
+            }
+        ]
+
+    def test_nothing_changed(self) -> None:
+        """If no code held more or less, there is no table."""
+        assert not any("Code at" in line for line in text(with_stacks(100, 100)))
+
+    def test_one_side_only(self) -> None:
+        """If only one side has stacks, one line says so; without any, nothing does."""
+        seen = measured(grown((stack("/a/b.py:9 main"), 300)), "new.json")
+        lines = text(compared([run(300)], [seen]))
+
+        assert lines.count("only new has stacks: which code grew is unknown") == 1
+        assert comparison_json.document([(pair(), [])])["comparisons"][0]["stacks"] is None
+        assert not any("stacks" in line for line in text(pair()))
 
 
 class TestText:
