@@ -121,3 +121,19 @@ def test_no_size(text: str) -> None:
     """Anything else is refused with what was expected."""
     with pytest.raises(ValueError, match=r"a size above 0 with its unit \(B, KiB, .* expected, such as 8GiB, found"):
         size_from(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "unit", "expected"),
+    [
+        (1234.56 * MIB, MemoryUnit.MiB, "1,235"),
+        (9.94 * MIB, MemoryUnit.MiB, "9.9"),
+        (9.96 * MIB, MemoryUnit.MiB, "10"),
+        (1.314 * 1024 * MIB, MemoryUnit.GiB, "1.31"),
+        (123.4 * 1024 * MIB, MemoryUnit.GiB, "123"),
+        (12345, MemoryUnit.B, "12,345"),
+    ],
+)
+def test_brief(size: float, unit: MemoryUnit, expected: str) -> None:
+    """Brief sizes have two or three digits, or more before the point."""
+    assert unit.brief(size) == expected

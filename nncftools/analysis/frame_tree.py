@@ -18,6 +18,8 @@ _SMALL = 0.05
 """A part of the peak that is smaller has no line of its own."""
 _MOSTLY = 0.7
 """If the parts of a place hold this much of it, they are named instead of it."""
+_CERTAIN = 0.6
+"""A place is called certain if this much of it is, and uncertain if the rest is."""
 
 
 @dataclass
@@ -52,7 +54,7 @@ class Node:
 
 
 def tree_of(build_up: BuildUp, *, with_machinery: bool = False) -> Node:
-    """Return the root of the tree; frames of Python's import system are left out, unless asked for."""
+    """Return the root of the tree; frames that only pass calls on are left out, unless asked for."""
     root = Node(None, size=build_up.size, certain=build_up.size)
     for part in build_up.parts:
         if not part.stack:
@@ -81,7 +83,7 @@ def holders(root: Node) -> list[Sequence[Node]]:
     """Return the places that hold most, the largest first: each as the path of nodes to it from the outermost one.
 
     They do not overlap. A place is divided into its parts as long as a few of these hold most of it, apart from what
-    was taken in functions that were not seen.
+    was taken in functions that were not seen. It stays whole if it is certain and its parts are not.
     """
     least = root.size * _SMALL
     found = [path for path in _divided(root, least) if path[-1].kind not in {NOT_SEEN, INHERITED}]
@@ -108,10 +110,20 @@ def _divided(root: Node, least: float) -> Iterator[list[Node]]:
         path, node = waiting.pop()
         large = [child for child in node.children.values() if child.size >= least]
         seen_below = node.size - node.deeper
-        if not path or (large and sum(child.size for child in large) >= seen_below * _MOSTLY):
+        if not path or (_hold_most(large, seen_below) and not _lose_certainty(node, large)):
             waiting += [([*path, child], child) for child in large]
         elif seen_below >= least:
             yield path
+
+
+def _hold_most(large: Sequence[Node], size: int) -> bool:
+    return bool(large) and sum(child.size for child in large) >= size * _MOSTLY
+
+
+def _lose_certainty(node: Node, large: Sequence[Node]) -> bool:
+    """Return whether a place is mostly certain, and its parts are not."""
+    certain, size = (sum(child.certain for child in large), sum(child.size for child in large))
+    return node.certain >= node.size * _CERTAIN and certain < size * (1 - _CERTAIN)
 
 
 def seen(parts: Sequence[Part]) -> int:
