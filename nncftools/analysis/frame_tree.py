@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.build_up import EITHER, INHERITED, NOT_SEEN
+from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
 from nncftools.analysis.code_places import is_machinery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from nncftools.analysis.build_up import BuildUp, Part
     from nncftools.session.snapshots import Frame
@@ -124,6 +124,23 @@ def _lose_certainty(node: Node, large: Sequence[Node]) -> bool:
     """Return whether a place is mostly certain, and its parts are not."""
     certain, size = (sum(child.certain for child in large), sum(child.size for child in large))
     return node.certain >= node.size * _CERTAIN and certain < size * (1 - _CERTAIN)
+
+
+def certain_at_places(build_up: BuildUp) -> int:
+    """Return the bytes that certainly belong to the place that ``holders`` names, or if it is small, to a stack."""
+    root = tree_of(build_up)
+    places = {id(path[-1]) for path in holders(root)}
+    return sum(part.size for part in build_up.parts if part.stack and _is_certain(part, root, places))
+
+
+def _is_certain(part: Part, root: Node, places: Collection[int]) -> bool:
+    node = root
+    for depth, frame in enumerate(part.stack):
+        if not is_machinery(frame):
+            node = node.children[frame.code]
+        if id(node) in places:
+            return depth < part.shared
+    return part.kind == CERTAIN
 
 
 def seen(parts: Sequence[Part]) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.analysis import build_up, memory_kinds
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
-from nncftools.analysis.frame_tree import tree_of
+from nncftools.analysis.frame_tree import certain_at_places, tree_of
 from nncftools.analysis.telling import held_by, running_text
 from nncftools.text import printable, shortened
 from nncftools.units import seconds_text
@@ -54,7 +54,7 @@ def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
 def lines_of(session: Session, found: BuildUp, unit: MemoryUnit) -> list[tuple[str, str]]:
     """Return headings and texts about a build-up."""
     kinds = _kinds(session, found.at_s, found.size, unit)
-    return [*_stacks(found, session, unit), *kinds, ("seen", certainty(found, session))]
+    return [*_stacks(found, session, unit), *kinds, ("certain", certainty(found, session))]
 
 
 def missing(session: Session) -> str:
@@ -130,18 +130,20 @@ def kind_name(group: MappingGroup) -> str:
 
 
 def certainty(found: BuildUp, session: Session) -> str:
-    """Return which part of the memory belongs to a stack with certainty, and what about the rest."""
-    parts = [
+    """Return which part of the memory certainly belongs to its place and its stack, and what about the rest."""
+    whole = _percent(found.sum_of(CERTAIN), found.size)
+    place = _percent(certain_at_places(found), found.size)
+    rest = [
         f"{_percent(size, found.size)} {words}"
         for size, words in (
-            (found.sum_of(CERTAIN), "with certainty"),
-            (found.sum_of(EITHER), "as one of two stacks"),
-            (found.sum_of(INHERITED), "in a parent process, which shares it"),
-            (found.sum_of(NOT_SEEN), f"not{_why(found, session)}"),
+            (found.sum_of(EITHER), "one of two stacks"),
+            (found.sum_of(INHERITED), "shared with a parent process"),
+            (found.sum_of(NOT_SEEN), f"not seen{_why(found, session)}"),
         )
         if size >= found.size * _LEAST
     ]
-    return ", ".join(parts)
+    certain = whole if place == whole else f"{place} by place, {whole} by whole stack"
+    return "; ".join([certain, *([", ".join(rest)] if rest else [])])
 
 
 def _why(found: BuildUp, session: Session) -> str:

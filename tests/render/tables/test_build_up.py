@@ -147,7 +147,7 @@ class TestReport:
             "held by",
             "",
             "made of",
-            "seen",
+            "certain",
         ]
         assert "- made of: 300 MiB anonymous, 200 model.safetensors (50 of it copied)\n" in shown
 

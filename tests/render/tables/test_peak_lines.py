@@ -6,7 +6,7 @@ import pytest
 
 from nncftools.render.tables.peak_lines import as_sentences, peak_lines
 from nncftools.session.session import Session
-from nncftools.session.snapshots import MappingsMoment, ProcessMappings, Snapshots, ThreadLook, WatchedProcess
+from nncftools.session.snapshots import Look, MappingsMoment, ProcessMappings, Snapshots, ThreadLook, WatchedProcess
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, process, session
 from tests.made_up_stacks import Stack, group, grown, stack
@@ -24,11 +24,11 @@ def test_five_lines() -> None:
     """What ran at the peak, who holds the memory, what it is, and how much was seen."""
     found = lines(grown((LOAD, 400), (RUN, 100), groups=[group("anonymous", 450), group("libraries", 50, clean=40)]))
 
-    assert list(found) == ["running", "held by", "made of", "seen"]
+    assert list(found) == ["running", "held by", "made of", "certain"]
     assert found["running"] == "a/b.py:9 main › torch/run.py:2 run"
     assert found["held by"].startswith("400 MiB a/b.py:9 main › torch/load.py:1 load; 1")
     assert found["made of"] == "450 MiB anonymous, 50 libraries"
-    assert found["seen"].endswith(" % with certainty")
+    assert found["certain"] == "100 %"
 
 
 def test_unit() -> None:
@@ -128,7 +128,7 @@ def test_forked_copy() -> None:
     assert of.snapshots is not None
     of.snapshots.processes[0].inherited = 50 * MIB
 
-    assert lines(of)["seen"].endswith("25 % in a parent process, which shares it")
+    assert lines(of)["certain"] == "75 %; 25 % shared with a parent process"
 
 
 def test_not_seen_has_its_reason() -> None:
@@ -141,3 +141,13 @@ def test_not_seen_has_its_reason() -> None:
     found = " ".join(text for _, text in peak_lines(seen, MemoryUnit.MiB))
 
     assert found.count("the kernel does not allow it") == 1
+
+
+def test_certain_by_place() -> None:
+    """Memory of one of two stacks belongs certainly to a place that both have."""
+    of = grown((LOAD, 300), (stack(MAIN, "torch/load.py:1 load", "torch/a.py:1 a"), 10))
+    assert of.snapshots is not None
+    watched = of.snapshots.processes[0]
+    watched.looks = [Look(0.1 * number, [ThreadLook(100, number % 2, 1)]) for number in range(10)]
+
+    assert lines(of)["certain"] == "99 % by place, 0 % by whole stack; 100 % one of two stacks"
