@@ -10,14 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.analysis.rise_owners import Owners
+from nncftools.analysis.rise_owners import UNSEEN, Owners, rss_at
 from nncftools.session.peak_place import span_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from nncftools.analysis.rise_owners import Owner
-    from nncftools.session.model import SessionData
+    from nncftools.session.model import Process, SessionData
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
     from nncftools.session.snapshots import Frame, Snapshots, WatchedProcess
@@ -101,8 +101,11 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
         for found, levels in zip(held, _levels_at(watched, places), strict=True):
             if levels:
                 found.append(_Held(watched, levels))
-    every = zip(moments, places, held, strict=True)
-    return [_build_up(moment, at_s, found, snapshots) if found else None for moment, at_s, found in every]
+    built: list[BuildUp | None] = []
+    for moment, at_s, of in zip(moments, places, held, strict=True):
+        others = _others(session.processes, snapshots, at_s) if moment.size >= 0 else []
+        built.append(_build_up(moment, at_s, of, others, snapshots) if of else None)
+    return built
 
 
 class _Level(NamedTuple):
@@ -141,23 +144,7 @@ def _highest(processes: Iterable[WatchedProcess], moment: Moment) -> float:
         first, last = bisect_left(watched.time_s, from_s), bisect_left(watched.time_s, to_s)
         times.update(watched.time_s[first:last])
         around.append(watched)
-    return max(sorted(times), key=lambda time_s: sum(_rss_at(watched, time_s) for watched in around))
-
-
-def _rss_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the RSS of a process at a moment; 0 before and after its life."""
-    times = watched.time_s
-    place = bisect_left(times, time_s)
-    if place == len(times):
-        return 0.0
-    if not place or times[place] == time_s:
-        same = [
-            rss for t, rss in zip(times[place : place + 3], watched.rss[place : place + 3], strict=True) if t == time_s
-        ]
-        return max(same, default=0)
-    before_s, after_s = times[place - 1], times[place]
-    before, after = watched.rss[place - 1], watched.rss[place]
-    return before + (after - before) * (time_s - before_s) / (after_s - before_s)
+    return max(sorted(times), key=lambda time_s: sum(rss_at(watched, time_s) for watched in around))
 
 
 def _levels_at(watched: WatchedProcess, moments_s: Sequence[float]) -> list[list[_Level]]:
@@ -198,22 +185,40 @@ def _change(levels: list[_Level], before: float, rss: float, from_s: float, to_s
         levels[-1] = levels[-1].below(rss)
 
 
-def _build_up(moment: Moment, at_s: float, held: list[_Held], snapshots: Snapshots) -> BuildUp:
+def _others(processes: Iterable[Process], snapshots: Snapshots, at_s: float) -> list[Process]:
+    """Return the processes that the sampler counted at a moment, and the helper never saw: they lived too short."""
+    known = {watched.process for watched in snapshots.processes}
+    return [
+        process
+        for process in processes
+        if process.id not in known
+        and process.counted_s is not None
+        and process.counted_s <= at_s + _AROUND_S
+        and (process.end_s is None or at_s - _AROUND_S <= process.end_s)
+    ]
+
+
+def _build_up(moment: Moment, at_s: float, held: list[_Held], others: list[Process], snapshots: Snapshots) -> BuildUp:
     whole = sum(one.rss for one in held)
     size = round(whole) if moment.size < 0 else moment.size
-    adjusted = _adjusted(held, size - whole, at_s, moment.process)
     sums: dict[tuple[int | None, Owner | None], float] = {}
+    for process in others:
+        unseen = min(process.first_rss or 0, size - whole)
+        if unseen > 0:
+            sums[process.id, None if process.forked_copy else UNSEEN] = unseen
+            whole += unseen
+    adjusted = _adjusted(held, size - whole, at_s, moment.process)
     for one in adjusted:
         owners = Owners(one.watched, snapshots)
-        inherited = min(one.watched.inherited, one.rss)
-        if inherited:
-            key = one.watched.process, None
-            sums[key] = sums.get(key, 0.0) + inherited
+        number, at_first = one.watched.process, min(_at_first_sight(one.watched), one.rss)
+        inherited = min(one.watched.inherited, at_first)
+        for owner, amount in ((None, inherited), (UNSEEN, at_first - inherited)):
+            sums[number, owner] = sums.get((number, owner), 0.0) + amount
         for level in one.levels:
-            if level.high <= inherited:
+            if level.high <= at_first:
                 continue
-            for owner, amount in owners.of_rise(level.from_s, level.to_s, level.high - max(level.low, inherited)):
-                sums[one.watched.process, owner] = sums.get((one.watched.process, owner), 0.0) + amount
+            for owner, amount in owners.of_rise(level.from_s, level.to_s, level.high - max(level.low, at_first)):
+                sums[number, owner] = sums.get((number, owner), 0.0) + amount
     top = _top(_last(held, moment.process), snapshots)
     parts = _parts(sums, size, snapshots)
     same = sum(part.size for part in parts if top is not None and part[1:5] == top[1:5])
@@ -234,6 +239,12 @@ def _top(last: _Held, snapshots: Snapshots) -> Part | None:
         shares[owner] = shares.get(owner, 0.0) + share
     owner = max(shares, key=shares.__getitem__)
     return None if owner.stack is None else _part(0, owner, last.watched.process, snapshots)
+
+
+def _at_first_sight(watched: WatchedProcess) -> int:
+    """Return what a process held when it was first seen: nobody saw how it came to that."""
+    times, rss = watched.time_s, watched.rss
+    return max((size for time_s, size in zip(times[:2], rss[:2], strict=True) if time_s == times[0]), default=0)
 
 
 def _adjusted(held: list[_Held], missing: float, at_s: float, process: int | None) -> list[_Held]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from math import comb
 from statistics import median
@@ -99,6 +99,16 @@ def unit_for(size: float) -> MemoryUnit:
     return next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
 
 
+@dataclass(frozen=True)
+class Function:
+    """What an operation of a run called; empty where the operation was not marked by a call."""
+
+    call: str = ""
+    arguments: str = ""
+    signature: str = ""
+    """Both as people read them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """What a comparison needs from a session."""
@@ -114,8 +124,10 @@ class Run:
     figures: Values
     operations: Mapping[str, Values]
     """By name, in the order of their starts; the second of one name is called ``NAME (2)``."""
-    deeper: frozenset[str] = frozenset()
-    """Names of operations inside those, which are not compared."""
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    """What these operations called, by the same names."""
+    deeper: Mapping[str, Function] = field(default_factory=dict)
+    """Operations inside those, which are not compared."""
     stacks: Mapping[Place, int] | None = None
     """The bytes that code held at the RSS peak; None when no stacks were taken."""
 
@@ -128,7 +140,8 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
     if not len(session.samples):
         raise NncfToolsError(f"{title}: holds no samples: there is nothing to compare")
     shown = [operation for operation in session.operations if operation.depth < depth]
-    names = unique_names(shown)
+    deeper = [operation for operation in session.operations if operation.depth >= depth]
+    names, deeper_names = unique_names(shown), unique_names(deeper)
     return Run(
         title=title,
         command=shlex.join(session.command) or session.name,
@@ -137,7 +150,8 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
         remarks=list(_remarks(session)),
         figures=_figures(session),
         operations=dict(zip(names, map(_of_operation, shown), strict=True)),
-        deeper=frozenset(one.name for one in session.operations if one.depth >= depth) - set(names),
+        functions=dict(zip(names, map(function_of, shown), strict=True)),
+        deeper=dict(zip(deeper_names, map(function_of, deeper), strict=True)),
         stacks=_stacks(session),
     )
 
@@ -145,6 +159,11 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
 def _stacks(session: Session) -> Mapping[Place, int] | None:
     found = build_up.of_peak(session)
     return None if found is None else places(found)
+
+
+def function_of(operation: Operation) -> Function:
+    """Return what an operation called."""
+    return Function(operation.call or "", operation.arguments or "", operation.signature)
 
 
 def _figures(session: Session) -> Values:
@@ -268,6 +287,9 @@ class ComparedOperation:
     base_runs: int
     new_runs: int
     differences: Mapping[str, Difference]
+    base_signatures: Sequence[str] = ()
+    """What the operation called in the runs of this side, with its arguments; each once."""
+    new_signatures: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,7 +362,13 @@ def _figure(name: str) -> Figure:
 
 def _compared_operation(name: str, base: Sequence[Run], new: Sequence[Run]) -> ComparedOperation:
     of_base, of_new = ([run.operations[name] for run in runs if name in run.operations] for runs in (base, new))
-    return ComparedOperation(name, len(of_base), len(of_new), _differences(of_base, of_new))
+    signatures = (_signatures(name, runs) for runs in (base, new))
+    return ComparedOperation(name, len(of_base), len(of_new), _differences(of_base, of_new), *signatures)
+
+
+def _signatures(name: str, runs: Sequence[Run]) -> list[str]:
+    found = (run.functions.get(name, Function()).signature for run in runs)
+    return [signature for signature in dict.fromkeys(found) if signature]
 
 
 def _differences(base: Sequence[Values], new: Sequence[Values]) -> dict[str, Difference]:

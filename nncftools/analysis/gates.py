@@ -1,6 +1,7 @@
 """Limits that a run must keep, written as text: ``peak_rss>+5%`` fails when the peak rose by more than 5 %.
 
-The form is METRIC[@OPERATION], or METRIC@DEVICE[@OPERATION] for a figure of one device, then ``>`` or ``<``, an
+The form is METRIC[@OPERATION], or METRIC@DEVICE[@OPERATION] for a figure of one device, where OPERATION is the name of
+an operation or a function that it called, also with arguments: ``compress_weights(INT4_SYM)``. Then ``>`` or ``<``, an
 optional sign, a number and an optional unit. With a sign, the limit applies to the change against BASE, in per cent or
 in the metric's unit; without, to the figure of NEW itself.
 """
@@ -18,9 +19,9 @@ from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from nncftools.analysis.comparison import Comparison, Run
+    from nncftools.analysis.comparison import Comparison, Function, Run
 
 _PERCENT = "%"
 _GATE = re.compile(
@@ -34,6 +35,8 @@ _UNITS = {
     "s": {"s": Fraction(1)},
     "": {},
 }
+_FUNCTION = re.compile(r"(?P<function>[\w.]+)(?:\((?P<arguments>.*?)\))?(?: \((?P<number>[0-9]{1,9})\))?", re.DOTALL)
+"""A function, its arguments, and a number before which there is a space."""
 _LISTED = 20
 _LONGEST = 1000
 
@@ -139,9 +142,37 @@ def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float
     """Return the figures of runs, or of one operation in them: for each figure the runs in which it is known."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        for name, value in (run.figures if operation is None else run.operations.get(operation, {})).items():
-            found.setdefault(name, []).append(value.low)
+        name = None if operation is None else selected(operation, run.functions)
+        of = run.figures if operation is None else run.operations.get(name or "", {})
+        for figure, value in of.items():
+            found.setdefault(figure, []).append(value.low)
     return found
+
+
+def selected(operation: str, functions: Mapping[str, Function]) -> str | None:
+    """Return the name of the operation that a text means: the one of this name, or one that called this function.
+
+    ``compress_weights (2)`` is the second call of this function, and ``compress_weights(INT4_SYM, awq)`` the first one
+    with these arguments, among others.
+    """
+    if operation in functions:
+        return operation
+    found = _FUNCTION.fullmatch(operation)
+    if found is None:
+        return None
+    wanted = [_plain(word) for word in (found["arguments"] or "").split(",") if word.strip()]
+    number = int(found["number"] or 1)
+    matching = [name for name, of in functions.items() if _is_call(of, found["function"], wanted)]
+    return matching[number - 1] if 0 < number <= len(matching) else None
+
+
+def _is_call(of: Function, function: str, wanted: Iterable[str]) -> bool:
+    given = {_plain(argument) for argument in of.arguments.split(",")}
+    return any(f".{call}".endswith(f".{function}") for call in of.call.split(", ")) and given.issuperset(wanted)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
 
 
 def _relative(gate: Gate, comparison: Comparison, of_base: Sequence[float], of_new: Sequence[float]) -> Verdict:
@@ -166,7 +197,8 @@ def _absolute(gate: Gate, comparison: Comparison, of_new: Sequence[float]) -> Ve
 
 def _no_operation(gate: Gate, comparison: Comparison, groups: Sequence[Sequence[Run]], where: str) -> UsageError:
     start = f"{gate.text!r}: no operation {gate.operation!r} {where}"
-    if any(gate.operation in run.deeper for run in (*comparison.base, *comparison.new)):
+    wanted = gate.operation or ""
+    if any(selected(wanted, run.deeper) is not None for run in (*comparison.base, *comparison.new)):
         return UsageError(f"{start} on the levels that are compared; it is inside another one", mended_by="depth")
     names = [dict.fromkeys(name for run in runs for name in run.operations) for runs in groups]
     there = [repr(name) for name in names[0] if name in names[-1]]

@@ -13,8 +13,13 @@ if TYPE_CHECKING:
 
 _CERTAIN_WITHIN_S = 0.6
 """Between looks farther apart than this, other code may have run, even if both show the same stack."""
+_STEADY_WITHIN_S = 5.0
+"""The same if all looks around show the same stack, too."""
 _NEAR_S = 1.0
 """A stack that was seen longer before or after a rise does not stand for it."""
+_BESIDE_S = 0.02
+_GROWTH = 512 * 1024
+"""Memory rises at a moment if it gained this much between ``_BESIDE_S`` before and after it."""
 _AROUND = 4
 _RESTLESS = 3
 """With this many changes in the looks around, two equal stacks may be equal by chance."""
@@ -36,7 +41,7 @@ class Owner(NamedTuple):
     is_certain: bool = False
 
 
-_NOT_SEEN = Owner(None)
+UNSEEN = Owner(None)
 
 
 class Owners:
@@ -46,7 +51,7 @@ class Owners:
         self._looks = watched.looks
         self._times = [look.time_s for look in watched.looks]
         self._snapshots = snapshots
-        self._main = watched.pid
+        self._grows = [_grows(watched, look.time_s) for look in watched.looks]
         self._threads: list[dict[int, ThreadLook]] = [
             {thread.thread: thread for thread in look.threads} for look in watched.looks
         ]
@@ -81,6 +86,8 @@ class Owners:
         is_later = before_s is None or (after_s is not None and after_s - at_s < at_s - before_s)
         nearest_s = after_s if is_later else before_s
         is_near = nearest_s is not None and abs(nearest_s - at_s) <= _NEAR_S
+        if 0 < place < len(self._grows) and self._grows[place - 1] != self._grows[place]:
+            is_later = self._grows[place]  # the other look shows what ran while memory did not rise
         key = place, is_later
         if not is_near:
             return [(self._far(owner), share) for owner, share in self._counted(place, is_later=is_later)]
@@ -91,7 +98,7 @@ class Owners:
     def _far(self, owner: Owner) -> Owner:
         """Return what is left of an owner when no look is near: the frames that both stacks share."""
         if owner.stack is None or not owner.shared or owner.other is None:
-            return _NOT_SEEN
+            return UNSEEN
         return owner._replace(depth=owner.shared, is_certain=False)
 
     def _counted(self, place: int, *, is_later: bool) -> list[tuple[Owner, float]]:
@@ -101,10 +108,10 @@ class Owners:
         weights = self._weights(place, before, after)
         whole = sum(weights.values())
         if not whole:
-            return [(_NOT_SEEN, 1.0)]
+            return [(UNSEEN, 1.0)]
         found: dict[Owner, float] = {}
         for thread, weight in weights.items():
-            owner = _NOT_SEEN if thread is None else self._owner(place, thread, is_later=is_later)
+            owner = UNSEEN if thread is None else self._owner(place, thread, is_later=is_later)
             found[owner] = found.get(owner, 0.0) + weight / whole
         return list(found.items())
 
@@ -113,8 +120,8 @@ class Owners:
     ) -> dict[int | None, float]:
         """Return the page faults between two looks by the thread whose Python code they belong to."""
         python = [thread for thread in {**before, **after} if _stack(thread, before, after)]
-        if place >= len(self._looks):  # after the last look, faults are not counted
-            return {python[0] if len(python) == 1 else None: 1.0}
+        if place >= len(self._looks):  # after the last look, faults are not counted: the threads may go on as before
+            return self._weights(place - 1, {}, before) if place else {None: 1.0}
         look = self._looks[place]
         weights: dict[int | None, float] = {}
         native = 0
@@ -171,34 +178,29 @@ class Owners:
         if best is None:
             best, other = other, None
         if best is None:
-            return _NOT_SEEN
+            return UNSEEN
         depth = len(self._code(best))
         if other is None:
             return Owner(best, None, 0, depth)
         shared = self._shared(best, other)
         is_same = shared == depth == len(self._code(other))
         apart_s = self._times[place] - self._times[place - 1]
-        if is_same and apart_s <= _CERTAIN_WITHIN_S:
-            another = self._by_chance(place, thread, best)
-            if another is None:
-                return Owner(best, best, depth, depth, is_certain=True)
-            return Owner(best, another, self._shared(best, another), depth)
-        if is_same:
-            return Owner(best, best, depth, depth)
-        return Owner(best, other, shared, depth)
-
-    def _by_chance(self, place: int, thread: int, stack: int) -> int | None:
-        """Return another stack that ran in between if stacks change often around two looks; None if they do not."""
-        around = [
-            found
-            for number in range(max(0, place - _AROUND), min(len(self._looks), place + _AROUND))
-            if (found := self._stack_at(number, thread)) is not None
-        ]
+        if not is_same:
+            return Owner(best, other, shared, depth)
+        around = self._around(place, thread)
         changes = sum(self._code(one) != self._code(after) for one, after in pairwise(around))
-        if changes < _RESTLESS:
-            return None
-        others = [found for found in around if self._code(found) != self._code(stack)]
-        return min(others, key=lambda found: self._shared(found, stack))
+        if apart_s <= (_CERTAIN_WITHIN_S if changes or len(around) <= _AROUND else _STEADY_WITHIN_S):
+            if changes < _RESTLESS:
+                return Owner(best, best, depth, depth, is_certain=True)
+            others = [found for found in around if self._code(found) != self._code(best)]
+            another = min(others, key=lambda found: self._shared(found, best))
+            return Owner(best, another, self._shared(best, another), depth)
+        return Owner(best, best, depth, depth)
+
+    def _around(self, place: int, thread: int) -> list[int]:
+        """Return the stacks of a thread in the looks before and after a moment."""
+        numbers = range(max(0, place - _AROUND), min(len(self._looks), place + _AROUND))
+        return [found for number in numbers if (found := self._stack_at(number, thread)) is not None]
 
     def _stack_at(self, place: int, thread: int) -> int | None:
         if not 0 <= place < len(self._threads):
@@ -217,6 +219,26 @@ class Owners:
         return next(
             (depth for depth, (a, b) in enumerate(pairs) if a != b), min(map(len, map(self._code, (one, other))))
         )
+
+
+def _grows(watched: WatchedProcess, at_s: float) -> bool:
+    """Return whether the RSS of a process rises at the moment of a look."""
+    before, after = rss_at(watched, at_s - _BESIDE_S), rss_at(watched, at_s + _BESIDE_S)
+    return after - before >= _GROWTH
+
+
+def rss_at(watched: WatchedProcess, time_s: float) -> float:
+    """Return the RSS of a process at a moment; 0 before and after its life."""
+    times = watched.time_s
+    place = bisect_left(times, time_s)
+    if place == len(times):
+        return 0.0
+    if not place or times[place] == time_s:
+        same = zip(times[place : place + 3], watched.rss[place : place + 3], strict=True)
+        return max((rss for t, rss in same if t == time_s), default=0)
+    before_s, after_s = times[place - 1], times[place]
+    before, after = watched.rss[place - 1], watched.rss[place]
+    return before + (after - before) * (time_s - before_s) / (after_s - before_s)
 
 
 def _stack(thread: int, *looks: dict[int, ThreadLook]) -> Sequence[int]:

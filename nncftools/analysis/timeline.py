@@ -45,7 +45,8 @@ def _function(operation: Operation) -> tuple[object, ...]:
 
 
 def _combined_if_many(group: Sequence[Operation], few: int) -> Iterable[Operation]:
-    return [_combined(group)] if len(group) > few else group
+    is_many = len(group) > 1 and sum(operation.count for operation in group) > few
+    return [_combined(group)] if is_many else group
 
 
 def _combined(group: Sequence[Operation]) -> Operation:
@@ -59,6 +60,8 @@ def _combined(group: Sequence[Operation]) -> Operation:
         total_s=sum(map(_inside_s, group)),
         cores_s=sum(one.duration_s if one.cores_s is None else one.cores_s for one in group),
         longest_s=max(one.duration_s if one.longest_s is None else one.longest_s for one in group),
+        arguments=_common(operation.arguments for operation in group),
+        saved=_common(operation.saved for operation in group),
         has_peak=_any(operation.has_peak for operation in group),
         figures=LazyMapping(first.figures, lambda column: _sum([one.of(column) for one in group], last.of(column))),
     )
@@ -67,6 +70,12 @@ def _combined(group: Sequence[Operation]) -> Operation:
 def _inside_s(operation: Operation) -> float:
     """Return the seconds inside the calls that an operation stands for."""
     return operation.duration_s if operation.total_s is None else operation.total_s
+
+
+def _common(found: Iterable[str | None]) -> str | None:
+    """Return the text that all have in common; None when they differ."""
+    different = set(found)
+    return different.pop() if len(different) == 1 else None
 
 
 def _any(found: Iterable[bool | None]) -> bool | None:

@@ -33,7 +33,7 @@ Examples:
   nncf-tools compare --base 'old-*.json' --new 'new-*.json' -f hyperfine | jq .
 
 \b
-A gate is METRIC[@OPERATION], > or <, a number and a unit (%, s, B, KiB, MiB,
+A gate is METRIC[@OPERATION or @FUNCTION], > or <, a number and a unit (%, s, B, KiB, MiB,
 GiB). With a sign (+5%, +100MiB, -10%) it limits the change from BASE to NEW,
 without one the figure of NEW. Metrics: peak_ and the name of a memory metric
 (peak_rss), duration, cpu, read_bytes, write_bytes, read_chars, write_chars.

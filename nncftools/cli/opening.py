@@ -72,10 +72,15 @@ def open_session(
 
 
 def _take_beside(session: Session, found: pathlib.Path, file: pathlib.Path) -> None:
+    from nncftools.journal import file as journal_file
+    from nncftools.journal.tail import Tail
     from nncftools.marks import collecting
+    from nncftools.redaction import Redaction
 
     if found.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
-        collecting.take_log(session, found.read_bytes(), found.name)
+        with journal_file.reader(file) as journal:
+            redaction = Redaction(Tail(journal, str(file)).plan.redact)
+        collecting.take_log(session, found.read_bytes(), found.name, redaction)
     else:
         session.marks = collecting.read_sidecar(found, session)
 

@@ -25,7 +25,7 @@ from nncftools.render.view import View, label
 from nncftools.sampler import client
 from nncftools.sampler.starter import Interrupted
 from nncftools.session import launcher
-from nncftools.snapshots.client import DOOR, Helper
+from nncftools.snapshots.client import Helper
 from nncftools.text import printable
 
 if TYPE_CHECKING:
@@ -214,16 +214,18 @@ def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Sessio
     if run.looking is not None and session.snapshots is None:
         session.snapshots = Snapshots(missing="the helper process could not be started")
     with _guarded("the marks could not be read"):
-        _take_marks(session, claim.read_marks(), run.place.marks.name, automatic=run.marking.automatic is not None)
+        automatic = run.marking.automatic is not None
+        redaction = Redaction(run.plan.redact)
+        _take_marks(session, claim.read_marks(), run.place.marks.name, redaction, automatic=automatic)
     return session
 
 
-def _take_marks(session: Session, data: bytes, name: str, *, automatic: bool) -> None:
+def _take_marks(session: Session, data: bytes, name: str, redaction: Redaction, *, automatic: bool) -> None:
     if not (data or automatic):
         return
     from nncftools.marks.collecting import take_log
 
-    programs = take_log(session, data, name)
+    programs = take_log(session, data, name, redaction)
     if session.marks or not automatic:
         return
     why = (
@@ -306,10 +308,8 @@ def _environment(run: Run, helper: Helper) -> dict[str, str]:
         return {VARIABLE: str(log)}
     from nncftools.marks import calls
 
-    variables = calls.environment(log, marking.automatic)
-    if run.looking is not None and run.looking.needs_door and helper.pid is not None:
-        variables[DOOR] = str(helper.pid)
-    return variables
+    needs_door = run.looking is not None and run.looking.needs_door
+    return calls.environment(log, marking.automatic, helper.pid if needs_door else None)
 
 
 def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:

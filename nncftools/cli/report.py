@@ -90,7 +90,11 @@ WholePeak = Annotated[
 ]
 OfOperation = Annotated[
     str | None,
-    typer.Option("--operation", metavar="NAME", help="With --peak: that of this operation; of the second: 'NAME (2)'."),
+    typer.Option(
+        "--operation",
+        metavar="NAME",
+        help="With --peak: that of this operation or function; of the second: 'NAME (2)'.",
+    ),
 ]
 At = Annotated[
     float | None,

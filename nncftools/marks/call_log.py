@@ -14,7 +14,10 @@ from . import line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from .arguments import Parameters
 
 MAX_LOGGED = 1000
 """Calls of one function directly inside one operation that get lines of their own; further calls are aggregated."""
@@ -25,13 +28,18 @@ FLUSH_NS = 10 * 10**9
 class Call:
     """A function to mark."""
 
-    __slots__ = ("members", "saves")
+    __slots__ = ("is_leaf", "members", "most_logged", "parameters")
 
-    def __init__(self, members: str, saves: tuple[int, str] | None = None) -> None:
+    def __init__(self, members: str, facts: Mapping[str, Any]) -> None:
+        """``facts`` are those of the catalogue."""
         self.members = members
         """The JSON members that all its lines share."""
-        self.saves = saves
-        """Position and name of the argument that holds the path of a saved OpenVINO model."""
+        self.most_logged: int = facts.get("logged", MAX_LOGGED)
+        """How many of its calls inside one operation get lines of their own."""
+        self.is_leaf: bool = facts.get("leaf", False)
+        """Whether calls inside it are not marked."""
+        self.parameters: Parameters | None = None
+        """What to show of its arguments, if anything."""
 
 
 class Aggregate:
@@ -101,8 +109,8 @@ class Recorder:
         self._thread = Thread()
         self._pending: dict[Frame, str] = {}
 
-    def enter(self, frame: Frame, call: Call) -> None:
-        """Record the start of a call."""
+    def enter(self, frame: Frame, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Record the start of a call with its arguments."""
         thread = self._thread
         outer = thread.frame
         frame.outer = outer
@@ -114,15 +122,18 @@ class Recorder:
         if written is None:
             written = outer.written = {}
         count = written.get(call, 0)
-        if count >= MAX_LOGGED:
+        if count >= call.most_logged:
             frame.start = monotonic_ns()
             return
         if outer.aggregates:
             self._flush(outer, thread.where)
         written[call] = count + 1
         frame.op = next(line.operations)
-        frame.is_logged = True
-        line.append(self._path, line.begin(frame.op, call.members, monotonic_ns(), thread.where))
+        frame.is_logged = not call.is_leaf
+        members = call.members
+        if call.parameters is not None:
+            members += call.parameters.members(args, kwargs)
+        line.append(self._path, line.begin(frame.op, members, monotonic_ns(), thread.where))
 
     def leave(self, frame: Frame, call: Call, error: str | None = None, facts: Callable[[], str] | None = None) -> None:
         """Record the end of a call; ``facts`` returns further members for its line."""

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools.backports import toml_of
-from nncftools.marks.autoload import CALLS
+from nncftools.marks.autoload import CALLS, HELPER
 from nncftools.marks.line import VARIABLE
 from nncftools.session.kinds import kind_of
 
@@ -75,13 +75,18 @@ def _texts(document: dict[str, Any]) -> list[str]:
     return texts
 
 
-def environment(log: pathlib.Path, calls: Sequence[Call]) -> dict[str, str]:
-    """Return the environment variables that make a command's Pythons mark to ``log``, which must exist."""
+def environment(log: pathlib.Path, calls: Sequence[Call], helper: int | None = None) -> dict[str, str]:
+    """Return the environment variables that make a command's Pythons mark to ``log``, which must exist.
+
+    They also allow the process ``helper`` to read their stacks, if one is given.
+    """
     before = os.environ.get("PYTHONPATH")
     variables = {
         VARIABLE: str(log.absolute()),  # not resolved: another user may have put a link there
         "PYTHONPATH": f"{HOOK}{os.pathsep}{before}" if before else str(HOOK),
     }
+    if helper is not None:
+        variables[HELPER] = str(helper)
     if calls:
         lines = ("\t".join([call.module, call.function, call.name, kind_of(call.name) or ""]) for call in calls)
         variables[CALLS] = "\n".join(lines)

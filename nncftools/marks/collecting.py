@@ -14,8 +14,10 @@ from nncftools.marks.entries import Entry, rows
 from nncftools.marks.line import OUTPUT
 from nncftools.marks.own_readings import narrow
 from nncftools.marks.resolving import resolve
+from nncftools.redaction import Redaction
 from nncftools.session.model import Mark, SavedModel
 from nncftools.session.operations import in_order, with_ends
+from nncftools.text import shortened
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
@@ -24,11 +26,14 @@ if TYPE_CHECKING:
 
     from nncftools.session.session import Session
 
+_ARGUMENT, _ARGUMENTS = 40, 120
+"""The longest argument, and the longest text of all arguments of a call."""
 
-def take_log(session: Session, data: bytes, name: str) -> int:
+
+def take_log(session: Session, data: bytes, name: str, redaction: Redaction) -> int:
     """Add the marks and saved models of a marks log to ``session``; return the number of Pythons that the hook ran in.
 
-    Unreadable lines are left out and counted in the session's warnings.
+    Secrets in arguments and paths are hidden. Unreadable lines are left out and counted in the session's warnings.
     """
     entries: list[Entry] = []
     wrong = []
@@ -36,7 +41,7 @@ def take_log(session: Session, data: bytes, name: str) -> int:
         if row.entry is None:
             wrong.append(f"{row.place} ({row.problem})")
         else:
-            entries.append(row.entry)
+            entries.append(_shown(row.entry, redaction))
     session.warnings += dict.fromkeys(entry.warning for entry in entries if entry.warning is not None)
     if wrong:
         count = "1 mark" if len(wrong) == 1 else f"{len(wrong):,} marks"
@@ -45,6 +50,16 @@ def take_log(session: Session, data: bytes, name: str) -> int:
     narrow(session)
     session.models = _saved_models(entries)
     return sum(entry.python is not None for entry in entries)
+
+
+def _shown(entry: Entry, redaction: Redaction) -> Entry:
+    """Return an entry whose arguments and path have no secrets; arguments are shortened after that, never before."""
+    if entry.arguments is None and entry.saved is None:
+        return entry
+    each = [entry.arguments] if isinstance(entry.arguments, str) else entry.arguments or []
+    text = ", ".join(shortened(redaction.text(one), _ARGUMENT) for one in each)
+    saved = None if entry.saved is None else redaction.text(entry.saved)
+    return replace(entry, arguments=shortened(text, _ARGUMENTS) or None, saved=saved)
 
 
 def _saved_models(entries: Iterable[Entry]) -> list[SavedModel]:
@@ -76,7 +91,8 @@ def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
 def take_own(session: Session, data: bytes, name: str, pid: int) -> None:
     """Add the marks of a program that records itself, and of its descendants."""
     members = {pid, *(process.pid for process in session.processes)}
-    found = (row.entry for row in rows(data, name, session.start) if row.entry is not None)
+    redaction = Redaction()
+    found = (_shown(row.entry, redaction) for row in rows(data, name, session.start) if row.entry is not None)
     own = (entry for entry in found if entry.is_operation and entry.pid in members and (entry.start_s or 0) >= 0)
     session.marks = _within(resolve(own, session), session)
     narrow(session)
@@ -107,7 +123,8 @@ def read_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
     for row in rows(data, path.name, session.start):
         if row.entry is None:
             raise NncfToolsError(f"{path}: {row.place}: {row.problem}")
-        entries.append(replace(row.entry, source=row.entry.source or "sidecar"))
+        entry = _shown(row.entry, Redaction()) if isinstance(row.entry.arguments, list) else row.entry
+        entries.append(replace(entry, source=entry.source or "sidecar"))
     marks = resolve((entry for entry in entries if entry.is_operation), session)
     for mark in marks:
         if not 0 <= mark.start_s <= session.duration_s:

@@ -42,6 +42,7 @@ class Entry(msgspec.Struct, kw_only=True):
     tid: int | None = None
     kind: str | None = None
     call: str | None = None
+    arguments: str | list[str] | None = None
     source: str | None = None
     step: bool = False
     count: int = 1

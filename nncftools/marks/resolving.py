@@ -46,6 +46,8 @@ class _Frame:
             source=entry.source or "",
             kind=entry.kind or kind_of(entry.name),
             call=entry.call,
+            arguments=", ".join(entry.arguments) or None if isinstance(entry.arguments, list) else entry.arguments,
+            saved=entry.saved,
             error=entry.error,
             count=entry.count,
             total_s=total_s,
@@ -110,6 +112,7 @@ class _Resolver:
         frame.mark.end_s = entry.start_s
         frame.mark.own_end = entry.own_end or entry.own_memory
         frame.mark.error = entry.error
+        frame.mark.saved = entry.saved or frame.mark.saved
 
     @staticmethod
     def _end_moments(stack: list[_Frame], by: Entry, down_to: int) -> None:
@@ -174,12 +177,13 @@ def _merged_steps(frames: Sequence[_Frame]) -> Iterator[_Frame]:
     runs: dict[tuple[_Thread, _Frame | None], list[_Frame]] = {}
     for frame in frames:
         key = frame.thread, frame.enclosing
+        run = runs.get(key)
+        if run and not (frame.entry.step and frame.mark.name == run[0].mark.name):
+            yield _merged(runs.pop(key))
         if frame.entry.step:
             runs.setdefault(key, []).append(frame)
-            continue
-        if key in runs:
-            yield _merged(runs.pop(key))
-        yield frame
+        else:
+            yield frame
     for run in runs.values():
         yield _merged(run)
 
@@ -197,6 +201,7 @@ def _merged(steps: Sequence[_Frame]) -> _Frame:
         lengths.append((step.total_s or length_s, step.longest_s or length_s))
     mark.count = max(counts.values())
     mark.call = ", ".join(sorted(filter(None, counts))) or None
+    mark.arguments = mark.saved = None
     mark.total_s = sum(total for total, _ in lengths)
     mark.longest_s = max(longest for _, longest in lengths)
     ends = [frame.mark.end_s for frame in steps]

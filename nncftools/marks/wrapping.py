@@ -8,31 +8,35 @@ from __future__ import annotations
 import functools
 import os
 
-from .call_log import Frame
+from .arguments import Parameters
+from .call_log import Call, Frame
 from .line import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from .call_log import Call, Recorder
+    from .call_log import Recorder
 
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
 _LATER = 0x20 | 0x80 | 0x100 | 0x200
 """CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR: importing inspect takes 10 ms."""
 _ELEMENTS = ("nncf", "optimum")
 _READ = 64 * 1024
+_MODEL = ".xml"
+"""The ending of an OpenVINO model."""
 
 
 class NotMarkable(Exception):  # noqa: N818 — no error of the program's
     """The function cannot be marked; the message says why."""
 
 
-def mark(module: object, qualified_name: str, call: Call, recorder: Recorder) -> None:
+def mark(module: object, qualified_name: str, members: str, facts: Mapping[str, Any], recorder: Recorder) -> None:
     """Make a function or ``Class.method`` of a module record its calls, under every name that it has there.
 
-    Raises NotMarkable; a function that is already marked stays as it is.
+    ``members`` are the JSON members of all its lines, ``facts`` those of the catalogue. Raises NotMarkable; a function
+    that is already marked stays as it is.
     """
     owner: Any = module
     *classes, name = qualified_name.split(".")
@@ -46,6 +50,9 @@ def mark(module: object, qualified_name: str, call: Call, recorder: Recorder) ->
         raise NotMarkable("is not a function")
     if _runs_later(function):
         raise NotMarkable("is a coroutine or generator function: its call returns before it runs")
+    call = Call(members, facts)
+    if "arguments" in facts or "saves" in facts:
+        call.parameters = Parameters(function, facts)
     replacement: Any = marked(function, call, recorder)
     if function is not found:
         replacement = type(found)(replacement)
@@ -74,17 +81,17 @@ def _runs_later(function: Any) -> bool:
 
 def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Callable[..., Any]:
     """Return a wrapper of ``function`` that records its calls."""
-    enter, leave, saves = recorder.enter, recorder.leave, call.saves
+    enter, leave, parameters = recorder.enter, recorder.leave, call.parameters
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         frame = Frame()
         try:
-            enter(frame, call)
+            enter(frame, call, args, kwargs)
             result = function(*args, **kwargs)
         except BaseException as error:
             leave(frame, call, type(error).__name__)
             raise
-        leave(frame, call, None, None if saves is None else functools.partial(_facts, saves, args, kwargs))
+        leave(frame, call, None, None if parameters is None else functools.partial(_facts, parameters, args, kwargs))
         return result
 
     functools.update_wrapper(wrapper, function)
@@ -92,15 +99,16 @@ def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Call
     return wrapper
 
 
-def _facts(argument: tuple[int, str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return path and ``rt_info`` as JSON members; empty when the model has no ``rt_info`` or cannot be read."""
-    place, name = argument
+def _facts(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return as JSON members the path of what was saved, and of an OpenVINO model its ``rt_info``."""
     try:
-        path = os.path.abspath(os.fsdecode(args[place] if len(args) > place else kwargs[name]))
-        rt_info = _rt_info(path)
-    except (KeyError, TypeError, OSError, ValueError):
+        path = parameters.saved(args, kwargs)
+        if path is None or not os.path.exists(path):
+            return ""
+        rt_info = _rt_info(path) if path.endswith(_MODEL) else ""
+    except (OSError, ValueError):
         return ""
-    return f',"saved":{quoted(path)},"rt_info":{quoted(rt_info)}' if rt_info else ""
+    return f',"saved":{quoted(path)}' + (f',"rt_info":{quoted(rt_info)}' if rt_info else "")
 
 
 def _rt_info(path: str) -> str:

@@ -44,11 +44,11 @@ class Listed:
 
     @property
     def details(self) -> str:
-        """How it ended, the time in its calls, and the function that was called."""
+        """How it ended, the function with its arguments, and the time in its calls."""
         operation = self.operation
         error = operation.error if operation.error in {None, UNFINISHED} else f"✕ {operation.error}"
         calls = None if operation.total_s is None else f"{seconds_text(operation.total_s)} in {operation.count} calls"
-        parts = (error, calls, operation.call)
+        parts = (error, operation.signature, calls)
         return shortened(printable(" · ".join(filter(None, parts))), _LONGEST_TEXT)
 
 

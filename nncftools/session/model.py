@@ -166,6 +166,10 @@ class Mark(msgspec.Struct, kw_only=True):
     """One of ``nncftools.session.kinds.KINDS``, or null."""
     call: str | None = None
     """The function that was called."""
+    arguments: str | None = None
+    """What it was called with, shortened; null when nothing of it matters, or when several calls differ."""
+    saved: str | None = None
+    """The path of the file or folder that it saved."""
     error: str | None = None
     """The exception that ended it, or ``unfinished`` when its process ended before it did."""
     count: int = 1

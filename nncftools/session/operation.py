@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from nncftools.session.model import Mark
+from nncftools.session.signature import signature
 
 _Value = TypeVar("_Value")
 
@@ -113,6 +114,14 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
     """Bytes read by system calls, page cache and pipes included."""
     write_chars = _FigureOf("write_chars", lambda counter: counter.spent)
     """Bytes written by system calls, page cache and pipes included."""
+
+    @property
+    def signature(self) -> str:
+        """Its function and what it was called with: ``compress_weights(INT4_SYM, g64)``.
+
+        Empty when it says no more than the name.
+        """
+        return signature(self.name, self.call, self.arguments)
 
     @property
     def duration_s(self) -> float:

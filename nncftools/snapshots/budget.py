@@ -8,10 +8,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_SPREAD_S = 3.0
+_SPREAD_S = 2.0
 """What is left would be spent in about this time: often while much is left, so that short runs are seen well."""
-_POLLS = 0.35
-"""The part of the budget that polling may take."""
+_STEP, _SHARE = (1 << 20, 24 << 20), (0.01, 0.12)
+"""The smallest steps, fine and coarse: in bytes, and as a part of all memory."""
+_FINE_UNTIL, _COARSE_FROM = 0.2, 0.4
+_SPREAD_OF_POLLS_S = 10.0
+"""Polling would spend what is left in this time."""
+_SLOWEST_POLLS = 0.05
+"""The part of the share that polling may take when nothing is left."""
 
 
 class Budget:
@@ -43,13 +48,19 @@ class Budget:
         return max(self._least_s, self._share * (self._clock() - self._begun_s)) - self.spent_s
 
     @property
-    def left_share(self) -> float:
-        """The part of the CPU seconds that were there in any case that is left; 0.01 at least."""
-        return max(0.01, min(1.0, self.left_s / self._least_s))
+    def used(self) -> float:
+        """The part of the CPU seconds up to now that is spent."""
+        left_s = self.left_s
+        return 1 - left_s / max(left_s + self.spent_s, self._least_s)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the last thing that was begun is too short ago."""
+        return self._clock() < self._wait_until_s
 
     def allows(self, expected_s: float) -> bool:
         """Return whether something that takes this many CPU seconds may begin now."""
-        return self._clock() >= self._wait_until_s and self.left_s > expected_s
+        return not self.waits and self.left_s > expected_s
 
     def begin(self, expected_s: float) -> None:
         """Begin something that ``allows`` allowed: the less is left, the longer the next one waits."""
@@ -60,6 +71,16 @@ class Budget:
         """Count the CPU seconds of a program that has ended."""
         self._of_children_s += cpu_s
 
-    def distance_s(self, poll_s: float, shortest_s: float) -> float:
-        """Return the distance of polls that take ``poll_s`` CPU seconds each."""
-        return max(shortest_s, poll_s / (self._share * _POLLS))
+    def distance_s(self, poll_s: float) -> float:
+        """Return the shortest distance of polls that take ``poll_s`` CPU seconds each."""
+        return poll_s / max(self._share * _SLOWEST_POLLS, self.left_s / _SPREAD_OF_POLLS_S)
+
+
+def step(used: float, held: int) -> float:
+    """Return the gain in bytes after which stacks are read again, when this part of the budget is used.
+
+    Small steps at first, so that short runs are seen well. Then steps that reach any final size with what is left: each
+    costs 10 ms, and 20 steps of 12 % are a factor of ten. ``held`` is the memory of all processes.
+    """
+    coarse = min(1.0, max(0.0, (used - _FINE_UNTIL) / (_COARSE_FROM - _FINE_UNTIL)))
+    return max(*(fine + (most - fine) * coarse for fine, most in (_STEP, (_SHARE[0] * held, _SHARE[1] * held))))

@@ -29,8 +29,6 @@ DEFAULT_SHARE = 0.01
 LEAST_S = 0.5
 """The CPU seconds that short runs may take; fewer when the share is below the default."""
 ONLY_PARENTS, ONLY_ADMINISTRATORS = 1, 2
-DOOR = "NNCF_TOOLS_STACKS"
-"""The environment variable by which the hook learns which process to allow to read stacks."""
 
 
 class Looking(NamedTuple):

@@ -20,24 +20,27 @@ _FULL = 512
 class Growth:
     """The points of one process since they were written last."""
 
-    def __init__(self, t_ns: int, rss: int) -> None:
-        self.points: list[Point] = [(t_ns, rss)]
-        self.rss = rss
-        self.highest = rss
-        self._lowest = rss
+    def __init__(self, t_ns: int) -> None:
+        """Begin at nothing: the first reading is a rise, too."""
+        self.points: list[Point] = [(t_ns, 0)]
+        self.rss = 0
+        self.first = 0
+        """The first reading."""
+        self._lowest = 0
         self._polled_ns = t_ns
         self.rose_ns = t_ns
         """When RSS last rose."""
 
-    def add(self, t_ns: int, pages: int) -> bool:
-        """Take a reading of RSS; return whether it rose."""
+    def add(self, t_ns: int, pages: int) -> int:
+        """Take a reading of RSS; return by how many bytes it rose."""
         rss = pages * PAGE
         last_t_ns, last_rss = self.points[-1]
         step = rss - last_rss
         before_ns, before, self._polled_ns = self._polled_ns, self.rss, t_ns
         if rss == before:
-            return False
+            return 0
         self.rss = rss
+        self.first = self.first or rss
         self._lowest = min(self._lowest, rss)
         if not -_SMALLEST_STEP < step < _SMALLEST_STEP:
             if before_ns != last_t_ns:
@@ -45,11 +48,9 @@ class Growth:
             self.points.append((t_ns, rss))
             if len(self.points) > _FULL:
                 self.points = thinned(self.points, _FULL // 2)
-        if rss <= before:
-            return False
-        self.highest = max(self.highest, rss)
-        self.rose_ns = t_ns
-        return True
+        if rss > before:
+            self.rose_ns = t_ns
+        return rss - before
 
     @property
     def gained(self) -> int:

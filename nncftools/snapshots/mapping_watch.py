@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from nncftools.journal.writer import Writer
     from nncftools.snapshots.watched import Watched
 
-_STEP = 1.1
-_STEP_AT_REST = 1.02
-_LEAST_STEP = 8 << 20
+_STEP = 2.0
+_STEP_AT_REST = 1.25
+_SMALLEST = 128 << 20
 _AT_REST_NS = 30_000_000
 _COVERED = 0.95
 _MOST_PROCESSES = 8
@@ -30,7 +30,7 @@ class MappingWatch:
         """CPU seconds so far."""
         self._writer = writer
         self._budget = Budget(share, least_s, own_cpu=lambda: self.spent_s)
-        self._highest = 0
+        self._highest = _SMALLEST
         self._expected_s = 0.005
 
     def look(self, watched: Collection[Watched], now_ns: int, rose_ns: int) -> None:
@@ -38,7 +38,7 @@ class MappingWatch:
         total = sum([one.growth.rss for one in watched])
         at_rest = now_ns - rose_ns >= _AT_REST_NS
         step = self._highest * (_STEP_AT_REST if at_rest else _STEP)
-        if total < max(step, self._highest + _LEAST_STEP):
+        if total < step:
             return
         if not self._budget.allows(self._expected_s):
             return

@@ -53,7 +53,7 @@ class Dump:
         self.at_ns = 0
         """When the stacks were read, on CLOCK_MONOTONIC."""
         self._begun_s = time.monotonic()
-        self._failed = True
+        self._failed = self._is_late = False
         try:
             self._pid = os.posix_spawn(
                 program,
@@ -74,11 +74,11 @@ class Dump:
 
     def has_ended(self) -> bool:
         """Return whether it has ended; end it when it takes too long."""
-        is_late = time.monotonic() - self._begun_s > LONGEST_S
-        if is_late:
+        self._is_late = time.monotonic() - self._begun_s > LONGEST_S
+        if self._is_late:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
-        pid, status, usage = os.wait4(self._pid, 0 if is_late else os.WNOHANG)
+        pid, status, usage = os.wait4(self._pid, 0 if self._is_late else os.WNOHANG)
         if not pid:
             return False
         self.at_ns = time.monotonic_ns() - _READ_BEFORE_END_NS
@@ -96,6 +96,8 @@ class Dump:
     def result(self) -> list[Stack]:
         """Return the stacks of all threads that run Python code. Raises DumpError."""
         try:
+            if self._failed and self._is_late:
+                raise DumpError(f"py-spy took more than {LONGEST_S:g} s", is_late=True)
             if self._failed:
                 raise DumpError(_text(self._errors))
             return _stacks(_text(self._output))
@@ -110,6 +112,11 @@ class Dump:
 
 class DumpError(Exception):
     """The stacks could not be read; the message is what py-spy printed."""
+
+    def __init__(self, text: str, *, is_late: bool = False) -> None:
+        super().__init__(text)
+        self.is_late = is_late
+        """Whether it was ended because it took too long."""
 
     @property
     def is_refusal(self) -> bool:

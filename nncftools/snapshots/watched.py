@@ -17,14 +17,16 @@ EXPECTED_S = 0.009
 class Watched:
     """A process of the tree: its growth, and the stacks that were seen last."""
 
-    def __init__(self, process: Process, t_ns: int, rss: int) -> None:
+    def __init__(self, process: Process, t_ns: int) -> None:
         self.process = process
-        self.growth = Growth(t_ns, rss)
+        self.growth = Growth(t_ns)
         self.found_ns = t_ns
         self.is_introduced = False
         self.threads = Threads(process.path)
         self.seen: dict[int, tuple[int, tuple[Frame, ...]]] = {}
         """The last stack of each thread: its number and its frames."""
+        self.imports = False
+        """Whether it imported a module at the last look."""
         self.needs_blocking = False
         self.may_look = True
         self.look_after_ns = 0

@@ -163,3 +163,49 @@ def test_unknown(text: str, message: str) -> None:
     """A metric or operation that was not recorded is refused with what there is; it never passes silently."""
     with pytest.raises(UsageError, match=message):
         judged(parsed(text), runs(100, 110))
+
+
+def called(*arguments: str | None) -> Comparison:
+    """Return the comparison of a run with itself: ``nncf.compress_weights`` with these arguments for 1 s, 2 s, ..."""
+    marks = [
+        Mark(name="Weight Compression", start_s=at, end_s=2 * at + 1, call="nncf.compress_weights", arguments=each)
+        for at, each in enumerate(arguments)
+    ]
+    inner = Mark(name="Inference", start_s=0, end_s=0.1, depth=1, call="openvino.InferRequest.infer")
+    run = measured(session({"rss": mib(1, 1)}, duration_s=10, marks=[*marks, inner]), "run")
+    return compared([run], [run])
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        ("compress_weights", "1.00 s"),
+        ("compress_weights (2)", "2.00 s"),
+        ("nncf.compress_weights", "1.00 s"),
+        ("compress_weights(INT4_SYM)", "2.00 s"),
+        ("compress_weights(awq, int4_sym)", "3.00 s"),
+        ("compress_weights(INT4_SYM) (2)", "3.00 s"),
+        ("compress_weights(ratio 0.8)", "2.00 s"),
+        ("Weight Compression (3)", "3.00 s"),
+    ],
+)
+def test_operation_by_its_function(operation: str, expected: str) -> None:
+    """An operation is also named by the function that it called, and by some of its arguments in any order."""
+    of = called("INT8_ASYM", "INT4_SYM, g64, ratio 0.8", "INT4_SYM, g64, awq")
+
+    assert judged(parsed(f"duration@{operation}>9s"), of).measured == expected
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        ("compress_weights(INT4)", r"no operation 'compress_weights\(INT4\)' in NEW; there is 'Weight Compression'"),
+        ("compress_weights (2)", "no operation"),
+        ("weights", "no operation"),
+        ("InferRequest.infer", "it is inside another one$"),
+    ],
+)
+def test_function_that_was_not_called(operation: str, message: str) -> None:
+    """A function that was not called, or not with these arguments, is refused as an unknown operation is."""
+    with pytest.raises(UsageError, match=message):
+        judged(parsed(f"duration@{operation}>9s"), called("INT8_ASYM"))

@@ -117,3 +117,20 @@ def test_calls_of_parallel_processes() -> None:
         ("Compilation", 1, 5),
         ("Compilation", 2, 5),
     ]
+
+
+def test_arguments_of_calls_in_one_row() -> None:
+    """A row of many calls has the arguments and the file that all of them have in common."""
+    alike = [operation("a", at_s, arguments="CPU", saved=f"/{at_s}") for at_s in range(13)]
+    (row,) = timeline(alike, 1)
+    (different,) = timeline([*alike, operation("a", 13)], 1)
+
+    assert (row.arguments, row.saved) == ("CPU", None)
+    assert different.arguments is None
+
+
+def test_calls_that_were_counted_together() -> None:
+    """Calls that the log counts together, and those before them, are one row."""
+    (row,) = timeline([operation("a", 0), operation("a", 1, count=990, total_s=0.5, longest_s=0.1)], 1)
+
+    assert row.count == 991

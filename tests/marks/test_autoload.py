@@ -628,17 +628,70 @@ def test_saved_model_holds_its_compression(saving: Program, call: str) -> None:
 
 @pytest.mark.parametrize("text", ["<net><edges></edges><rt_info></rt_info></net>", "", "<nncf>"])
 def test_model_without_rt_info(saving: Program, text: str) -> None:
-    """A saved model without these elements adds nothing to its line."""
+    """A saved model without these elements adds only its path to its line."""
     end = saving.marks(f"import openvino; openvino.save_model({text!r}, 'm.xml')")[-1]
 
-    assert set(end) == {"event", "op", "t_ns", "pid", "tid", *_own_memory(end)}
+    assert set(end) == {"event", "op", "t_ns", "pid", "tid", "saved", *_own_memory(end)}
 
 
 def test_only_the_end_of_a_saved_model_is_read(saving: Program) -> None:
     """Only the last 64 KiB of the file are read."""
     end = saving.marks(f"import openvino; openvino.save_model({MODEL!r} + ' ' * 65536, 'm.xml')")[-1]
 
-    assert "saved" not in end
+    assert "rt_info" not in end
+
+
+def test_arguments_that_matter(saving: Program) -> None:
+    """The begin line of a catalogued call holds the arguments that the catalogue names."""
+    begin = saving.marks("import openvino; openvino.save_model('', 'out.xml')")[1]
+
+    assert begin["arguments"] == ["out.xml"]
+
+
+def test_file_that_was_not_saved(saving: Program) -> None:
+    """A call that failed, or that wrote no file, names none."""
+    saving.write("openvino/_pyopenvino.py", "def save_model(model, output_model):\n    return 1 / model\n")
+    lines = saving.marks("""
+        import openvino
+        openvino.save_model(1, "m.xml")
+        try:
+            openvino.save_model(0, __file__)
+        except ZeroDivisionError:
+            pass
+    """)
+
+    assert all("saved" not in line for line in lines)
+
+
+INFERENCE = """
+class InferRequest:
+    def infer(self):
+        return 1
+
+class CompiledModel:
+    def __call__(self):
+        return InferRequest().infer()
+
+class Core:
+    pass
+"""
+
+
+def test_inference_is_counted_together(program: Program) -> None:
+    """The first ten inferences have lines of their own, the others are one line; nothing inside of them is marked."""
+    program.write("openvino/__init__.py", "")
+    program.write("openvino/_ov_api.py", INFERENCE)
+    lines = program.marks("""
+        from openvino._ov_api import CompiledModel
+        model = CompiledModel()
+        for _ in range(500):
+            assert model() == 1
+    """)
+
+    assert begun(lines) == ["Inference"] * 10
+    assert {line["call"] for line in lines if "call" in line} == {"openvino.CompiledModel.__call__"}
+    assert [line["count"] for line in lines if "count" in line] == [490]
+    assert not any("warning" in line for line in lines)  # of what this version does not have
 
 
 def test_nncftools_is_not_imported(program: Program) -> None:

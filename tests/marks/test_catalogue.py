@@ -14,7 +14,7 @@ import pytest
 from nncftools.marks import calls, catalogue
 from nncftools.session.kinds import KINDS
 
-FACTS = {"kind", "call", "step", "saves"}
+FACTS = {"kind", "name", "call", "step", "logged", "leaf", "arguments", "always", "saves", "parameters"}
 FOLDER = pathlib.Path(catalogue.__file__).parent
 STAND_IN = pathlib.Path(__file__).parent / "stand_in"
 
@@ -36,12 +36,15 @@ def test_every_file_is_registered() -> None:
     ("file", "module", "function", "facts"), [*entries()], ids=[f"{entry[1]}:{entry[2]}" for entry in entries()]
 )
 def test_entry_is_whole(file: str, module: str, function: str, facts: dict[str, Any]) -> None:
-    """Every entry has a valid kind and known facts, under the root package that lists its file."""
-    assert facts["kind"] in KINDS
+    """Every entry has a valid kind or a name, and known facts, under the root package that lists its file."""
+    assert facts["kind"] in KINDS if "kind" in facts else facts["name"] not in KINDS
+    assert "kind" not in facts or "name" not in facts
     assert set(facts) <= FACTS
+    assert {*facts.get("always", ()), *filter(None, [facts.get("saves")])} <= {*facts.get("arguments", {})}
+    assert set(facts.get("arguments", {})) <= set(facts.get("parameters", facts.get("arguments", {})))
     assert catalogue.LIBRARIES[module.partition(".")[0]] == file
     assert all(part.isidentifier() for part in [*module.split("."), *function.split(".")])
-    assert not facts.get("step") or facts["kind"] == "Training"
+    assert not facts.get("step") or facts.get("kind") == "Training" or facts["name"] == "Inference"
 
 
 def test_no_function_is_listed_twice() -> None:
@@ -50,6 +53,15 @@ def test_no_function_is_listed_twice() -> None:
     modules = {module for _, module in places}
 
     assert len(set(places)) == len(modules)
+
+
+def test_versions_of_nncf() -> None:
+    """The table of versions names catalogued functions only, and the version that the catalogue is for lacks none."""
+    lacking = json.loads((pathlib.Path(__file__).parent / "nncf_versions.json").read_text())
+    known = {f"{module}:{function}" for _, module, function, _ in entries()}
+
+    assert {name for names in lacking.values() for name in names} <= known
+    assert lacking["3.4.0"] == []
 
 
 def test_shown_calls_are_unambiguous() -> None:

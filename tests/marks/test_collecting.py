@@ -8,6 +8,7 @@ import pytest
 from nncftools.errors import NncfToolsError
 from nncftools.marks.collecting import add_enclosing, read_sidecar, take_log, take_own, write_sidecar
 from nncftools.marks.sidecars import find_sidecar
+from nncftools.redaction import Redaction
 from nncftools.session.model import Mark
 from nncftools.session.session import Session
 from tests.made_up import session
@@ -37,7 +38,7 @@ class TestLog:
     def test_marks_and_programs(self) -> None:
         """The session gets the marks of the log; the Pythons that the hook ran in are counted."""
         of = run()
-        programs = take_log(of, log({"python": "3.11.7", "pid": 1}, {"name": "a", "start_s": 1}), "marks")
+        programs = take_log(of, log({"python": "3.11.7", "pid": 1}, {"name": "a", "start_s": 1}), "marks", Redaction())
 
         assert programs == 1
         assert names(of) == [("a", 0)]
@@ -46,7 +47,7 @@ class TestLog:
     def test_lines_that_cannot_be_read(self) -> None:
         """Unreadable lines are left out and counted; the warning shows the first."""
         of = run()
-        take_log(of, log('{"name": "cut', {"name": "a", "start_s": 1}, {"start_s": 2}), "run.marks.jsonl")
+        take_log(of, log('{"name": "cut', {"name": "a", "start_s": 1}, {"start_s": 2}), "run.marks.jsonl", Redaction())
 
         assert names(of) == [("a", 0)]
         assert of.warnings == [
@@ -57,14 +58,14 @@ class TestLog:
         """Marks after the command's end are left out, except a line of output that was read late."""
         of = run()
         rows = [{"name": name, "start_s": 11, "source": source} for name, source in (("a", "shell"), ("b", "output"))]
-        take_log(of, log(*rows), "marks")
+        take_log(of, log(*rows), "marks", Redaction())
 
         assert [(mark.name, mark.start_s) for mark in of.marks] == [("b", 10)]
 
     def test_warnings_are_repeated_once(self) -> None:
         """A warning of the hook appears once, however many processes log it."""
         of = run()
-        take_log(of, log({"warning": "no such function"}, {"warning": "no such function"}), "marks")
+        take_log(of, log({"warning": "no such function"}, {"warning": "no such function"}), "marks", Redaction())
 
         assert of.warnings == ["no such function"]
 
@@ -72,7 +73,12 @@ class TestLog:
         """Operations that end before the recording or begin after it are left out; one open at its start is clipped."""
         rows = [("before", -5, -1), ("over", -5, 1), ("within", 2, 3), ("after", 11, 12)]
         of = run()
-        take_log(of, log(*({"name": name, "start_s": start, "end_s": end} for name, start, end in rows)), "marks")
+        take_log(
+            of,
+            log(*({"name": name, "start_s": start, "end_s": end} for name, start, end in rows)),
+            "marks",
+            Redaction(),
+        )
 
         assert [(mark.name, mark.start_s) for mark in of.marks] == [("over", 0), ("within", 2)]
 
@@ -90,7 +96,7 @@ class TestLog:
         again = {**end, "op": 2, "start_s": 3, "rt_info": RT_INFO}
         bad = {**end, "op": 3, "saved": "/bad.xml", "rt_info": "<nncf>&nbsp;"}
         of = run()
-        take_log(of, log(begin, end, {**begin, "op": 2, "start_s": 2.5}, again, bad), "marks")
+        take_log(of, log(begin, end, {**begin, "op": 2, "start_s": 2.5}, again, bad), "marks", Redaction())
         (model,) = of.models
 
         assert (model.path, model.saved_s) == ("/m.xml", 3)
@@ -100,6 +106,37 @@ class TestLog:
             "nncf/weight_compression/mode": "int4_sym",
             "nncf/weight_compression/group_size": "64",
         }
+
+    def test_arguments_are_shortened(self) -> None:
+        """Arguments are one text; each of them, and all together, are shortened."""
+        of = run()
+        long = {"name": "b", "start_s": 2, "arguments": ["x" * 50, *("y" * 30 for _ in range(4))]}
+        take_log(of, log({"name": "a", "start_s": 1, "arguments": ["INT4_SYM", "g64"]}, long), "marks", Redaction())
+        short, shortened = (mark.arguments or "" for mark in of.marks)
+
+        assert short == "INT4_SYM, g64"
+        assert shortened.startswith(f"{'x' * 26}…{'x' * 13}, {'y' * 30}")
+        assert len(shortened) == 120
+
+    @pytest.mark.parametrize(
+        ("redaction", "arguments", "saved"),
+        [
+            (Redaction(), "***, INT4", "/out/model.pt"),
+            (Redaction(["model"]), "***, INT4", "/out/***.pt"),
+            (Redaction(None), "hf_ABCDEFGHIJKLMNOPQRSTUV…CDEFGHIJKLMNO, INT4", "/out/model.pt"),
+        ],
+    )
+    def test_secrets(self, redaction: Redaction, arguments: str, saved: str) -> None:
+        """Secrets in arguments and paths are hidden as in command lines, before anything is shortened."""
+        of = run()
+        secret = "hf_" + "ABCDEFGHIJKLMNO" * 4
+        begin = {"event": "begin", "op": 1, "name": "Saving", "start_s": 1, "pid": 1, "arguments": [secret, "INT4"]}
+        end = {"event": "end", "op": 1, "start_s": 2, "pid": 1, "saved": "/out/model.pt"}
+        take_log(of, log(begin, end), "marks", redaction)
+        (mark,) = of.marks
+
+        assert (mark.saved, (mark.arguments or "")[-4:]) == (saved, "INT4")
+        assert mark.arguments == arguments or redaction.text(secret) == secret
 
     def test_own_marks_only(self) -> None:
         """A program that records itself gets its own marks and those of its descendants since the start."""
@@ -152,6 +189,9 @@ class TestSidecar:
         """A sidecar that profile writes is read back unchanged, one operation per line."""
         marks = [
             Mark(name="out", start_s=1, end_s=4, pid=1, source="auto", kind="Export", call="f", error="KeyError"),
+            Mark(
+                name="Saving", start_s=1, end_s=1.5, depth=1, source="auto", kind="Saving", arguments="a, b", saved="/x"
+            ),
             Mark(name="in", start_s=2, end_s=3, depth=1, pid=1, source="auto", count=9, total_s=0.5, longest_s=0.1),
             Mark(name="last ü\n", start_s=4, source="api"),
         ]
@@ -159,7 +199,7 @@ class TestSidecar:
         write_sidecar(marks, path)
 
         assert read_sidecar(path, run()) == marks
-        assert len(path.read_text().splitlines()) == 5
+        assert len(path.read_text().splitlines()) == 6
 
     def test_nothing_to_write(self, tmp_path: pathlib.Path) -> None:
         """A run without operations has an empty list."""

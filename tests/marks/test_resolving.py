@@ -209,3 +209,20 @@ def test_kinds_by_name() -> None:
     marks = resolve([moment("model_loading", 1), moment("Lunch", 2)], run())
 
     assert [mark.kind for mark in marks] == ["Model Loading", None]
+
+
+def test_arguments_and_saved_file() -> None:
+    """An operation has the arguments of its begin, and the file that its end names."""
+    (mark,) = resolve([begin("a", 1, 1, arguments=["INT4_SYM", "g64"]), end(1, 2, saved="/m.xml")], run())
+
+    assert (mark.arguments, mark.saved) == ("INT4_SYM, g64", "/m.xml")
+
+
+def test_steps_of_different_loops() -> None:
+    """Steps of one name are one operation; a step of another name begins the next one."""
+    train = [both("Training", number, number, number + 0.5, source="auto", step=True) for number in (1, 2)]
+    infer = [both("Inference", number, number, number + 0.5, source="auto", step=True) for number in (3, 4)]
+    marks = resolve([entry for pair in (*train, *infer) for entry in pair], run())
+
+    assert spans(marks) == [("Training", 1, 2.5, 0), ("Inference", 3, 4.5, 0)]
+    assert [mark.count for mark in marks] == [2, 2]

@@ -16,6 +16,7 @@ from tests.conftest import command_line
 pytestmark = pytest.mark.real
 
 HERE = pathlib.Path(__file__).parent
+VERSIONS = HERE.parent / "marks" / "nncf_versions.json"
 HANGING_S = 900
 CLOCKS = re.compile(rb"\d+:\d\d:\d\d")
 """How long NNCF's steps took, which it prints."""
@@ -32,6 +33,7 @@ TOP_LEVEL = [
     "Saving openvino.save_model",
     "Model Loading openvino.Core.read_model",
     "Compilation openvino.Core.compile_model",
+    "Inference openvino.CompiledModel.__call__",
     "Model Loading onnx.load",
     "Quantization nncf.quantize",
     "Saving onnx.save",
@@ -64,8 +66,8 @@ def profiled(
 
 
 def top_level(session: Session) -> list[str]:
-    """Return kind and call of what is inside of nothing else, in order."""
-    return [f"{mark.kind} {mark.call}" for mark in session.marks if mark.depth == 0]
+    """Return name and call of what is inside of nothing else, in order."""
+    return [f"{mark.name} {mark.call}" for mark in session.marks if mark.depth == 0]
 
 
 def export(llama: pathlib.Path, out: pathlib.Path) -> list[str]:
@@ -97,7 +99,7 @@ def test_workflow_is_named_and_unchanged(
     assert facts["int4_sym.xml"]["nncf/weight_compression/mode"] == "int4_sym"
     assert any(place.startswith("nncf/quantization/") for place in facts["controlled.xml"])
     assert [mark for mark in session.marks if mark.error is not None] == []
-    assert all(f"{one.kind} " in report for one in session.operations if is_listed(one, session))
+    assert all(f"{one.name} " in report for one in session.operations if is_listed(one, session))
     assert "Compressed int4_sym.xml: weight_compression, mode int4_sym, ratio 1, group_size 64" in report
     assert (tmp_path / "run.png").stat().st_size > 10_000
 
@@ -120,6 +122,46 @@ def test_catalogue_names_what_there_is(real_environment: dict[str, str], tmp_pat
     _, done = profiled(["python", str(HERE / "catalogued.py")], real_environment, tmp_path / "run.json")
 
     assert json.loads(done.stdout.splitlines()[-1]) == {}
+
+
+def test_steps_of_the_installed_nncf(real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """The installed NNCF lacks what the table of versions says, and what it lacks is skipped without a warning."""
+    session, done = profiled(["python", str(HERE / "catalogued.py")], real_environment, tmp_path / "run.json")
+    version = (
+        run(["python", "-c", "import nncf; print(nncf.__version__)"], real_environment).stdout.decode().split()[-1]
+    )
+    lacking = json.loads(VERSIONS.read_text())[version.partition("-")[0]]
+    unmarked = json.loads(done.stdout.splitlines()[-1])
+
+    assert [name for name in unmarked if name.startswith("nncf.")] == lacking
+    assert not any("nothing is marked" in warning for warning in session.warnings)
+
+
+def test_steps_of_a_compression(real_environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """Inside of a compression and of a quantization are the steps of NNCF, with the inferences of each."""
+    session, _ = profiled(["python", str(HERE / "steps.py")], real_environment, tmp_path / "run.json")
+    inside: dict[str, list[str]] = {}
+    for operation in session.operations:
+        if operation.depth == 0:
+            steps = inside.setdefault(operation.signature, [])
+        elif operation.depth == 1 and operation.name not in steps:
+            steps.append(operation.name)
+
+    assert inside == {
+        "compress_weights(INT4_SYM, g32, ratio 0.5, awq, scale_estimation, dataset, 4 samples)": [
+            "Statistics",
+            "Mixed precision",
+            "AWQ",
+            "Scale estimation",
+            "Weight loop",
+        ],
+        "save_model(int4.xml)": [],
+        "quantize(4 samples, mixed)": ["Statistics", "MinMax", "Fast bias correction"],
+        "compile_model(CPU)": [],
+        "CompiledModel.__call__": [],
+    }
+    assert any(mark.name == "Inference" and mark.depth > 1 for mark in session.marks)
+    assert next(mark.count for mark in session.marks if mark.call == "openvino.CompiledModel.__call__") == 50
 
 
 def test_catalogue_covers_an_optimizer(real_environment: dict[str, str]) -> None:

@@ -86,7 +86,15 @@ def run() -> Session:
         ],
         marks=[
             Mark(name="Model Loading", start_s=0.5, end_s=4, source="auto", call="transformers.from_pretrained"),
-            Mark(name="Export", start_s=4, end_s=9, source="auto", call="openvino.convert_model"),
+            Mark(
+                name="Export",
+                start_s=4,
+                end_s=9,
+                source="auto",
+                call="torch.onnx.export",
+                arguments="model.onnx, opset 18",
+                saved="/tmp/model.onnx",
+            ),
             Mark(name="trace_*model*", start_s=5, end_s=6.5, depth=1, source="api", error="ValueError: | no"),
             Mark(name="Saving", start_s=10, source="auto"),
         ],

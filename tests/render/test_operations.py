@@ -38,14 +38,16 @@ def test_title(fields: dict[str, Any], expected: str) -> None:
     ("fields", "expected"),
     [
         ({}, ""),
-        ({"call": "nncf.quantize"}, "nncf.quantize"),
+        ({"call": "nncf.quantize"}, "quantize"),
+        ({"call": "nncf.quantize", "arguments": "64 samples, mixed"}, "quantize(64 samples, mixed)"),
+        ({"name": "AWQ", "call": "nncf.AWQ.apply"}, ""),
         ({"error": "ValueError", "call": "f"}, "✕ ValueError · f"),
         ({"error": "unfinished"}, "unfinished"),
         ({"count": 3, "total_s": 0.5}, "0.500 s in 3 calls"),
     ],
 )
 def test_details(fields: dict[str, Any], expected: str) -> None:
-    """Details are how it ended, the time in repeated calls, and the function."""
+    """Details are how it ended, the function with its arguments, and the time in repeated calls."""
     assert listed([operation(**fields)], session())[0].details == expected
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pathlib
 import stat
 import subprocess
@@ -22,6 +23,18 @@ from tests.importers import logs
 from tests.waiting import until
 
 SECRET = "correcthorse"  # noqa: S105 — that is the point
+COPIES = """
+import shutil, time
+def lines():
+    return open("run.journal.jsonl").read().count("\\n")
+before = lines()
+while lines() < before + 3:
+    time.sleep(0.01)
+for name in ("journal", "marks"):
+    shutil.copy(f"run.{name}.jsonl", f"copy.{name}.jsonl")
+"""
+"""Copies what is recorded so far, when the last call is in it."""
+SAVING = ("--no-plot", "--redact", "mine", "-o", "run.json", "--", sys.executable, "run.py")
 """Text that must not appear in any file or display."""
 PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-S', '-E', *sys.argv[2:]])"
 UNTIL_GO = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)"
@@ -38,6 +51,17 @@ def telling(program: str = UNTIL_GO) -> list[str]:
 def mode(path: pathlib.Path) -> int:
     """Return the permissions of a file."""
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def saving(folder: pathlib.Path, more: str = "") -> dict[str, str]:
+    """Write a program that saves models under names with a secret; return the environment in which it runs."""
+    (folder / "openvino").mkdir()
+    (folder / "openvino" / "__init__.py").touch()
+    source = "def save_model(model, output_model):\n    open(output_model, 'w').close()\n"
+    (folder / "openvino" / "_pyopenvino.py").write_text(source)
+    calls = "".join(f"o.save_model(0, {name!r})\n" for name in (f"token={SECRET}", "mine.xml"))
+    (folder / "run.py").write_text(f"import openvino._pyopenvino as o\n{calls}{more}")
+    return {"PYTHONPATH": os.pathsep.join([str(pathlib.Path.cwd()), str(folder)])}
 
 
 class Recorded(NamedTuple):
@@ -153,6 +177,27 @@ class TestRecording:
         assert SECRET not in result.stderr
         assert [mark.name for mark in Session.load(tmp_path / "run.json").marks] == ["login --password=***"]
         assert SECRET not in "".join(path.read_text() for path in tmp_path.iterdir())
+
+    def test_arguments_of_calls(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """The arguments of a marked call and the path that it saved reveal no secret, and its log is removed."""
+        result = nncf_tools("profile", *SAVING, env=saving(tmp_path))
+        marks = Session.load(tmp_path / "run.json").marks
+
+        assert [mark.arguments for mark in marks] == ["token=***", "***.xml"]
+        assert [pathlib.Path(mark.saved or "").name for mark in marks] == ["token=***", "***.xml"]
+        assert SECRET not in result.stderr
+        assert SECRET not in "".join(path.read_text() for path in tmp_path.glob("run.*json*"))
+        assert list(tmp_path.glob("*.jsonl")) == []
+
+    def test_arguments_in_an_unfinished_journal(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """What a report reads from a journal and the log beside it is redacted by the rules of the recording."""
+        environment = saving(tmp_path, COPIES)
+        nncf_tools("profile", "-q", *SAVING, env=environment)
+        result = nncf_tools("report", "copy.journal.jsonl")
+
+        assert "save_model(token=***)" in result.stdout
+        assert "save_model(***.xml)" in result.stdout
+        assert SECRET not in result.stdout
 
     def test_folder(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Names and titles derived from a command, including `latest`, reveal no secret."""

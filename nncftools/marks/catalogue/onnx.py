@@ -2,7 +2,7 @@
 
 CALLS = {
     "onnx": {
-        "load": {"kind": "Model Loading"},
-        "save": {"kind": "Saving"},
+        "load": {"kind": "Model Loading", "arguments": {"f": "{file}"}},
+        "save": {"kind": "Saving", "arguments": {"f": "{file}"}, "saves": "f"},
     },
 }

@@ -6,8 +6,14 @@ CALLS = {
         "QEFFBaseModel._compile": {"kind": "Compilation", "call": "QEfficient.QEFFBaseModel.compile"},
     },
     "QEfficient.transformers.models.modeling_auto": {
-        "QEFFTransformersBase.from_pretrained": {"kind": "Model Loading"},
-        "QEFFAutoModelForCausalLM.from_pretrained": {"kind": "Model Loading"},
+        "QEFFTransformersBase.from_pretrained": {
+            "kind": "Model Loading",
+            "arguments": {"pretrained_model_name_or_path": "{file}"},
+        },
+        "QEFFAutoModelForCausalLM.from_pretrained": {
+            "kind": "Model Loading",
+            "arguments": {"pretrained_model_name_or_path": "{file}"},
+        },
         "QEFFAutoModelForCausalLM.generate": {"kind": "Generation"},
     },
 }

@@ -1,16 +1,49 @@
-"""PyTorch: export, saving and loading, and the steps of a training loop."""
+"""PyTorch: export and its steps, saving and loading, and the steps of a training loop."""
 
 CALLS = {
-    "torch.onnx": {"export": {"kind": "Export", "call": "torch.onnx.export"}},
+    "torch.onnx": {
+        "export": {
+            "kind": "Export",
+            "call": "torch.onnx.export",
+            "arguments": {"f": "{file}", "dynamo": "dynamo", "opset_version": "opset {}"},
+            "saves": "f",
+        },
+    },
+    "torch.onnx._internal.torchscript_exporter.utils": {
+        "_trace_and_get_graph_from_model": {"name": "Tracing", "call": "torch.onnx.trace"},
+        "_optimize_graph": {"name": "Graph optimization", "call": "torch.onnx.optimize_graph"},
+    },
+    "torch.onnx._internal.exporter._core": {
+        "_exported_program_to_onnx_program": {"name": "Translation", "call": "torch.onnx.exported_program_to_onnx"},
+    },
+    "torch.onnx._internal.exporter._onnx_program": {
+        "ONNXProgram.optimize": {"name": "Graph optimization", "call": "torch.onnx.ONNXProgram.optimize"},
+        "ONNXProgram.save": {
+            "kind": "Saving",
+            "call": "torch.onnx.ONNXProgram.save",
+            "arguments": {"destination": "{file}"},
+            "saves": "destination",
+        },
+    },
     "torch.export": {"export": {"kind": "Export", "call": "torch.export.export"}},
-    "torch.jit._trace": {"trace": {"kind": "Export", "call": "torch.jit.trace"}},
+    "torch.export.exported_program": {
+        "ExportedProgram.run_decompositions": {
+            "name": "Decomposition",
+            "call": "torch.export.ExportedProgram.run_decompositions",
+        },
+    },
+    "torch.jit._trace": {
+        "trace": {"kind": "Export", "call": "torch.jit.trace"},
+        "_check_trace": {"name": "Trace check", "call": "torch.jit.check_trace"},
+    },
+    "torch.jit._freeze": {"freeze": {"name": "Freezing", "call": "torch.jit.freeze"}},
     "torch.serialization": {
-        "save": {"kind": "Saving"},
-        "load": {"kind": "Model Loading"},
+        "save": {"kind": "Saving", "arguments": {"f": "{file}"}, "saves": "f"},
+        "load": {"kind": "Model Loading", "arguments": {"f": "{file}"}},
     },
     "torch.jit._serialization": {
-        "save": {"kind": "Saving", "call": "torch.jit.save"},
-        "load": {"kind": "Model Loading", "call": "torch.jit.load"},
+        "save": {"kind": "Saving", "call": "torch.jit.save", "arguments": {"f": "{file}"}, "saves": "f"},
+        "load": {"kind": "Model Loading", "call": "torch.jit.load", "arguments": {"f": "{file}"}},
     },
     "torch.autograd": {
         "backward": {"kind": "Training", "call": "torch.autograd.backward", "step": True},

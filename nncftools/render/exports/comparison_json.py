@@ -38,6 +38,8 @@ def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str
                 "name": operation.name,
                 "base_runs": operation.base_runs,
                 "new_runs": operation.new_runs,
+                "base_functions": list(operation.base_signatures),
+                "new_functions": list(operation.new_signatures),
                 "figures": _figures(operation.differences),
             }
             for operation in comparison.operations

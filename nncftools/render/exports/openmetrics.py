@@ -206,6 +206,12 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
     def family(name: str, meaning: str, values: Sequence[float | None], kind: str = "gauge") -> _Family:
         return _Family(f"operation_{name}", meaning, list(zip(labels, values, strict=True)), kind)
 
+    called = [
+        ({**own, "function": of.signature or of.call, **({"saved": of.saved} if of.saved else {})}, 1)
+        for own, of in zip(labels, operations, strict=True)
+        if of.call is not None
+    ]
+    yield _Family("operation_info", "What it called, and the file that it saved: 1, with both as labels.", called)
     yield family("start_offset_seconds", "When it began, since the start.", [of.start_s for of in operations])
     yield family("duration_seconds", "How long it took.", [of.duration_s for of in operations])
     yield family("calls", "Calls that are counted as one operation.", [of.count for of in operations])

@@ -42,7 +42,7 @@ _NAME = 200
 _OPERATIONS = "operations"
 _RATE_UNITS = {"B": "bytes/s", "s": "cores", "": "per second"}
 _LEVEL_UNITS = {"B": "bytes", "s": "seconds", "": "count"}
-_OF_OPERATION = ("call", "source", "error", "cpu_s", "cpu_average", "longest_s", "total_s")
+_OF_OPERATION = ("call", "arguments", "saved", "source", "error", "cpu_s", "cpu_average", "longest_s", "total_s")
 
 
 def report(session: Session, view: View) -> bytes:
@@ -150,12 +150,14 @@ def _operation(operation: Operation) -> Event:
     facts = {name: getattr(operation, name) for name in _OF_OPERATION}
     figures = {key if key != "rss_delta" else "delta": value for key, value in by_key(operation).items()}
     args = {
+        "operation": operation.name,
         **_known(facts),
         **_known(figures),
         **({"calls": operation.count} if operation.count > 1 else {}),
         **({} if operation.has_peak is False else {"holds_peak": operation.has_peak or "perhaps"}),
     }
-    return {**_slice(operation.name, (operation.start_s, operation.end_s), args), "cat": operation.kind or "operation"}
+    title = " ".join(filter(None, (operation.name, operation.signature)))
+    return {**_slice(title, (operation.start_s, operation.end_s), args), "cat": operation.kind or "operation"}
 
 
 def _rank(rank: RankRun, pid: int, place: int) -> Iterator[Event]:

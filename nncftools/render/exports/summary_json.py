@@ -26,7 +26,7 @@ FORMAT = "nncf-tools-summary"
 VERSION = 1
 """1: first version (2026-11)."""
 _OF_OPERATION = (
-    *("name", "kind", "call", "source", "pid", "depth"),
+    *("name", "kind", "call", "arguments", "signature", "saved", "source", "pid", "depth"),
     *("start_s", "end_s", "duration_s", "count", "total_s", "longest_s"),
     *("error", "has_peak", "cpu_s", "cpu_average", "cpu_peak", "own_start", "own_end"),
 )

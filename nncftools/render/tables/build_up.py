@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from nncftools.analysis import build_up, memory_kinds
 from nncftools.analysis.branches import branches
 from nncftools.analysis.build_up import NOT_SEEN
-from nncftools.analysis.comparison import unique_names
+from nncftools.analysis.comparison import function_of, unique_names
 from nncftools.analysis.frame_tree import tree_of
+from nncftools.analysis.gates import selected
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.tables.peak_lines import kind_name, lines_of, missing, moment_text
@@ -154,12 +155,13 @@ def whole_of(session: Session, unit: MemoryUnit, operation: str | None = None, a
 
 def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
     every = dict(zip(unique_names(session.operations), session.operations, strict=True))
-    operation = every.get(name)
-    if operation is None:
+    found = selected(name, {one: function_of(operation) for one, operation in every.items()})
+    if found is None:
         there = [repr(printable(one)) for one in every]
         more = f" and {len(there) - _LISTED:,} more" if len(there) > _LISTED else ""
-        found = f"there is {', '.join(there[:_LISTED])}{more}" if there else "the session has no operations"
-        raise UsageError(f"no operation {name!r}; {found}")
+        known = f"there is {', '.join(there[:_LISTED])}{more}" if there else "the session has no operations"
+        raise UsageError(f"no operation {name!r}; {known}")
+    operation = every[found]
     peak = operation.of("rss").peak
     when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
     return f"Peak of {shortened(printable(name), _PATH)}{when}", build_up.of_operation(session, operation)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Write = Callable[[float], str]
 
 STACKS = "Code at the RSS peak"
-_COMMAND, _NAME = 200, 60
+_COMMAND, _NAME, _FUNCTION = 200, 60, 70
 """Lengths of texts, in characters."""
 _MOST_OPERATIONS = 30
 """When there are more, those whose figures changed most are shown."""
@@ -170,10 +170,18 @@ def _largest_change(operation: ComparedOperation) -> tuple[float, float]:
 def title_of(operation: ComparedOperation, comparison: Comparison) -> str:
     """Return an operation's name, and how many runs contain it if some do not."""
     base, new = (operation.base_runs, len(comparison.base)), (operation.new_runs, len(comparison.new))
-    name = shortened(printable(operation.name), _NAME)
+    function = _function_text(operation)
+    name = shortened(printable(operation.name), _NAME) + (f"  {function}" if function else "")
     if base[0] == base[1] and new[0] == new[1]:
         return name
     return f"{name} (in {base[0]} of {base[1]} and {new[0]} of {new[1]} runs)"
+
+
+def _function_text(operation: ComparedOperation) -> str:
+    """Return what an operation called; if the sides differ, both."""
+    sides = [" or ".join(signatures) for signatures in (operation.base_signatures, operation.new_signatures)]
+    different = dict.fromkeys(shortened(printable(side), _FUNCTION) for side in sides)
+    return " → ".join(side or UNKNOWN for side in different) if any(different) else ""
 
 
 def notes(comparison: Comparison) -> Iterator[str]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     """Columns with their metrics."""
 
 _OWN = "Own RSS"
+_FUNCTION, _DETAILS = 140, 200
 _NOT_IN_TEXT = Output.MARKDOWN | Output.PAGE
 """For columns that the text shows in its timeline."""
 _FEW_PROCESSES, _MOST_PROCESSES = 5, 300
@@ -166,7 +167,8 @@ def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit
         cells=cells,
         depth=operation.depth,
         is_strong=note != "",
-        details=shortened(one.details, 120),
+        function=shortened(printable(operation.signature), _FUNCTION),
+        details=shortened(one.details, _DETAILS),
         colour=one.fill.colour,
         span_s=(operation.start_s, operation.end_s),
     )

@@ -71,6 +71,8 @@ class Row:
     is_faint: bool = False
     note: str = ""
     """What plain text adds to the row where other outputs use emphasis."""
+    function: str = ""
+    """The function of an operation, for outputs that show no ``details``."""
     details: str = ""
     colour: str = ""
     span_s: tuple[float, float] | None = None

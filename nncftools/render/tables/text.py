@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
-_TITLE, _NAME = 200, 40
+_TITLE, _NAME, _SIGNATURE = 200, 40, 140
 _MOST_OPERATIONS = 60
 """When there are more, the longest are shown."""
 _FIGURE = 7
@@ -162,14 +162,9 @@ def _name(one: Listed) -> Text:
         text.append(f" ({one.process})")
     if operation.error is not None:
         text.append(f" {printable(operation.error)}", style="red")
-    if operation.call is not None:
-        text.append(f" {shortened(_short_names(operation.call), _NAME)}", style="dim")
+    if operation.signature:
+        text.append(f"  {shortened(printable(operation.signature), _SIGNATURE)}", style="dim")
     if operation.total_s is not None and operation.longest_s is not None:
-        calls = f" {seconds_text(operation.total_s)} in calls, the longest {seconds_text(operation.longest_s)}"
+        calls = f", {seconds_text(operation.total_s)} in calls, the longest {seconds_text(operation.longest_s)}"
         text.append(calls, style="dim")
     return text
-
-
-def _short_names(calls: str) -> str:
-    """Return functions with their library, and methods by their own names."""
-    return printable(", ".join(one if one.count(".") == 1 else one.rpartition(".")[2] for one in calls.split(", ")))

@@ -167,6 +167,7 @@ class TestOperations:
 
         assert export["cat"] == "export"
         assert export["args"] == {
+            "operation": "Export",
             "error": "ValueError: no",
             "rss_start": MIB,
             "rss_end": 3 * MIB,

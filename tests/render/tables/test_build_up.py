@@ -24,7 +24,7 @@ def exported(**fields: object) -> Session:
     """Return a run that loads 400 MiB, then takes 100, in an operation each."""
     groups = [group("anonymous", 300), group("file", 200, "/m/model.safetensors", clean=150, copied=50)]
     marks = [Mark(name="Load", start_s=0.0, end_s=0.5), Mark(name="Run", start_s=0.5, end_s=1.0)]
-    return grown((LOAD, 400), (RUN, 100), groups=groups, marks=marks, **fields)
+    return grown((LOAD, 400), (RUN, 100), **{"groups": groups, "marks": marks, **fields})
 
 
 def whole(of: Session, operation: str | None = None, at_s: float | None = None) -> Whole:
@@ -103,6 +103,12 @@ class TestChoice:
 
         assert found.title == "Peak of Load at 0.480 s: RSS 400.0 MiB"
         assert found.build_up.size == 400 * MIB
+
+    def test_function(self) -> None:
+        """An operation is also chosen by the function that it called, as in a gate."""
+        of = exported(marks=[Mark(name="Work", start_s=0.5, end_s=1.0, call="torch.run")])
+
+        assert whole(of, "run").title.startswith("Peak of run at 0.980 s")
 
     def test_moment(self) -> None:
         """A moment has what was there then."""

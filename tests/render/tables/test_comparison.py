@@ -163,6 +163,20 @@ class TestText:
         assert row(lines[place:], "Duration, s") == ["0.500", "0.200", "-0.300", "-60.0%"]
         assert "operations only in new: Save" in lines
 
+    @pytest.mark.parametrize(
+        ("base", "new", "expected"),
+        [
+            ("INT4_SYM, g64", "INT4_SYM, g64", "Weight Compression compress_weights(INT4_SYM, g64)"),
+            ("INT8", "INT4", "Weight Compression compress_weights(INT8) → compress_weights(INT4)"),
+        ],
+    )
+    def test_functions(self, base: str, new: str, expected: str) -> None:
+        """The function of an operation is next to its name; operations are matched even if their arguments differ."""
+        call = {"name": "Weight Compression", "call": "nncf.compress_weights"}
+        runs = [[run(1000, marks=[Mark(**call, start_s=0, end_s=1, arguments=one)])] for one in (base, new)]
+
+        assert expected in [" ".join(line.split()) for line in text(compared(*runs))]
+
     def test_many_operations(self) -> None:
         """Of 1,000 operations those are shown that changed most, and the others are counted."""
         marks = [Mark(name=f"op {place}", start_s=place / 1_000) for place in range(1_000)]
@@ -260,6 +274,7 @@ class TestJson:
             "exceeds_spread": None,
         }
         assert found["operations"][0]["name"] == "Export"
+        assert found["operations"][0]["base_functions"] == []
         assert found["gates"][0]["passed"] is False
 
     def test_groups(self) -> None:

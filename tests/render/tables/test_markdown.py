@@ -45,7 +45,16 @@ def test_tables() -> None:
     memory, operations, facts = cells(page)
 
     assert memory[1] == ["RSS", "2,600.0", "7.00 s", "300.0", "+200.0", "1,100.0", "100.0"]
-    assert operations[2][:8] == ["2", "Export", "4.00 s", "5.00 s", "1,500.0", "900.0", "-600.0", "2,600.0"]
+    assert operations[2][:8] == [
+        "2",
+        "Export torch.onnx.export(model.onnx, opset 18)",
+        "4.00 s",
+        "5.00 s",
+        "1,500.0",
+        "900.0",
+        "-600.0",
+        "2,600.0",
+    ]
     assert operations[3][1] == "\xa0\xa0trace_*model* ✕".strip()
     assert [row[0] for row in facts[1:]] == ["When", "PSS", "CPU", "Storage", "System calls", "Processes", "Sampler"]
     assert "<strong>2,600.0</strong>" in page

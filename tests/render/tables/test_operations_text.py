@@ -63,7 +63,7 @@ def test_call_error_and_number() -> None:
     )  # fmt: skip
     words = " ".join(printed(run(mark), width=140).split())
 
-    assert "Compilation ×24 RuntimeError compile_model 2.00 s in calls, the longest 0.500 s" in words
+    assert "Compilation ×24 RuntimeError compile_model, 2.00 s in calls, the longest 0.500 s" in words
 
 
 def test_fits_a_terminal() -> None:

@@ -126,7 +126,8 @@ def test_forked_copy() -> None:
     """What a forked process shares with its parent is named as such."""
     of = grown((LOAD, 100), (RUN, 100))
     assert of.snapshots is not None
-    of.snapshots.processes[0].inherited = 50 * MIB
+    watched = of.snapshots.processes[0]
+    watched.inherited, watched.rss[:2] = 50 * MIB, [50 * MIB] * 2
 
     assert lines(of)["certain"] == "75 %; 25 % shared with a parent process"
 
