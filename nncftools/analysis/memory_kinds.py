@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _FAR_S = 10.0
 """Mappings that were read so long before or after count as little as some of a peak twice as large."""
 _SAME_SIZE, _SAME_TIME_S = 0.02, 1.0
+_OTHER_SIZE = 0.25
 
 
 class Kinds(NamedTuple):
@@ -27,6 +28,8 @@ class Kinds(NamedTuple):
     """Each kind, and each large file, once for all processes; the largest first."""
     is_of_moment: bool
     """Whether it is so near to the moment asked for that it stands for it."""
+    is_other_memory: bool
+    """Whether there was so much more or less memory that it says nothing about that moment."""
 
     @property
     def not_read(self) -> int:
@@ -45,7 +48,7 @@ def near(session: SessionData, at_s: float, size: int) -> Kinds | None:
 
     best = min(moments, key=distance)
     is_near = abs(best.total - size) <= size * _SAME_SIZE and abs(best.time_s - at_s) <= _SAME_TIME_S
-    return Kinds(best.time_s, best.total, _merged(best), is_near)
+    return Kinds(best.time_s, best.total, _merged(best), is_near, abs(best.total - size) > size * _OTHER_SIZE)
 
 
 def _merged(moment: MappingsMoment) -> list[MappingGroup]:

@@ -93,7 +93,7 @@ class Whole:
         kinds = memory_kinds.near(self.session, self.build_up.at_s, self.build_up.size)
         names = ("share", "private", "shared", "clean", "copied")
         columns = [*map(Column, (f"{self.unit}", *names)), Column("memory", is_text=True)]
-        if kinds is None:
+        if kinds is None or kinds.is_other_memory:
             return Table(columns=columns, rows=[])
         rows = [self._kind(group, kinds.total) for group in kinds.groups if group.rss >= kinds.total * _SHARE / 10]
         if kinds.not_read >= kinds.total * _SHARE:
@@ -119,7 +119,7 @@ class Whole:
         kinds = memory_kinds.near(self.session, self.build_up.at_s, self.build_up.size)
         if kinds is None:
             yield "what the memory is, was not read"
-        else:
+        elif not kinds.is_other_memory:
             when = "" if kinds.is_of_moment else f"the mappings are those {moment_text(kinds, self.unit)}; "
             yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
         snapshots = self.session.snapshots

@@ -92,7 +92,9 @@ def _brief(size: float, unit: MemoryUnit) -> str:
 
 def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     kinds = memory_kinds.near(session, at_s, size)
-    if kinds is not None:
+    if kinds is not None and kinds.is_other_memory:
+        yield "made of", f"not known: the nearest mappings were read {moment_text(kinds, unit)}"
+    elif kinds is not None:
         when = "" if kinds.is_of_moment else f" ({moment_text(kinds, unit)})"
         yield "made of", f"{', '.join(_parts(kinds, unit))}{when}"
 

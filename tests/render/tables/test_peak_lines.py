@@ -94,7 +94,13 @@ class TestKinds:
 
     def test_of_another_moment(self) -> None:
         """If mappings were read when there was less memory, the moment is named."""
-        assert self.made_of(group("anonymous", 300), total=300) == "300 MiB anonymous (at 0.480 s, with 300 MiB)"
+        assert self.made_of(group("anonymous", 450), total=450) == "450 MiB anonymous (at 0.480 s, with 450 MiB)"
+
+    def test_of_other_memory(self) -> None:
+        """Mappings that were read when there was much less memory say nothing about the peak."""
+        assert self.made_of(group("anonymous", 300), total=300) == (
+            "not known: the nearest mappings were read at 0.480 s, with 300 MiB"
+        )
 
     def test_hostile_name(self) -> None:
         """A name of a file is harmless and short."""
