@@ -22,7 +22,7 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from nncftools.analysis.grown_stacks import GrownStack, Place
+    from nncftools.analysis.grown_stacks import GrownStack, Held, Place
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
 
@@ -128,7 +128,7 @@ class Run:
     """What these operations called, by the same names."""
     deeper: Mapping[str, Function] = field(default_factory=dict)
     """Operations inside those, which are not compared."""
-    stacks: Mapping[Place, int] | None = None
+    stacks: Mapping[Place, Held] | None = None
     """The bytes that code held at the RSS peak; None when no stacks were taken."""
 
 
@@ -156,7 +156,7 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
     )
 
 
-def _stacks(session: Session) -> Mapping[Place, int] | None:
+def _stacks(session: Session) -> Mapping[Place, Held] | None:
     found = build_up.of_peak(session)
     return None if found is None else places(found)
 

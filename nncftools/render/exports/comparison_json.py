@@ -65,6 +65,7 @@ def _stacks(comparison: Comparison) -> list[dict[str, Any]] | None:
             "base": one.base,
             "new": one.new,
             "change": one.change,
+            "within_bounds": one.is_within_bounds,
         }
         for one in comparison.stacks
     ]

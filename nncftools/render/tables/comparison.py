@@ -74,13 +74,13 @@ def stacks(comparison: Comparison, unit: MemoryUnit) -> Table:
     """Return which code held more or less memory at the RSS peak."""
     figures = [
         Column(heading, "", f"{unit}" if number == 0 else "")
-        for number, heading in enumerate(("Base", "New", "Change"))
+        for number, heading in enumerate(("Base", "New", "Change "))
     ]
     rows = [
         Row(
             cells=(
                 *(Cell(unit.text(size)) for size in (one.base, one.new)),
-                Cell(_signed(unit.text(one.change)), is_strong=one.change != 0),
+                Cell(f"{_signed(unit.text(one.change))}{_UNCERTAIN if one.is_within_bounds else ' '}", is_strong=True),
                 Cell(one.label),
             )
         )
@@ -198,6 +198,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
     if not comparison.is_of_groups and (peaks := [run.peak for run in (*comparison.base, *comparison.new)]) != ["", ""]:
         base, new = (printable(peak) or UNKNOWN for peak in peaks)
         yield f"RSS peak of base {base}, of new {new}"
+    if any(one.is_within_bounds for one in comparison.stacks or ()):
+        yield f"{_UNCERTAIN} code: it may have held the same; memory belongs to one of two stacks, or was not seen"
     with_stacks = comparison.with_stacks
     if comparison.stacks is None and any(with_stacks):
         yield f"only {'base' if with_stacks[0] else 'new'} has stacks: which code grew is unknown"

@@ -12,6 +12,7 @@ from nncftools.analysis.gates import judged, parsed
 from nncftools.render.exports import comparison_json
 from nncftools.render.tables import comparison_markdown, comparison_text
 from nncftools.session.model import Mark
+from nncftools.session.snapshots import Look, ThreadLook
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 from tests.made_up_stacks import grown, stack
@@ -60,7 +61,7 @@ class TestStacks:
         """The code that held more at the peak is a table below the figures."""
         lines = text(with_stacks(100, 200))
 
-        place = lines.index("Base, MiB   New Change Code at the RSS peak")
+        place = next(number for number, line in enumerate(lines) if line.endswith("Code at the RSS peak"))
         assert lines[place + 1].split(maxsplit=3) == ["100.0", "200.0", "+100.0", "b.py main › torch/lo[ad.py load"]
 
     def test_markdown(self) -> None:
@@ -81,6 +82,7 @@ class TestStacks:
                 "base": pytest.approx(100 * MIB, rel=0.01),
                 "new": pytest.approx(200 * MIB, rel=0.01),
                 "change": pytest.approx(100 * MIB, rel=0.01),
+                "within_bounds": False,
             }
         ]
 
@@ -96,6 +98,21 @@ class TestStacks:
         assert lines.count("only new has stacks: which code grew is unknown") == 1
         assert comparison_json.document([(pair(), [])])["comparisons"][0]["stacks"] is None
         assert not any("stacks" in line for line in text(pair()))
+
+    def test_uncertain(self) -> None:
+        """A change that uncertain stacks explain is marked, with a note."""
+        main, load, run = (stack("/a/b.py:9 main", *of) for of in ((), ("t/a.py:1 load",), ("t/a.py:2 run",)))
+        runs = [grown((main, 300), (load, 100), (run, 100)) for _ in range(2)]
+        for often, of in enumerate(runs):
+            assert of.snapshots is not None
+            looks = of.snapshots.processes[0].looks
+            looks[3:] = [
+                Look(0.5 + 0.05 * number, [ThreadLook(100, 2 - ((number % 3 > 0) == often), 1)]) for number in range(20)
+            ]
+        shown = text(compared([measured(runs[0], "base.json")], [measured(runs[1], "new.json")]))
+
+        assert any("~ b.py main › t/a.py load" in line for line in shown)
+        assert any(line.startswith("~ code: it may have held the same") for line in shown)
 
 
 class TestText:
