@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nncftools.session.snapshots import Frame
 
 _ALMOST_ALL = 0.99
+_LESS_CERTAIN = 0.2
 _WORDS = {NOT_SEEN: "not seen", INHERITED: "shared with a parent process, counted again"}
 
 
@@ -61,10 +62,12 @@ def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterat
 
 
 def _chain(node: Node) -> Sequence[Node]:
-    """Return a node, and below it those that hold nearly the same memory."""
+    """Return a node, and below it those that hold nearly the same memory, about as certainly."""
     chain = [node]
     while True:
         largest = max(chain[-1].children.values(), key=lambda child: child.size, default=None)
         if largest is None or largest.size < node.size * _ALMOST_ALL or largest.kind:
+            return chain
+        if largest.certain < node.certain - node.size * _LESS_CERTAIN:
             return chain
         chain.append(largest)

@@ -55,6 +55,16 @@ def test_what_has_no_stack() -> None:
     ]
 
 
+def test_less_certain() -> None:
+    """A function that holds the same memory less certainly has a row of its own."""
+    either = Part(100 * MIB, EITHER, 0, stack(MAIN, LOAD), stack(MAIN, RUN), 1)
+
+    assert [(row.label, row.certain) for row in branches(tree(either), 0.01, 60)[0]] == [
+        ("a/b.py:9 main", 100 * MIB),
+        (":1 load", 0),
+    ]
+
+
 def test_bounded() -> None:
     """Of many rows, the largest stay, and the others are counted."""
     root = tree(*(certain(10 + number, MAIN, f"/a/b.py:3 f{number}") for number in range(30)))

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-from nncftools.analysis.build_up import NOT_SEEN, BuildUp, Part
-from nncftools.analysis.grown_stacks import GrownStack, Place, grown, places
+from nncftools.analysis.build_up import EITHER, NOT_SEEN, BuildUp, Part
+from nncftools.analysis.grown_stacks import GrownStack, Held, Place, grown, places
 from tests.made_up import MIB
 from tests.made_up_stacks import stack
 
 MAIN, LOAD, RUN = "/a/b.py:9 main", "torch/load.py:1 load", "torch/run.py:2 run"
 
 
-def held(*parts: tuple[int, tuple[str, ...]]) -> dict[Place, int]:
+def held(*parts: tuple[int, tuple[str, ...]]) -> dict[Place, Held]:
     """Return what stacks held, in MiB."""
-    found = [Part(size * MIB, "certain", 0, stack(*of)) for size, of in parts]
+    found = [Part(size * MIB, "certain", 0, stack(*of), stack(*of), len(of)) for size, of in parts]
     return places(BuildUp(1.0, sum(part.size for part in found), found))
 
 
@@ -62,6 +62,19 @@ def test_not_seen() -> None:
     of = [places(BuildUp(1.0, (100 + size) * MIB, [seen, Part(size * MIB, NOT_SEEN, 0)])) for size in (20, 60)]
 
     assert changes(grown([of[0]], [of[1]], 5)) == [("not seen", 40)]
+
+
+def test_bounds() -> None:
+    """A change is within its bounds if memory of one of two stacks, or what was not seen, may explain it."""
+    both = Part(100 * MIB, EITHER, 0, stack(MAIN, LOAD), stack(MAIN, RUN), 1)
+    swapped = both._replace(stack=both.other, other=both.stack)
+    unsure = [places(BuildUp(1.0, 100 * MIB, [part])) for part in (both, swapped)]
+    unseen = places(BuildUp(1.0, 100 * MIB, [Part(100 * MIB, NOT_SEEN, 0)]))
+    sure = held((100, (MAIN, LOAD)))
+
+    assert all(one.is_within_bounds for one in grown(unsure[:1], unsure[1:], 5))
+    assert [one.is_within_bounds for one in grown([sure], [unseen], 5) if one.file] == [True]
+    assert [one.is_within_bounds for one in grown([sure], [held((300, (MAIN, LOAD)))], 5)] == [False]
 
 
 def test_equal() -> None:
