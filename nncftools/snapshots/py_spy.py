@@ -138,12 +138,13 @@ def _text(descriptor: int) -> str:
 
 def _stacks(text: str) -> list[Stack]:
     try:
-        return [_stack(thread) for thread in json.loads(text) if thread["frames"]]
+        return [stack_of(thread) for thread in json.loads(text) if thread["frames"]]
     except (ValueError, KeyError, TypeError) as error:
         raise DumpError(f"py-spy printed something else than stacks: {error!r}") from error
 
 
-def _stack(thread: dict[str, object]) -> Stack:
+def stack_of(thread: dict[str, object]) -> Stack:
+    """Return the stack of a thread as py-spy prints it; the middle of a very deep one is left out."""
     listed = thread["frames"]
     number = thread.get("os_thread_id")
     assert isinstance(listed, list)

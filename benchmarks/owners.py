@@ -1,0 +1,160 @@
+"""Judge whose memory nncf-tools says it is, and what saying so costs: ``python -m benchmarks.owners``.
+
+Rows are programs that take 100, 200 and 300 MiB in three functions at 200 MiB a second. A part may differ from that
+by 5 % and by what grows in 30 ms at each change of function; what is called certain may exceed it by 5 %. With
+``--cost``: the helper's CPU time over a minute of growth and of sleep, and the CPU time of a program with and without
+stacks, in pairs. The exit status is 1 if anything was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+from benchmarks import machine
+from benchmarks.__main__ import positive
+from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp, of_peak
+from nncftools.session.session import Session
+
+MIB = 1 << 20
+_ROOT = pathlib.Path(__file__).parent.parent
+_BURNERS = _ROOT / "tests" / "burners"
+_CHANGE = 200 * 0.03
+_SHARE = 0.05
+_TRUTH = {"first": 100.0, "second": 200.0, "third": 300.0}
+_FREED = {"second": 400.0, "grow_and_free": 0.0}
+_ROWS = {
+    "main": "main thread, pauses of 0.5 s",
+    "main 0": "main thread, no pause",
+    "threads": "threads, beside one that spins",
+    "at_once": "three threads at once",
+    "forked": "forked children",
+    "spawned": "spawned children",
+    "native": "native call that holds the GIL",
+    "pool": "native pool, main waits",
+    "mapped": "mapped files, read and copied",
+    "freed": "300 taken and freed, then 400",
+}
+_GROWS = "import time\nheld = []\nfor _ in range(1200):\n    held.append(bytearray(b'x') * (1 << 20)); time.sleep(0.05)"
+_SLEEPS = "import time; time.sleep(60)"
+_WORKS = (
+    "held = []\n"
+    "for number in range(300):\n"
+    "    held.append(bytearray(b'x') * (1 << 20)); sum(range(200_000))\n"
+    "import resource; print(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))"
+)
+
+
+class Judged(NamedTuple):
+    """A run of a row."""
+
+    told: str
+    wrong: list[str]
+    cpu_s: float | None
+
+
+def run(words: list[str], folder: pathlib.Path, *options: str) -> tuple[Session, str]:
+    """Record a command; return the session and what the command printed."""
+    path = folder / "run.json"
+    command = [sys.executable, "-m", "nncftools", "monitor", "-q", "--force", "-o", str(path), *options, "--", *words]
+    done = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return Session.load(path), done.stdout
+
+
+def judge(row: str, library: pathlib.Path, folder: pathlib.Path) -> Judged:
+    """Record a row and compare it with the truth."""
+    how, _, pause = row.partition(" ")
+    words = [sys.executable, "-S", "-E", str(_BURNERS / "stacked.py"), how, pause or "0.5", str(library)]
+    session, _ = run(words, folder, "--stacks")
+    found = of_peak(session)
+    if found is None or session.snapshots is None:
+        return Judged("–", ["no build-up"], None)
+    truth = _FREED if how == "freed" else _TRUTH
+    wrong, told = [], []
+    for name, size in truth.items():
+        whole, certain = _held(found, name), _held(found, name, certain=True)
+        told.append(f"{whole:.0f} ({certain:.0f})")
+        if abs(whole - size) > size * _SHARE + 2 * _CHANGE:
+            wrong.append(f"{name}: {whole:.0f} instead of {size:.0f} MiB")
+        if certain > size * (1 + _SHARE) + 1:
+            wrong.append(f"{name}: {certain:.0f} of {size:.0f} MiB certain")
+    shares = (f"{found.sum_of(kind) / found.size:.0%}" for kind in (CERTAIN, EITHER, NOT_SEEN, INHERITED))
+    return Judged(" | ".join([", ".join(told), *shares]), wrong, session.snapshots.cpu_s)
+
+
+def _held(found: BuildUp, name: str, *, certain: bool = False) -> float:
+    """Return the MiB of a function of the burner."""
+    sizes = (
+        part.size
+        for part in found.parts
+        if any(frame.function.endswith(name) for frame in (part.stack[: part.shared] if certain else part.stack))
+    )
+    return sum(sizes) / MIB
+
+
+def owners(rows: list[str], runs: int, folder: pathlib.Path) -> bool:
+    """Print the table of rows; return whether all are right."""
+    library = folder / "pool.so"
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is not None:
+        source = str(_BURNERS / "pool.c")
+        subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-pthread", source, "-o", str(library)], check=True)
+    print("| memory taken in | MiB said (certain) | certain | either | not seen | inherited | helper | right |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|")
+    every = []
+    for row in rows:
+        if row == "pool" and compiler is None:
+            print(f"| {_ROWS[row]} | left out: no C compiler | | | | | | |")
+            continue
+        judged = [judge(row, library, folder) for _ in range(runs)]
+        worst = max(judged, key=lambda one: len(one.wrong))
+        right = sum(not one.wrong for one in judged)
+        cost = "–" if worst.cpu_s is None else f"{worst.cpu_s:.2f} s"
+        print(f"| {_ROWS[row]} | {worst.told} | {cost} | {right} of {runs} |", flush=True)
+        every += [f"{row}: {text}" for one in judged for text in one.wrong]
+    print("".join(f"\n- {text}" for text in every))
+    return not every
+
+
+def cost(pairs: int, folder: pathlib.Path) -> bool:
+    """Print what the helper costs itself, and what it costs the command; return whether both are in their limits."""
+    for name, program, most_s in (("grows for a minute", _GROWS, 0.6), ("sleeps for a minute", _SLEEPS, 0.3)):
+        session, _ = run([sys.executable, "-c", program], folder, "--stacks")
+        spent_s = None if session.snapshots is None else session.snapshots.cpu_s
+        print(f"helper beside a program that {name}: {spent_s} CPU s in {session.duration_s:.1f} s (limit {most_s})")
+    ratios: dict[str, list[float]] = {"with stacks": [], "without": []}
+    for _ in range(pairs):
+        base = float(run([sys.executable, "-c", _WORKS], folder)[1])
+        for name, options in (("with stacks", ["--stacks"]), ("without", [])):
+            ratios[name].append(float(run([sys.executable, "-c", _WORKS], folder, *options)[1]) / base)
+    for name, found in ratios.items():
+        low, high = min(found), max(found)
+        print(
+            f"CPU time of the command {name}: {statistics.median(found):.3f} ({low:.2f} to {high:.2f}), {pairs} pairs"
+        )
+    return min(ratios["without"]) <= statistics.median(ratios["with stacks"]) <= max(ratios["without"])
+
+
+def main() -> int:
+    """Judge, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.owners", description="Judge whose memory it is.")
+    parser.add_argument("--runs", type=positive, default=3, metavar="N", help="runs of a row, default 3")
+    parser.add_argument("--only", action="append", choices=list(_ROWS), metavar="NAME", help=", ".join(_ROWS))
+    parser.add_argument("--cost", action="store_true", help="measure what it costs, instead")
+    parser.add_argument("--pairs", type=positive, default=20, metavar="N", help="pairs of runs, default 20")
+    found = parser.parse_args()
+    print(f"{machine.description()}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        if found.cost:
+            return 0 if cost(found.pairs, pathlib.Path(folder)) else 1
+        return 0 if owners(found.only or list(_ROWS), found.runs, pathlib.Path(folder)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,237 @@
+"""Which code memory at a moment belongs to."""
+
+from __future__ import annotations
+
+import pytest
+
+from nncftools.analysis.build_up import (
+    CERTAIN,
+    EITHER,
+    INHERITED,
+    NOT_SEEN,
+    Moment,
+    at,
+    build_ups,
+    of_operation,
+    of_peak,
+)
+from nncftools.session.model import Mark, Process
+from tests.analysis.made_snapshots import Made, by_function, by_kind
+from tests.made_up import MIB, mib, session
+
+
+@pytest.fixture
+def made() -> Made:
+    """Return snapshots without a process."""
+    return Made()
+
+
+def test_two_functions(made: Made) -> None:
+    """Each function has what memory gained while it ran."""
+    made.process(
+        [(0, 0), (1, 100), (2, 100), (3, 400)],
+        (0.0, "main>load"),
+        (0.5, "main>load"),
+        (1.0, "main>load"),
+        (2.0, "main>trace"),
+        (2.5, "main>trace"),
+        (3.0, "main>trace"),
+    )
+
+    assert by_function(made.build_up(3.0), certain=True) == {"load": 100, "trace": 300}
+
+
+def test_freed_memory_does_not_count(made: Made) -> None:
+    """What was taken and freed belongs to nobody: the rise that came last counts."""
+    made.process(
+        [(0, 0), (0.5, 500), (1.0, 10), (1.5, 600)], (0.0, "a"), (0.5, "a"), (1.0, "b"), (1.3, "b"), (1.5, "b")
+    )
+
+    assert by_function(made.build_up(1.5)) == {"a": 10, "b": 590}
+
+
+def test_earlier_moment(made: Made) -> None:
+    """What came after the moment does not count."""
+    made.process([(0, 0), (1, 100), (2, 900)], (0.0, "a"), (0.5, "a"), (1.0, "a"), (1.5, "b"), (2.0, "b"))
+
+    assert by_function(made.build_up(0.5)) == {"a": 50}
+
+
+def test_either_of_two(made: Made) -> None:
+    """A rise between two looks with different stacks belongs to one of both, and to the frames that they share."""
+    made.process([(0, 0), (0.4, 100)], (0.0, "main>load>read"), (0.4, "main>load>copy"))
+
+    found = made.build_up(0.4)
+
+    assert by_kind(found) == {EITHER: 100}
+    assert {(part.stack[-1].function, part.other[-1].function, part.shared, part.size) for part in found.parts} == {
+        ("read", "copy", 2, 50),
+        ("copy", "read", 2, 50),
+    }
+
+
+def test_pause_at_a_look(made: Made) -> None:
+    """If memory rises at only one of two looks, the rise is more likely of that one."""
+    made.process(
+        [(0, 0), (0.3, 30 << 20), (1.0, 30 << 20)], (0.0, "main>load"), (0.1, "main>load"), (0.4, "main>sleep")
+    )
+
+    assert by_function(made.build_up(1.0)) == {"load": 30 << 20}
+
+
+def test_looks_far_apart(made: Made) -> None:
+    """Between two looks that are long apart, a rise belongs to the frames that both share, if any."""
+    made.process([(0, 0), (0.1, 0), (9, 900)], (0.1, "main>load>read"), (9.0, "main>save"))
+    shared = made.build_up(9.0)
+    made.process([(0, 0), (0.1, 0), (9, 900)], (0.1, "load"), (9.0, "save"))
+    nothing = made.build_up(9.0)
+
+    assert by_function(shared)["main"] == pytest.approx(700, abs=20)
+    assert by_kind(nothing)[NOT_SEEN] == pytest.approx(700, abs=20)
+
+
+def test_equal_by_chance(made: Made) -> None:
+    """Where stacks change at each look, two equal ones prove nothing."""
+    texts = ["main>a", "main>b", "main>a", "main>a", "main>b", "main>a", "main>b"]
+    made.process([(0, 0), (0.7, 700)], *((number / 10, text) for number, text in enumerate(texts)))
+
+    assert by_kind(made.build_up(0.6)) == {EITHER: 600}
+
+
+def test_equal_for_long(made: Made) -> None:
+    """Two equal stacks a second apart prove something only if the looks around show the same."""
+    made.process([(0, 0), (9, 900)], *((float(number), "main>a") for number in range(10)))
+    steady = made.build_up(9.0)
+    made = Made()
+    made.process([(0, 0), (1, 100)], (0.0, "main>a"), (1.0, "main>a"))
+    alone = made.build_up(1.0)
+
+    assert steady.sum_of(CERTAIN) > 700
+    assert by_kind(alone) == {EITHER: 100}
+
+
+def test_another_line_is_the_same_code(made: Made) -> None:
+    """Two lines of one function are one place."""
+    made.process([(0, 0), (0.2, 100)], (0.0, "main:3>load:8"), (0.2, "main:3>load:9"))
+
+    assert by_kind(made.build_up(0.2)) == {CERTAIN: 100}
+
+
+def test_held_at_first_sight(made: Made) -> None:
+    """What a process held when it was first seen was seen by nobody."""
+    made.process([(5, 0), (5, 80), (5.2, 100)], (5.0, "main"), (5.2, "main"))
+
+    assert by_kind(made.build_up(5.2)) == {NOT_SEEN: 80, CERTAIN: 20}
+
+
+def test_forked_copy(made: Made) -> None:
+    """A forked process has only what it added; the rest it shares with its parent."""
+    made.process([(0, 0), (0.2, 300)], (0.0, "main>load"), (0.2, "main>load"))
+    made.process([(0.1, 0), (0.1, 150), (0.2, 190)], (0.1, "work"), (0.2, "work"), inherited=150)
+
+    found = made.build_up(0.2)
+
+    assert by_kind(found) == {CERTAIN: 340, INHERITED: 150}
+    assert by_function(found) == {"load": 300, "work": 40}
+
+
+def test_ended_process(made: Made) -> None:
+    """A process that has ended before holds nothing."""
+    made.process([(0, 0), (0.2, 300), (0.3, 300), (0.3, 0)], (0.0, "gone"), (0.2, "gone"))
+    made.process([(0, 0), (0.5, 50)], (0.0, "main"), (0.5, "main"))
+
+    assert by_function(made.build_up(0.5)) == {"main": 50}
+
+
+def test_process_that_the_helper_missed(made: Made) -> None:
+    """A forked copy that lived too short for the helper is known to the sampler."""
+    made.process([(0, 0), (0.2, 300)], (0.0, "main"), (0.2, "main"))
+    made.processes.append(Process(id=7, counted_s=0.15, end_s=0.25, first_rss=290, forked_copy=True))
+
+    assert by_kind(made.build_up(0.2, 590)) == {CERTAIN: 300, INHERITED: 290}
+
+
+def test_parts_sum_to_a_higher_peak(made: Made) -> None:
+    """What the sampler saw above the helper's readings belongs to the process that rose last."""
+    made.process([(0, 0), (0.1, 100), (0.3, 100)], (0.0, "a"), (0.1, "a"))
+    made.process([(0, 0), (0.2, 100), (0.3, 100)], (0.0, "b"), (0.2, "b"))
+
+    assert by_function(made.build_up(0.2, 260)) == {"a": 100, "b": 160}
+    assert by_function(made.build_up(0.2, 260, process=0)) == {"a": 160, "b": 100}
+
+
+def test_parts_sum_to_a_lower_peak(made: Made) -> None:
+    """What the helper saw above the peak is taken off the top."""
+    made.process([(0, 0), (0.1, 100), (0.3, 100)], (0.0, "a"), (0.1, "a"))
+    made.process([(0, 0), (0.2, 100), (0.3, 100)], (0.0, "b"), (0.2, "b"))
+
+    assert by_function(made.build_up(0.2, 130)) == {"a": 100, "b": 30}
+    assert by_function(made.build_up(0.2, 70)) == {"a": 70}
+
+
+def test_highest_moment_of_a_span(made: Made) -> None:
+    """Of the moments between which the peak was reached, the one counts at which most was held."""
+    made.process([(0, 0), (0.5, 100), (0.6, 400), (0.7, 50)], (0.0, "a"), (0.5, "a"), (0.6, "b"), (0.65, "b"))
+
+    found = made.build_up(0.5, 400, to_s=0.7)
+
+    assert found.at_s == 0.6
+    assert by_function(found) == {"a": 250, "b": 150}
+
+
+def test_many_moments_at_once(made: Made) -> None:
+    """The build-ups of several moments are the same as of each alone."""
+    made.process([(0, 0), (1, 500), (2, 100), (3, 700)], (0.0, "a"), (0.5, "a"), (1.0, "b"), (2.0, "c"), (3.0, "d"))
+
+    times = (2.5, 0.5, 1.0, 0.1)
+    of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
+
+    together = build_ups(of, [Moment(time_s, time_s, -1) for time_s in times])
+
+    assert together == [made.build_up(time_s) for time_s in times]
+    assert [None if found is None else found.size for found in together] == [400, 250, 500, 50]
+
+
+def test_peak_of_a_session(made: Made) -> None:
+    """The peak of a session is built up by its bracket; without stacks or a moment there is nothing."""
+    made.process([(0, 0), (0.5, 300 * MIB), (1.0, 200 * MIB)], (0.0, "a"), (0.25, "a"), (0.5, "a"))
+    of = session({"rss": mib(100, 300, 200)}, snapshots=made.snapshots)
+
+    found = of_peak(of)
+
+    assert found is not None
+    assert (found.size, by_function(found)) == (300 * MIB, {"a": 300 * MIB})
+    assert of_peak(session({"rss": mib(100, 300, 200)})) is None
+    assert of_peak(session({"rss": mib(None, None, None)}, snapshots=made.snapshots)) is None
+
+
+def test_operation(made: Made) -> None:
+    """An operation is built up at its own peak."""
+    made.process([(0, 0), (0.5, 100 * MIB), (1.0, 300 * MIB)], (0.0, "a"), (0.25, "a"), (0.5, "a"), (1.0, "b"))
+    of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
+    of.marks = [Mark(name="first", start_s=0.0, end_s=0.5), Mark(name="second", start_s=0.6, end_s=1.0)]
+
+    found = [of_operation(of, operation) for operation in of.operations]
+
+    assert [None if one is None else one.size for one in found] == [100 * MIB, 300 * MIB]
+
+
+def test_any_moment(made: Made) -> None:
+    """A moment is built up to what was held then."""
+    made.process([(0, 0), (1.0, 200)], (0.0, "a"), (0.25, "a"), (0.5, "a"), (1.0, "a"))
+    of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
+
+    found = at(of, 0.5)
+
+    assert found is not None
+    assert (found.at_s, found.size) == (0.5, 100)
+    assert at(of, 70.0) is None
+
+
+def test_nothing_was_seen() -> None:
+    """Without a look there is no build-up."""
+    made = Made()
+    made.process([(0, 0), (1.0, 200)])
+    of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
+
+    assert build_ups(of, [Moment(0.5, 0.5, 100)]) == [None]

@@ -1,0 +1,109 @@
+"""Which thread of a process made its memory rise."""
+
+from __future__ import annotations
+
+import pytest
+
+from nncftools.analysis.build_up import EITHER, NOT_SEEN
+from tests.analysis.made_snapshots import MAIN, Made, by_function, by_kind
+
+POINTS = [(0.0, 0), (0.4, 100)]
+WORKER, POOL = 2, 3
+
+
+@pytest.fixture
+def made() -> Made:
+    """Return snapshots without a process."""
+    return Made()
+
+
+def test_thread_with_the_faults(made: Made) -> None:
+    """The thread that touched new memory counts, not the one that computes."""
+    threads = {MAIN: ("spin", 1, 0.4), WORKER: ("load", 99, 0.1)}
+    made.threads(POINTS, (0.0, threads), (0.4, threads))
+
+    assert by_function(made.build_up(0.4)) == {"load": 99, "spin": 1}
+
+
+def test_several_threads(made: Made) -> None:
+    """Several threads share a rise by their faults."""
+    threads = {MAIN: ("a", 25, 0.1), WORKER: ("b", 75, 0.1)}
+    made.threads(POINTS, (0.0, threads), (0.4, threads))
+
+    assert by_function(made.build_up(0.4)) == {"a": 25, "b": 75}
+
+
+def test_pool_while_main_waits(made: Made) -> None:
+    """Threads without Python code work for the only Python thread, if that waits."""
+    threads = {MAIN: ("infer", 0, 0.01), POOL: (None, 100, 0.4)}
+    made.threads(POINTS, (0.0, threads), (0.4, threads))
+
+    assert by_function(made.build_up(0.4)) == {"infer": 100}
+
+
+def test_pool_in_which_main_takes_part(made: Made) -> None:
+    """They work for it also if it computes, and touches new memory as they do."""
+    threads = {MAIN: ("matmul", 30, 0.4), POOL: (None, 35, 0.4), POOL + 1: (None, 35, 0.4)}
+    made.threads(POINTS, (0.0, threads), (0.4, threads))
+
+    assert by_function(made.build_up(0.4)) == {"matmul": 100}
+
+
+def test_pool_beside_a_spinning_thread(made: Made) -> None:
+    """If the only Python thread computes without new memory, nobody knows for whom the others work."""
+    threads = {MAIN: ("spin", 0, 0.4), POOL: (None, 100, 0.4)}
+    made.threads(POINTS, (0.0, threads), (0.4, threads))
+
+    assert by_kind(made.build_up(0.4)) == {NOT_SEEN: 100}
+
+
+def test_pool_beside_a_waiting_thread(made: Made) -> None:
+    """A Python thread that waits for an event does not call a pool."""
+    threads = {MAIN: ("infer", 0, 0.0), WORKER: ("run>wait", 0, 0.0), POOL: (None, 100, 0.4)}
+    made.threads(POINTS, (0.0, threads), (0.4, threads))
+    waits = made.snapshots.frames[2]
+    made.snapshots.frames[2] = type(waits)("wait", "/usr/lib/python3.11/threading.py", 320)
+
+    assert by_function(made.build_up(0.4)) == {"infer": 100}
+
+
+def test_pool_of_one_of_two(made: Made) -> None:
+    """With two Python threads that may have called it, it is not known which one did."""
+    threads = {MAIN: ("a", 0, 0.0), WORKER: ("b", 0, 0.0), POOL: (None, 100, 0.4)}
+    made.threads(POINTS, (0.0, threads), (0.4, threads))
+
+    assert by_kind(made.build_up(0.4)) == {NOT_SEEN: 100}
+
+
+def test_thread_that_ended(made: Made) -> None:
+    """What a thread touched that is gone at the next look belongs to its last stack, or to what it did afterwards."""
+    before = {MAIN: ("main", 0, 0.0), WORKER: ("work", 50, 0.1)}
+    made.threads(POINTS, (0.0, before), (0.4, {MAIN: ("main", 0, 0.0)}), lost=[0, 80])
+
+    found = made.build_up(0.4)
+
+    assert by_function(found) == {"work": 100}
+    assert by_kind(found) == {EITHER: 100}
+
+
+def test_after_the_last_look(made: Made) -> None:
+    """After the last look, the thread that touched memory before may go on."""
+    threads = {MAIN: ("main", 0, 0.0), WORKER: ("work", 50, 0.1)}
+    made.threads([(0.0, 0), (0.1, 10), (0.5, 100)], (0.0, threads), (0.1, threads))
+
+    assert by_function(made.build_up(0.5)) == {"work": 100}
+
+
+def test_before_the_first_look(made: Made) -> None:
+    """A rise long before the first look was not seen; shortly before it, it may belong to the first stack."""
+    made.process([(0.0, 0), (2.0, 100)], (2.0, "a"))
+
+    assert by_kind(made.build_up(2.0)) == {EITHER: 50, NOT_SEEN: 50}
+
+
+def test_no_faults(made: Made) -> None:
+    """Huge pages come with few faults: without any, the only Python thread counts."""
+    threads = {MAIN: ("a", 0, 0.1)}
+    made.threads(POINTS, (0.0, threads), (0.4, threads))
+
+    assert by_function(made.build_up(0.4)) == {"a": 100}

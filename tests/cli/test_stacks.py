@@ -1,0 +1,189 @@
+"""Stacks and mappings of a recorded command."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from nncftools.analysis.build_up import BuildUp, of_peak
+from nncftools.session.session import Session
+from tests.conftest import BURNERS, Run, command_line
+from tests.waiting import until
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Work in a folder of the test."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def burn(how: str = "main", pause: str = "0.1") -> list[str]:
+    """Return the command of the burner that takes memory in three functions."""
+    return [sys.executable, "-S", "-E", str(BURNERS / "stacked.py"), how, pause]
+
+
+def peak(path: str = "run.json") -> BuildUp:
+    """Return the build-up of the peak of a session."""
+    found = of_peak(Session.load(path))
+    assert found is not None
+    return found
+
+
+def sizes(found: BuildUp, *, certain: bool = False) -> dict[str, float]:
+    """Return MiB by function of the burner, or those that certainly belong to it."""
+    sums = dict.fromkeys(("first", "second", "third"), 0.0)
+    for part in found.parts:
+        for frame in part.stack[: part.shared] if certain else part.stack:
+            name = frame.function.rpartition(".")[2]
+            if name in sums:
+                sums[name] += part.size / MIB
+    return sums
+
+
+TRUTH = {"first": 100, "second": 200, "third": 300}
+
+
+def judge(found: BuildUp) -> None:
+    """Compare with the truth: 5 % and what grows in 30 ms at each change; busy machines take longer for a look."""
+    for name, size in sizes(found).items():
+        assert size == pytest.approx(TRUTH[name], abs=TRUTH[name] * 0.05 + 40), sizes(found)
+    for name, size in sizes(found, certain=True).items():
+        assert size <= TRUTH[name] * 1.05 + 6, sizes(found, certain=True)
+
+
+def test_three_functions(nncf_tools: Run) -> None:
+    """Each function has the memory that it took."""
+    done = nncf_tools("monitor", "--stacks", "-o", "run.json", "--", *burn())
+
+    found = peak()
+    session = Session.load("run.json")
+
+    assert done.returncode == 0
+    judge(found)
+    assert sum(part.size for part in found.parts) == found.size == session.peaks["rss"].low
+    assert session.snapshots is not None
+    assert session.snapshots.missing is None
+    assert session.snapshots.mappings
+    assert not list(pathlib.Path().glob("*.snapshots.jsonl"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["threads", "at_once", "forked", "spawned", "native", "mapped"])
+def test_ways_to_take_memory(nncf_tools: Run, how: str) -> None:
+    """It is so in threads beside a spinning one, in children, in native calls, and in mapped files."""
+    nncf_tools("monitor", "--stacks", "-o", "run.json", "--", *burn(how))
+
+    judge(peak())
+
+
+@pytest.mark.long
+def test_freed(nncf_tools: Run) -> None:
+    """Memory that was taken and freed belongs to nobody."""
+    nncf_tools("monitor", "--stacks", "-o", "run.json", "--", *burn("freed"))
+
+    found = peak()
+    freed = sum(part.size for part in found.parts if "grow_and_free" in {frame.function for frame in part.stack})
+
+    assert sizes(found)["second"] == pytest.approx(400, abs=30)
+    assert freed < 20 * MIB
+
+
+def test_monitor_takes_none(nncf_tools: Run) -> None:
+    """Without the option, monitor takes no stacks."""
+    nncf_tools("monitor", "-o", "run.json", "--", "true")
+
+    assert Session.load("run.json").snapshots is None
+
+
+@pytest.mark.parametrize(("options", "is_there"), [([], True), (["--no-stacks"], False)])
+def test_profile_takes_them(nncf_tools: Run, options: list[str], is_there: bool) -> None:  # noqa: FBT001 — of the test
+    """Profile takes stacks where it can, unless it is told not to."""
+    nncf_tools("profile", *options, "--no-plot", "-o", "run.json", "--", sys.executable, "-c", "pass")
+
+    assert (Session.load("run.json").snapshots is not None) is is_there
+
+
+@pytest.mark.process
+def test_running_process(nncf_tools: Run) -> None:
+    """What a process held before the recording was seen by nobody."""
+    with subprocess.Popen([*burn(), "1"], stdout=subprocess.PIPE) as running:
+        nncf_tools("monitor", "--stacks", "-o", "run.json", "--pid", running.pid)
+
+    found = peak()
+
+    assert found.sum_of("not_seen") > 0
+    assert sizes(found)["third"] > 200
+
+
+def test_not_installed(nncf_tools: Run) -> None:
+    """If they are asked for and py-spy is missing, one line says what to install, before anything runs."""
+    done = nncf_tools("monitor", "--stacks", "--source", "psutil", "-o", "run.json", "--", "touch", "ran")
+
+    assert done.returncode == 2
+    assert "option --stacks" in done.stderr
+    assert not pathlib.Path("ran").exists()
+
+
+@pytest.mark.parametrize("budget", ["0", "51%", "much"])
+def test_wrong_budget(nncf_tools: Run, budget: str) -> None:
+    """A budget is a percentage."""
+    done = nncf_tools("monitor", "--stacks", "--stacks-budget", budget, "--", "true")
+
+    assert done.returncode == 2
+    assert "option --stacks-budget" in done.stderr
+
+
+def helper_of(starter: int) -> int:
+    """Return the PID of the helper that a process has started, once it watches."""
+
+    def found() -> int | None:
+        for task in pathlib.Path(f"/proc/{starter}/task").iterdir():
+            for pid in (task / "children").read_text("ascii").split():
+                if b"snapshots" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return int(pid)
+        return None
+
+    pid = until(found, "the helper")
+    assert pid is not None
+    return pid
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_helper_that_fails(tmp_path: pathlib.Path, number: int) -> None:
+    """When the helper is killed or hangs, the command and its recording do not notice."""
+    words = command_line("monitor", "--stacks", "-q", "-o", tmp_path / "run.json", "--", *burn("main", "0"))
+    with subprocess.Popen(words) as running:
+        log = tmp_path / "run.snapshots.jsonl"
+        until(lambda: log.exists() and b'"look"' in log.read_bytes(), "a look")
+        os.kill(helper_of(running.pid), number)
+        assert running.wait() == 0
+    session = Session.load(tmp_path / "run.json")
+
+    assert session.finished
+    assert session.warnings == []
+    assert session.snapshots is not None
+    assert session.snapshots.cpu_s is None
+    assert session.snapshots.stacks
+
+
+@pytest.mark.process
+def test_killed_command_line(tmp_path: pathlib.Path) -> None:
+    """When the command line was killed, the journal and the helper's log still tell whose the peak is."""
+    words = command_line("monitor", "--stacks", "-q", "-o", tmp_path / "run.json", "--", *burn("main", "0"))
+    with subprocess.Popen(words) as running:
+        log = tmp_path / "run.snapshots.jsonl"
+        until(lambda: log.exists() and b'"look"' in log.read_bytes(), "a look")
+        running.kill()
+    journal = tmp_path / "run.journal.jsonl"
+    until(lambda: b'"end"' in journal.read_bytes() and b'"end"' in log.read_bytes(), "the end of both")
+
+    judge(peak(str(journal)))

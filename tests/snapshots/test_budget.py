@@ -1,0 +1,95 @@
+"""How much CPU time the helper may spend, by a fake clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from nncftools.snapshots.budget import Budget, step
+
+MIB = 1 << 20
+
+
+class Clock:
+    """A clock and a CPU meter that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.cpu_s = 0.0
+
+    def budget(self) -> Budget:
+        """Return a budget of 1 % of a core, half a CPU second in any case."""
+        return Budget(0.01, 0.5, clock=lambda: self.now_s, own_cpu=lambda: self.cpu_s)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return a clock that stands."""
+    return Clock()
+
+
+@pytest.mark.parametrize(("elapsed_s", "left_s"), [(0.0, 0.5), (50.0, 0.5), (3_600.0, 36.0)])
+def test_share_or_least(clock: Clock, elapsed_s: float, left_s: float) -> None:
+    """It is the share of the time, or the least CPU time where that is more."""
+    budget = clock.budget()
+
+    clock.now_s += elapsed_s
+
+    assert budget.left_s == pytest.approx(left_s)
+
+
+def test_children_count(clock: Clock) -> None:
+    """What programs took that the helper started counts as its own."""
+    budget = clock.budget()
+    clock.cpu_s = 0.1
+
+    budget.add(0.3)
+
+    assert budget.spent_s == pytest.approx(0.4)
+    assert budget.left_s == pytest.approx(0.1)
+    assert budget.used == pytest.approx(0.8)
+
+
+def test_never_more_than_is_left(clock: Clock) -> None:
+    """Nothing begins that would take more than is left, until the share of the time has grown."""
+    budget = clock.budget()
+    budget.add(0.495)
+
+    assert not budget.allows(0.01)
+
+    clock.now_s += 60
+    assert budget.allows(0.01)
+
+
+def test_waits_longer_when_less_is_left(clock: Clock) -> None:
+    """The less is left, the longer is the time between two looks."""
+
+    def wait_s(spent_s: float) -> float:
+        budget = clock.budget()
+        budget.add(spent_s)
+        budget.begin(0.01)
+        begun_s = clock.now_s
+        while budget.waits:
+            clock.now_s += 0.001
+        return clock.now_s - begun_s
+
+    assert wait_s(0.0) == pytest.approx(0.04, abs=0.002)
+    assert wait_s(0.4) == pytest.approx(0.2, abs=0.002)
+
+
+def test_polls_spend_little(clock: Clock) -> None:
+    """Polls that take 0.1 ms are at most 10 ms apart at first, and 200 ms when nothing is left."""
+    budget = clock.budget()
+
+    assert budget.distance_s(0.0001) < 0.01
+
+    budget.add(0.5)
+    assert budget.distance_s(0.0001) == pytest.approx(0.2)
+
+
+def test_steps_reach_any_size() -> None:
+    """Steps are 1 MiB or 1 % at first, then 24 MiB or 12 %."""
+    assert step(0.0, 10 * MIB) == MIB
+    assert step(0.1, 1_000 * MIB) == 10 * MIB
+    assert step(1.0, 10 * MIB) == 24 * MIB
+    assert step(0.9, 1_000 * MIB) == 120 * MIB
+    assert 10 * MIB < step(0.3, 500 * MIB) < 60 * MIB

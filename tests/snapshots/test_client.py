@@ -1,0 +1,199 @@
+"""Starting the helper, and what may be read here."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from nncftools.journal.plan import Plan
+from nncftools.snapshots import client
+from nncftools.snapshots.client import Helper, Looking, looking
+from tests.waiting import until
+
+STATUS = "Name:\tpython\nCapEff:\t{:016x}\nSeccomp:\t0\n"
+
+
+@pytest.fixture
+def yama(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Return the file of a made-up kernel that says who may read other processes; we have no capability."""
+    scope, status = tmp_path / "ptrace_scope", tmp_path / "status"
+    status.write_text(STATUS.format(0), encoding="ascii")
+    monkeypatch.setattr(client, "_YAMA", scope)
+    monkeypatch.setattr(client, "_STATUS", status)
+    return scope
+
+
+def allow_all(tmp_path: pathlib.Path) -> None:
+    """Give us CAP_SYS_PTRACE."""
+    (tmp_path / "status").write_text(STATUS.format(1 << 19), encoding="ascii")
+
+
+@pytest.mark.parametrize("scope", [None, "0\n", "no number"])
+def test_allowed(yama: pathlib.Path, scope: str | None) -> None:
+    """Without yama, or where it allows all, stacks are read."""
+    if scope is not None:
+        yama.write_text(scope, encoding="ascii")
+
+    found = looking(with_hook=False)
+
+    assert found == Looking(client.found_py_spy())
+    assert found.py_spy is not None
+
+
+def test_only_parents(yama: pathlib.Path) -> None:
+    """Where only parents may look, Pythons with the hook open the door, and nobody else does."""
+    yama.write_text("1\n", encoding="ascii")
+
+    with_hook, without = looking(with_hook=True), looking(with_hook=False)
+
+    assert with_hook.py_spy is not None
+    assert with_hook.needs_door
+    assert "ptrace_scope is 1" in (with_hook.missing or "")
+    assert without.py_spy is None
+    assert "nncf-tools profile" in (without.missing or "")
+
+
+@pytest.mark.parametrize("scope", ["2", "3"])
+def test_only_administrators(yama: pathlib.Path, scope: str) -> None:
+    """Where only administrators may look, no door helps."""
+    yama.write_text(scope, encoding="ascii")
+
+    found = looking(with_hook=True)
+
+    assert found.py_spy is None
+    assert f"ptrace_scope is {scope}" in (found.missing or "")
+
+
+def test_capability(yama: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """With CAP_SYS_PTRACE, all is allowed."""
+    yama.write_text("2", encoding="ascii")
+    allow_all(tmp_path)
+
+    assert looking(with_hook=False) == Looking(client.found_py_spy())
+
+
+def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without py-spy, the reason says what to install."""
+    monkeypatch.setattr(client, "found_py_spy", lambda: None)
+
+    assert "pip install 'nncf-tools[stacks]'" in (looking(with_hook=True).missing or "")
+
+
+def test_where_it_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of our environment, else the first one on PATH; a relative folder of PATH does not count."""
+    other = tmp_path / "bin" / "py-spy"
+    other.parent.mkdir()
+    other.touch(0o755)
+    own = client.found_py_spy()
+    monkeypatch.setattr(client.sysconfig, "get_path", lambda _: str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
+
+    monkeypatch.setenv("PATH", "bin")
+    assert client.found_py_spy() is None
+
+    monkeypatch.setenv("PATH", f"bin:{tmp_path}/bin")
+    assert client.found_py_spy() == str(other)
+    assert own is not None
+    assert own.startswith(sys.prefix)
+
+
+@pytest.fixture
+def log(tmp_path: pathlib.Path) -> Iterator[int]:
+    """Return the descriptor of an empty log."""
+    descriptor = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    yield descriptor
+    os.close(descriptor)
+
+
+def lines(tmp_path: pathlib.Path) -> list[str]:
+    """Return the kinds of the lines of the log."""
+    return [next(iter(json.loads(text))) for text in (tmp_path / "log").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.process
+def test_from_start_to_end(log: int, tmp_path: pathlib.Path) -> None:
+    """The helper watches until it is closed, and writes its last line."""
+    with subprocess.Popen(["sleep", "1000"]) as running:
+        helper = Helper(log)
+        helper.follow(running.pid, Plan(["rss"], pid=running.pid), Looking(None, "none"), 0.01)
+        until(lambda: "process" in lines(tmp_path), "the helper to see the process")
+        helper.close()
+        helper.close()
+        running.kill()
+
+    assert lines(tmp_path)[0] == "helper"
+    assert lines(tmp_path)[-1] == "end"
+    assert helper.pid is None
+
+
+@pytest.mark.process
+def test_ends_with_the_sampler(log: int, tmp_path: pathlib.Path) -> None:
+    """When its starter was killed, the helper goes on until the sampler is gone."""
+    program = (
+        "import os, signal, sys; from nncftools.journal.plan import Plan; from nncftools.snapshots.client import *\n"
+        "helper = Helper(int(sys.argv[1])); pid = int(sys.argv[2])\n"
+        "helper.follow(pid, Plan(['rss'], pid=pid), Looking(None), 0.01); print(helper.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    with subprocess.Popen(["sleep", "1000"]) as running:
+        words = [sys.executable, "-c", program, str(log), str(running.pid)]
+        starter = subprocess.run(words, pass_fds=[log], capture_output=True, text=True, check=False)
+        pid = int(starter.stdout)
+        until(lambda: "process" in lines(tmp_path), "the helper to see the process")
+        assert lines(tmp_path)[-1] != "end"
+        running.kill()
+        running.wait()
+        until(lambda: lines(tmp_path)[-1] == "end", "the helper to end")
+
+    until(lambda: not pathlib.Path(f"/proc/{pid}/statm").exists() or not read_statm(pid), "its process to be gone")
+
+
+def read_statm(pid: int) -> bool:
+    """Return whether a process still has memory."""
+    try:
+        return not pathlib.Path(f"/proc/{pid}/statm").read_text("ascii").startswith("0 ")
+    except OSError:
+        return False
+
+
+@pytest.mark.process
+def test_helper_that_hangs(log: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A helper that does not end is killed."""
+    monkeypatch.setattr(client, "_PATIENCE_S", 0.05)
+    helper = Helper(log)
+    pid = helper.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+
+    helper.close()
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.process
+def test_helper_that_died(log: int) -> None:
+    """A helper that has died makes no trouble."""
+    helper = Helper(log)
+    assert helper.pid is not None
+    os.kill(helper.pid, signal.SIGKILL)
+
+    helper.follow(1, Plan(["rss"]), Looking(None), 0.01)
+    helper.close()
+
+
+def test_no_log() -> None:
+    """Without a log, nothing is started."""
+    helper = Helper(None)
+
+    helper.follow(1, Plan(["rss"]), Looking(None), 0.01)
+    helper.close()
+
+    assert helper.pid is None
