@@ -51,6 +51,11 @@ def near(session: SessionData, at_s: float, size: int) -> Kinds | None:
     return Kinds(best.time_s, best.total, _merged(best), is_near, abs(best.total - size) > size * _OTHER_SIZE)
 
 
+def at(moment: MappingsMoment) -> Kinds:
+    """Return what memory was at a moment at which mappings were read."""
+    return Kinds(moment.time_s, moment.total, _merged(moment), is_of_moment=True, is_other_memory=False)
+
+
 def _merged(moment: MappingsMoment) -> list[MappingGroup]:
     sums: dict[tuple[str, str], MappingGroup] = {}
     for process in moment.processes:

@@ -43,6 +43,8 @@ Recordings of the ranks of one job are merged by time: each rank, their sum,
 and the rank with the highest peak. Logs of mprof, psrecord, con-duct, NNCF's
 memory monitor and prmon are read, too."""
 
+_RECORD_STACKS = "; record it with `nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks"
+
 Sources = Annotated[
     list[pathlib.Path] | None,
     typer.Argument(
@@ -178,8 +180,7 @@ def _build_up(session: Session, view: View, format_: str, operation: str | None,
     from nncftools.render.tables import build_up, build_up_markdown, build_up_text
 
     option = "--operation" if operation is not None else "--at" if at is not None else "--peak"
-    record = "; record with `nncf-tools profile`, or `nncf-tools monitor --stacks`"
-    with options.named(option), options.mended(stacks=record):
+    with options.named(option), options.mended(stacks=_RECORD_STACKS):
         whole = build_up.whole_of(session, view.unit, operation, at)
     return build_up_text.rendered(whole) if format_ == formats.TEXT else build_up_markdown.rendered(whole)
 

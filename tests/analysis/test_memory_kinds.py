@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from nncftools.analysis.memory_kinds import near
+from nncftools.analysis.memory_kinds import at, near
 from nncftools.session.snapshots import MappingsMoment, ProcessMappings, Snapshots
 from tests.made_up import MIB, session
 from tests.made_up_stacks import group
@@ -49,3 +49,10 @@ def test_nothing_read() -> None:
     """Without mappings, or without snapshots, nothing is known."""
     assert near(session(snapshots=Snapshots()), 1.0, MIB) is None
     assert near(session(), 1.0, MIB) is None
+
+
+def test_of_one_moment() -> None:
+    """What memory was at a moment at which mappings were read stands for that moment."""
+    moment = read((2.0, 200)).mappings[0]
+
+    assert (at(moment).total, at(moment).is_of_moment) == (200 * MIB, True)

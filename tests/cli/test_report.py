@@ -302,6 +302,6 @@ class TestPeak:
 
         assert result.returncode == 1
         assert result.stderr == (
-            "nncf-tools: error: option --peak: this session was recorded without stacks; record with "
-            "`nncf-tools profile`, or `nncf-tools monitor --stacks`\n"
+            "nncf-tools: error: option --peak: this session was recorded without stacks; record it with "
+            "`nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks\n"
         )

@@ -64,7 +64,9 @@ def missing(session: Session) -> str:
 
 
 def _stacks(found: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
-    if found.top is not None:
+    if found.top is None:
+        yield "running", "not seen"
+    else:
         yield "running", f"{_process(found.top.process, session)}{running_text(found.top)}"
     for number, holder in enumerate(held_by(tree_of(found), _HOLDERS)):
         certain = f" ({_certain(holder, unit)})" if holder.certain < holder.size * _MOSTLY else ""

@@ -9,7 +9,7 @@ from nncftools.session.session import Session
 from nncftools.session.snapshots import Look, MappingsMoment, ProcessMappings, Snapshots, ThreadLook, WatchedProcess
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, process, session
-from tests.made_up_stacks import Stack, group, grown, stack
+from tests.made_up_stacks import group, grown, snapshots, stack
 
 MAIN = "/a/b.py:9 main"
 LOAD, RUN = stack(MAIN, "torch/load.py:1 load"), stack(MAIN, "torch/run.py:2 run")
@@ -45,15 +45,15 @@ def test_recorded_without_stacks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("snapshots", "expected"),
+    ("of", "expected"),
     [
         (Snapshots(missing="py-spy is not installed"), "none: py-spy is not installed"),
         (Snapshots(processes=[WatchedProcess(pid=1)]), "none: no stack was seen of a process that grew"),
     ],
 )
-def test_no_stacks(snapshots: Snapshots, expected: str) -> None:
+def test_no_stacks(of: Snapshots, expected: str) -> None:
     """If there are no stacks, one line says why."""
-    assert peak_lines(session(snapshots=snapshots), MemoryUnit.MiB) == [("stacks", expected)]
+    assert peak_lines(session(snapshots=of), MemoryUnit.MiB) == [("stacks", expected)]
 
 
 def test_mappings_without_stacks() -> None:
@@ -139,15 +139,17 @@ def test_forked_copy() -> None:
 
 
 def test_not_seen_has_its_reason() -> None:
-    """A reason why not every process has stacks is told where it matters, once."""
-    of: Stack = LOAD
-    seen = grown((of, 100), missing="the kernel does not allow it")
-    assert seen.snapshots is not None
-    seen.snapshots.processes[0].looks[1:] = []
-    seen.snapshots.processes[0].time_s = [0.0, 5.0, 9.0]
-    found = " ".join(text for _, text in peak_lines(seen, MemoryUnit.MiB))
+    """If the last rise was not seen, it says so; the reason why is told once."""
+    seen = snapshots([(LOAD, 100), (RUN, 100)], missing="the kernel does not allow it")
+    (watched,) = seen.processes
+    watched.looks = watched.looks[:3]
+    watched.time_s = [at_s if at_s < 0.5 else at_s + 5 for at_s in watched.time_s]
+    of = session({"time_s": watched.time_s, "rss": list(watched.rss)}, snapshots=seen)
+    found = lines(of)
 
-    assert found.count("the kernel does not allow it") == 1
+    assert found["running"] == "not seen"
+    assert found["certain"].endswith("not seen: the kernel does not allow it")
+    assert " ".join(found.values()).count("the kernel does not allow it") == 1
 
 
 def test_certain_by_place() -> None:
