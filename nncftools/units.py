@@ -44,6 +44,16 @@ class MemoryUnit(StrEnum):
             decimals = 0
         return fixed(value, decimals)
 
+    def brief(self, size: float) -> str:
+        """Return ``size`` bytes as text without needless digits: ``"1,235"``, ``"6.1"``; in GiB and GB ``"1.31"``."""
+        value = abs(self.of(size))
+        decimals = _UNITS[self][1]
+        if decimals == 1:
+            decimals = 1 if value < 9.95 else 0  # noqa: PLR2004 — two digits
+        elif decimals:
+            decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0  # noqa: PLR2004 — three digits
+        return fixed(self.of(size), decimals)
+
     def label(self, size: float | None) -> str:
         """Return ``size`` bytes as text with the unit: ``"633.2 MiB"``, or a dash for unknown."""
         return UNKNOWN if size is None else f"{self.text(size)} {self}"

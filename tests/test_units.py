@@ -126,3 +126,19 @@ def test_no_size(text: str) -> None:
 def test_decimals() -> None:
     """A unit says how many digits its sizes have."""
     assert [unit.decimals for unit in (MemoryUnit.B, MemoryUnit.MiB, MemoryUnit.GiB)] == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("size", "unit", "expected"),
+    [
+        (1234.56 * MIB, MemoryUnit.MiB, "1,235"),
+        (9.94 * MIB, MemoryUnit.MiB, "9.9"),
+        (9.96 * MIB, MemoryUnit.MiB, "10"),
+        (1.314 * 1024 * MIB, MemoryUnit.GiB, "1.31"),
+        (123.4 * 1024 * MIB, MemoryUnit.GiB, "123"),
+        (12345, MemoryUnit.B, "12,345"),
+    ],
+)
+def test_brief(size: float, unit: MemoryUnit, expected: str) -> None:
+    """Brief sizes have two or three digits, or more before the point."""
+    assert unit.brief(size) == expected

@@ -50,6 +50,8 @@ class BuildUp(NamedTuple):
     at_s: float
     size: int
     parts: Sequence[Part]
+    top: Part | None = None
+    """Where the program stood: the stack of the last rise before the moment, and all bytes of that stack."""
 
     def sum_of(self, *kinds: str) -> int:
         """Return the bytes of these kinds."""
@@ -217,7 +219,26 @@ def _build_up(moment: Moment, at_s: float, held: list[_Held], others: list[Proce
                 continue
             for owner, amount in owners.of_rise(level.from_s, level.to_s, level.high - max(level.low, at_first)):
                 sums[number, owner] = sums.get((number, owner), 0.0) + amount
-    return BuildUp(at_s, size, _parts(sums, size, snapshots))
+    top = _top(_last(held, moment.process), snapshots)
+    parts = _parts(sums, size, snapshots)
+    same = sum(part.size for part in parts if top is not None and part[1:5] == top[1:5])
+    return BuildUp(at_s, size, parts, None if top is None else top._replace(size=same))
+
+
+def _last(held: Iterable[_Held], process: int | None) -> _Held:
+    """Return the process that rose last; ``process`` is the ``id`` of the one that did, if that is known."""
+    return max(held, key=lambda one: (one.watched.process == process is not None, one.levels[-1].to_s, one.rss))
+
+
+def _top(last: _Held, snapshots: Snapshots) -> Part | None:
+    """Return the part that the last byte belongs to, with a size of 0; None if its stack was not seen."""
+    highest = last.levels[-1]
+    at_s = (highest.from_s + highest.to_s) / 2  # at its end, the code may already be back from what it did
+    shares: dict[Owner, float] = {}
+    for owner, share in Owners(last.watched, snapshots).of_rise(at_s, at_s, 1.0):
+        shares[owner] = shares.get(owner, 0.0) + share
+    owner = max(shares, key=shares.__getitem__)
+    return None if owner.stack is None else _part(0, owner, last.watched.process, snapshots)
 
 
 def _at_first_sight(watched: WatchedProcess) -> int:
@@ -228,7 +249,7 @@ def _at_first_sight(watched: WatchedProcess) -> int:
 
 def _adjusted(held: list[_Held], missing: float, at_s: float, process: int | None) -> list[_Held]:
     """Return the levels of all processes so that they sum to the peak: the difference is of the one that rose last."""
-    last = max(held, key=lambda one: (one.watched.process == process is not None, one.levels[-1].to_s, one.rss))
+    last = _last(held, process)
     others = [one for one in held if one is not last]
     top = last.rss + missing
     if missing >= 0:
@@ -249,16 +270,20 @@ def _parts(sums: Mapping[tuple[int | None, Owner | None], float], size: int, sna
         elif owner.stack is None:
             parts.append(Part(round(amount), NOT_SEEN, process))
         else:
-            stack, other = (_frames(number, snapshots) for number in (owner.stack, owner.other))
-            stack = stack[: owner.depth]
-            kind = CERTAIN if owner.is_certain else EITHER
-            parts.append(
-                Part(round(amount), kind, process, stack, other, len(stack) if owner.is_certain else owner.shared)
-            )
+            parts.append(_part(round(amount), owner, process, snapshots))
     parts.sort(key=lambda part: -part.size)
     if parts:
         parts[0] = parts[0]._replace(size=parts[0].size + size - sum(part.size for part in parts))
     return [part for part in parts if part.size > 0]
+
+
+def _part(size: int, owner: Owner, process: int | None, snapshots: Snapshots) -> Part:
+    """Return the part of an owner with a stack."""
+    stack, other = (_frames(number, snapshots) for number in (owner.stack, owner.other))
+    stack = stack[: owner.depth]
+    if owner.is_certain:
+        return Part(size, CERTAIN, process, stack, other, len(stack))
+    return Part(size, EITHER, process, stack, other, owner.shared)
 
 
 def _frames(number: int | None, snapshots: Snapshots) -> tuple[Frame, ...]:

@@ -16,6 +16,11 @@ _STANDARD = re.compile(r".*/lib(?:64)?/python\d(?:\.\d+)?/")
 _FROZEN = re.compile(r"<frozen ([\w.]+)>")
 _KEPT_PARTS = 2
 _LONGEST = 60
+_BRIEF = 28
+_CALLING_FILES = ("/torch/nn/modules/module.py", "/torch/utils/_contextlib.py")
+_CALLING = {"_wrapped_call_impl", "_call_impl", "_slow_forward", "decorate_context"}
+"""Functions of PyTorch that stand between a caller and each ``forward``."""
+_LOCALS = ".<locals>"
 
 
 def package_of(file: str) -> str:
@@ -44,6 +49,23 @@ def label(frame: Frame) -> str:
     return f"{shortened(file, _LONGEST)}{line} {shortened(function, _LONGEST)}".strip()
 
 
+def brief_label(frame: Frame, before: Frame | None = None) -> str:
+    """Return a frame as a short text: ``openvino/…/ts_decoder.py:105 trace``.
+
+    ``before`` is the frame that is named before it: a file is not repeated.
+    """
+    module = module_of(frame)
+    if module:
+        return f"import {shortened(printable(module), _LONGEST)}"
+    file, line = "", f":{frame.line}" if frame.line else ""
+    if before is None or before.file != frame.file or module_of(before):
+        parts = printable(short_file(frame.file)).split("/")
+        whole = "/".join(parts)
+        file = whole if len(whole) <= _BRIEF or len(parts) <= _KEPT_PARTS else f"{parts[0]}/…/{parts[-1]}"
+    function = printable(frame.function).replace(_LOCALS, "")
+    return f"{shortened(file, _LONGEST)}{line} {shortened(function, _LONGEST)}".strip()
+
+
 def module_of(frame: Frame) -> str:
     """Return the module whose code runs while it is imported; empty for a function, or a file of the program."""
     if frame.function != "<module>" or package_of(frame.file) == PROGRAM or frame.file.startswith("<"):
@@ -52,5 +74,7 @@ def module_of(frame: Frame) -> str:
 
 
 def is_machinery(frame: Frame) -> bool:
-    """Return whether a frame is of Python's import system, which says nothing about the program."""
-    return frame.file.startswith("<frozen importlib") or frame.file.endswith("/importlib/__init__.py")
+    """Return whether a frame says nothing about the program: of Python's import system, or of PyTorch's calls."""
+    if frame.file.startswith("<frozen importlib") or frame.file.endswith("/importlib/__init__.py"):
+        return True
+    return frame.file.endswith(_CALLING_FILES) and frame.function.rpartition(".")[2] in _CALLING

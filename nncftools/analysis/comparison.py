@@ -11,6 +11,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
+from nncftools.analysis import build_up
+from nncftools.analysis.grown_stacks import grown, places
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
@@ -20,6 +22,7 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from nncftools.analysis.grown_stacks import GrownStack, Held, Place
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
 
@@ -28,6 +31,7 @@ SIGNIFICANT = 0.05
 DURATION = "duration"
 CPU_TIME = "cpu"
 _PEAK = "peak_"
+_MOST_STACKS = 6
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,8 @@ class Run:
     """What these operations called, by the same names."""
     deeper: Mapping[str, Function] = field(default_factory=dict)
     """Operations inside those, which are not compared."""
+    stacks: Mapping[Place, Held] | None = None
+    """The bytes that code held at the RSS peak; None when no stacks were taken."""
 
 
 def measured(session: Session, title: str, depth: int = 1) -> Run:
@@ -135,7 +141,7 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
         raise NncfToolsError(f"{title}: holds no samples: there is nothing to compare")
     shown = [operation for operation in session.operations if operation.depth < depth]
     deeper = [operation for operation in session.operations if operation.depth >= depth]
-    names, deeper_names = _names(shown), _names(deeper)
+    names, deeper_names = unique_names(shown), unique_names(deeper)
     return Run(
         title=title,
         command=shlex.join(session.command) or session.name,
@@ -144,12 +150,19 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
         remarks=list(_remarks(session)),
         figures=_figures(session),
         operations=dict(zip(names, map(_of_operation, shown), strict=True)),
-        functions=dict(zip(names, map(_function, shown), strict=True)),
-        deeper=dict(zip(deeper_names, map(_function, deeper), strict=True)),
+        functions=dict(zip(names, map(function_of, shown), strict=True)),
+        deeper=dict(zip(deeper_names, map(function_of, deeper), strict=True)),
+        stacks=_stacks(session),
     )
 
 
-def _function(operation: Operation) -> Function:
+def _stacks(session: Session) -> Mapping[Place, Held] | None:
+    found = build_up.of_peak(session)
+    return None if found is None else places(found)
+
+
+def function_of(operation: Operation) -> Function:
+    """Return what an operation called."""
     return Function(operation.call or "", operation.arguments or "", operation.signature)
 
 
@@ -175,7 +188,7 @@ def _known(figures: Mapping[str, float | None]) -> Values:
     return {name: Value(value) for name, value in figures.items() if value is not None}
 
 
-def _names(operations: Iterable[Operation]) -> list[str]:
+def unique_names(operations: Iterable[Operation]) -> list[str]:
     """Return a name for each operation that no other has."""
     numbers: dict[str, count[int]] = defaultdict(lambda: count(2))
     names: dict[str, None] = {}
@@ -292,6 +305,14 @@ class Comparison:
     only_base: Sequence[Figure] = ()
     only_new: Sequence[Figure] = ()
     warnings: Sequence[str] = ()
+    stacks: Sequence[GrownStack] | None = None
+    """The code whose memory at the RSS peak changed most; None unless both sides have stacks."""
+
+    @property
+    def with_stacks(self) -> tuple[int, int]:
+        """How many runs of ``base`` and of ``new`` have stacks."""
+        base, new = (sum(run.stacks is not None for run in runs) for runs in (self.base, self.new))
+        return base, new
 
     @property
     def is_of_groups(self) -> bool:
@@ -320,7 +341,13 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
         only_base=[_figure(name) for name in here if name not in there],
         only_new=[_figure(name) for name in there if name not in here],
         warnings=list(_warnings(base, new)),
+        stacks=_grown(base, new),
     )
+
+
+def _grown(base: Sequence[Run], new: Sequence[Run]) -> Sequence[GrownStack] | None:
+    of_base, of_new = ([run.stacks for run in runs if run.stacks is not None] for runs in (base, new))
+    return grown(of_base, of_new, _MOST_STACKS) if of_base and of_new else None
 
 
 def _recorded(figures: Iterable[Values]) -> list[str]:

@@ -142,15 +142,15 @@ def _figures(operation: str | None, runs: Sequence[Run]) -> dict[str, list[float
     """Return the figures of runs, or of one operation in them: for each figure the runs in which it is known."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        name = None if operation is None else _selected(operation, run.functions)
+        name = None if operation is None else selected(operation, run.functions)
         of = run.figures if operation is None else run.operations.get(name or "", {})
         for figure, value in of.items():
             found.setdefault(figure, []).append(value.low)
     return found
 
 
-def _selected(operation: str, functions: Mapping[str, Function]) -> str | None:
-    """Return the name of the operation that a gate means: the one of this name, or one that called this function.
+def selected(operation: str, functions: Mapping[str, Function]) -> str | None:
+    """Return the name of the operation that a text means: the one of this name, or one that called this function.
 
     ``compress_weights (2)`` is the second call of this function, and ``compress_weights(INT4_SYM, awq)`` the first one
     with these arguments, among others.
@@ -198,7 +198,7 @@ def _absolute(gate: Gate, comparison: Comparison, of_new: Sequence[float]) -> Ve
 def _no_operation(gate: Gate, comparison: Comparison, groups: Sequence[Sequence[Run]], where: str) -> UsageError:
     start = f"{gate.text!r}: no operation {gate.operation!r} {where}"
     wanted = gate.operation or ""
-    if any(_selected(wanted, run.deeper) is not None for run in (*comparison.base, *comparison.new)):
+    if any(selected(wanted, run.deeper) is not None for run in (*comparison.base, *comparison.new)):
         return UsageError(f"{start} on the levels that are compared; it is inside another one", mended_by="depth")
     names = [dict.fromkeys(name for run in runs for name in run.operations) for runs in groups]
     there = [repr(name) for name in names[0] if name in names[-1]]

@@ -30,6 +30,9 @@ Examples:
   nncf-tools report run.json --marks operations.csv --panels run.pdf
   nncf-tools report run.json --format html --output run.html
   nncf-tools report run.json --format json | jq .peaks.rss.low
+  nncf-tools report run.json --peak
+  nncf-tools report run.json --peak --operation Export
+  nncf-tools report run.json --peak --at 7.5
   nncf-tools report run.json --plot run.svg --type rss --from-zero
   nncf-tools report memory_logs/latest/session.json --title 'int4, group 64'
   nncf-tools report run-rank*.json
@@ -83,6 +86,23 @@ Marks = Annotated[
     list[pathlib.Path] | None,
     typer.Option("--marks", metavar="FILE", help="Operations to add: JSON, JSON Lines or CSV; repeatable."),
 ]
+WholePeak = Annotated[
+    bool,
+    typer.Option("--peak", help="Show what the RSS peak consists of: the code that took the memory, and what it is."),
+]
+OfOperation = Annotated[
+    str | None,
+    typer.Option(
+        "--operation",
+        metavar="NAME",
+        help="With --peak: that of this operation or function; of the second: 'NAME (2)'.",
+    ),
+]
+At = Annotated[
+    float | None,
+    typer.Option("--at", metavar="SECONDS", help="With --peak: this moment instead, in seconds since the start."),
+]
+_PEAK_FORMATS = (formats.TEXT, "markdown")
 
 
 def register(app: typer.Typer) -> None:
@@ -99,6 +119,9 @@ def report(  # noqa: PLR0913 — one parameter per option
     plot: Picture = None,
     panels: Panels = None,
     marks: Marks = None,
+    peak: WholePeak = False,
+    operation: OfOperation = None,
+    at: At = None,
     depth: options.Depth = 1,
     types: options.Types = None,
     unit: options.Unit = MemoryUnit.MiB,
@@ -113,6 +136,7 @@ def report(  # noqa: PLR0913 — one parameter per option
 
     with options.named("--format"):
         render = formats.format_named(format_)
+    _check_peak(format_, operation, at, is_asked=peak)
     if output is not None and not output.is_dir():
         output = destination.replaceable("--output", output, force=force)
     pictures = {
@@ -125,8 +149,11 @@ def report(  # noqa: PLR0913 — one parameter per option
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
     view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
-    with options.named("--format"), options.mended(stacks=_RECORD_STACKS):
-        content = render(session, view)
+    if peak:
+        content = _build_up(session, view, format_, operation, at)
+    else:
+        with options.named("--format"), options.mended(stacks=_RECORD_STACKS):
+            content = render(session, view)
     if output is None:
         screen.to_stdout(_for_screen(format_, content))
     else:
@@ -135,6 +162,27 @@ def report(  # noqa: PLR0913 — one parameter per option
     for option, picture in pictures.items():
         _draw(option, picture, session, view)
     return 0
+
+
+def _check_peak(format_: str, operation: str | None, at: float | None, *, is_asked: bool) -> None:
+    """Raise UsageError for options that do not go together."""
+    for option, value in (("--operation", operation), ("--at", at)):
+        if value is not None and not is_asked:
+            raise UsageError(f"option {option}: only with --peak")
+    if operation is not None and at is not None:
+        raise UsageError("option --at: either --operation or --at, not both")
+    if is_asked and format_ not in _PEAK_FORMATS:
+        raise UsageError(f"option --peak: only with --format {' or '.join(_PEAK_FORMATS)}")
+
+
+def _build_up(session: Session, view: View, format_: str, operation: str | None, at: float | None) -> Content:
+    """Return what the memory consisted of at the peak, at that of an operation, or at a moment."""
+    from nncftools.render.tables import build_up, build_up_markdown, build_up_text
+
+    option = "--operation" if operation is not None else "--at" if at is not None else "--peak"
+    with options.named(option), options.mended(stacks=_RECORD_STACKS):
+        whole = build_up.whole_of(session, view.unit, operation, at)
+    return build_up_text.rendered(whole) if format_ == formats.TEXT else build_up_markdown.rendered(whole)
 
 
 def _for_screen(name: str, content: Content) -> RenderableType | bytes:

@@ -9,8 +9,10 @@ import subprocess
 import pexpect
 import pytest
 
+from nncftools.session import store
 from tests.conftest import HANGING_S, Run, command_line
 from tests.made_up import full_disk
+from tests.made_up_stacks import grown, stack
 
 pytestmark = pytest.mark.process
 
@@ -258,3 +260,59 @@ class TestBadInput:
         assert result.returncode in {1, 2}
         assert message in result.stderr
         assert "Traceback" not in result.stderr
+
+
+class TestPeak:
+    @pytest.fixture
+    def stacks(self, tmp_path: pathlib.Path) -> None:
+        """Write a session with stacks."""
+        of = grown((stack("/a/b.py:9 main"), 300), (stack("/a/b.py:9 main", "/a/b.py:1 load"), 100))
+        (tmp_path / "stacks.json").write_bytes(store.encoded(of))
+
+    @pytest.mark.usefixtures("stacks")
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            ((), "Peak at 0.980 s: RSS 400.0 MiB"),
+            (("--at", "0.75"), "At 0.750 s: RSS 350.0 MiB"),
+            (("--format", "markdown"), "**Peak at 0.980 s: RSS 400.0 MiB**"),
+            (("--unit", "GiB"), "Peak at 0.980 s: RSS 0.391 GiB"),
+        ],
+    )
+    def test_whole(self, in_process: Run, words: tuple[str, ...], expected: str) -> None:
+        """--peak shows the whole build-up, of the peak or of a moment, as text or Markdown."""
+        result = in_process("report", "stacks.json", "--peak", *words)
+
+        assert result.returncode == 0
+        assert expected in result.stdout
+        assert "load" in result.stdout
+
+    @pytest.mark.usefixtures("stacks")
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (("--peak", "--at", "99"), "option --at: 99 s is outside of the recording, which lasted 0.980 s"),
+            (("--peak", "--operation", "X"), "option --operation: no operation 'X'; the session has no operations"),
+            (("--peak", "--at", "1", "--operation", "X"), "option --at: either --operation or --at, not both"),
+            (("--at", "1"), "option --at: only with --peak"),
+            (("--operation", "X"), "option --operation: only with --peak"),
+            (("--peak", "--format", "json"), "option --peak: only with --format text or markdown"),
+        ],
+    )
+    def test_refused(self, in_process: Run, words: tuple[str, ...], message: str) -> None:
+        """What is not there, and what does not go together, is one line."""
+        result = in_process("report", "stacks.json", *words)
+
+        assert result.returncode == 2
+        assert result.stderr == f"nncf-tools: error: {message}\n"
+
+    @pytest.mark.usefixtures("session")
+    def test_without_stacks(self, in_process: Run) -> None:
+        """Of a session without stacks, the message says how to record them."""
+        result = in_process("report", "run.json", "--peak")
+
+        assert result.returncode == 1
+        assert result.stderr == (
+            "nncf-tools: error: option --peak: this session was recorded without stacks; record it with "
+            "`nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks\n"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nncftools.analysis.code_places import brief_label
 from nncftools.live.state import machine
 from nncftools.render.terminal.scales import clock
 from nncftools.render.view import label
@@ -22,6 +23,8 @@ _NAME = 40
 _MINUTE = 60
 _SHORT_NAME = 16
 _KILLED = 128
+_STILL_S = 3.0
+"""Memory whose growth was seen so recently still grows, as far as a reader is concerned."""
 
 
 class Machine:
@@ -96,6 +99,22 @@ def operation(run: Run) -> str:
     return f"{_SEPARATOR.join(names)}, for {seconds_text(max(0.0, run.latest_s - spans[-1].start_s))}"
 
 
+def growth(run: Run, room: int | None = None) -> str:
+    """Return which code made memory grow last, in at most ``room`` characters; empty if it is unknown."""
+    if run.grown is None or run.ended:
+        return ""
+    frame, at_s = run.grown
+    ago_s = max(0.0, run.latest_s - at_s)
+    verb, when = ("grows in", "") if ago_s < _STILL_S else ("grew in", f", {at(ago_s)} ago")
+    label = brief_label(frame)
+    function = label.rpartition(" ")[2]
+    for place in (label, label.rpartition("/")[2], function):
+        for text in (f"{verb} {place}{when}", f"{verb} {place}"):
+            if room is None or len(text) <= room:
+                return text
+    return ""
+
+
 def machine_memory(run: Run, available: float | None) -> str:
     """Return the memory that the machine has left, and for how long it lasts at this rate."""
     total = run.host.memory
@@ -131,6 +150,7 @@ def status_line(run: Run, look: Look, here: Machine) -> str:
         memory(run, look),
         activity(run),
         operation(run),
+        growth(run),
         machine_memory(run, available) if available is not None else "",
         ending(run) if run.ended else "",
     ]

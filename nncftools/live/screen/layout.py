@@ -75,9 +75,7 @@ class Drawing:
         available, largest = self._here.available(run), self._here.largest(run)
         summary = filter(None, (figures.memory(run, look), figures.activity(run)))
         head = [_title(run, look, width), Text("   ".join(summary))]
-        current = figures.operation(run)
-        if current:
-            head.append(Text(f"Now {current}", style="bold"))
+        head += _now(run, width)
         near = figures.time_left(run, available) is not None
         foot = [Text(f"Machine  {figures.machine_memory(run, available)}", style="bold red" if near else "")]
         beside = width >= _BESIDE_FROM and height > len(head) + len(foot) + _PROCESSES
@@ -158,6 +156,18 @@ def _title(run: Run, look: Look, width: int) -> Text:
     text.append(" " * max(2, width - text.cell_len - len(right)))
     colour = "yellow" if look.paused else "green"
     return text.append(right, style=f"not bold {colour}" if look.colour else "not bold")
+
+
+def _now(run: Run, width: int) -> Iterator[Text]:
+    """Yield the current operation, and beside it which code made memory grow, if that is known."""
+    current = figures.operation(run)
+    text = Text(f"Now {current}" if current else "", style="bold")
+    between = "   " if current else ""
+    grown = figures.growth(run, width - text.cell_len - len(between))
+    if grown:
+        text.append(f"{between}{grown if current else grown[0].upper() + grown[1:]}", style="not bold")
+    if text:
+        yield text
 
 
 def _processes(largest: Sequence[tuple[LiveProcess, int]], look: Look, height: int) -> Table:

@@ -11,6 +11,7 @@ import numpy as np
 from nncftools.errors import SessionFileError
 from nncftools.journal import file as journal_file
 from nncftools.journal.tail import Lines, Tail
+from nncftools.live.state.growth import GrowthLog
 from nncftools.live.state.operations import LiveOperations
 from nncftools.live.state.run import Run
 from nncftools.marks.entries import rows as entries_of
@@ -39,6 +40,8 @@ class Follower:
         self._journal = journal_file.reader(journal, descriptor)
         self._marks_path = journal.with_name(journal.name.removesuffix(journal_file.ENDING) + MARKS_ENDING)
         self._marks: Lines | None = None
+        self._snapshots_path = journal_file.snapshots_beside(journal)
+        self._snapshots: Lines | None = None
         self._start: Start | None = None
         self._operations = LiveOperations()
         self.error: str | None = None
@@ -46,6 +49,7 @@ class Follower:
         try:
             self._tail = Tail(self._journal, str(journal))
             self._redaction = Redaction(self._tail.plan.redact)
+            self._growth = GrowthLog(self._redaction)
             self.run = _run(self._tail, self._redaction, str(journal), self._operations)
         except SessionFileError:
             self.__exit__()
@@ -56,8 +60,9 @@ class Follower:
 
     def __exit__(self, *_: object) -> None:
         self._journal.close()
-        if self._marks is not None:
-            self._marks.file.close()
+        for log in (self._marks, self._snapshots):
+            if log is not None:
+                log.file.close()
 
     def read(self) -> None:
         """Read what was appended since the last time."""
@@ -74,6 +79,7 @@ class Follower:
                     if number in self.run.processes:
                         self.run.processes[number].rss = rss
         self._read_marks()
+        self._read_snapshots()
 
     def recorder_lives(self) -> bool:
         """Return whether the sampler still holds its lock on the journal."""
@@ -98,15 +104,33 @@ class Follower:
     def _read_marks(self) -> None:
         if self._start is None:
             return
-        if self._marks is None:
-            try:
-                self._marks = Lines(journal_file.reader(self._marks_path))
-            except OSError:
-                return
-        while data := self._marks.next():
-            for row in entries_of(data, MARKS_ENDING, self._start):
-                if row.entry is not None and row.entry.is_operation:
-                    self._operations.take(row.entry)
+        self._marks = self._marks or _log(self._marks_path)
+        while self._marks is not None and (data := self._marks.next()):
+            self._take_marks(data, self._start)
+
+    def _take_marks(self, data: bytes, start: Start) -> None:
+        for row in entries_of(data, MARKS_ENDING, start):
+            if row.entry is not None and row.entry.is_operation:
+                self._operations.take(row.entry)
+
+    def _read_snapshots(self) -> None:
+        """Read where memory grew; the helper's log may be absent, and names nothing of a run that is over."""
+        if self._start is None or self._start.monotonic_ns is None:
+            return
+        self._snapshots = self._snapshots or _log(self._snapshots_path)
+        while self._snapshots is not None and (data := self._snapshots.next()):
+            self._growth.take(data)
+        last = self._growth.last
+        if last is not None:
+            self.run.grown = last.frame, (last.at_ns - self._start.monotonic_ns) / 1e9
+
+
+def _log(path: pathlib.Path) -> Lines | None:
+    """Return a log beside the journal; None when it is not there yet."""
+    try:
+        return Lines(journal_file.reader(path))
+    except OSError:
+        return None
 
 
 def _run(tail: Tail, redaction: Redaction, origin: str, operations: LiveOperations) -> Run:

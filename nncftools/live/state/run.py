@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from nncftools.journal.lines import ProcessFields
     from nncftools.session.model import Exit, Host
+    from nncftools.session.snapshots import Frame
 
 RECENT_S = 30.0
 """How far back a trend looks."""
@@ -65,6 +66,8 @@ class Run:
     peaks: dict[str, SampledPeak] = field(default_factory=dict)
     recent: deque[tuple[float, float]] = field(default_factory=deque)
     """Seconds and bytes of the last half minute: memory of the machine if it was recorded, else RSS."""
+    grown: tuple[Frame, float] | None = None
+    """Where the program stood when memory last grew, and when; None for unknown."""
     ended: bool = False
     exit: Exit | None = None
 

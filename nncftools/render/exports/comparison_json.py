@@ -44,6 +44,7 @@ def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str
             }
             for operation in comparison.operations
         ],
+        "stacks": _stacks(comparison),
         "only_base": [figure.name for figure in comparison.only_base],
         "only_new": [figure.name for figure in comparison.only_new],
         "gates": [
@@ -51,6 +52,23 @@ def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str
         ],
         "warnings": list(comparison.warnings),
     }
+
+
+def _stacks(comparison: Comparison) -> list[dict[str, Any]] | None:
+    if comparison.stacks is None:
+        return None
+    return [
+        {
+            "text": one.label,
+            "function": one.function,
+            "file": one.file,
+            "base": one.base,
+            "new": one.new,
+            "change": one.change,
+            "within_bounds": one.is_within_bounds,
+        }
+        for one in comparison.stacks
+    ]
 
 
 def _run(run: Run) -> dict[str, str]:

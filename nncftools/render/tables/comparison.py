@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     Write = Callable[[float], str]
 
+STACKS = "Code at the RSS peak"
 _COMMAND, _NAME, _FUNCTION = 200, 60, 70
 """Lengths of texts, in characters."""
 _MOST_OPERATIONS = 30
@@ -67,6 +68,25 @@ def _cells(difference: Difference, unit: MemoryUnit) -> list[Cell]:
         Cell(_percent(difference.percent)),
         Cell(_p(difference)),
     ]
+
+
+def stacks(comparison: Comparison, unit: MemoryUnit) -> Table:
+    """Return which code held more or less memory at the RSS peak."""
+    figures = [
+        Column(heading, "", f"{unit}" if number == 0 else "")
+        for number, heading in enumerate(("Base", "New", "Change "))
+    ]
+    rows = [
+        Row(
+            cells=(
+                *(Cell(unit.text(size)) for size in (one.base, one.new)),
+                Cell(f"{_signed(unit.text(one.change))}{_UNCERTAIN if one.is_within_bounds else ' '}", is_strong=True),
+                Cell(one.label),
+            )
+        )
+        for one in comparison.stacks or ()
+    ]
+    return Table(columns=[*figures, Column(STACKS, is_text=True)], rows=rows)
 
 
 def _number(number: float) -> str:
@@ -178,6 +198,11 @@ def notes(comparison: Comparison) -> Iterator[str]:
     if not comparison.is_of_groups and (peaks := [run.peak for run in (*comparison.base, *comparison.new)]) != ["", ""]:
         base, new = (printable(peak) or UNKNOWN for peak in peaks)
         yield f"RSS peak of base {base}, of new {new}"
+    if any(one.is_within_bounds for one in comparison.stacks or ()):
+        yield f"{_UNCERTAIN} code: it may have held the same; memory belongs to one of two stacks, or was not seen"
+    with_stacks = comparison.with_stacks
+    if comparison.stacks is None and any(with_stacks):
+        yield f"only {'base' if with_stacks[0] else 'new'} has stacks: which code grew is unknown"
     only_base = [one.name for one in comparison.operations if not one.new_runs]
     only_new = [one.name for one in comparison.operations if not one.base_runs]
     for where, names in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nncftools.render.tables.comparison import figures, gates, notes, shown, sides, title_of
+from nncftools.render.tables.comparison import figures, gates, notes, shown, sides, stacks, title_of
 from nncftools.render.tables.markdown import painted, text
 from nncftools.text import printable
 
@@ -32,6 +32,8 @@ def _blocks(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict
         table = figures(comparison, differences, unit)
         name, *others = table.columns
         yield from painted(replace(table, columns=[replace(name, heading=heading), *others]))
+        if differences is comparison.figures:
+            yield from painted(stacks(comparison, unit))
     if left_out:
         yield [f"… and {left_out:,} operations that changed less"]
     texts = [*notes(comparison), *(f"⚠ {warning}" for warning in comparison.warnings)]

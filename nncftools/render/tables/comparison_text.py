@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from nncftools.render.tables.comparison import figures, notes, shown, sides, title_of
+from nncftools.render.tables.comparison import figures, notes, shown, sides, stacks, title_of
 from nncftools.render.tables.paint import painted, pairs, warnings
 from nncftools.text import printable
 
@@ -27,12 +27,14 @@ def rendered(comparison: Comparison, unit: MemoryUnit) -> RenderableType:
     whole = figures(comparison, comparison.figures, unit)
     parts = [(title_of(one, comparison), figures(comparison, one.differences, unit)) for one in operations]
     widths = _widths([whole, *(table for _, table in parts)])
+    grown = stacks(comparison, unit)
     found = [Text(printable(note), style="dim") for note in notes(comparison)]
     return Group(
         Text("COMPARISON", style="bold"),
         pairs(_sides(comparison)),
         Text(),
         painted(whole, widths=widths),
+        *((Text(), painted(grown, folds=True)) if grown.rows else ()),
         *(
             piece
             for title, table in parts

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nncftools.analysis.hints import hints
 from nncftools.render.tables import facts
 from nncftools.render.tables.of_session import memory, operations, ranks
+from nncftools.render.tables.peak_lines import as_sentences, peak_lines
 from nncftools.render.tables.table import Output
 from nncftools.render.view import command_text
 from nncftools.text import printable, shortened
@@ -39,7 +40,7 @@ def report(session: Session, view: View) -> str:
     )
     blocks = [
         [f"### {title}"],
-        _peak(session, view),
+        *_peak(session, view),
         *(block for table in tables for block in painted(table)),
         *([f"> **Note:** {text(printable(hint))}"] for hint in hints(session, view.unit)),
     ]
@@ -61,12 +62,13 @@ def code(plain: str) -> str:
     return f"{fence}{padding}{line}{padding}{fence}".replace("|", r"\|") if line else ""
 
 
-def _peak(session: Session, view: View) -> list[str]:
+def _peak(session: Session, view: View) -> Iterator[list[str]]:
     peak = facts.peak(session, view)
     if peak is None:
-        return []
+        return
     most, *rest = peak
-    return [" ".join([f"**Peak memory: {text(most)}**", *(text(part) for part in rest if part)])]
+    yield [" ".join([f"**Peak memory: {text(most)}**", *(text(part) for part in rest if part)])]
+    yield [f"- {text(line)}" for line in as_sentences(peak_lines(session, view.unit))]
 
 
 def painted(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:

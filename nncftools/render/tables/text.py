@@ -14,6 +14,7 @@ from nncftools.render.operations import Listed, peak_notes
 from nncftools.render.tables import facts
 from nncftools.render.tables.of_session import few_processes, memory, operations, ranks, shown_operations
 from nncftools.render.tables.paint import FIRST_COLUMN, Fitting, fits, grid, painted, pairs, warnings
+from nncftools.render.tables.peak_lines import peak_lines
 from nncftools.render.tables.table import Cell, Column, Output, size_cell
 from nncftools.render.view import View, command_text
 from nncftools.session.operations import unmarked
@@ -68,6 +69,9 @@ def _peak(session: Session, view: View) -> Iterator[RenderableType]:
         text.append(f" {at}" if at else "", style="not bold")
         text.append(f"  {during}" if during else "")
         yield text
+        lines = peak_lines(session, view.unit)
+        if lines:
+            yield pairs(((f"  {heading}", Text(of)) for heading, of in lines), FIRST_COLUMN)
         yield Text()
 
 

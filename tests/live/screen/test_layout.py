@@ -13,6 +13,7 @@ from nncftools.live.state.operations import LiveOperations
 from nncftools.live.state.run import Run
 from nncftools.marks.entries import Entry
 from tests.live.made_up import run
+from tests.made_up_stacks import frame as frame_of
 
 PLAIN = Look(colour=False)
 SIZES = [(width, height) for width in (30, 80, 120, 200) for height in (4, 8, 12, 24, 40, 60)]
@@ -154,3 +155,52 @@ def test_operation_of_the_peak() -> None:
     of.operations.take(begin)
 
     assert figures.memory(of, Look()).endswith("peak 199.9 MiB at 1:39 during Export")
+
+
+class TestGrowth:
+    def growing(self, ago_s: float = 0.0, place: str = "torch/jit/_trace.py:455 _check_trace") -> Run:
+        """Return a run whose memory grew so many seconds ago in a function."""
+        of = run()
+        of.grown = frame_of(place), of.latest_s - ago_s
+        return of
+
+    def test_alone(self) -> None:
+        """Without operations, the code in which memory grows has a line."""
+        assert frame(self.growing())[2].rstrip() == "Grows in torch/jit/_trace.py:455 _check_trace"
+
+    def test_beside_the_operation(self) -> None:
+        """It stands beside the current operation."""
+        of = self.growing()
+        assert isinstance(of.operations, LiveOperations)
+        of.operations.take(Entry(name="Export", event="begin", op=1, pid=1, tid=1, start_s=50.0))
+
+        assert frame(of)[2].rstrip() == "Now Export, for 49.90 s   grows in torch/jit/_trace.py:455 _check_trace"
+
+    def test_in_the_past(self) -> None:
+        """Growth that has ended is told with its age."""
+        assert frame(self.growing(65))[2].rstrip() == "Grew in torch/jit/_trace.py:455 _check_trace, 1:05 ago"
+
+    @pytest.mark.parametrize(
+        ("width", "expected"),
+        [
+            (46, "Grows in torch/jit/_trace.py:455 _check_trace"),
+            (40, "Grows in _trace.py:455 _check_trace"),
+            (25, "Grows in _check_trace"),
+        ],
+    )
+    def test_narrow(self, width: int, expected: str) -> None:
+        """Where there is little room, the folder is left out, then the file."""
+        assert frame(self.growing(), width=width)[2].rstrip() == expected
+
+    def test_hostile_name(self) -> None:
+        """A name cannot write to the terminal, and no line is too wide."""
+        lines = frame(self.growing(place="/a/\x1b[2J.py:1 " + "f\x07" * 300))
+
+        assert not any("\x1b" in line or "\x07" in line for line in lines)
+        assert max(map(cell_len, lines)) <= 80
+
+    def test_status_line(self) -> None:
+        """The plain line has it, too."""
+        assert "; grows in torch/jit/_trace.py:455 _check_trace; " in status_line(
+            self.growing(), PLAIN, Machine(is_here=False)
+        )

@@ -10,6 +10,7 @@ import pytest
 from nncftools.errors import SessionFileError
 from nncftools.journal import file as journal_file
 from nncftools.live.state.follower import Follower
+from nncftools.session.snapshots import Frame
 from tests.made_up import END, header, journal
 
 
@@ -109,6 +110,22 @@ def test_marks_beside_it(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert [(span.name, span.start_s, span.end_s) for span in follower.run.operations.outermost(4)] == [
         ("Export", 1, 3)
     ]
+
+
+def test_growth_beside_it(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Where memory grew is read from the helper's log, as far as it was written."""
+    log = tmp_path / "run.snapshots.jsonl"
+    with Follower(path) as follower:
+        follower.read()
+        before = follower.run.grown
+        log.write_bytes(line({"frame": [0, "load", "/a/b.py", 1]}) + line({"stack": [0, [0]]}) + b'{"look":')
+        follower.read()
+        half = follower.run.grown
+        append(log, b'{"process":0,"t_ns":2000000005,"stacks":{"7":0},"faults":{},"ticks":{},"lost":0}}\n')
+        follower.read()
+
+    assert (before, half) == (None, None)
+    assert follower.run.grown == (Frame("load", "/a/b.py", 1), 2.0)
 
 
 def test_end(path: pathlib.Path) -> None:

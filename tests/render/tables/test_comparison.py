@@ -12,8 +12,10 @@ from nncftools.analysis.gates import judged, parsed
 from nncftools.render.exports import comparison_json
 from nncftools.render.tables import comparison_markdown, comparison_text
 from nncftools.session.model import Mark
+from nncftools.session.snapshots import Look, ThreadLook
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
+from tests.made_up_stacks import grown, stack
 
 HOSTILE = "a|b <script>`x`</script>\n\x1b[31m*_"
 
@@ -45,6 +47,72 @@ def text(of: Comparison, width: int = 80, unit: MemoryUnit = MemoryUnit.MiB) -> 
 def row(lines: list[str], name: str) -> list[str]:
     """Return the words of the first line that begins so, without them."""
     return next(line for line in lines if line.startswith(name)).removeprefix(name).split()
+
+
+def with_stacks(base: float, new: float) -> Comparison:
+    """Return the comparison of runs in which a loader took so many MiB, next to 300 of something else."""
+    main, load = "/a/b.py:9 main", "torch/lo[ad.py:1 load"
+    runs = [grown((stack(main), 300), (stack(main, load), size)) for size in (base, new)]
+    return compared([measured(runs[0], "base.json")], [measured(runs[1], "new.json")])
+
+
+class TestStacks:
+    def test_text(self) -> None:
+        """The code that held more at the peak is a table below the figures."""
+        lines = text(with_stacks(100, 200))
+
+        place = next(number for number, line in enumerate(lines) if line.endswith("Code at the RSS peak"))
+        assert lines[place + 1].split(maxsplit=3) == ["100.0", "200.0", "+100.0", "b.py main › torch/lo[ad.py load"]
+
+    def test_markdown(self) -> None:
+        """The same in Markdown, with names escaped."""
+        shown = comparison_markdown.rendered(with_stacks(100, 200), MemoryUnit.MiB)
+
+        assert "| 100.0 | 200.0 | **+100.0** | b.py main › torch/lo\\[ad.py load |" in shown
+
+    def test_json(self) -> None:
+        """The document has functions and files, in bytes."""
+        (found,) = comparison_json.document([(with_stacks(100, 200), [])])["comparisons"]
+
+        assert found["stacks"] == [
+            {
+                "text": "b.py main › torch/lo[ad.py load",
+                "function": "load",
+                "file": "torch/lo[ad.py",
+                "base": pytest.approx(100 * MIB, rel=0.01),
+                "new": pytest.approx(200 * MIB, rel=0.01),
+                "change": pytest.approx(100 * MIB, rel=0.01),
+                "within_bounds": False,
+            }
+        ]
+
+    def test_nothing_changed(self) -> None:
+        """If no code held more or less, there is no table."""
+        assert not any("Code at" in line for line in text(with_stacks(100, 100)))
+
+    def test_one_side_only(self) -> None:
+        """If only one side has stacks, one line says so; without any, nothing does."""
+        seen = measured(grown((stack("/a/b.py:9 main"), 300)), "new.json")
+        lines = text(compared([run(300)], [seen]))
+
+        assert lines.count("only new has stacks: which code grew is unknown") == 1
+        assert comparison_json.document([(pair(), [])])["comparisons"][0]["stacks"] is None
+        assert not any("stacks" in line for line in text(pair()))
+
+    def test_uncertain(self) -> None:
+        """A change that uncertain stacks explain is marked, with a note."""
+        main, load, run = (stack("/a/b.py:9 main", *of) for of in ((), ("t/a.py:1 load",), ("t/a.py:2 run",)))
+        runs = [grown((main, 300), (load, 100), (run, 100)) for _ in range(2)]
+        for often, of in enumerate(runs):
+            assert of.snapshots is not None
+            looks = of.snapshots.processes[0].looks
+            looks[3:] = [
+                Look(0.5 + 0.05 * number, [ThreadLook(100, 2 - ((number % 3 > 0) == often), 1)]) for number in range(20)
+            ]
+        shown = text(compared([measured(runs[0], "base.json")], [measured(runs[1], "new.json")]))
+
+        assert any("~ b.py main › t/a.py load" in line for line in shown)
+        assert any(line.startswith("~ code: it may have held the same") for line in shown)
 
 
 class TestText:

@@ -1,0 +1,186 @@
+"""Which code held more, or less, at the peak of one run than at that of another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from nncftools.analysis.build_up import EITHER, INHERITED, NOT_SEEN
+from nncftools.analysis.code_places import PROGRAM, PYTHON, is_machinery, package_of, short_file
+from nncftools.analysis.frame_tree import Node, tree_of
+from nncftools.analysis.telling import place_labels
+from nncftools.session.snapshots import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from nncftools.analysis.build_up import BuildUp
+
+Place = tuple[tuple[str, str], ...]
+"""Functions with their files, the outermost first: the same in another environment or at other lines. What has no stack
+is the kind of it and an empty text."""
+_SITE, _STANDARD = "/site-packages/", "/lib/python3/"
+_SMALLEST = 0.005
+_LEAST_CHANGE = 0.01
+_EXPLAINED = 0.7
+_WORDS = {NOT_SEEN: "not seen", INHERITED: "shared with a parent process, counted again"}
+
+
+class Held(NamedTuple):
+    """What a place held, in bytes: the likely size, and its bounds."""
+
+    size: float = 0.0
+    low: float = 0.0
+    """What certainly belongs there."""
+    high: float = 0.0
+    """With all that belongs there or to another place, and what was not seen."""
+
+
+_NOTHING = Held()
+
+
+class GrownStack(NamedTuple):
+    """A place in the code and the bytes that it held at both peaks; of groups, the medians."""
+
+    label: str
+    function: str
+    file: str
+    """From the package on; empty for what has no stack."""
+    base: float
+    new: float
+    is_within_bounds: bool
+    """Whether both may have held the same: memory belongs to one of two stacks."""
+
+    @property
+    def change(self) -> float:
+        """How much more it held in ``new``."""
+        return self.new - self.base
+
+
+def places(build_up: BuildUp) -> dict[Place, Held]:
+    """Return what each function held at its place in the stacks, without those that held less than 0.5 %."""
+    root = tree_of(build_up)
+    possible, unseen = _possible(root, build_up), build_up.sum_of(NOT_SEEN)
+    found: dict[Place, Held] = {}
+    waiting: list[tuple[Place, Node]] = [((), root)]
+    while waiting:
+        above, node = waiting.pop()
+        for child in node.children.values():
+            most = child.size + possible.get(id(child), 0)
+            if most >= root.size * _SMALLEST:
+                frame = child.frame
+                here = (*above, (child.kind, "") if frame is None else (frame.function, _file(frame.file)))
+                before = found.get(here, _NOTHING)
+                low, high = (child.size, child.size) if child.kind else (child.certain, most + unseen)
+                found[here] = Held(before.size + child.size, before.low + low, before.high + high)
+                waiting.append((here, child))
+    return found
+
+
+def _possible(root: Node, build_up: BuildUp) -> dict[int, int]:
+    """Return by the ``id()`` of each node what belongs there or elsewhere; add nodes that have nothing else."""
+    found: dict[int, int] = {}
+    for part in build_up.parts:
+        node = root
+        for depth, frame in enumerate(part.other if part.kind == EITHER else ()):
+            if not is_machinery(frame):
+                node = node.children.setdefault(frame.code, Node(frame))
+                if depth >= part.shared:
+                    found[id(node)] = found.get(id(node), 0) + part.size
+    return found
+
+
+def _file(file: str) -> str:
+    """Return a file as it is called in any environment: the program's own by its name, others from the package on."""
+    folder = {PROGRAM: "", PYTHON: _STANDARD}.get(package_of(file), _SITE)
+    return f"{folder}{short_file(file)}" if folder else file.rpartition("/")[2]
+
+
+@dataclass
+class _Change:
+    base: Held = _NOTHING
+    new: Held = _NOTHING
+    children: dict[tuple[str, str], _Change] = field(default_factory=dict)
+    largest: float = 0.0
+    """The largest change here or below: what grew in one place may have shrunk in another."""
+
+    @property
+    def change(self) -> float:
+        return self.new.size - self.base.size
+
+    @property
+    def is_within_bounds(self) -> bool:
+        return max(self.base.low, self.new.low) <= min(self.base.high, self.new.high)
+
+
+def grown(base: Sequence[Mapping[Place, Held]], new: Sequence[Mapping[Place, Held]], most: int) -> list[GrownStack]:
+    """Return the ``most`` places that changed most, the largest change first; they do not overlap.
+
+    A place is divided into its parts as long as a few of these explain most of its change.
+    """
+    root = _Change()
+    nodes = [root]
+    for place in dict.fromkeys(place for run in (*base, *new) for place in run):
+        node = root
+        for code in place:
+            if code not in node.children:
+                node.children[code] = _Change()
+                nodes.append(node.children[code])
+            node = node.children[code]
+        node.base, node.new = (_median([_held(run, place) for run in runs]) for runs in (base, new))
+    for node in reversed(nodes):
+        node.largest = max([abs(node.change), *(child.largest for child in node.children.values())])
+    whole = (sum(getattr(child, side).size for child in root.children.values()) for side in ("base", "new"))
+    least = max(whole) * _LEAST_CHANGE
+    found = sorted(_divided(root, least), key=lambda item: -abs(item[1].change))[:most]
+    labels = _labels([place for place, _ in found])
+    return [
+        GrownStack(
+            label,
+            place[-1][0] if place[-1][1] else label,
+            short_file(place[-1][1]),
+            node.base.size,
+            node.new.size,
+            node.is_within_bounds,
+        )
+        for label, (place, node) in zip(labels, found, strict=True)
+    ]
+
+
+def _held(run: Mapping[Place, Held], place: Place) -> Held:
+    """Return what a place held; one that was not seen may hold what was not seen."""
+    return run.get(place) or Held(high=run.get(((NOT_SEEN, ""),), _NOTHING).size)
+
+
+def _median(runs: Sequence[Held]) -> Held:
+    return Held(*(median(values) for values in zip(*runs, strict=True)))
+
+
+def _divided(root: _Change, least: float) -> Iterator[tuple[Place, _Change]]:
+    waiting: list[tuple[Place, _Change]] = [((), root)]
+    while waiting:
+        place, node = waiting.pop()
+        large = [(code, child) for code, child in node.children.items() if child.largest >= least]
+        explained = sum(child.change for _, child in large)
+        amount = max(abs(node.change), sum(abs(child.change) for _, child in large))
+        is_explained = large and abs(node.change - explained) <= amount * (1 - _EXPLAINED)
+        if not place or (is_explained and (node.is_within_bounds or not _is_blurred(large))):
+            waiting += [((*place, code), child) for code, child in large]
+        elif abs(node.change) >= least:
+            yield place, node
+
+
+def _is_blurred(children: Sequence[tuple[object, _Change]]) -> bool:
+    """Return whether most of the change in these places may be none."""
+    unsure = sum(abs(child.change) for _, child in children if child.is_within_bounds)
+    return unsure * 2 > sum(abs(child.change) for _, child in children)
+
+
+def _labels(found: Sequence[Place]) -> list[str]:
+    stacks = [[Frame(function, file, 0) for function, file in place if file] for place in found]
+    labels = iter(place_labels([stack for stack in stacks if stack]))
+    return [
+        next(labels) if stack else _WORDS.get(place[0][0], place[0][0])
+        for place, stack in zip(found, stacks, strict=True)
+    ]

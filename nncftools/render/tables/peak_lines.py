@@ -1,0 +1,170 @@
+"""The lines under the headline of the peak: what ran, who holds the memory, what it is, how certain that is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nncftools.analysis import build_up, memory_kinds
+from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
+from nncftools.analysis.frame_tree import certain_at_places, tree_of
+from nncftools.analysis.telling import held_by, running_text
+from nncftools.text import printable, shortened
+from nncftools.units import seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nncftools.analysis.build_up import BuildUp
+    from nncftools.analysis.memory_kinds import Kinds
+    from nncftools.analysis.telling import Holder
+    from nncftools.session.session import Session
+    from nncftools.session.snapshots import MappingGroup
+    from nncftools.units import MemoryUnit
+
+_HOLDERS = 3
+_SMALL = 0.01
+"""A part of the memory that is smaller is not named."""
+_LEAST = 0.005
+"""What rounds to less than a per cent is not named."""
+_MOSTLY = 0.95
+_NAME = 40
+_WORDS = {
+    "anonymous": "anonymous",
+    "other_files": "smaller files",
+    "libraries": "libraries",
+    "stack": "stacks of threads",
+    "shared": "shared memory",
+}
+NOTHING_SEEN = "no stack was seen of a process that grew"
+
+
+def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
+    """Return headings and texts about the peak of RSS, empty for a session that was recorded without stacks."""
+    if session.snapshots is None:
+        return []
+    found = build_up.of_peak(session)
+    if found is not None:
+        return lines_of(session, found, unit)
+    peak, place = session.peaks.get("rss"), session.peak_place
+    size = 0 if peak is None or place is None else peak.low or 0
+    kinds = [] if place is None else list(_kinds(session, place.to_s, size, unit))
+    return [("stacks", f"none: {missing(session)}"), *kinds]
+
+
+def lines_of(session: Session, found: BuildUp, unit: MemoryUnit) -> list[tuple[str, str]]:
+    """Return headings and texts about a build-up."""
+    kinds = _kinds(session, found.at_s, found.size, unit)
+    return [*_stacks(found, session, unit), *kinds, ("certain", certainty(found, session))]
+
+
+def missing(session: Session) -> str:
+    """Return why stacks are missing."""
+    known = None if session.snapshots is None else session.snapshots.missing
+    return printable(known or NOTHING_SEEN)
+
+
+def _stacks(found: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    if found.top is None:
+        yield "running", "not seen"
+    else:
+        yield "running", f"{_process(found.top.process, session)}{running_text(found.top)}"
+    for number, holder in enumerate(held_by(tree_of(found), _HOLDERS)):
+        certain = f" ({_certain(holder, unit)})" if holder.certain < holder.size * _MOSTLY else ""
+        yield "" if number else "held by", f"{_brief(holder.size, unit)}{certain} {holder.label}"
+
+
+def _certain(holder: Holder, unit: MemoryUnit) -> str:
+    return f"{unit.brief(holder.certain)} certain" if holder.certain else "uncertain"
+
+
+def _process(number: int | None, session: Session) -> str:
+    """Return the process, if several have stacks."""
+    snapshots = session.snapshots
+    if snapshots is None or sum(bool(watched.looks) for watched in snapshots.processes) < 2:  # noqa: PLR2004 — several
+        return ""
+    process = next((one for one in session.processes if one.id == number), None)
+    if process is None:
+        return ""
+    return f"{shortened(printable(process.name), _NAME)} (pid {process.pid}): "
+
+
+def _brief(size: float, unit: MemoryUnit) -> str:
+    return f"{unit.brief(size)} {unit}"
+
+
+def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    kinds = memory_kinds.near(session, at_s, size)
+    if kinds is not None and kinds.is_other_memory:
+        yield "made of", f"not known: the nearest mappings were read {moment_text(kinds, unit)}"
+    elif kinds is not None:
+        when = "" if kinds.is_of_moment else f" ({moment_text(kinds, unit)})"
+        yield "made of", f"{', '.join(_parts(kinds, unit))}{when}"
+
+
+def moment_text(kinds: Kinds, unit: MemoryUnit) -> str:
+    """Return when mappings were read, and how much memory there was."""
+    return f"at {seconds_text(kinds.at_s)}, with {_brief(kinds.total, unit)}"
+
+
+def _parts(kinds: Kinds, unit: MemoryUnit) -> Iterator[str]:
+    """Yield what the memory is; the first size has its unit, the first clean file an explanation."""
+    least = kinds.total * _SMALL
+    shown = [group for group in kinds.groups if group.rss >= least]
+    rest = sum(group.rss for group in kinds.groups) - sum(group.rss for group in shown)
+    explained = False
+    for number, group in enumerate(shown):
+        text = f"{unit.brief(group.rss)}{'' if number else f' {unit}'} {kind_name(group)}"
+        if group.kind == "file":
+            if group.clean >= group.rss * _MOSTLY:
+                text += " (clean)" if explained else " (clean: the kernel can drop it)"
+                explained = True
+            elif group.anonymous >= group.rss * _SMALL:
+                text += f" ({unit.brief(group.anonymous)} of it copied)"
+        yield text
+    others = rest + kinds.not_read
+    if others >= least:
+        yield f"{unit.brief(others)} other" if kinds.not_read < least else f"{unit.brief(others)} of other processes"
+
+
+def kind_name(group: MappingGroup) -> str:
+    """Return what a group of mappings is, in words; a file has its name without its folder."""
+    if group.kind == "file":
+        return shortened(printable(group.file.rpartition("/")[2] or group.file), _NAME)
+    return _WORDS.get(group.kind, printable(group.kind))
+
+
+def certainty(found: BuildUp, session: Session) -> str:
+    """Return which part of the memory certainly belongs to its place and its stack, and what about the rest."""
+    whole = _percent(found.sum_of(CERTAIN), found.size)
+    place = _percent(certain_at_places(found), found.size)
+    rest = [
+        f"{_percent(size, found.size)} {words}"
+        for size, words in (
+            (found.sum_of(EITHER), "one of two stacks"),
+            (found.sum_of(INHERITED), "shared with a parent process"),
+            (found.sum_of(NOT_SEEN), f"not seen{_why(found, session)}"),
+        )
+        if size >= found.size * _LEAST
+    ]
+    certain = whole if place == whole else f"{place} by place, {whole} by whole stack"
+    return "; ".join([certain, *([", ".join(rest)] if rest else [])])
+
+
+def _why(found: BuildUp, session: Session) -> str:
+    reason = None if session.snapshots is None else session.snapshots.missing
+    return f": {printable(reason)}" if reason and found.sum_of(NOT_SEEN) >= found.size * _SMALL else ""
+
+
+def _percent(size: float, whole: float) -> str:
+    return f"{size / whole * 100:.0f} %"
+
+
+def as_sentences(lines: Sequence[tuple[str, str]]) -> list[str]:
+    """Return one text for each heading, with all of its lines."""
+    found: list[str] = []
+    for heading, text in lines:
+        if heading or not found:
+            found.append(f"{heading}: {text}")
+        else:
+            found[-1] += f"; {text}"
+    return found

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from nncftools.analysis.build_up import EITHER, NOT_SEEN, BuildUp, Part
+from nncftools.analysis.grown_stacks import GrownStack, Held, Place, grown, places
+from tests.made_up import MIB
+from tests.made_up_stacks import stack
+
+MAIN, LOAD, RUN = "/a/b.py:9 main", "torch/load.py:1 load", "torch/run.py:2 run"
+
+
+def held(*parts: tuple[int, tuple[str, ...]]) -> dict[Place, Held]:
+    """Return what stacks held, in MiB."""
+    found = [Part(size * MIB, "certain", 0, stack(*of), stack(*of), len(of)) for size, of in parts]
+    return places(BuildUp(1.0, sum(part.size for part in found), found))
+
+
+def changes(found: list[GrownStack]) -> list[tuple[str, int]]:
+    """Return the places and their changes in MiB."""
+    return [(one.label, round(one.change / MIB)) for one in found]
+
+
+def test_largest_change_first() -> None:
+    """The place that changed is named, not its callers; what did not change is left out."""
+    base = held((100, (MAIN, LOAD)), (100, (MAIN, RUN)))
+    new = held((100, (MAIN, LOAD)), (300, (MAIN, RUN)))
+
+    assert changes(grown([base], [new], 5)) == [("b.py main › torch/run.py run", 200)]
+
+
+def test_matched_by_function() -> None:
+    """Lines, and folders of environments and programs, do not matter."""
+    base = held((100, ("/old/b.py:9 main", "/env/lib/python3.10/site-packages/torch/load.py:5 load")))
+    new = held((130, ("/new/b.py:7 main", LOAD)))
+    (found,) = grown([base], [new], 5)
+
+    assert (found.base, found.new) == (100 * MIB, 130 * MIB)
+    assert (found.function, found.file) == ("load", "torch/load.py")
+
+
+def test_grown_here_and_shrunk_there() -> None:
+    """Changes that cancel each other are both named."""
+    base = held((200, (MAIN, LOAD)), (100, (MAIN, RUN)))
+    new = held((100, (MAIN, LOAD)), (210, (MAIN, RUN)))
+
+    assert changes(grown([base], [new], 5)) == [
+        ("b.py main › torch/run.py run", 110),
+        ("b.py main › torch/load.py load", -100),
+    ]
+
+
+def test_groups_by_their_medians() -> None:
+    """Of repeated runs, the medians are compared."""
+    base = [held((size, (MAIN, LOAD))) for size in (100, 110, 500)]
+    new = [held((size, (MAIN, LOAD))) for size in (150, 160, 170)]
+
+    assert changes(grown(base, new, 5)) == [("b.py main › torch/load.py load", 50)]
+
+
+def test_not_seen() -> None:
+    """What was not seen is compared, too: a change of it is no change of the code."""
+    seen = Part(100 * MIB, "certain", 0, stack(MAIN))
+    of = [places(BuildUp(1.0, (100 + size) * MIB, [seen, Part(size * MIB, NOT_SEEN, 0)])) for size in (20, 60)]
+
+    assert changes(grown([of[0]], [of[1]], 5)) == [("not seen", 40)]
+
+
+def test_bounds() -> None:
+    """A change is within its bounds if memory of one of two stacks, or what was not seen, may explain it."""
+    both = Part(100 * MIB, EITHER, 0, stack(MAIN, LOAD), stack(MAIN, RUN), 1)
+    swapped = both._replace(stack=both.other, other=both.stack)
+    unsure = [places(BuildUp(1.0, 100 * MIB, [part])) for part in (both, swapped)]
+    unseen = places(BuildUp(1.0, 100 * MIB, [Part(100 * MIB, NOT_SEEN, 0)]))
+    sure = held((100, (MAIN, LOAD)))
+
+    assert all(one.is_within_bounds for one in grown(unsure[:1], unsure[1:], 5))
+    assert [one.is_within_bounds for one in grown([sure], [unseen], 5) if one.file] == [True]
+    assert [one.is_within_bounds for one in grown([sure], [held((300, (MAIN, LOAD)))], 5)] == [False]
+
+
+def test_equal() -> None:
+    """Changes of less than 1 % are none."""
+    assert grown([held((1000, (MAIN, LOAD)))], [held((1005, (MAIN, LOAD)))], 5) == []
+
+
+def test_deep() -> None:
+    """Stacks of 1,000 frames can be compared."""
+    deep = tuple(f"torch/m{number}.py:1 f" for number in range(1000))
+    (found,) = grown([held((100, deep))], [held((200, deep))], 5)
+
+    assert found.file == "torch/m999.py"

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from nncftools.analysis.memory_kinds import at, near
+from nncftools.session.snapshots import MappingsMoment, ProcessMappings, Snapshots
+from tests.made_up import MIB, session
+from tests.made_up_stacks import group
+
+
+def read(*moments: tuple[float, float]) -> Snapshots:
+    """Return mappings that were read at some seconds, with the MiB that there were."""
+    return Snapshots(
+        mappings=[
+            MappingsMoment(
+                time_s=at_s, total=round(size * MIB), processes=[ProcessMappings(0, [group("shared", size)])]
+            )
+            for at_s, size in moments
+        ]
+    )
+
+
+def test_nearest_in_size_and_time() -> None:
+    """The mappings are those of a moment with nearly as much memory, even if another moment was nearer in time."""
+    found = near(session(snapshots=read((1.0, 300), (1.9, 50), (9.0, 305))), 2.0, 300 * MIB)
+
+    assert found is not None
+    assert (found.at_s, found.is_of_moment) == (1.0, True)
+
+
+def test_far() -> None:
+    """Mappings of another size or another time do not stand for the moment."""
+    smaller = near(session(snapshots=read((2.0, 200))), 2.0, 300 * MIB)
+    earlier = near(session(snapshots=read((0.5, 300))), 2.0, 300 * MIB)
+
+    assert [of is not None and of.is_of_moment for of in (smaller, earlier)] == [False, False]
+
+
+def test_processes_are_summed() -> None:
+    """A kind, or a file, of several processes counts once; what was not read is known."""
+    parts = [ProcessMappings(number, [group("file", 100, "/w.bin", clean=60, copied=40)]) for number in (0, 1)]
+    snapshots = Snapshots(mappings=[MappingsMoment(time_s=1.0, total=250 * MIB, processes=parts)])
+    found = near(session(snapshots=snapshots), 1.0, 250 * MIB)
+
+    assert found is not None
+    assert [(of.rss // MIB, of.clean // MIB, of.anonymous // MIB) for of in found.groups] == [(200, 120, 80)]
+    assert found.not_read == 50 * MIB
+
+
+def test_nothing_read() -> None:
+    """Without mappings, or without snapshots, nothing is known."""
+    assert near(session(snapshots=Snapshots()), 1.0, MIB) is None
+    assert near(session(), 1.0, MIB) is None
+
+
+def test_of_one_moment() -> None:
+    """What memory was at a moment at which mappings were read stands for that moment."""
+    moment = read((2.0, 200)).mappings[0]
+
+    assert (at(moment).total, at(moment).is_of_moment) == (200 * MIB, True)
