@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 _SPREAD_S = 2.0
 """What is left would be spent in about this time: often while much is left, so that short runs are seen well."""
-_STEP, _SHARE = (1 << 20, 24 << 20), (0.01, 0.12)
+_STEP, _SHARE = (1 << 20, 24 << 20), (0.01, 0.08)
 """The smallest steps, fine and coarse: in bytes, and as a part of all memory."""
 _FINE_UNTIL, _COARSE_FROM = 0.2, 0.4
 _SPREAD_OF_POLLS_S = 10.0
@@ -80,7 +80,7 @@ def step(used: float, held: int) -> float:
     """Return the gain in bytes after which stacks are read again, when this part of the budget is used.
 
     Small steps at first, so that short runs are seen well. Then steps that reach any final size with what is left: each
-    costs 10 ms, and 20 steps of 12 % are a factor of ten. ``held`` is the memory of all processes.
+    costs 10 ms, and 30 steps of 8 % are a factor of ten. ``held`` is the memory of all processes.
     """
     coarse = min(1.0, max(0.0, (used - _FINE_UNTIL) / (_COARSE_FROM - _FINE_UNTIL)))
     return max(*(fine + (most - fine) * coarse for fine, most in (_STEP, (_SHARE[0] * held, _SHARE[1] * held))))

@@ -24,8 +24,10 @@ _MS = 1_000_000
 _STALLED_NS = 30 * _MS
 _AT_REST = 0.3
 """When memory has stopped to rise, a smaller gain will do: the look shows whether the same code still runs."""
-_IMPORTING = 3
+_IMPORTING = 6
 """Of an import, a larger gain will do: its many modules share their outer frames, and say little."""
+_IMPORTS_NS = 1_000 * _MS
+"""It may have ended this long after a look."""
 _IMPORT = "<frozen importlib."
 _MOST_AT_ONCE = 4
 _STEP_EVERY_NS = 200 * _MS
@@ -68,7 +70,8 @@ class Looks:
                 self._begin(self._program, one)
 
     def _is_due(self, one: Watched, now_ns: int) -> bool:
-        least = self._step * _IMPORTING if one.imports else self._step
+        is_import = one.imports and now_ns - one.looked_ns < _IMPORTS_NS
+        least = self._step * _IMPORTING if is_import else self._step
         if now_ns - one.growth.rose_ns >= _STALLED_NS:
             least *= _AT_REST
         if one.growth.gained < least or now_ns < one.look_after_ns:
@@ -159,6 +162,7 @@ class Looks:
         changed |= dict.fromkeys(one.seen.keys() - now.keys())
         one.seen = now
         one.imports = any(frame[1].startswith(_IMPORT) for _, frames in now.values() for frame in frames)
+        one.looked_ns = at_ns
         one.failures = 0
         one.growth.looked()
         self.taken += 1

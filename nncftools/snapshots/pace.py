@@ -13,6 +13,8 @@ _MS = 1_000_000
 _DISTANCES = ((0.01, 20 * _MS), (0.02, 3_000 * _MS), (0.05, 10_000 * _MS), (0.1, math.inf))
 """The distance of polls in seconds, up to this time after memory last rose fast."""
 _RENEW_EVERY_NS = 500 * _MS
+_MORE_WHEN_USED = 2
+"""Polls are up to this many times farther apart, as the steps between looks grow."""
 _MEAN_OF = 50
 _FIRST_S = 0.0001
 _LONGEST_S = 0.001
@@ -26,6 +28,7 @@ class Pace:
         self._budget = budget
         self._poll_s = _FIRST_S
         self._allowed_s = 0.0
+        self._slower = 1.0
         self._renew_at_ns = 0
         self._cpu_s = time.process_time()
 
@@ -38,6 +41,7 @@ class Pace:
         if now_ns >= self._renew_at_ns:
             self._renew_at_ns = now_ns + _RENEW_EVERY_NS
             self._allowed_s = self._budget.distance_s(self._poll_s)
+            self._slower = 1 + _MORE_WHEN_USED * self._budget.used
         calm_ns = now_ns - rose_fast_ns
         distance_s = next(wanted_s for wanted_s, until_ns in _DISTANCES if calm_ns < until_ns)
-        return max(distance_s, self._allowed_s) - (time.monotonic_ns() - now_ns) / 1e9
+        return max(distance_s * self._slower, self._allowed_s) - (time.monotonic_ns() - now_ns) / 1e9

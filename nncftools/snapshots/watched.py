@@ -27,6 +27,7 @@ class Watched:
         """The last stack of each thread: its number and its frames."""
         self.imports = False
         """Whether it imported a module at the last look."""
+        self.looked_ns = 0
         self.needs_blocking = False
         self.may_look = True
         self.look_after_ns = 0

@@ -87,9 +87,9 @@ def test_polls_spend_little(clock: Clock) -> None:
 
 
 def test_steps_reach_any_size() -> None:
-    """Steps are 1 MiB or 1 % at first, then 24 MiB or 12 %."""
+    """Steps are 1 MiB or 1 % at first, then 24 MiB or 8 %."""
     assert step(0.0, 10 * MIB) == MIB
     assert step(0.1, 1_000 * MIB) == 10 * MIB
     assert step(1.0, 10 * MIB) == 24 * MIB
-    assert step(0.9, 1_000 * MIB) == 120 * MIB
+    assert step(0.9, 1_000 * MIB) == 80 * MIB
     assert 10 * MIB < step(0.3, 500 * MIB) < 60 * MIB

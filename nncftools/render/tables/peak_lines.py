@@ -94,11 +94,26 @@ def _brief(size: float, unit: MemoryUnit) -> str:
 
 def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     kinds = memory_kinds.near(session, at_s, size)
-    if kinds is not None and kinds.is_other_memory:
-        yield "made of", f"not known: the nearest mappings were read {moment_text(kinds, unit)}"
-    elif kinds is not None:
-        when = "" if kinds.is_of_moment else f" ({moment_text(kinds, unit)})"
-        yield "made of", f"{', '.join(_parts(kinds, unit))}{when}"
+    if kinds is None:
+        return
+    parts = ", ".join(_parts(kinds, unit))
+    if kinds.is_other_memory:
+        now = ", ".join(_sampled(session, at_s, size, unit)) or "not known"
+        yield "made of", f"{now}; {moment_text(kinds, unit)}: {parts}"
+    else:
+        yield "made of", parts if kinds.is_of_moment else f"{parts} ({moment_text(kinds, unit)})"
+
+
+def _sampled(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[str]:
+    """Yield the kinds of memory in the sample nearest to a moment, as far as they were sampled."""
+    times, samples = session.samples.time_s, session.samples
+    place = min(range(len(times)), key=lambda number: abs(times[number] - at_s), default=None)
+    with_unit = f" {unit}"
+    for column, words in (("anon", "anonymous"), ("file", "of files"), ("shmem", "shared memory")):
+        value = samples[column][place] if place is not None and column in samples.metrics else 0.0
+        if value >= size * _SMALL:  # False for NaN, which is unknown
+            yield f"{unit.brief(value)}{with_unit} {words}"
+            with_unit = ""
 
 
 def moment_text(kinds: Kinds, unit: MemoryUnit) -> str:

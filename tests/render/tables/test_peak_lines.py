@@ -97,9 +97,9 @@ class TestKinds:
         assert self.made_of(group("anonymous", 450), total=450) == "450 MiB anonymous (at 0.480 s, with 450 MiB)"
 
     def test_of_other_memory(self) -> None:
-        """Mappings that were read when there was much less memory say nothing about the peak."""
+        """Mappings that were read when there was much less memory are told apart from what was sampled at the peak."""
         assert self.made_of(group("anonymous", 300), total=300) == (
-            "not known: the nearest mappings were read at 0.480 s, with 300 MiB"
+            "not known; at 0.480 s, with 300 MiB: 300 MiB anonymous"
         )
 
     def test_hostile_name(self) -> None:
