@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _GROWING_NS = 200_000_000
 _WRITE_EVERY_NS = 5_000_000_000
-_OF_MAPPINGS = 0.2
+_OF_MAPPINGS = 0.25
 """The part of the budget that is for mappings."""
 
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from nncftools.journal.writer import Writer
     from nncftools.snapshots.watched import Watched
 
-_STEP = 1.8
-_STEP_AT_REST = 1.35
+_STEP = 2.5
+_STEP_AT_REST = 1.4
 _MORE_WHEN_USED = 0.3
 """Steps grow with the used part of the budget: each reading takes longer than the one before."""
-_SMALLEST = 96 << 20
+_SMALLEST = 128 << 20
 _AT_REST_NS = 30_000_000
 _COVERED = 0.95
 _MOST_PROCESSES = 8
@@ -39,8 +39,8 @@ class MappingWatch:
         """Read the mappings if it is time to; ``rose_ns`` is when the memory of the tree last rose."""
         total = sum([one.growth.rss for one in watched])
         at_rest = now_ns - rose_ns >= _AT_REST_NS
-        step = _STEP_AT_REST if at_rest else _STEP
-        if total < self._highest * step or total < self._highest * (step + _MORE_WHEN_USED * self._budget.used):
+        step = _STEP_AT_REST if at_rest else _STEP + _MORE_WHEN_USED * self._budget.used
+        if total < self._highest * step:
             return
         if not self._budget.allows(self._expected_s):
             return
