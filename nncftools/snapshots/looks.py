@@ -28,7 +28,7 @@ _IMPORTING = 6
 """Of an import, a larger gain will do: its many modules share their outer frames, and say little."""
 _IMPORTS_NS = 1_000 * _MS
 """It may have ended this long after a look."""
-_IMPORT = "<frozen importlib."
+_IMPORT = "<frozen importlib._bootstrap>"
 _MOST_AT_ONCE = 4
 _STEP_EVERY_NS = 200 * _MS
 _RETRY_NS = 20 * _MS
@@ -161,7 +161,7 @@ class Looks:
         }
         changed |= dict.fromkeys(one.seen.keys() - now.keys())
         one.seen = now
-        one.imports = any(frame[1].startswith(_IMPORT) for _, frames in now.values() for frame in frames)
+        one.imports = any(frame[1] == _IMPORT for _, frames in now.values() for frame in frames)
         one.looked_ns = at_ns
         one.failures = 0
         one.growth.looked()
