@@ -1,0 +1,191 @@
+"""When stacks are read, of which process, and what happens if they cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from nncftools.journal.writer import Writer
+from nncftools.sampler.kernel_file import PAGE
+from nncftools.sampler.tree import Allowance, Process
+from nncftools.snapshots import looks, py_spy
+from nncftools.snapshots.budget import Budget
+from nncftools.snapshots.client import found_py_spy
+from nncftools.snapshots.looks import Looks
+from nncftools.snapshots.watched import Watched
+from tests.waiting import until
+
+MIB = 1 << 20
+NOW_NS = 1_000_000_000
+
+pytestmark = pytest.mark.process
+
+
+class Watch:
+    """A process that has grown, and the looks at it by a program in place of py-spy."""
+
+    def __init__(self, folder: pathlib.Path, pid: int, program: str | None) -> None:
+        self._log = folder / "log"
+        self.writer = Writer(os.open(self._log, os.O_RDWR | os.O_CREAT | os.O_APPEND))
+        self.looks = Looks(self.writer, Budget(0.01, 0.5, own_cpu=lambda: 0.0), select.poll(), program)
+        self.one = Watched(Process("/proc", pid, None, 0, (), allowance=Allowance()), 0)
+        self.one.is_introduced = True
+        self.grow(100)
+
+    def grow(self, mib: int) -> None:
+        """Let the process gain memory."""
+        self.one.growth.add(NOW_NS, (self.one.growth.rss + mib * MIB) // PAGE)
+
+    def look(self, now_ns: int = NOW_NS) -> bool:
+        """Begin a look if it is time to, and wait for its end; return whether stacks were written."""
+        until(lambda: not self.looks._budget.waits, "the budget")
+        self.looks.begin([self.one], now_ns)
+        found = False
+        while self.looks._running:
+            found |= self.looks.finish()
+            time.sleep(0.001)
+        return found
+
+    def lines(self, kind: str) -> list[dict[str, object]]:
+        """Return what was written of a kind."""
+        self.writer.flush()
+        written = [json.loads(line) for line in self._log.read_text(encoding="utf-8").splitlines()]
+        return [line[kind] for line in written if kind in line]
+
+
+@pytest.fixture
+def program() -> Iterator[int]:
+    """Run a Python; return its PID."""
+    words = [sys.executable, "-S", "-c", "import time; print('ready', flush=True); time.sleep(1000)"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        yield running.pid
+        running.kill()
+
+
+def script(folder: pathlib.Path, text: str) -> str:
+    """Return the path of a program that stands for py-spy, and counts its calls."""
+    path = folder / "py-spy"
+    path.write_text(f"#!/bin/sh\necho >> {folder}/calls\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def calls(folder: pathlib.Path) -> int:
+    """Return how often the program was called."""
+    path = folder / "calls"
+    return len(path.read_text(encoding="utf-8")) if path.exists() else 0
+
+
+def test_stacks_are_written(tmp_path: pathlib.Path, program: int) -> None:
+    """A look writes the stacks, and only what changed the next time."""
+    watch = Watch(tmp_path, program, found_py_spy())
+
+    assert watch.look()
+    watch.grow(50)
+    assert watch.look()
+
+    first, second = watch.lines("look")
+    assert first["stacks"] == {str(program): 0}
+    assert second["stacks"] == {}
+    assert watch.one.growth.gained == 0
+
+
+def test_gain_that_is_too_small(tmp_path: pathlib.Path, program: int) -> None:
+    """After a look, a small gain is not looked at."""
+    watch = Watch(tmp_path, program, found_py_spy())
+    watch.look()
+
+    watch.one.growth.add(NOW_NS, watch.one.growth.rss // PAGE + 1)
+
+    assert not watch.look()
+
+
+def test_no_program(tmp_path: pathlib.Path, program: int) -> None:
+    """Without py-spy there are no looks."""
+    assert not Watch(tmp_path, program, None).look()
+
+
+def test_not_a_python(tmp_path: pathlib.Path) -> None:
+    """A program that has no file of Python mapped is not looked at, and asked for later and later."""
+    with subprocess.Popen(["sleep", "1000"]) as running:
+        watch = Watch(tmp_path, running.pid, script(tmp_path, "exit 1"))
+        waits = []
+        for _ in range(3):
+            assert not watch.look(watch.one.look_after_ns + NOW_NS)
+            waits.append(watch.one.look_after_ns)
+        running.kill()
+
+    assert calls(tmp_path) == 0
+    assert waits[2] - waits[1] > waits[1] - waits[0] > 0
+
+
+def test_refused(tmp_path: pathlib.Path, program: int) -> None:
+    """After a refusal, the process is never looked at again; the log says so."""
+    watch = Watch(tmp_path, program, script(tmp_path, "echo 'Permission denied' >&2; exit 1"))
+
+    for number in range(3):
+        watch.look(NOW_NS * (number + 1))
+
+    assert calls(tmp_path) == 1
+    assert watch.lines("problem") == [{"process": 0, "text": "refused"}]
+
+
+def test_hangs(tmp_path: pathlib.Path, program: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that hangs is ended, and the next one is later."""
+    monkeypatch.setattr(py_spy, "LONGEST_S", 0.05)
+    watch = Watch(tmp_path, program, script(tmp_path, "exec sleep 1000"))
+
+    assert not watch.look()
+    after_ns = watch.one.look_after_ns
+    assert not watch.look()
+
+    assert calls(tmp_path) == 1
+    assert after_ns > time.monotonic_ns()
+    assert watch.lines("problem")[0]["text"] == "py-spy took more than 0.05 s"
+
+
+def test_stack_that_changed(tmp_path: pathlib.Path, program: int) -> None:
+    """If stacks were read before, an error is nothing special: it is tried again soon."""
+    watch = Watch(tmp_path, program, found_py_spy())
+    watch.look()
+    watch.looks._program = script(tmp_path, "echo 'Error: Failed to get stack traces' >&2; exit 1")
+    watch.grow(50)
+
+    watch.look()
+
+    assert watch.looks.failed == 1
+    assert watch.one.look_after_ns <= time.monotonic_ns() + looks._RETRY_NS
+    assert watch.lines("problem") == []
+
+
+def test_program_that_cannot_be_started(tmp_path: pathlib.Path, program: int) -> None:
+    """If py-spy is gone, nothing more is tried, and the log says why."""
+    watch = Watch(tmp_path, program, str(tmp_path / "gone"))
+
+    assert not watch.look()
+    assert not watch.look()
+
+    assert [line["text"] for line in watch.lines("problem")] == ["py-spy cannot be started: No such file or directory"]
+
+
+def test_ended_process(tmp_path: pathlib.Path) -> None:
+    """A process that ends during a look leaves nothing."""
+    words = [sys.executable, "-S", "-c", "input()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as running:
+        maps = pathlib.Path(f"/proc/{running.pid}/maps")
+        until(lambda: b"python" in maps.read_bytes(), "the program")
+        watch = Watch(tmp_path, running.pid, script(tmp_path, f"kill -9 {running.pid}; echo '[]'"))
+
+        watch.look()
+
+    assert watch.lines("problem") == []
