@@ -72,15 +72,15 @@ def of_peak(session: Session) -> BuildUp | None:
     """Return the build-up of the RSS peak; None when no stacks were taken or its moment is unknown."""
     peak = session.peaks.get("rss")
     span_s = None if peak is None else span_of(peak)
-    if peak is None or peak.low is None or span_s is None:
+    if peak is None or span_s is None or (peak.low or 0) <= 0:
         return None
-    return build_ups(session, [Moment(*span_s, max(peak.likely or 0, peak.low), peak.process)])[0]
+    return build_ups(session, [Moment(*span_s, max(peak.likely or 0, peak.low or 0), peak.process)])[0]
 
 
 def of_operation(session: Session, operation: Operation) -> BuildUp | None:
     """Return the build-up of the largest RSS during an operation; None when it is unknown."""
     peak = operation.of("rss").peak
-    if peak is None:
+    if peak is None or peak.low <= 0:
         return None
     return build_ups(session, [Moment(peak.from_s, peak.to_s, round(peak.likely or peak.low))])[0]
 
@@ -169,8 +169,7 @@ def _levels_at(watched: WatchedProcess, moments_s: Sequence[float]) -> list[list
         _change(levels, before, rss, before_s, time_s)
         before_s, before = time_s, rss
     while number is not None:
-        if moments_s[number] == before_s:
-            found[number] = list(levels)
+        found[number] = list(levels)
         number = next(waiting, None)
     return found
 
@@ -210,7 +209,7 @@ def _build_up(moment: Moment, at_s: float, held: list[_Held], others: list[Proce
     adjusted = _adjusted(held, size - whole, at_s, moment.process)
     for one in adjusted:
         owners = Owners(one.watched, snapshots)
-        number, at_first = one.watched.process, min(_at_first_sight(one.watched), one.rss)
+        number, at_first = one.watched.process, _from_first_sight(one)
         inherited = min(one.watched.inherited, at_first)
         for owner, amount in ((None, inherited), (UNSEEN, at_first - inherited)):
             sums[number, owner] = sums.get((number, owner), 0.0) + amount
@@ -241,24 +240,29 @@ def _top(last: _Held, snapshots: Snapshots) -> Part | None:
     return None if owner.stack is None else _part(0, owner, last.watched.process, snapshots)
 
 
-def _at_first_sight(watched: WatchedProcess) -> int:
-    """Return what a process held when it was first seen: nobody saw how it came to that."""
-    times, rss = watched.time_s, watched.rss
-    return max((size for time_s, size in zip(times[:2], rss[:2], strict=True) if time_s == times[0]), default=0)
+def _from_first_sight(held: _Held) -> float:
+    """Return what a process still holds of what it held when it was first seen: nobody saw how it came to that."""
+    lowest = held.levels[0]
+    return lowest.high if lowest.to_s == held.watched.time_s[0] else 0.0
 
 
-def _adjusted(held: list[_Held], missing: float, at_s: float, process: int | None) -> list[_Held]:
+def _adjusted(held: Sequence[_Held], missing: float, at_s: float, process: int | None) -> list[_Held]:
     """Return the levels of all processes so that they sum to the peak: the difference is of the one that rose last."""
-    last = _last(held, process)
-    others = [one for one in held if one is not last]
-    top = last.rss + missing
-    if missing >= 0:
-        return [*others, last._replace(levels=[*last.levels, _Level(last.rss, top, at_s, at_s)])]
-    levels = list(last.levels)
-    _change(levels, last.rss, max(0.0, top), at_s, at_s)
-    if levels or not others:
-        return [*others, last._replace(levels=levels)] if levels else []
-    return _adjusted(others, min(0.0, top), at_s, process)
+    others = list(held)
+    while others:
+        last = _last(others, process)
+        others = [one for one in others if one is not last]
+        top = last.rss + missing
+        levels = list(last.levels)
+        if missing >= 0:
+            levels.append(_Level(last.rss, top, at_s, at_s))
+        elif top > 0:
+            _change(levels, last.rss, top, at_s, at_s)
+        else:
+            missing = top
+            continue
+        return [*others, last._replace(levels=levels)]
+    return []
 
 
 def _parts(sums: Mapping[tuple[int | None, Owner | None], float], size: int, snapshots: Snapshots) -> list[Part]:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from nncftools.session.snapshots import Look, Snapshots, ThreadLook, WatchedProcess
 
+    Weights = dict[tuple[int | None, bool], float]
+    """By thread, None for an unknown one, and by whether it still lives."""
+
 _CERTAIN_WITHIN_S = 0.6
 """Between looks farther apart than this, other code may have run, even if both show the same stack."""
 _STEADY_WITHIN_S = 5.0
@@ -18,8 +21,11 @@ _STEADY_WITHIN_S = 5.0
 _NEAR_S = 1.0
 """A stack that was seen longer before or after a rise does not stand for it."""
 _BESIDE_S = 0.02
-_GROWTH = 512 * 1024
-"""Memory rises at a moment if it gained this much between ``_BESIDE_S`` before and after it."""
+_GROWTH = 256 * 1024
+"""Memory still rises if it gains this much in ``_BESIDE_S``."""
+_GOES_ON_S = 0.03
+_GOES_ON = 0.25
+"""A rise goes on at a look if twice in this time beside it, it is at least this part of the mean rise between looks."""
 _AROUND = 4
 _RESTLESS = 3
 """With this many changes in the looks around, two equal stacks may be equal by chance."""
@@ -48,6 +54,7 @@ class Owners:
     """The looks of one process."""
 
     def __init__(self, watched: WatchedProcess, snapshots: Snapshots) -> None:
+        self._watched = watched
         self._looks = watched.looks
         self._times = [look.time_s for look in watched.looks]
         self._snapshots = snapshots
@@ -97,9 +104,10 @@ class Owners:
 
     def _far(self, owner: Owner) -> Owner:
         """Return what is left of an owner when no look is near: the frames that both stacks share."""
-        if owner.stack is None or not owner.shared or owner.other is None:
+        if owner.stack is None or owner.other is None:
             return UNSEEN
-        return owner._replace(depth=owner.shared, is_certain=False)
+        depth = self._shared(owner.stack, owner.other)
+        return owner._replace(depth=depth, shared=min(owner.shared, depth), is_certain=False) if depth else UNSEEN
 
     def _counted(self, place: int, *, is_later: bool) -> list[tuple[Owner, float]]:
         """Return owners and shares of what came between two looks, by the page faults of the threads."""
@@ -109,37 +117,56 @@ class Owners:
         whole = sum(weights.values())
         if not whole:
             return [(UNSEEN, 1.0)]
+        goes_on = self._goes_on(place)
         found: dict[Owner, float] = {}
-        for thread, weight in weights.items():
-            owner = UNSEEN if thread is None else self._owner(place, thread, is_later=is_later)
+        for (thread, lives), weight in weights.items():
+            owner = (
+                UNSEEN if thread is None else self._owner(place, thread, is_later=is_later, proven=goes_on and lives)
+            )
             found[owner] = found.get(owner, 0.0) + weight / whole
         return list(found.items())
 
-    def _weights(
-        self, place: int, before: dict[int, ThreadLook], after: dict[int, ThreadLook]
-    ) -> dict[int | None, float]:
+    def _goes_on(self, place: int) -> bool:
+        """Return whether memory rises about as fast right after the look before, and right before the look after.
+
+        If it does not, the rise between them was a burst of other code: a look comes some 20 ms after a rise, and shows
+        what runs then.
+        """
+        if not 0 < place < len(self._times):
+            return False
+        before_s, after_s = self._times[place - 1], self._times[place]
+        step_s = min(_GOES_ON_S, (after_s - before_s) / 2)
+        if step_s <= 0:
+            return False
+        moments = [before_s, before_s + step_s, before_s + 2 * step_s, after_s - 2 * step_s, after_s - step_s, after_s]
+        held = [rss_at(self._watched, time_s) for time_s in moments]
+        rises = [held[1] - held[0], held[2] - held[1], held[4] - held[3], held[5] - held[4]]
+        least = _GOES_ON * (held[5] - held[0]) * step_s / (after_s - before_s)
+        return least > 0 and min(rises) >= least
+
+    def _weights(self, place: int, before: dict[int, ThreadLook], after: dict[int, ThreadLook]) -> Weights:
         """Return the page faults between two looks by the thread whose Python code they belong to."""
         python = [thread for thread in {**before, **after} if _stack(thread, before, after)]
         if place >= len(self._looks):  # after the last look, faults are not counted: the threads may go on as before
-            return self._weights(place - 1, {}, before) if place else {None: 1.0}
+            return self._weights(place - 1, {}, before) if place else {(None, True): 1.0}
         look = self._looks[place]
-        weights: dict[int | None, float] = {}
+        weights: Weights = {}
         native = 0
         for thread in look.threads:
             if _stack(thread.thread, before, after):
                 if thread.faults:
-                    weights[thread.thread] = float(thread.faults)
+                    weights[thread.thread, True] = float(thread.faults)
             else:
                 native += thread.faults
         gone = [thread for thread in before if thread not in after and before[thread].stack is not None]
         if look.lost:
-            owner = gone[0] if len(gone) == 1 else self._caller(look, before, after, place) if not gone else None
-            weights[owner] = weights.get(owner, 0.0) + look.lost
+            owner = gone[0] if len(gone) == 1 else None if gone else self._caller(look, before, after, place)
+            weights[owner, False] = float(look.lost)
         if native:
-            owner = self._caller(look, before, after, place)
-            weights[owner] = weights.get(owner, 0.0) + native
+            caller = self._caller(look, before, after, place), True
+            weights[caller] = weights.get(caller, 0.0) + native
         if not weights:
-            weights[python[0] if len(python) == 1 else None] = 1.0
+            weights[python[0] if len(python) == 1 else None, True] = 1.0
         return weights
 
     def _caller(
@@ -171,7 +198,8 @@ class Owners:
         innermost = self._snapshots.frames[frames[-1]].file if frames else ""
         return innermost.endswith(_WAITING) and "site-packages" not in innermost
 
-    def _owner(self, place: int, thread: int, *, is_later: bool) -> Owner:
+    def _owner(self, place: int, thread: int, *, is_later: bool, proven: bool) -> Owner:
+        """Return the owner of what a thread took between two looks; nothing is certain unless it is ``proven``."""
         before = self._stack_at(place - 1, thread)
         after = self._stack_at(place, thread)
         best, other = (after, before) if is_later else (before, after)
@@ -180,22 +208,24 @@ class Owners:
         if best is None:
             return UNSEEN
         depth = len(self._code(best))
-        if other is None:
-            return Owner(best, None, 0, depth)
-        shared = self._shared(best, other)
-        is_same = shared == depth == len(self._code(other))
-        apart_s = self._times[place] - self._times[place - 1]
-        if not is_same:
-            return Owner(best, other, shared, depth)
+        shared = 0 if other is None else self._shared(best, other)
+        if other is None or shared < max(depth, len(self._code(other))):
+            return Owner(best, other, shared if proven else 0, depth)
+        return self._of_equal(place, thread, best) if proven else Owner(best, None, 0, depth)
+
+    def _of_equal(self, place: int, thread: int, stack: int) -> Owner:
+        """Return the owner if both looks show the same stack: certain, unless they may be equal by chance."""
+        depth = len(self._code(stack))
         around = self._around(place, thread)
         changes = sum(self._code(one) != self._code(after) for one, after in pairwise(around))
-        if apart_s <= (_CERTAIN_WITHIN_S if changes or len(around) <= _AROUND else _STEADY_WITHIN_S):
-            if changes < _RESTLESS:
-                return Owner(best, best, depth, depth, is_certain=True)
-            others = [found for found in around if self._code(found) != self._code(best)]
-            another = min(others, key=lambda found: self._shared(found, best))
-            return Owner(best, another, self._shared(best, another), depth)
-        return Owner(best, best, depth, depth)
+        limit_s = _CERTAIN_WITHIN_S if changes or len(around) <= _AROUND else _STEADY_WITHIN_S
+        if self._times[place] - self._times[place - 1] > limit_s:
+            return Owner(stack, None, 0, depth)
+        if changes < _RESTLESS:
+            return Owner(stack, stack, depth, depth, is_certain=True)
+        others = [found for found in around if self._code(found) != self._code(stack)]
+        another = min(others, key=lambda found: self._shared(found, stack))
+        return Owner(stack, another, self._shared(stack, another), depth)
 
     def _around(self, place: int, thread: int) -> list[int]:
         """Return the stacks of a thread in the looks before and after a moment."""
@@ -222,17 +252,16 @@ class Owners:
 
 
 def _grows(watched: WatchedProcess, at_s: float) -> bool:
-    """Return whether the RSS of a process rises at the moment of a look."""
-    before, after = rss_at(watched, at_s - _BESIDE_S), rss_at(watched, at_s + _BESIDE_S)
-    return after - before >= _GROWTH
+    """Return whether the RSS of a process still rises right after a look: the look comes after a rise, in any case."""
+    return rss_at(watched, at_s + _BESIDE_S) - rss_at(watched, at_s) >= _GROWTH
 
 
 def rss_at(watched: WatchedProcess, time_s: float) -> float:
-    """Return the RSS of a process at a moment; 0 before and after its life."""
+    """Return the RSS of a process at a moment; 0 before and after its life, as its last point is 0 when it ends."""
     times = watched.time_s
     place = bisect_left(times, time_s)
-    if place == len(times):
-        return 0.0
+    if place == len(times):  # the helper ended before it
+        return float(watched.rss[-1]) if times else 0.0
     if not place or times[place] == time_s:
         same = zip(times[place : place + 3], watched.rss[place : place + 3], strict=True)
         return max((rss for t, rss in same if t == time_s), default=0)

@@ -47,8 +47,13 @@ def most_telling(stack: Sequence[Frame]) -> Frame | None:
 
 def held_by(root: Node, most: int) -> list[Holder]:
     """Return the ``most`` places with the most bytes, the largest first; no two have the same label."""
-    unseen = [(path[-1].deeper, 0, path, _BELOW) for path in unseen_below(root)]
     known = [(path[-1].size, path[-1].certain, path, "") for path in holders(root)]
+    within = {id(path[-1]) for _, _, path, _ in known}
+    unseen = [
+        (path[-1].deeper, 0, path, _BELOW)
+        for path in unseen_below(root)
+        if not any(id(node) in within for node in path)
+    ]
     largest = sorted([*known, *unseen], key=lambda found: -found[0])[:most]
     stacks = [[frame for node in path if (frame := node.place) is not None] for _, _, path, _ in largest]
     labels = place_labels(stacks)

@@ -75,12 +75,20 @@ def check_executable(program: str) -> None:
     """Raise CommandNotFoundError or CommandNotExecutableError if ``program`` cannot be started."""
     path = pathlib.Path(program)
     has_folder = os.sep in program or (os.altsep is not None and os.altsep in program)
-    if has_folder and path.exists():
+    if has_folder and _exists(path):
         if path.is_dir() or not os.access(path, os.X_OK):
             raise CommandNotExecutableError(f"cannot run {program!r}: {_why_not(path)}")
     elif has_folder or shutil.which(program) is None:
         place = "no such file" if has_folder else "no program of that name on PATH"
         raise CommandNotFoundError(f"cannot run {_redacted(program)!r}: {place}")
+
+
+def _exists(path: pathlib.Path) -> bool:
+    """Return whether there is such a file, as far as we may know."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
 
 
 def _why_not(path: pathlib.Path) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CALLS = "NNCF_TOOLS_MARK_CALLS"
 """The user's functions, one per line, tab-separated: module, function, name, kind (empty if unknown)."""
 HELPER = "NNCF_TOOLS_STACKS"
-"""The PID of the process that reads stacks, if it needs the permission of the others."""
+"""``PID:START`` of the process that reads stacks, if it needs the permission of the others: see ``door.py``."""
 _PACKAGE = __name__.rpartition(".")[0]
 
 

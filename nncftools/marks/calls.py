@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools.backports import toml_of
 from nncftools.marks.autoload import CALLS, HELPER
+from nncftools.marks.door import began_at
 from nncftools.marks.line import VARIABLE
 from nncftools.session.kinds import kind_of
 
@@ -86,7 +87,7 @@ def environment(log: pathlib.Path, calls: Sequence[Call], helper: int | None = N
         "PYTHONPATH": f"{HOOK}{os.pathsep}{before}" if before else str(HOOK),
     }
     if helper is not None:
-        variables[HELPER] = str(helper)
+        variables[HELPER] = f"{helper}:{began_at(helper)}"
     if calls:
         lines = ("\t".join([call.module, call.function, call.name, kind_of(call.name) or ""]) for call in calls)
         variables[CALLS] = "\n".join(lines)

@@ -49,7 +49,7 @@ def snapshots_from(
                 break
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError):
                 continue
-    return reader.found
+    return reader.finished()
 
 
 class _LostError(Exception):
@@ -90,12 +90,19 @@ class _Reader:
         elif "end" in line:
             self.found.cpu_s, self.found.failed = line["end"]["cpu_s"], line["end"]["failed"]
 
+    def finished(self) -> Snapshots:
+        """Return what was found; a log without its last line says so."""
+        if self.found.cpu_s is None and self.found.missing is None:
+            last_s = max((watched.time_s[-1] for watched in self.found.processes if watched.time_s), default=0.0)
+            self.found.missing = f"the helper process ended early, at {last_s:.1f} s"
+        return self.found
+
     def _expect(self, number: int, expected: int) -> None:
         if number != expected:
             raise _LostError(f"number {expected} is missing")
 
     def _seconds(self, t_ns: int) -> float:
-        return round((t_ns - self._start_ns) / 1e9, 6)
+        return max(0.0, round((t_ns - self._start_ns) / 1e9, 6))
 
     def _without_ours(self, stack: list[int]) -> list[int]:
         return [number for number in stack if self.found.frames[number].file != _OUR_FILE]
@@ -111,7 +118,8 @@ class _Reader:
         watched = self._watched[line["process"]]
         for t_ns, rss in zip(line["t_ns"], line["rss"], strict=False):
             time_s = self._seconds(t_ns)
-            if not watched.time_s or (time_s, rss) != (watched.time_s[-1], watched.rss[-1]):
+            before = (watched.time_s[-1], watched.rss[-1]) if watched.time_s else (0.0, None)
+            if (time_s, rss) != before and time_s >= before[0]:
                 watched.time_s.append(time_s)
                 watched.rss.append(rss)
 
@@ -121,7 +129,8 @@ class _Reader:
             if stack is None:
                 known.pop(thread, None)
             else:
-                self.found.stacks[stack]  # LookupError: the line was damaged
+                if not 0 <= stack < len(self.found.stacks):
+                    raise LookupError("the line was damaged")
                 known[thread] = stack
         faults, ticks = line["faults"], line["ticks"]
         threads = [
@@ -144,6 +153,8 @@ class _Reader:
         who = "a process" if watched is None else f"process {watched.pid}"
         if line["text"] == "refused":
             return f"the kernel does not allow to read the stacks of {who}"
+        if line["text"] == "no_python":
+            return f"no program that grew runs Python, {who} for instance"
         return f"the stacks of {who} could not be read: {line['text']}"
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -93,6 +99,10 @@ class MappingsMoment(msgspec.Struct, kw_only=True):
     processes: list[ProcessMappings]
 
 
+MOST_FRAMES = 1_000
+"""The helper cuts stacks at 401 frames."""
+
+
 class Snapshots(msgspec.Struct, kw_only=True):
     """Stacks and mappings of a run; bytes, and seconds since its start."""
 
@@ -107,3 +117,29 @@ class Snapshots(msgspec.Struct, kw_only=True):
     """Indexes of ``frames``, the outermost first."""
     processes: list[WatchedProcess] = []
     mappings: list[MappingsMoment] = []
+
+
+def problem_of(snapshots: Snapshots) -> str | None:
+    """Return what is wrong with snapshots that a file brought, and where; None if nothing is."""
+    return next(_problems(snapshots), None)
+
+
+def _problems(snapshots: Snapshots) -> Iterator[str]:
+    for number, stack in enumerate(snapshots.stacks):
+        if len(stack) > MOST_FRAMES:
+            yield f"at `$.snapshots.stacks[{number}]`: at most {MOST_FRAMES:,} frames expected, found {len(stack):,}"
+        if not all(0 <= frame < len(snapshots.frames) for frame in stack):
+            yield f"at `$.snapshots.stacks[{number}]`: a frame that is not in `frames`"
+    for number, watched in enumerate(snapshots.processes):
+        where = f"at `$.snapshots.processes[{number}]"
+        if len(watched.time_s) != len(watched.rss):
+            yield f"{where}`: as many values in `rss` as in `time_s` expected"
+        if not (_in_order(watched.time_s) and _in_order([look.time_s for look in watched.looks])):
+            yield f"{where}`: times in order expected"
+        stacks = {one.stack for look in watched.looks for one in look.threads if one.stack is not None}
+        if not all(0 <= stack < len(snapshots.stacks) for stack in stacks):
+            yield f"{where}.looks`: a stack that is not in `stacks`"
+
+
+def _in_order(times: Sequence[float]) -> bool:
+    return all(earlier <= later for earlier, later in pairwise(times))

@@ -18,6 +18,7 @@ from nncftools.journal import lines
 from nncftools.session import from_journal
 from nncftools.session.model import FORMAT, VERSION, SessionData
 from nncftools.session.samples import Samples
+from nncftools.session.snapshots import problem_of
 
 if TYPE_CHECKING:
     import os
@@ -153,8 +154,15 @@ def _session_from(data: bytes, origin: str) -> SessionData:
     session = SessionData(**fields)
     if not 0 <= session.duration_s <= _LONGEST_S:
         raise SessionFileError(f"{origin}: at `$.duration_s`: seconds expected, found {session.duration_s:g}")
+    _check_snapshots(session, origin)
     session.__dict__[_AS_LOADED] = data
     return session
+
+
+def _check_snapshots(session: SessionData, origin: str) -> None:
+    problem = None if session.snapshots is None else problem_of(session.snapshots)
+    if problem is not None:
+        raise SessionFileError(f"{origin}: {problem}")
 
 
 _Parts = msgspec.defstruct(

@@ -43,7 +43,7 @@ class Growth:
         self.first = self.first or rss
         self._lowest = min(self._lowest, rss)
         if not -_SMALLEST_STEP < step < _SMALLEST_STEP:
-            if before_ns != last_t_ns:
+            if before_ns > last_t_ns:
                 self.points.append((before_ns, before))  # until then it was level
             self.points.append((t_ns, rss))
             if len(self.points) > _FULL:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _GROWING_NS = 200_000_000
 _WRITE_EVERY_NS = 5_000_000_000
+_CHECK_EVERY_NS = 500_000_000
 _OF_MAPPINGS = 0.25
 """The part of the budget that is for mappings."""
 
@@ -72,7 +73,7 @@ class Helper:
         self._poller.register(control, select.POLLIN)
         facts = {"pid": os.getpid(), "t_ns": time.monotonic_ns(), "missing": self._order["missing"]}
         self._writer.line("helper", {**facts, "share": self._order["share"], "least_s": self._order["least_s"]})
-        write_at_ns = 0
+        write_at_ns = check_at_ns = 0
         is_wanted = True
         while is_wanted:
             now_ns = time.monotonic_ns()
@@ -82,10 +83,13 @@ class Helper:
             if now_ns - self._tree.rose_ns < _GROWING_NS:
                 self._looks.begin(self._tree.watched, now_ns)
                 self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
+            if now_ns >= check_at_ns:
+                check_at_ns = now_ns + _CHECK_EVERY_NS
+                self._mappings.look(self._tree.watched, now_ns, self._tree.rose_ns)
+                is_wanted = _lives(self._order["sampler"])
             if now_ns >= write_at_ns:
                 write_at_ns = now_ns + _WRITE_EVERY_NS
                 self._tree.write_points()
-                is_wanted = os.path.exists(f"{PROC}/{self._order['sampler']}")
             if not self._writer.flush():  # the disk is full, and this log is the first to do without
                 break
             is_wanted = self._sleep(now_ns, control) and is_wanted
@@ -107,6 +111,15 @@ class Helper:
         cpu_s = round(self._budget.spent_s + self._mappings.spent_s, 3)
         self._writer.line("end", {"cpu_s": cpu_s, "looks": self._looks.taken, "failed": self._looks.failed})
         self._writer.flush()
+
+
+def _lives(pid: int) -> bool:
+    """Return whether a process runs: a zombie, which nobody may ever reap, has no memory."""
+    try:
+        with open(f"{PROC}/{pid}/statm", "rb") as file:
+            return not file.read().startswith(b"0 ")
+    except OSError:
+        return False
 
 
 def main(log: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
@@ -30,6 +29,7 @@ _IMPORTS_NS = 1_000 * _MS
 """It may have ended this long after a look."""
 _IMPORT = "<frozen importlib._bootstrap>"
 _MOST_AT_ONCE = 4
+_LEAST_GAIN = 1 << 20
 _STEP_EVERY_NS = 200 * _MS
 _RETRY_NS = 20 * _MS
 _FIRST_PAUSE_NS = 100 * _MS
@@ -53,6 +53,8 @@ class Looks:
         self._step = 0.0
         self._step_at_ns = 0
         self._problems = 0
+        self._others: set[int] = set()
+        """The processes that grew and have no file of Python mapped, as long as no stack was seen."""
         self.taken = 0
         self.failed = 0
 
@@ -63,30 +65,61 @@ class Looks:
         if now_ns >= self._step_at_ns:
             self._step_at_ns = now_ns + _STEP_EVERY_NS
             self._step = step(self._budget.used, sum([one.growth.rss for one in watched]))
-        due = [one for one in watched if self._is_due(one, now_ns)]
+        gained = sum([one.growth.gained for one in watched])
+        due = [one for one in watched if self._is_due(one, gained, now_ns)]
         due.sort(key=lambda one: -one.growth.gained)
         for one in due[: _MOST_AT_ONCE - len(self._running)]:
             if self._budget.allows(one.cost_s) and self._may_be_python(one, now_ns):
                 self._begin(self._program, one)
 
-    def _is_due(self, one: Watched, now_ns: int) -> bool:
+    def _is_due(self, one: Watched, gained: int, now_ns: int) -> bool:
+        """Return whether to look at a process, if all together have gained so many bytes since their last looks."""
+        if one.growth.gained < _LEAST_GAIN or not one.is_introduced or one in self._running:
+            return False
         is_import = one.imports and now_ns - one.looked_ns < _IMPORTS_NS
         least = self._step * _IMPORTING if is_import else self._step
         if now_ns - one.growth.rose_ns >= _STALLED_NS:
             least *= _AT_REST
-        if one.growth.gained < least or now_ns < one.look_after_ns:
+        if gained < least:
             return False
-        return one.is_introduced and one.may_look and one not in self._running
+        if one.has_execed():
+            self._forget_stacks(one, now_ns)
+        return one.may_look and now_ns >= one.look_after_ns
+
+    def _forget_stacks(self, one: Watched, now_ns: int) -> None:
+        """Begin as with a new process: it runs another program now."""
+        ended = dict.fromkeys(one.seen)
+        if ended:
+            look = {
+                "process": one.process.number,
+                "t_ns": now_ns,
+                "stacks": ended,
+                "faults": {},
+                "ticks": {},
+                "lost": 0,
+            }
+            self._writer.line("look", look)
+        one.begin_program()
 
     def _may_be_python(self, one: Watched, now_ns: int) -> bool:
         """Return whether it has a file of Python mapped; if not, look again later, each time later."""
         if one.seen:
             return True
-        with contextlib.suppress(OSError):
+        try:
             if _PYTHON in one.process.read("maps"):
                 return True
+        except PermissionError:
+            self._refuse(one)
+            return False
+        except OSError:  # it has ended
+            return False
+        self._others.add(one.process.number)
         self._postpone(one, now_ns)
         return False
+
+    def _refuse(self, one: Watched) -> None:
+        one.may_look = False
+        self._problem(one, "refused")
 
     def _postpone(self, one: Watched, now_ns: int) -> None:
         one.look_after_ns = now_ns + _FIRST_PAUSE_NS * 2 ** min(one.failures, _MOST_PAUSES)
@@ -127,8 +160,7 @@ class Looks:
     def _fail(self, one: Watched, error: py_spy.DumpError) -> None:
         self.failed += 1
         if error.is_refusal and os.path.exists(one.process.path):
-            one.may_look = False
-            self._problem(one, "refused")
+            self._refuse(one)
             return
         now_ns = time.monotonic_ns()
         if one.seen and not error.is_late:  # its stack has changed meanwhile
@@ -166,6 +198,7 @@ class Looks:
         one.failures = 0
         one.growth.looked()
         self.taken += 1
+        self._others.clear()
         look = {
             "process": one.process.number,
             "t_ns": at_ns,
@@ -177,6 +210,8 @@ class Looks:
         self._writer.line("look", look)
 
     def close(self) -> None:
-        """End the dumps that still run."""
+        """End the dumps that still run; say it if no program that grew was a Python."""
+        if self._others and not self._problems:
+            self._writer.line("problem", {"process": min(self._others), "text": "no_python"})
         for dump in self._running.values():
             dump.stop()

@@ -19,6 +19,8 @@ _STEP_AT_REST = 1.4
 _MORE_WHEN_USED = 0.3
 """Steps grow with the used part of the budget: each reading takes longer than the one before."""
 _SMALLEST = 128 << 20
+_HELD = 0.9
+"""If the tree still holds this part of its maximum, and much of it became anonymous, mapped files were copied."""
 _AT_REST_NS = 30_000_000
 _COVERED = 0.95
 _MOST_PROCESSES = 8
@@ -33,6 +35,7 @@ class MappingWatch:
         self._writer = writer
         self._budget = Budget(share, least_s, own_cpu=lambda: self.spent_s)
         self._highest = _SMALLEST
+        self._most_anonymous = 0
         self._expected_s = 0.005
 
     def look(self, watched: Collection[Watched], now_ns: int, rose_ns: int) -> None:
@@ -40,13 +43,17 @@ class MappingWatch:
         total = sum([one.growth.rss for one in watched])
         at_rest = now_ns - rose_ns >= _AT_REST_NS
         step = _STEP_AT_REST if at_rest else _STEP + _MORE_WHEN_USED * self._budget.used
-        if total < self._highest * step:
+        anonymous = sum([one.anonymous for one in watched])
+        is_copied = (
+            at_rest and anonymous >= (self._most_anonymous + _SMALLEST) * step and total >= self._highest * _HELD
+        )
+        if total < self._highest * step and not is_copied:
             return
         if not self._budget.allows(self._expected_s):
             return
         self._budget.begin(self._expected_s)
         before_s = time.process_time()
-        self._highest = total
+        self._highest, self._most_anonymous = max(total, self._highest), anonymous
         self._write(watched, total)
         cost_s = time.process_time() - before_s
         self.spent_s += cost_s

@@ -28,6 +28,8 @@ CUT = ("…", "", 0)
 """Stands for the middle of a very deep stack."""
 _ROOTS = ("<module>", "_bootstrap", "_bootstrap_inner", "run", "run_code")
 _LARGEST = 1 << 26
+_WRONG = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What the output of another program than py-spy can raise."""
 
 
 class Stack:
@@ -139,19 +141,25 @@ def _text(descriptor: int) -> str:
 def _stacks(text: str) -> list[Stack]:
     try:
         return [stack_of(thread) for thread in json.loads(text) if thread["frames"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DumpError(f"py-spy printed something else than stacks: {error!r}") from error
+    except _WRONG as error:
+        raise DumpError(f"py-spy printed something else than stacks ({type(error).__name__})") from error
 
 
 def stack_of(thread: dict[str, object]) -> Stack:
     """Return the stack of a thread as py-spy prints it; the middle of a very deep one is left out."""
     listed = thread["frames"]
     number = thread.get("os_thread_id")
-    assert isinstance(listed, list)
-    frames = [(str(frame["name"]), str(frame["filename"]), int(frame["line"])) for frame in reversed(listed)]
+    if not isinstance(listed, list):
+        raise TypeError("a list of frames expected")
+    frames = [(_harmless(frame["name"]), _harmless(frame["filename"]), int(frame["line"])) for frame in listed[::-1]]
     if len(frames) > _MOST_FRAMES:
         frames[_OUTER_FRAMES : len(frames) - (_MOST_FRAMES - _OUTER_FRAMES)] = [CUT]
     return Stack(number if isinstance(number, int) else None, frames)
+
+
+def _harmless(text: object) -> str:
+    """Return text that JSON readers accept: unpaired surrogates are replaced."""
+    return str(text).encode("utf-8", "replace").decode()
 
 
 def is_whole(frames: Sequence[Frame], before: Sequence[Frame] | None) -> bool:

@@ -6,6 +6,7 @@ import os
 import time
 
 from nncftools.sampler.address_space import shared
+from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.tree import Tree
 from nncftools.snapshots.watched import Watched
 
@@ -63,7 +64,7 @@ class TreeWatch:
             except OSError:
                 data = process.read_slot(0)
             t_ns = time.monotonic_ns()
-            pages = int(data.split(None, 2)[1]) if data else 0
+            pages, mapped = map(int, data.split(None, 3)[1:3]) if data else (0, 0)
             if watched is None:
                 self._meet(process, t_ns, pages)
             elif not pages:
@@ -72,6 +73,7 @@ class TreeWatch:
                 if not watched.is_introduced and t_ns - watched.found_ns > _EXEC_WITHIN_NS:
                     self._introduce(watched)
                 self._add(watched, t_ns, pages)
+                watched.anonymous = (pages - mapped) * PAGE
 
     def _add(self, watched: Watched, t_ns: int, pages: int) -> None:
         rise = watched.growth.add(t_ns, pages)

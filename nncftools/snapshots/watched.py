@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from nncftools.snapshots.growth import Growth
 from nncftools.snapshots.threads import Threads
 
@@ -20,9 +22,16 @@ class Watched:
     def __init__(self, process: Process, t_ns: int) -> None:
         self.process = process
         self.growth = Growth(t_ns)
+        self.anonymous = 0
+        """Its resident memory without files and shared memory, in bytes."""
         self.found_ns = t_ns
         self.is_introduced = False
         self.threads = Threads(process.path)
+        self._program = self._running_program()
+        self.begin_program()
+
+    def begin_program(self) -> None:
+        """Know nothing of the program that it runs."""
         self.seen: dict[int, tuple[int, tuple[Frame, ...]]] = {}
         """The last stack of each thread: its number and its frames."""
         self.imports = False
@@ -33,3 +42,14 @@ class Watched:
         self.look_after_ns = 0
         self.failures = 0
         self.cost_s = EXPECTED_S
+
+    def has_execed(self) -> bool:
+        """Return whether it runs another program than at the last call."""
+        before, self._program = self._program, self._running_program()
+        return before != self._program
+
+    def _running_program(self) -> str:
+        try:
+            return os.readlink(f"{self.process.path}/exe")
+        except OSError:  # it has ended, or belongs to another user
+            return ""

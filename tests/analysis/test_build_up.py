@@ -218,7 +218,7 @@ def test_operation(made: Made) -> None:
 
 def test_any_moment(made: Made) -> None:
     """A moment is built up to what was held then."""
-    made.process([(0, 0), (1.0, 200)], (0.0, "a"), (0.25, "a"), (0.5, "a"), (1.0, "a"))
+    made.process([(0, 0), (1.0, 200), (2.0, 200), (2.0, 0)], (0.0, "a"), (0.25, "a"), (0.5, "a"), (1.0, "a"))
     of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
 
     found = at(of, 0.5)

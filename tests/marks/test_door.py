@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -23,7 +24,9 @@ class CDLL:
             print(os.getpid() == {parent}, *arguments, file=log)
         return 0
 """
-ALLOWED = f"{0x59616D61} 4711 0 0 0"
+HELPER = os.getpid()
+"""Any process that runs."""
+ALLOWED = f"{0x59616D61} {HELPER} 0 0 0"
 
 
 def allowed(folder: pathlib.Path, script: str, helper: int | None) -> list[str]:
@@ -45,7 +48,7 @@ def allowed(folder: pathlib.Path, script: str, helper: int | None) -> list[str]:
 @pytest.mark.process
 def test_only_the_helper(tmp_path: pathlib.Path) -> None:
     """A Python that loads the hook allows the helper, and nobody else, to read its memory."""
-    assert allowed(tmp_path, "pass", 4711) == [f"True {ALLOWED}"]
+    assert allowed(tmp_path, "pass", HELPER) == [f"True {ALLOWED}"]
 
 
 @pytest.mark.process
@@ -53,7 +56,7 @@ def test_again_in_forked_children(tmp_path: pathlib.Path) -> None:
     """A permission is of one process only, so a forked child gives it again."""
     script = "import os; pid = os.fork(); pid or os._exit(0); os.waitpid(pid, 0)"
 
-    assert allowed(tmp_path, script, 4711) == [f"True {ALLOWED}", f"False {ALLOWED}"]
+    assert allowed(tmp_path, script, HELPER) == [f"True {ALLOWED}", f"False {ALLOWED}"]
 
 
 @pytest.mark.process
@@ -61,3 +64,11 @@ def test_again_in_forked_children(tmp_path: pathlib.Path) -> None:
 def test_nobody(tmp_path: pathlib.Path, helper: int | None) -> None:
     """Without a helper nothing is allowed; -1 would allow it to every process."""
     assert allowed(tmp_path, "pass", helper) == []
+
+
+@pytest.mark.process
+def test_another_process_with_its_pid(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the helper's end, another process with its PID is not allowed."""
+    monkeypatch.setattr(calls, "began_at", lambda _: "77")
+
+    assert allowed(tmp_path, "pass", HELPER) == []
