@@ -235,3 +235,32 @@ def test_nothing_was_seen() -> None:
     of = session({"rss": mib(0, 100, 300)}, snapshots=made.snapshots)
 
     assert build_ups(of, [Moment(0.5, 0.5, 100)]) == [None]
+
+
+def test_freed_below_the_first_reading(made: Made) -> None:
+    """What a process had at first sight and freed is not held any more: what it takes then is its own."""
+    points = [(0.0, 400), (0.1, 400), (0.2, 50), (0.3, 50), (0.7, 450)]
+    made.process(points, (0.1, "a"), (0.3, "again"), (0.5, "again"), (0.7, "again"))
+
+    found = made.build_up(0.7)
+
+    assert found.sum_of(NOT_SEEN) == 50
+    assert by_function(found) == {"again": 400}
+
+
+def test_helper_that_ended_early(made: Made) -> None:
+    """If the helper died before the peak, what it saw stays; the rest was not seen."""
+    made.process([(0, 0), (0.4, 100)], (0.0, "a"), (0.2, "a"), (0.4, "a"))
+
+    found = made.build_up(9.0, 300)
+
+    assert by_function(found) == {"a": 100}
+    assert found.sum_of(NOT_SEEN) == 200
+
+
+def test_very_many_processes(made: Made) -> None:
+    """Thousands of processes above the peak are no trouble."""
+    for _ in range(1_500):
+        made.process([(0, 0), (0.1, 10), (0.5, 10)], (0.0, "a"), (0.1, "a"))
+
+    assert made.build_up(0.1, 100).size == 100

@@ -107,3 +107,22 @@ def test_no_faults(made: Made) -> None:
     made.threads(POINTS, (0.0, threads), (0.4, threads))
 
     assert by_function(made.build_up(0.4)) == {"a": 100}
+
+
+def test_burst_between_looks(made: Made) -> None:
+    """If memory is level at both looks, the rise between them was a burst: the stack that both show is not certain."""
+    size = 64 << 20
+    made.process([(0.0, 0), (0.15, 0), (0.16, size), (0.4, size)], (0.0, "main>compute"), (0.3, "main>compute"))
+
+    found = made.build_up(0.4)
+
+    assert by_kind(found) == {EITHER: size}
+    assert [part.shared for part in found.parts] == [0]
+
+
+def test_short_threads(made: Made) -> None:
+    """What threads took that came and went between two looks belongs to no thread with certainty."""
+    threads = {MAIN: ("wait_all", 0, 0.0)}
+    made.threads(POINTS, (0.0, threads), (0.4, threads), lost=[0, 80])
+
+    assert by_kind(made.build_up(0.4)) == {EITHER: 100}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import pathlib
 
 import pytest
 
+from nncftools import Session
+from nncftools.errors import SessionFileError
 from nncftools.session.from_snapshots import snapshots_from
 from nncftools.session.model import Process, Start
-from nncftools.session.snapshots import Frame, Look, Snapshots, ThreadLook
+from nncftools.session.snapshots import Frame, Look, Snapshots, ThreadLook, WatchedProcess
+from tests.made_up import session
 
 START = Start(monotonic_ns=1_000_000_000)
 LINES: list[dict[str, object]] = [
@@ -125,3 +129,42 @@ def test_no_log() -> None:
     """Without a log, or a clock to read it by, there is nothing."""
     assert snapshots_from(b"", START, [], ()) is None
     assert snapshots_from(b"{}\n", Start(), [], ()) is None
+
+
+def test_helper_that_ended_early() -> None:
+    """A log without its last line says when the helper ended."""
+    assert read(LINES[:-1]).missing == "the helper process ended early, at 0.5 s"
+
+
+def test_no_python() -> None:
+    """If nothing that grew runs Python, that is the reason."""
+    other = {"problem": {"process": 0, "text": "no_python"}}
+
+    assert read([*LINES[:2], other]).missing == "no program that grew runs Python, process 77 for instance"
+
+
+def test_before_the_start() -> None:
+    """What the helper saw before the recording began is at its start."""
+    line = {"rss": {"process": 0, "t_ns": [900_000_000, 1_200_000_000], "rss": [7, 8]}}
+
+    assert read([*LINES[:2], line]).processes[0].time_s == [0.0, 0.2]
+
+
+WRONG: dict[str, Snapshots] = {
+    "a frame": Snapshots(stacks=[[0]]),
+    "a frame that is negative": Snapshots(frames=[Frame("f", "/a.py", 1)], stacks=[[-1]]),
+    "a stack": Snapshots(processes=[WatchedProcess(pid=1, looks=[Look(0.0, [ThreadLook(1, 0)])])]),
+    "points": Snapshots(processes=[WatchedProcess(pid=1, time_s=[0.0], rss=[])]),
+    "times": Snapshots(processes=[WatchedProcess(pid=1, time_s=[1.0, 0.5], rss=[1, 1])]),
+    "looks": Snapshots(processes=[WatchedProcess(pid=1, looks=[Look(1.0, []), Look(0.5, [])])]),
+    "depth": Snapshots(frames=[Frame("f", "/a.py", 1)], stacks=[[0] * 5_000]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_impossible_snapshots(name: str, tmp_path: pathlib.Path) -> None:
+    """A session whose snapshots make no sense is refused, with the place."""
+    path = session({"rss": [1, 2, 3]}, snapshots=WRONG[name]).save(tmp_path / "run.json")
+
+    with pytest.raises(SessionFileError, match=r"at `\$\.snapshots\."):
+        Session.load(path)

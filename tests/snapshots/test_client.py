@@ -164,6 +164,16 @@ def read_statm(pid: int) -> bool:
 
 
 @pytest.mark.process
+def test_sampler_that_nobody_reaps(log: int, tmp_path: pathlib.Path) -> None:
+    """A sampler that is a zombie is gone."""
+    with subprocess.Popen(["sleep", "0.05"]) as sampler:
+        helper = Helper(log)
+        helper.follow(sampler.pid, Plan(["rss"]), Looking(None), 0.01)
+        until(lambda: "end" in lines(tmp_path), "the helper to end")
+    helper.close()
+
+
+@pytest.mark.process
 def test_helper_that_hangs(log: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A helper that does not end is killed."""
     monkeypatch.setattr(client, "_PATIENCE_S", 0.05)

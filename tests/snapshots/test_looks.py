@@ -189,3 +189,42 @@ def test_ended_process(tmp_path: pathlib.Path) -> None:
         watch.look()
 
     assert watch.lines("problem") == []
+
+
+def test_exec(tmp_path: pathlib.Path) -> None:
+    """After exec of another program, the old stacks are over, and the new program is looked at in its own right."""
+    script = "import os; print('ready', flush=True); input(); os.execvp('sleep', ['sleep', '1000'])"
+    words = [sys.executable, "-S", "-c", script]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdout.readline()
+        watch = Watch(tmp_path, running.pid, found_py_spy())
+        watch.look()
+        running.stdin.write("\n")
+        running.stdin.flush()
+        until(
+            lambda: (
+                pathlib.Path(f"/proc/{running.pid}/exe").readlink().name != pathlib.Path(sys.executable).resolve().name
+            ),
+            "the exec",
+        )
+        watch.grow(50)
+        watch.look(2 * NOW_NS)
+        watch.looks.close()
+        running.kill()
+
+    first, second = watch.lines("look")
+    assert first["stacks"] == {str(running.pid): 0}
+    assert second["stacks"] == {str(running.pid): None}
+
+
+def test_no_python(tmp_path: pathlib.Path) -> None:
+    """If nothing that grew runs Python, the log says so at its end."""
+    with subprocess.Popen(["sleep", "1000"]) as running:
+        watch = Watch(tmp_path, running.pid, found_py_spy())
+        watch.look()
+        watch.looks.close()
+        running.kill()
+
+    assert watch.lines("problem") == [{"process": 0, "text": "no_python"}]

@@ -90,3 +90,13 @@ def test_groups_are_written(tree: Tree, tmp_path: pathlib.Path) -> None:
     ((number, groups),) = line["processes"]
     assert number == 0
     assert {"anonymous", "libraries"} <= {kind for kind, _, _ in groups}
+
+
+def test_copied_weights(tree: Tree) -> None:
+    """If mapped pages become anonymous, the same amount of memory is read again."""
+    tree.has_read(1_000, at_rest=True)
+    assert not tree.has_read(1_000, at_rest=True)
+
+    tree.one.anonymous = 800 * MIB
+
+    assert tree.has_read(1_000, at_rest=True)

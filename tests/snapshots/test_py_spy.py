@@ -125,7 +125,19 @@ def test_refused(tmp_path: pathlib.Path, text: str, is_refusal: bool) -> None:  
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("printed", ["", "[{}]", "{", '[{"frames": [{"name": 3}]}]'])
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "",
+        "[{}]",
+        "{",
+        '[{"frames": [{"name": 3}]}]',
+        '[{"frames": {"a": 1}}]',
+        "7",
+        "[7]",
+        '[{"frames": [{"line": 1e999}]}]',
+    ],
+)
 def test_wrong_output(tmp_path: pathlib.Path, printed: str) -> None:
     """Output that is not what py-spy prints is an error, not a crash."""
     wrong = tmp_path / "py-spy"
@@ -172,3 +184,10 @@ def test_torn_stack(root: str, before: str | None, expected: bool) -> None:  # n
     earlier = None if before is None else [(before, "/a.py", 1)]
 
     assert py_spy.is_whole([(root, "/a.py", 5), ("leaf", "/a.py", 6)], earlier) is expected
+
+
+def test_unpaired_surrogate() -> None:
+    """A file name that is not Unicode does not spoil the log."""
+    stack = py_spy.stack_of({"frames": [{"name": "f", "filename": "/a\ud800.py", "line": 1}]})
+
+    assert stack.frames == [("f", "/a?.py", 1)]
