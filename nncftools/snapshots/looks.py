@@ -65,7 +65,7 @@ class Looks:
         if now_ns >= self._step_at_ns:
             self._step_at_ns = now_ns + _STEP_EVERY_NS
             self._step = step(self._budget.used, sum([one.growth.rss for one in watched]))
-        gained = sum([one.growth.gained for one in watched])
+        gained = sum([one.growth.gained for one in watched if one.may_look and now_ns >= one.look_after_ns])
         due = [one for one in watched if self._is_due(one, gained, now_ns)]
         due.sort(key=lambda one: -one.growth.gained)
         for one in due[: _MOST_AT_ONCE - len(self._running)]:

@@ -55,7 +55,7 @@ def test_level_before_a_step_is_kept() -> None:
 
 
 def test_points_are_few() -> None:
-    """An even rise is two points, and the list begins anew where it ended."""
+    """An even rise is two points, and the next list begins where it ended."""
     growth = of(*range(10, 400))
 
     points = growth.take_points(4_000)

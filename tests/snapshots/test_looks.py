@@ -110,6 +110,23 @@ def test_gain_that_is_too_small(tmp_path: pathlib.Path, program: int) -> None:
     assert not watch.look()
 
 
+def test_others_do_not_count(tmp_path: pathlib.Path, program: int) -> None:
+    """The growth of a program that has no stacks is no reason to look at another one."""
+    watch = Watch(tmp_path, program, found_py_spy())
+    watch.look()
+    watch.grow(2)
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        compiler = Watch(tmp_path, other.pid, None).one
+        compiler.may_look = False
+        watch.looks._step = 50 * MIB
+        watch.looks._step_at_ns = 2 * NOW_NS
+        until(lambda: not watch.looks._budget.waits, "the budget")
+        watch.looks.begin([watch.one, compiler], NOW_NS)
+        other.kill()
+
+    assert watch.looks._running == {}
+
+
 def test_no_program(tmp_path: pathlib.Path, program: int) -> None:
     """Without py-spy there are no looks."""
     assert not Watch(tmp_path, program, None).look()
