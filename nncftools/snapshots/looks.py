@@ -65,6 +65,9 @@ class Looks:
         if now_ns >= self._step_at_ns:
             self._step_at_ns = now_ns + _STEP_EVERY_NS
             self._step = step(self._budget.used, sum([one.growth.rss for one in watched]))
+            for one in watched:
+                if one.growth.gained >= _LEAST_GAIN and one.has_execed():
+                    self._forget_stacks(one, now_ns)
         gained = sum([one.growth.gained for one in watched if one.may_look and now_ns >= one.look_after_ns])
         due = [one for one in watched if self._is_due(one, gained, now_ns)]
         due.sort(key=lambda one: -one.growth.gained)
@@ -80,11 +83,7 @@ class Looks:
         least = self._step * _IMPORTING if is_import else self._step
         if now_ns - one.growth.rose_ns >= _STALLED_NS:
             least *= _AT_REST
-        if gained < least:
-            return False
-        if one.has_execed():
-            self._forget_stacks(one, now_ns)
-        return one.may_look and now_ns >= one.look_after_ns
+        return gained >= least and one.may_look and now_ns >= one.look_after_ns
 
     def _forget_stacks(self, one: Watched, now_ns: int) -> None:
         """Begin as with a new process: it runs another program now."""
