@@ -21,8 +21,7 @@ import threading, time
 def outer():
     inner()
 def inner():
-    print("ready", flush=True)
-    time.sleep(1000)
+    print("ready", flush=True); time.sleep(1000)
 threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
 outer()
 """
@@ -64,7 +63,7 @@ def test_stacks(program: subprocess.Popen[str], blocking: bool) -> None:  # noqa
 
     frames = {stack.thread: stack.frames for stack in stacks}[program.pid]
     assert [name for name, _, _ in frames] == ["<module>", "outer", "inner"]
-    assert [line for _, _, line in frames] == [9, 4, 7]
+    assert [line for _, _, line in frames] == [8, 4, 6]
     assert frames[0][1].endswith("/pro gram.py")
     assert len(stacks) == 2
     assert dump.cpu_s > 0
