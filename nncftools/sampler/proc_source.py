@@ -147,7 +147,8 @@ class ProcSource:
         for process in found:
             process.counted = False
             is_itself = process.is_named and (not process.forked_copy or _age_s(process) >= _EXEC_WITHIN_S)
-            if is_itself and self._has_own_memory(process):
+            # A child of vfork(2) may exec after its name was read, and have memory of its own then: look at it again.
+            if is_itself and self._has_own_memory(process) and not process.identify():
                 self._count(process, now_s)
             self._records.add(process, now_s)
         self._young += [(now_s, process) for process in found]

@@ -9,6 +9,7 @@ import pytest
 from nncftools.sampler.exits import Exit
 from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S
 from nncftools.sampler.proc_source import ProcSource
+from nncftools.sampler.tree import DETACHED_ARGUMENT, Process
 from tests.sampler.fake_proc import KIB, FakeProc, facts, locking, vanish
 
 COLUMNS = ("rss", "cpu_user", "read_bytes", "processes")
@@ -119,6 +120,23 @@ class TestRow:
             source.sample(moment)
 
         assert [line for line in told if line[1].get("left_out")] == [("process", {"id": 1, "left_out": True})]
+
+    def test_sampler_that_execs_late(self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A child of vfork that execs after its name was read, on a busy machine, is not counted by its old name."""
+        proc.add(1, threads={1: [5]})
+        proc.add(5, name="name1")
+
+        def exec_meanwhile(_source: ProcSource, process: Process) -> bool:
+            if process.pid == 5:
+                (proc.root / "5" / "cmdline").write_bytes(f"python\0{DETACHED_ARGUMENT}\0".encode())
+            return True
+
+        monkeypatch.setattr(ProcSource, "_has_own_memory", exec_meanwhile)
+        source, told = proc.source(*COLUMNS)
+        rows = [source.sample(moment) for moment in (0.0, 0.1, 0.2)]
+
+        assert [row[0] for row in rows] == [10 * PAGE] * 3
+        assert facts(told)[1]["left_out"]
 
     def test_sampler_of_a_program_at_its_end(self, proc: FakeProc) -> None:
         """The sampler of a program that records itself is left out, also when it has nothing left but its name."""
