@@ -46,7 +46,7 @@ class TestView:
         """Below the command's output are command, memory with its peak, chart, processes and the machine's memory."""
         terminal = live(tmp_path, *burner("touch", 50, "go"), size=size)
         peak = re.compile(r"^RSS .*, peak [\d.]+ MiB at", re.MULTILINE)
-        processes = re.compile(r"^Largest  python |^ *\d+ python |  PID Process", re.MULTILINE)
+        processes = re.compile(r"^Largest  python[\d.]* |^ *\d+ python[\d.]* |  PID Process", re.MULTILINE)
         text = terminal.until("touch.py 50 go  ", RECORDING, peak, CHART, processes, MACHINE)
         ends_when_it_may(terminal, tmp_path)
 
