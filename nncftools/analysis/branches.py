@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.analysis.build_up import INHERITED, NOT_SEEN
+from nncftools.analysis.frame_tree import WITHOUT_STACK
 from nncftools.analysis.telling import branch_text
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _ALMOST_ALL = 0.99
 _LESS_CERTAIN = 0.2
-_WORDS = {NOT_SEEN: "not seen", INHERITED: "shared with a parent process, counted again"}
 
 
 class Branch(NamedTuple):
@@ -51,7 +50,7 @@ def _below(node: Node, depth: int, least: float, before: Frame | None) -> Iterat
             smaller, count = smaller + child.size, count + 1
             continue
         if child.kind:
-            yield Branch(depth, child.size, None, _WORDS.get(child.kind, child.kind))
+            yield Branch(depth, child.size, None, WITHOUT_STACK.get(child.kind, child.kind))
             continue
         chain = _chain(child)
         places = [place for one in chain if (place := one.place) is not None]

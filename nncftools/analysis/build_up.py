@@ -14,7 +14,7 @@ from nncftools.analysis.rise_owners import UNSEEN, Owners, rss_at
 from nncftools.session.peak_place import span_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nncftools.analysis.rise_owners import Owner
     from nncftools.session.model import Process, SessionData
@@ -101,10 +101,11 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
         for found, levels in zip(held, _levels_at(watched, places), strict=True):
             if levels:
                 found.append(_Held(watched, levels))
+    builder = _Builder(snapshots)
     built: list[BuildUp | None] = []
     for moment, at_s, of in zip(moments, places, held, strict=True):
         others = _others(session.processes, snapshots, at_s) if moment.size >= 0 else []
-        built.append(_build_up(moment, at_s, of, others, snapshots) if of else None)
+        built.append(builder.build_up(moment, at_s, of, others) if of else None)
     return built
 
 
@@ -133,18 +134,16 @@ class _Held(NamedTuple):
         return self.levels[-1].high
 
 
-def _highest(processes: Iterable[WatchedProcess], moment: Moment) -> float:
+def _highest(processes: Sequence[WatchedProcess], moment: Moment) -> float:
     """Return the time near a moment at which all processes together held most."""
     if moment.size < 0:
         return moment.to_s
     from_s, to_s = moment.from_s - _AROUND_S, moment.to_s + _AROUND_S
     times = {moment.from_s, moment.to_s}
-    around = []
     for watched in processes:
         first, last = bisect_left(watched.time_s, from_s), bisect_left(watched.time_s, to_s)
         times.update(watched.time_s[first:last])
-        around.append(watched)
-    return max(sorted(times), key=lambda time_s: sum(rss_at(watched, time_s) for watched in around))
+    return max(sorted(times), key=lambda time_s: sum(rss_at(watched, time_s) for watched in processes))
 
 
 def _levels_at(watched: WatchedProcess, moments_s: Sequence[float]) -> list[list[_Level]]:
@@ -197,47 +196,61 @@ def _others(processes: Iterable[Process], snapshots: Snapshots, at_s: float) -> 
     ]
 
 
-def _build_up(moment: Moment, at_s: float, held: list[_Held], others: list[Process], snapshots: Snapshots) -> BuildUp:
-    whole = sum(one.rss for one in held)
-    size = round(whole) if moment.size < 0 else moment.size
-    sums: dict[tuple[int | None, Owner | None], float] = {}
-    for process in others:
-        unseen = min(process.first_rss or 0, size - whole)
-        if unseen > 0:
-            sums[process.id, None if process.forked_copy else UNSEEN] = unseen
-            whole += unseen
-    adjusted = _adjusted(held, size - whole, at_s, moment.process)
-    for one in adjusted:
-        owners = Owners(one.watched, snapshots)
-        number, at_first = one.watched.process, _from_first_sight(one)
-        inherited = min(one.watched.inherited, at_first)
-        for owner, amount in ((None, inherited), (UNSEEN, at_first - inherited)):
-            sums[number, owner] = sums.get((number, owner), 0.0) + amount
-        for level in one.levels:
-            if level.high <= at_first:
-                continue
-            for owner, amount in owners.of_rise(level.from_s, level.to_s, level.high - max(level.low, at_first)):
-                sums[number, owner] = sums.get((number, owner), 0.0) + amount
-    top = _top(_last(held, moment.process), snapshots)
-    parts = _parts(sums, size, snapshots)
-    same = sum(part.size for part in parts if top is not None and part[1:5] == top[1:5])
-    return BuildUp(at_s, size, parts, None if top is None else top._replace(size=same))
+class _Builder:
+    """Makes the build-ups of a session; the looks of each process are prepared once for all of them."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+        self._owners: dict[int, Owners] = {}
+
+    def build_up(self, moment: Moment, at_s: float, held: list[_Held], others: list[Process]) -> BuildUp:
+        """Return what these processes held at a moment, and ``others``, whose stacks nobody saw."""
+        whole = sum(one.rss for one in held)
+        size = round(whole) if moment.size < 0 else moment.size
+        sums: dict[tuple[int | None, Owner | None], float] = {}
+        for process in others:
+            unseen = min(process.first_rss or 0, size - whole)
+            if unseen > 0:
+                sums[process.id, None if process.forked_copy else UNSEEN] = unseen
+                whole += unseen
+        for one in _adjusted(held, size - whole, at_s, moment.process):
+            for owner, amount in self._owners_of(one):
+                sums[one.watched.process, owner] = sums.get((one.watched.process, owner), 0.0) + amount
+        top = self._top(_last(held, moment.process))
+        parts = _parts(sums, size, self._snapshots)
+        same = sum(part.size for part in parts if top is not None and part[1:5] == top[1:5])
+        return BuildUp(at_s, size, parts, None if top is None else top._replace(size=same))
+
+    def _looks(self, watched: WatchedProcess) -> Owners:
+        if id(watched) not in self._owners:
+            self._owners[id(watched)] = Owners(watched, self._snapshots)
+        return self._owners[id(watched)]
+
+    def _owners_of(self, held: _Held) -> Iterator[tuple[Owner | None, float]]:
+        """Yield to whom the bytes of a process belong; None for what it shares with its parent."""
+        at_first = _from_first_sight(held)
+        inherited = min(held.watched.inherited, at_first)
+        yield None, inherited
+        yield UNSEEN, at_first - inherited
+        looks = self._looks(held.watched)
+        for level in held.levels:
+            if level.high > at_first:
+                yield from looks.of_rise(level.from_s, level.to_s, level.high - max(level.low, at_first))
+
+    def _top(self, last: _Held) -> Part | None:
+        """Return the part that the last byte belongs to, with a size of 0; None if its stack was not seen."""
+        highest = last.levels[-1]
+        at_s = (highest.from_s + highest.to_s) / 2  # at its end, the code may already be back from what it did
+        shares: dict[Owner, float] = {}
+        for owner, share in self._looks(last.watched).of_rise(at_s, at_s, 1.0):
+            shares[owner] = shares.get(owner, 0.0) + share
+        owner = max(shares, key=shares.__getitem__)
+        return None if owner.stack is None else _part(0, owner, last.watched.process, self._snapshots)
 
 
 def _last(held: Iterable[_Held], process: int | None) -> _Held:
     """Return the process that rose last; ``process`` is the ``id`` of the one that did, if that is known."""
     return max(held, key=lambda one: (one.watched.process == process is not None, one.levels[-1].to_s, one.rss))
-
-
-def _top(last: _Held, snapshots: Snapshots) -> Part | None:
-    """Return the part that the last byte belongs to, with a size of 0; None if its stack was not seen."""
-    highest = last.levels[-1]
-    at_s = (highest.from_s + highest.to_s) / 2  # at its end, the code may already be back from what it did
-    shares: dict[Owner, float] = {}
-    for owner, share in Owners(last.watched, snapshots).of_rise(at_s, at_s, 1.0):
-        shares[owner] = shares.get(owner, 0.0) + share
-    owner = max(shares, key=shares.__getitem__)
-    return None if owner.stack is None else _part(0, owner, last.watched.process, snapshots)
 
 
 def _from_first_sight(held: _Held) -> float:

@@ -22,6 +22,10 @@ _CERTAIN = 0.6
 """A place is called certain if this much of it is, and uncertain if the rest is."""
 
 
+WITHOUT_STACK = {NOT_SEEN: "not seen", INHERITED: "shared with a parent process, counted again"}
+"""What has no stack, in words."""
+
+
 @dataclass
 class Node:
     """A function at its place in the stacks, with all that was taken in it and in what it called; bytes."""
@@ -53,8 +57,8 @@ class Node:
         return type(self.frame)(self.frame.function, self.frame.file, line)
 
 
-def tree_of(build_up: BuildUp, *, with_machinery: bool = False) -> Node:
-    """Return the root of the tree; frames that only pass calls on are left out, unless asked for."""
+def tree_of(build_up: BuildUp) -> Node:
+    """Return the root of the tree; frames that only pass calls on are left out."""
     root = Node(None, size=build_up.size, certain=build_up.size)
     for part in build_up.parts:
         if not part.stack:
@@ -62,7 +66,7 @@ def tree_of(build_up: BuildUp, *, with_machinery: bool = False) -> Node:
             continue
         node = root
         for depth, frame in enumerate(part.stack):
-            if is_machinery(frame) and not with_machinery:
+            if is_machinery(frame):
                 continue
             node = node.children.setdefault(frame.code, Node(frame))
             node.size += part.size
@@ -141,8 +145,3 @@ def _is_certain(part: Part, root: Node, places: Collection[int]) -> bool:
         if id(node) in places:
             return depth < part.shared
     return part.kind == CERTAIN
-
-
-def seen(parts: Sequence[Part]) -> int:
-    """Return the bytes that belong to a stack."""
-    return sum(part.size for part in parts if part.stack)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.analysis.build_up import EITHER, INHERITED, NOT_SEEN
+from nncftools.analysis.build_up import EITHER, NOT_SEEN
 from nncftools.analysis.code_places import PROGRAM, PYTHON, is_machinery, package_of, short_file
-from nncftools.analysis.frame_tree import Node, tree_of
+from nncftools.analysis.frame_tree import WITHOUT_STACK, Node, tree_of
 from nncftools.analysis.telling import place_labels
 from nncftools.session.snapshots import Frame
 
@@ -24,7 +24,6 @@ _SITE, _STANDARD = "/site-packages/", "/lib/python3/"
 _SMALLEST = 0.005
 _LEAST_CHANGE = 0.01
 _EXPLAINED = 0.7
-_WORDS = {NOT_SEEN: "not seen", INHERITED: "shared with a parent process, counted again"}
 
 
 class Held(NamedTuple):
@@ -181,6 +180,6 @@ def _labels(found: Sequence[Place]) -> list[str]:
     stacks = [[Frame(function, file, 0) for function, file in place if file] for place in found]
     labels = iter(place_labels([stack for stack in stacks if stack]))
     return [
-        next(labels) if stack else _WORDS.get(place[0][0], place[0][0])
+        next(labels) if stack else WITHOUT_STACK.get(place[0][0], place[0][0])
         for place, stack in zip(found, stacks, strict=True)
     ]

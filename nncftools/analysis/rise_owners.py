@@ -6,6 +6,8 @@ from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools.analysis.code_places import shared_depth
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -96,11 +98,10 @@ class Owners:
         if 0 < place < len(self._grows) and self._grows[place - 1] != self._grows[place]:
             is_later = self._grows[place]  # the other look shows what ran while memory did not rise
         key = place, is_later
-        if not is_near:
-            return [(self._far(owner), share) for owner, share in self._counted(place, is_later=is_later)]
         if key not in self._known:
             self._known[key] = self._counted(place, is_later=is_later)
-        return self._known[key]
+        found = self._known[key]
+        return found if is_near else [(self._far(owner), share) for owner, share in found]
 
     def _far(self, owner: Owner) -> Owner:
         """Return what is left of an owner when no look is near: the frames that both stacks share."""
@@ -245,10 +246,7 @@ class Owners:
         return self._codes[stack]
 
     def _shared(self, one: int, other: int) -> int:
-        pairs = zip(self._code(one), self._code(other), strict=False)
-        return next(
-            (depth for depth, (a, b) in enumerate(pairs) if a != b), min(map(len, map(self._code, (one, other))))
-        )
+        return shared_depth(self._code(one), self._code(other))
 
 
 def _grows(watched: WatchedProcess, at_s: float) -> bool:

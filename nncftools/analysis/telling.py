@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.analysis.code_places import PROGRAM, PYTHON, brief_label, is_machinery, module_of, package_of
+from nncftools.analysis.code_places import (
+    PROGRAM,
+    PYTHON,
+    brief_label,
+    is_machinery,
+    module_of,
+    package_of,
+    shared_depth,
+)
 from nncftools.analysis.frame_tree import holders, unseen_below
 from nncftools.analysis.peak_text import SEPARATOR
 
@@ -153,12 +161,9 @@ def _end_of_first_package(stack: Sequence[Frame]) -> int:
     return first
 
 
-def _shared(stacks: Sequence[Sequence[Frame]]) -> int:
+def _shared(stacks: Iterable[Sequence[Frame]]) -> int:
     """Return how many outer frames all stacks share."""
-    depth = 0
-    while all(len(stack) > depth for stack in stacks) and len({stack[depth].code for stack in stacks}) == 1:
-        depth += 1
-    return depth
+    return shared_depth(*([frame.code for frame in stack] for stack in stacks))
 
 
 def _joined(

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
     from nncftools.session.snapshots import Frame
 
-UNCERTAIN = "[not certain]"
-"""The only frame of what belongs to one of two stacks that share no frame, where only what is certain counts."""
-WITHOUT_STACK = {NOT_SEEN: "[not seen]", INHERITED: "[shared with the parent process]"}
-"""The only frame of what has no stack."""
+UNCERTAIN = "not certain"
+"""In brackets, the only frame of "A or B" whose stacks share no frame, if only what is certain counts."""
+WITHOUT_STACK = {NOT_SEEN: "not seen", INHERITED: "shared with the parent process"}
+"""What has no stack, in words; in brackets, its only frame."""
 NEEDED = "stacks"
 """The error's ``mended_by``: the session has no stacks."""
 _LONGEST = 200
@@ -59,7 +59,7 @@ def named_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[t
     for part in build_up.parts:
         frames = part.stack[: part.shared] if only_certain else part.stack
         named = tuple(name for frame in frames if (name := _named(frame)) is not None)
-        yield named or (Named(WITHOUT_STACK.get(part.kind, UNCERTAIN)),), part.size
+        yield named or (Named(f"[{WITHOUT_STACK.get(part.kind, UNCERTAIN)}]"),), part.size
 
 
 def place_text(frame: Frame) -> str:

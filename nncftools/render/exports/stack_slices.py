@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.analysis.code_places import is_machinery, module_of
+from nncftools.analysis.code_places import is_machinery, module_of, shared_depth
 from nncftools.render.stacks import place_text
 
 if TYPE_CHECKING:
@@ -81,11 +81,7 @@ def _slices(seen: Iterable[tuple[float, float, Sequence[Frame]]]) -> Iterator[St
     for from_s, to_s, frames in seen:
         same = 0
         if from_s <= until_s:
-            pairs = zip(open_frames, frames, strict=False)
-            same = next(
-                (depth for depth, (one, frame) in enumerate(pairs) if one.frame.code != frame.code),
-                min(len(open_frames), len(frames)),
-            )
+            same = shared_depth([one.frame.code for one in open_frames], [frame.code for frame in frames])
         yield from _closed(open_frames[same:], min(from_s, until_s))
         del open_frames[same:]
         for one in open_frames:

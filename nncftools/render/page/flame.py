@@ -8,7 +8,7 @@ from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of
 from nncftools.analysis.code_places import module_of, package_of
 from nncftools.analysis.frame_tree import Node, tree_of
 from nncftools.render.colours import OTHER_PACKAGES, REST, package_fills
-from nncftools.render.stacks import place_text
+from nncftools.render.stacks import WITHOUT_STACK, place_text
 from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ _MOST_NODES = 1500
 _SMALLEST = 0.002
 """As a share of the peak: what is smaller is summed."""
 _NAME = 120
-_WITHOUT_STACK = {NOT_SEEN: "not seen", INHERITED: "shared with the parent process"}
 _WHOLE = "RSS at its peak"
 
 
@@ -115,7 +114,7 @@ def _drawn(root: Node) -> set[int]:
 
 def _box(node: Node, parent: int | None) -> _Box:
     if node.frame is None or node.place is None:
-        name = _WITHOUT_STACK.get(node.kind, _WHOLE)
+        name = WITHOUT_STACK.get(node.kind, _WHOLE)
         return _Box(parent, name, "", node.size, node.certain if parent is None else 0, None)
     module = module_of(node.frame)
     name = f"import {module}" if module else node.frame.function
