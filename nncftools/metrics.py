@@ -46,6 +46,7 @@ class Metric:
         part_of: str = "",
         per_operation: bool = True,
         is_virtual: bool = False,
+        is_room: bool = False,
         device: str = "",
     ) -> None:
         self.name = name
@@ -71,13 +72,15 @@ class Metric:
         """Whether tables of operations show it."""
         self.is_virtual = is_virtual
         """Whether it is address space, which takes no memory."""
+        self.is_room = is_room
+        """Whether it is free space on a disk, not memory."""
         self.device = device
         """The device of a column of one device; otherwise empty."""
 
     @property
     def is_memory(self) -> bool:
         """Whether the metric is a level of memory, and so can be asked for with ``--type``."""
-        return self.kind == GAUGE and self.unit == "B"
+        return self.kind == GAUGE and self.unit == "B" and not self.is_room
 
     @property
     def is_counter(self) -> bool:
@@ -144,6 +147,24 @@ METRICS = {
                probe="stat:Stat", per_operation=False),
         Metric("major_faults", "", COUNTER, "Major faults", "pages that had to be read from storage",
                probe="stat:Stat", per_operation=False),
+        Metric("memory_stall", "s", COUNTER, "Memory stall",
+               "time in which a task waited for memory, of the machine or of a v2 control group (PSI)",
+               probe="pressure:Pressure", scope=MACHINE, merging=ONCE_PER_MACHINE, per_operation=False),
+        Metric("refaults", "B", COUNTER, "Refaults", "memory of the machine that was dropped and soon read again",
+               probe="pressure:Pressure", scope=MACHINE, merging=ONCE_PER_MACHINE, per_operation=False),
+        Metric("swap_in", "B", COUNTER, "Swapped in", "memory of the machine that was read from swap",
+               probe="pressure:Pressure", scope=MACHINE, merging=ONCE_PER_MACHINE, per_operation=False),
+        Metric("swap_out", "B", COUNTER, "Swapped out", "memory of the machine that was written to swap",
+               probe="pressure:Pressure", scope=MACHINE, merging=ONCE_PER_MACHINE, per_operation=False),
+        Metric("oom_kills", "", COUNTER, "OOM kills",
+               "processes of the machine that the kernel killed because memory ran out",
+               probe="pressure:Pressure", scope=MACHINE, merging=ONCE_PER_MACHINE, per_operation=False),
+        Metric("group_oom_kills", "", COUNTER, "OOM kills in group",
+               "those of the control group that the command was started in",
+               probe="pressure:Pressure", scope=GROUP, merging=NEVER, per_operation=False),
+        Metric("disk_free", "B", GAUGE, "Disk free",
+               "bytes that can be written to the file system of working folder, TMPDIR, output or an argument",
+               probe="free_space:FreeSpace", scope=DEVICE, merging=NEVER, per_operation=False, is_room=True),
         Metric("threads", "", GAUGE, "Threads", "threads of all processes", probe="stat:Stat", per_operation=False),
         Metric("processes", "", GAUGE, "Processes", "processes alive", probe="stat:Stat", per_operation=False),
     )
@@ -174,6 +195,12 @@ def is_memory(column: str) -> bool:
     """Return whether a column is a level of memory in bytes."""
     metric = of(column)
     return metric is not None and metric.is_memory
+
+
+def is_room(column: str) -> bool:
+    """Return whether a column is free space on a disk."""
+    metric = of(column)
+    return metric is not None and metric.is_room
 
 
 def is_counter(column: str) -> bool:
@@ -215,9 +242,11 @@ def memory_of(columns: Iterable[str]) -> list[str]:
 MEMORY = tuple(memory_of(METRICS))
 _AGES = {"pss_age": ("pss", "uss")}
 ALWAYS_RECORDED = tuple(
-    name for name, metric in METRICS.items() if metric.probe and not metric.is_memory and name not in _AGES
+    name
+    for name, metric in METRICS.items()
+    if metric.probe and not (metric.is_memory or metric.is_room) and name not in _AGES
 )
-"""The metrics of every recording, besides the requested memory metrics: they come from files that are read anyway."""
+"""The metrics of every recording, besides the requested memory metrics: they cost next to nothing."""
 
 
 def recorded_with(memory: Collection[str]) -> list[str]:

@@ -21,12 +21,13 @@ MAY_IMPORT = {
     "session": {"journal"},
     "sampler": {"journal"},
     "analysis": {"session"},
-    "render": {"analysis", "session", "drawing"},
+    "render": {"analysis", "limits", "session", "drawing"},
     "importers": {"session"},
     "marks": {"session"},
+    "limits": {"analysis", "journal", "session", "sampler.control_groups"},
     "snapshots": {"journal", "sampler.address_space", "sampler.kernel_file", "sampler.tree"},
     "compression": {"session", "drawing"},
-    "live": {"analysis", "journal", "session", "render", "marks"},
+    "live": {"analysis", "journal", "limits", "session", "render", "marks"},
     "api": {"sampler.client", "journal", "analysis", "session", "marks", "render", "importers"},
     "testing": {"api", "journal", "session", "marks"},
     "cli": {
@@ -36,6 +37,7 @@ MAY_IMPORT = {
         "importers",
         "compression",
         "marks",
+        "limits",
         "analysis",
         "sampler.client",
         "sampler.starter",
@@ -45,7 +47,7 @@ MAY_IMPORT = {
     },
 }
 SAMPLER_MAY_NAME = {"errors", "files", "metrics", "version"}
-SAMPLER_MAY_NAME |= {"journal.bucket", "journal.lines", "journal.plan", "journal.writer"}
+SAMPLER_MAY_NAME |= {"journal.bucket", "journal.limit_kinds", "journal.lines", "journal.plan", "journal.writer"}
 NOT_ONLY_STANDARD = {"client.py", "psutil_source.py", "starter.py", "starter_link.py"}
 
 
@@ -146,6 +148,7 @@ def test_the_sampler_needs_only_the_standard_library(path: pathlib.Path) -> None
 
 MAY_NAME_OPTIONS = {
     "analysis.hints": "advice on a recording, which reports repeat wherever they are shown",
+    "limits.effective": "the kind of a limit, which reports show",
     "marks.autoload": "a warning that the command's Python writes for the session",
     "sampler.limit": "a warning that the sampler writes for the session",
     "session.from_journal": "a warning that stays in the session",

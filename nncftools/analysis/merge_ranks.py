@@ -233,8 +233,12 @@ def _left_out(of: Named, samples: Samples) -> Iterator[str]:
     """Name the metrics that some ranks recorded and others did not."""
     every = dict.fromkeys(name for session in of.values() for name in session.samples.metrics)
     left_out = [name for name in metrics.in_order(every) if name not in samples]
-    partial = [name for name in left_out if not all(name in session.samples for session in of.values())]
-    without_sum = [name for name in left_out if name not in partial]
+    partial = [
+        name
+        for name in left_out
+        if not metrics.is_room(name) and not all(name in session.samples for session in of.values())
+    ]
+    without_sum = [name for name in left_out if name not in partial and metrics.is_memory(name)]
     if partial:
         yield f"not recorded for every rank, so there is no sum: {', '.join(partial)}"
     if without_sum:

@@ -131,6 +131,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         run_name = name or (pathlib.Path(argv[0]).name if argv else f"pid-{pid}")
         names = [f"{run_name}{suffix}" for suffix in suffixes]
         places = (destination.new_folder(log_dir, of, metrics, zeros, plot=plot is not False) for of in names)
+    planning.watch_disks(plan, argv, log_dir if output is None else output.parent)
     view = View(metrics=metrics, unit=unit, from_zero=from_zero)
     display = DisplayOptions(live, capture)
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from nncftools.cli import command, options
 from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
 from nncftools.journal.plan import Plan
-from nncftools.metrics import MEMORY, is_memory, recorded_with
+from nncftools.metrics import MEMORY, METRICS, is_memory, is_room, recorded_with
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Sequence
 
     from nncftools.journal.lines import MemoryLimit
@@ -51,6 +52,15 @@ def plan(  # noqa: PLR0913 — one parameter per option
         redact=redact,
         slow_share=options.share("--pss-budget", pss_budget),
     )
+
+
+def watch_disks(plan: Plan, argv: Sequence[str], output: pathlib.Path) -> None:
+    """Make a plan watch the file systems that a command probably writes to; ``output`` is the recording's."""
+    from nncftools.limits.file_systems import file_systems
+
+    if argv and plan.source == "proc":
+        plan.file_systems = [list(pair) for pair in file_systems(argv, output)]
+        plan.columns += filter(is_room, METRICS)
 
 
 def looking(*, stacks: bool | None, default: bool, source: str) -> Looking | None:

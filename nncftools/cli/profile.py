@@ -124,6 +124,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
         place = destination.at_file(output, [], [], plot=False, force=force)
     else:
         place = destination.new_folder(log_dir, name or pathlib.Path(argv[0]).name, [], [], plot=False)
+    planning.watch_disks(plan, argv, log_dir if output is None else output.parent)
     place = destination.with_profile(place, plot=plot, force=force)
     marking = recording.Marking(calls, _naming(patterns) if patterns else None)
     view = View(metrics=metrics, unit=unit, depth=depth)

@@ -43,6 +43,7 @@ class PlanFields(_RequiredOfPlan, total=False):
     limit: MemoryLimit | None
     redact: list[str] | None
     slow_share: float
+    file_systems: list[list[str]]
 
 
 class _RequiredOfHeader(TypedDict):
@@ -146,6 +147,69 @@ class LimitReached(TypedDict):
     """``warn`` or ``kill``."""
 
 
+class FoundLimit(TypedDict):
+    """A memory limit of a process; ``nncftools.session.model.MemoryLimit`` documents each field."""
+
+    kind: str
+    size: int
+    set_by: str
+    process: int
+
+
+class _RequiredOfGroup(TypedDict):
+    folder: str
+
+
+class Group(_RequiredOfGroup, total=False):
+    """A control group of a process, when the process was first seen in it."""
+
+    oom_kills: int | None
+    """How many of its processes the kernel had killed before, because memory ran out."""
+    process: int
+
+
+class OomKills(TypedDict):
+    """The kernel has killed processes of a control group because memory ran out."""
+
+    group: str
+    """Its folder."""
+    from_s: float
+    to_s: float
+    """Between these moments."""
+    count: int
+
+
+class _RequiredOfFileSystem(TypedDict):
+    role: str
+    """Why it is watched: ``cwd``, ``TMPDIR``, ``output`` or ``argument``."""
+
+
+class FileSystem(_RequiredOfFileSystem, total=False):
+    """The room that a file system has, in bytes; later lines replace earlier ones of the same role."""
+
+    size: int
+    first: int
+    """The free bytes at the first reading, then the least, and when that was."""
+    lowest: int
+    lowest_s: float
+    last: int | None
+
+
+class Floor(TypedDict):
+    """The largest anonymous and shared memory so far; ``nncftools.session.model.Floor`` documents each field."""
+
+    size: int
+    at_s: float
+    mapped: int
+
+
+class FilesRead(TypedDict):
+    """Files that processes had open for reading while they read much; later lines add to earlier ones."""
+
+    files: list[tuple[str, int]]
+    """Path and bytes."""
+
+
 class SamplerEnd(TypedDict, total=False):
     """The cost and punctuality of the sampling; see ``nncftools.session.model.SamplerFacts``."""
 
@@ -184,6 +248,12 @@ class Line(TypedDict, total=False):
     process: ProcessFields
     rise: Rise
     limit_reached: LimitReached
+    memory_limit: FoundLimit
+    group: Group
+    oom_kills: OomKills
+    file_system: FileSystem
+    floor: Floor
+    files_read: FilesRead
     each: dict[int, int]
     """RSS in bytes by process ``id``, at the sample on the previous line (``--per-process``)."""
     warning: str

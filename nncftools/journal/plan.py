@@ -27,6 +27,7 @@ class Plan:
         limit: MemoryLimit | None = None,
         redact: Sequence[str] | None = (),
         slow_share: float = 0.01,
+        file_systems: Sequence[Sequence[str]] = (),
     ) -> None:
         self.columns = list(columns)
         """The metrics to record, in the order of a sample's values."""
@@ -52,6 +53,8 @@ class Plan:
         """Regular expressions of further text to hide, besides what looks like a secret; None hides nothing."""
         self.slow_share = slow_share
         """The share of the time that reading PSS and USS may take."""
+        self.file_systems = [list(pair) for pair in file_systems]
+        """Whose free bytes to watch: for each its role, such as ``TMPDIR``, and one of its folders."""
 
     def fields(self) -> PlanFields:
         """Return the plan as JSON fields."""

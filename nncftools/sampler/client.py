@@ -50,9 +50,17 @@ def host() -> dict[str, Any]:
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "memory": memory,
+        "swap": _swap(),
         "python": platform.python_version(),
         "boot_id": _boot_id(),
     }
+
+
+def _swap() -> int | None:
+    """Return the bytes of swap space; None for unknown."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(pathlib.Path(PROC, "meminfo").read_bytes().partition(b"SwapTotal:")[2].split(None, 1)[0]) * 1024
+    return None
 
 
 def _boot_id() -> str:

@@ -6,7 +6,7 @@ from nncftools.metrics import is_counter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 
 class Counters:
@@ -16,9 +16,12 @@ class Counters:
     the total then keeps its last level. Unknown values stay unknown.
     """
 
-    def __init__(self, columns: Sequence[str], *, from_now: bool) -> None:
-        """Count from zero; with ``from_now``, subtract the values of the first row, which are from before the start."""
-        self._places = [place for place, name in enumerate(columns) if is_counter(name)]
+    def __init__(self, columns: Sequence[str], *, from_now: bool, besides: Collection[str] = ()) -> None:
+        """Count from zero; with ``from_now``, subtract the values of the first row, which are from before the start.
+
+        The columns ``besides`` these are totals already.
+        """
+        self._places = [place for place, name in enumerate(columns) if is_counter(name) and name not in besides]
         self._from_now = from_now
         self._before: list[float | None] = [0] * len(columns)
         self._reached: list[float] = [0] * len(columns)

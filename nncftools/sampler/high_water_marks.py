@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 
-from nncftools.sampler.kernel_file import PAGE
-from nncftools.sampler.probes.status import value_of
+from nncftools.sampler.kernel_file import PAGE, value_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ def _may_have_risen(process: Process) -> bool:
 def _read(process: Process) -> bool:
     """Read the mark of a process; return whether it rose."""
     try:
-        mark = value_of(process.read_status(), b"\nVmHWM:")
+        mark = value_of(process.read_memory(), b"\nVmHWM:")
     except OSError:
         return False
     if mark is None:  # a zombie has none

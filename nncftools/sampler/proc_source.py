@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 import time
 
+from nncftools.metrics import is_counter
 from nncftools.metrics import name_of as metric_name
 from nncftools.sampler import address_space
 from nncftools.sampler.counters import Counters
+from nncftools.sampler.files_read import FilesRead
+from nncftools.sampler.floor import Floor
 from nncftools.sampler.high_water_marks import HighWaterMarks
 from nncftools.sampler.kernel_file import NONE_LEFT, PAGE, TICKS_PER_S
-from nncftools.sampler.probes import PROCESS, SLOW, SYSTEM, columns_of, references, resolved
+from nncftools.sampler.limit_watch import LimitWatch
+from nncftools.sampler.occasional import Occasional
+from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM, columns_of, references, resolved
 from nncftools.sampler.probes.stat import Stat
 from nncftools.sampler.process_records import ProcessRecords
 from nncftools.sampler.tree import RESERVE, Tree
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 PROC = "/proc"
 DETAILS_EVERY_S = 1.0
 """How often the names and the high-water marks of all processes are read: that takes 20 µs a process."""
+_SOMETIMES_EVERY_S = 0.1
 _TWO_SAMPLES_S = 0.0009
 """Samples for marks may be closer than any interval, and closer than vfork(2) is to exec."""
 _ACCOUNT_EVERY_S = 0.2
@@ -61,6 +67,14 @@ class ProcSource:
         self._stat = next((probe for probe in self._probes if isinstance(probe, Stat)), None)
         self._slow = [probe(plan.slow_share) for probe in wanted if probe.kind == SLOW]
         self._system_probes = [probe for probe in wanted if probe.kind == SYSTEM]
+        occasional = [probe for probe in wanted if probe.kind == OCCASIONAL]
+        self._limits = LimitWatch(root, write_line)
+        self._occasional = Occasional(occasional, root, plan, self._limits, write_line)
+        self._unread: list[None] = []
+        self._floor = Floor(write_line)
+        self._files = FilesRead(write_line)
+        self._read_chars: int | None = None
+        """The place of this column in a row."""
         self._system: list[Any] = []
         self._order: list[int] = []
         self._from_now = plan.pid is not None
@@ -73,6 +87,7 @@ class ProcSource:
         self._write_line = write_line
         self._young: list[tuple[float, Process]] = []
         self._just_counted: list[Process] = []
+        self._sometimes_s = 0.0
         self._details_at_s = 0.0
         self._warned = False
 
@@ -80,10 +95,14 @@ class ProcSource:
         """Make ``pid`` the root of the tree; return whether it exists."""
         self._tree.allowance.below = _most_kept()
         self._system = [probe(self._root, pid) for probe in self._system_probes]
-        given = [column for probe in [*self._probes, *self._slow, *self._system] for column in columns_of(probe)]
+        self._occasional.start(pid)
+        each = [*self._probes, *self._slow, *self._system]
+        given = [column for probe in each for column in columns_of(probe)] + self._occasional.columns
         self.columns = [column for name in self.columns for column in given if name in {column, metric_name(column)}]
         self._order = list(map(given.index, self.columns))
-        self._counters = Counters(self.columns, from_now=self._from_now)
+        self._unread = [None] * len(self._occasional.columns)
+        self._read_chars = self.columns.index("read_chars") if "read_chars" in self.columns else None
+        self._counters = Counters(self.columns, from_now=self._from_now, besides=self._occasional.columns)
         root = self._tree.add(pid)
         if root is not None:
             self._records.add(root, 0.0)
@@ -104,6 +123,8 @@ class ProcSource:
             text = "too many processes for the limit of open files: some are left out of the figures"
             self._write_line("warning", text)
         row = self._read()
+        if now_s >= self._sometimes_s:
+            row = self._sometimes(row, now_s)
         for process in self._just_counted:
             process.first_rss = process.rss
         self._just_counted.clear()
@@ -114,7 +135,10 @@ class ProcSource:
             if not process.alive:
                 self._remove(process, now_s)
         has_details = now_s >= self._details_at_s
-        self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
+        restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
+        if restless:
+            self._floor.read(self._tree.processes, restless, now_s)
+            self._limits.look(restless)
         if has_details:
             self._details_at_s = now_s + DETAILS_EVERY_S
             self._update_records()
@@ -161,6 +185,20 @@ class ProcSource:
             process.counted_s = now_s
             self._just_counted.append(process)
 
+    def _sometimes(self, row: list[float | None], now_s: float) -> list[float | None]:
+        """Do what is not due at each sample; return the row with the values of occasional probes, if these are due."""
+        self._sometimes_s = now_s + _SOMETIMES_EVERY_S
+        processes = self._tree.processes
+        if now_s >= self._limits.at_s and processes:
+            self._limits.look_again(processes, now_s)
+        if self._read_chars is not None and (row[self._read_chars] or 0) >= self._files.due_at:
+            self._files.watch(row[self._read_chars] or 0, processes)
+        return self._with_occasional(row, self._occasional.read(now_s)) if now_s >= self._occasional.at_s else row
+
+    def _with_occasional(self, row: list[float | None], values: list[float | None]) -> list[float | None]:
+        known = dict(zip(self._occasional.columns, values, strict=True))
+        return [known.get(column, value) for column, value in zip(self.columns, row, strict=True)]
+
     def _read(self) -> list[float | None]:
         values: list[float | None] = []
         for probe in self._probes:
@@ -169,13 +207,16 @@ class ProcSource:
             values += slow.read(self._tree.processes)
         for system in self._system:
             values += system.read()
+        values += self._unread
         row = [values[place] for place in self._order]
         self._counters.settle(row)
         return row
 
-    def _read_marks(self, now_s: float, begun_s: float, *, all_of_them: bool) -> None:
+    def _read_marks(self, now_s: float, begun_s: float, *, all_of_them: bool) -> list[Process]:
+        """Read marks; return the processes with page faults since the sample before."""
         restless = [] if self._stat is None else self._stat.restless
         self._marks.read(self._tree.processes, restless, now_s, begun_s, all_of_them=all_of_them)
+        return restless
 
     def _update_records(self) -> None:
         """Record what seldom changes: the high-water mark, and the name after an exec."""
@@ -225,10 +266,14 @@ class ProcSource:
     ) -> None:
         self._tree.remove(process)
         self._records.write_end(process, now_s, status, high_water_limit)
+        self._floor.ended(process)
+        self._limits.ended(process)
+        self._occasional.process_ended(now_s)
 
     def totals(self) -> Sequence[float | None]:
         """Return one value per column: the counters' totals, including ended processes; None for gauges."""
-        return self._counters.only(self._read())
+        row = self._with_occasional(self._read(), self._occasional.values(thorough=True))
+        return [value if is_counter(column) else None for column, value in zip(self.columns, row, strict=True)]
 
     def alive(self, now_s: float) -> list[int]:
         """Return the PIDs of the running processes."""
@@ -248,6 +293,9 @@ class ProcSource:
                 self._records.write_figures(process)
             else:
                 self._remove(process, now_s)
+        self._floor.close(self._tree.processes, now_s)
+        self._files.write()
+        self._occasional.close(now_s)
         self._marks.close()
         self._records.close()
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S
-from nncftools.sampler.probes.status import value_of
+from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S, value_of
 from nncftools.sampler.target import exit_status
 from nncftools.sampler.tree import DETACHED_NAME
 

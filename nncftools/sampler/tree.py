@@ -11,6 +11,7 @@ import os
 import sys
 
 from nncftools.sampler.kernel_file import GONE, NONE_LEFT, read_all
+from nncftools.sampler.memory_kinds import MemoryKinds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class MarkReading:
 class Process:
     """One process of the tree, with its kept descriptors and its facts."""
 
-    def __init__(  # noqa: PLR0913 — where it is, and which files to keep
+    def __init__(  # noqa: PLR0913, PLR0915 — where it is, and which files to keep; a line per fact
         self, root: str, pid: int, parent: Process | None, number: int, files: Sequence[str], *, allowance: Allowance
     ) -> None:
         """Keep ``files`` open, as far as ``allowance`` permits."""
@@ -84,6 +85,7 @@ class Process:
         self.earlier_mark = 0
         """Its high-water mark when the recording was attached to it: only a larger one is of the recording."""
         self.mark = MarkReading()
+        self.kinds = MemoryKinds()
         self.faults = 0
         """Its page faults up to the last sample. When they last changed, they were ``faults_before``, and RSS was
         ``rss_before``, in the sample before."""
@@ -163,6 +165,13 @@ class Process:
         if self._status is None:
             self._status = self._keep("status")
         return read_all(self._status) if self._status >= 0 else self.read("status")
+
+    def read_memory(self) -> bytes:
+        """Return its status file, and keep which kinds of memory it has. Raises OSError."""
+        status = self.read_status()
+        inherited = self.parent.kinds.anon if self.forked_copy and self.parent is not None else 0
+        self.kinds.take(status, self.rss, inherited)
+        return status
 
     def read_slot(self, slot: int) -> bytes:
         """Return the content of a file that could not be read by its kept descriptor; empty when it cannot be read.

@@ -15,6 +15,7 @@ from nncftools.journal.tail import Tail
 from nncftools.metrics import is_counter, is_memory
 from nncftools.redaction import Redaction
 from nncftools.session.from_snapshots import snapshots_from
+from nncftools.session.limit_facts import LimitFacts
 from nncftools.session.model import (
     Exit,
     Host,
@@ -82,6 +83,7 @@ class _Reader:
         self._series: dict[int, Series] = {}
         self._rises: dict[int, list[Rise]] = {}
         self._limit_reached: LimitReached | None = None
+        self._facts_of_run = LimitFacts(self._redaction)
         self._warnings: list[str] = []
         self._bad_lines: list[int] = []
 
@@ -133,6 +135,7 @@ class _Reader:
             self._rises.setdefault(line["rise"]["id"], []).append(rise)
         if "limit_reached" in line:
             self._limit_reached = msgspec.convert(line["limit_reached"], LimitReached)
+        self._facts_of_run.take(line)
         if "warning" in line:
             self._warnings.append(line["warning"])
 
@@ -164,6 +167,7 @@ class _Reader:
             totals=fields.get("totals") or last_counters(samples),
             peaks=peaks(samples, processes, facts.peak_rss),
             limit_reached=self._limit_reached,
+            **self._facts_of_run.fields(),
             processes=processes,
             warnings=self._warnings,
         )

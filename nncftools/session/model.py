@@ -96,6 +96,94 @@ class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
     """``warn``, or ``kill``: the processes were ended."""
 
 
+class MemoryLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit that processes of the run had."""
+
+    kind: str
+    """One of ``nncftools.journal.limit_kinds``: ``control group``, ``control group, memory.high``, ``RLIMIT_AS``,
+    ``RLIMIT_DATA``."""
+    size: int
+    """In bytes."""
+    set_by: str = ""
+    """The file that sets it, or the system call."""
+    process: int | None = None
+    """The ``id`` of the first process that was seen with it."""
+
+
+class ControlGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A control group that processes of the run were in."""
+
+    folder: str
+    oom_kills: int | None = None
+    """How many processes the kernel had killed in it before the run; null for unknown."""
+
+
+class OomKills(msgspec.Struct, frozen=True, kw_only=True):
+    """Between two moments, the kernel killed processes of a control group because memory ran out."""
+
+    group: str
+    """The folder of the group."""
+    from_s: float
+    to_s: float
+    count: int
+
+
+class KernelKill(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of the run that the kernel's log says it killed because memory ran out; bytes, null for unknown."""
+
+    pid: int
+    name: str = ""
+    group: str | None = None
+    """The control group whose limit was reached; null when the whole machine was out of memory."""
+    anon: int | None = None
+    file: int | None = None
+    shmem: int | None = None
+
+
+class FileSystem(msgspec.Struct, frozen=True, kw_only=True):
+    """The room of a file system that the command may write to; bytes, null for unknown."""
+
+    role: str
+    """Why it was watched: ``cwd``, ``TMPDIR``, ``output`` (of the recording), ``argument`` (a path in the command)."""
+    size: int | None = None
+    first: int | None = None
+    """Free at the first reading."""
+    lowest: int | None = None
+    """The least that was free, at ``lowest_s``."""
+    lowest_s: float | None = None
+    last: int | None = None
+
+
+class Floor(msgspec.Struct, frozen=True, kw_only=True):
+    """What the run cannot do without, in bytes."""
+
+    size: int
+    """The largest sum of anonymous and shared memory at a sample; forked copies count what they do not share."""
+    at_s: float
+    mapped: int = 0
+    """What was mapped from files: for each program, the most that one of its processes had."""
+
+
+class FileRead(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that was open for reading while its process read much; ``size`` in bytes."""
+
+    path: str
+    size: int
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """An exception that a marked Python program reported: it ended a marked call, or the program."""
+
+    pid: int
+    at_s: float
+    error: str
+    """The name of its class."""
+    cause: str | None = None
+    """``memory`` or ``disk``, if it says that one of them ran out."""
+    fatal: bool = False
+    """Whether it ended the program."""
+
+
 class Series(msgspec.Struct, kw_only=True):
     """One process's RSS in bytes at moments in seconds since the start."""
 
@@ -209,6 +297,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     machine: str = ""
     cpus: int | None = None
     memory: int | None = None
+    swap: int | None = None
+    """Bytes of swap space."""
     python: str = ""
     boot_id: str = ""
     """The kernel's ID of this boot: where it is equal, CLOCK_MONOTONIC is the same clock."""
@@ -294,6 +384,15 @@ class SessionData(msgspec.Struct, kw_only=True, dict=True):
     peaks: dict[str, Peak] = {}
     limit_reached: LimitReached | None = None
     """Null without a limit, or below it."""
+    memory_limits: list[MemoryLimit] = []
+    control_groups: list[ControlGroup] = []
+    oom_kills: list[OomKills] = []
+    kernel_kills: list[KernelKill] = []
+    file_systems: list[FileSystem] = []
+    floor: Floor | None = None
+    """Null when it was not recorded."""
+    files_read: list[FileRead] = []
+    failures: list[Failure] = []
     processes: list[Process] = []
     marks: list[Mark] = []
     models: list[SavedModel] = []

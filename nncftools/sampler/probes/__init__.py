@@ -1,6 +1,6 @@
 """Where figures come from: one file per source; ``nncftools.metrics`` names the probe of each metric.
 
-There are three kinds of probes:
+There are four kinds of probes:
 
 - A *process probe*, made with the position of its ``file`` among each process's kept files. ``read(processes)`` returns
   sums over the tree. ``retire(process)`` keeps the figures of a child of ours that has ended, before it is reaped.
@@ -9,6 +9,9 @@ There are three kinds of probes:
 - A *slow probe*, made with the share of the time that it may take, reads every process from time to time in a thread of
   its own.
   ``read(processes)`` returns the sums when there are new ones, otherwise None for each.
+- An *occasional probe*, made with the proc directory, the command's PID and the plan. ``read(thorough=...)`` returns
+  figures that need not be in each sample. It is called once a second, thoroughly soon after the end of a process and at
+  the end of the recording.
 
 The values of ``read`` are in the order of ``metrics``. A new probe of devices has ``columns``, one for each device:
 ``npu_memory@npu0``. An unknown figure is None. ``source`` is the kernel file, as users know it. ``cost`` is the cost of
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 PROCESS = "process"
 SYSTEM = "system"
 SLOW = "slow"
+OCCASIONAL = "occasional"
 
 
 def references(columns: Iterable[str] = METRICS) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nncftools.sampler.kernel_file import read_all
+from nncftools.sampler.kernel_file import read_all, value_of
 from nncftools.sampler.probes import PROCESS
 
 TYPE_CHECKING = False
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from nncftools.sampler.tree import Process
 
-_KIB = 1024
 _KEYS = (b"\nRssAnon:", b"\nRssFile:", b"\nRssShmem:", b"\nVmSwap:")
 
 
@@ -48,11 +47,3 @@ class Status:
 
     def retire(self, process: Process) -> None:
         """Keep nothing: a process that has ended holds no memory."""
-
-
-def value_of(data: bytes, key: bytes) -> int | None:
-    """Return the size in a line of a status file, in bytes; None when the line is missing."""
-    place = data.find(key)
-    if place < 0:
-        return None
-    return int(data[place + len(key) : data.index(b"kB", place)]) * _KIB

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from nncftools.sampler.probes.status import Status, value_of
+from nncftools.sampler.kernel_file import value_of
+from nncftools.sampler.probes.status import Status
 from tests.sampler.fake_proc import KIB, STATUS, FakeProc, vanish
 
 UNKNOWN = (None, None, None, None)

@@ -1,0 +1,53 @@
+"""Which file systems a command probably writes to."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import tempfile
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_MOST_WORDS = 1000
+
+
+def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, str]]:
+    """Return role and folder of each file system that a run may fill, each file system once.
+
+    These are those of the working folder, of TMPDIR, of the recording's ``output``, and of paths among the arguments.
+    """
+    found: dict[int, tuple[str, str]] = {}
+    for role, path in _candidates(argv, output):
+        folder = _existing(path)
+        try:
+            found.setdefault(folder.stat().st_dev, (_free_name(role, found.values()), str(folder)))
+        except OSError:
+            continue
+    return list(found.values())
+
+
+def _candidates(argv: Sequence[str], output: pathlib.Path) -> Iterable[tuple[str, pathlib.Path]]:
+    yield "cwd", pathlib.Path()
+    yield "TMPDIR", pathlib.Path(tempfile.gettempdir())
+    yield "output", output
+    for word in argv[1:_MOST_WORDS]:
+        path = word.partition("=")[2] if word.startswith("-") else word
+        if os.sep in path and len(path) < os.pathconf("/", "PC_PATH_MAX") and "\0" not in path:
+            yield "argument", pathlib.Path(path)
+
+
+def _existing(path: pathlib.Path) -> pathlib.Path:
+    """Return the nearest folder that exists: the command may make the others."""
+    try:
+        path = path.absolute()
+        return next((one for one in (path, *path.parents) if one.is_dir()), path)
+    except (OSError, ValueError):
+        return path
+
+
+def _free_name(role: str, taken: Iterable[tuple[str, str]]) -> str:
+    """Return the role, with a number if another file system has it already."""
+    count = sum(name == role or name.startswith(f"{role}-") for name, _ in taken)
+    return f"{role}-{count + 1}" if count else role

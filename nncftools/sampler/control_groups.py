@@ -1,0 +1,159 @@
+"""The control group that accounts a process's memory: its limits, its use and its killed processes (cgroups(7)).
+
+v1: Documentation/admin-guide/cgroup-v1/memory.rst of the kernel; v2: cgroup-v2.rst. On a hybrid system the memory
+controller belongs to one of the two: to v1, if ``/proc/PID/cgroup`` has a group for v1's memory controller.
+"""
+
+from __future__ import annotations
+
+import os
+
+from nncftools.journal.limit_kinds import GROUP, THROTTLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Limit = tuple[str, int, str]
+    """Its kind (``nncftools.journal.limit_kinds``), its bytes, and the file that sets it."""
+
+_UNLIMITED = 1 << 62
+"""v1 writes its largest counter, which depends on the page size, for no limit."""
+_MOST = 16384
+
+
+class ControlGroup:
+    """A group that accounts memory."""
+
+    def __init__(self, folder: str, top: str, *, is_v2: bool) -> None:
+        self.folder = folder
+        self._top = top
+        self._is_v2 = is_v2
+
+    @property
+    def usage_file(self) -> str:
+        """The file with the bytes that are charged to the group, page cache included."""
+        return f"{self.folder}/{'memory.current' if self._is_v2 else 'memory.usage_in_bytes'}"
+
+    def limits(self) -> list[Limit]:
+        """Return the smallest limit of this group and all groups above it, for each kind of limit that is set."""
+        found = self._limits_of_v2() if self._is_v2 else self._limits_of_v1()
+        smallest: dict[str, Limit] = {}
+        for limit in found:
+            if limit[1] < _UNLIMITED and (limit[0] not in smallest or limit[1] < smallest[limit[0]][1]):
+                smallest[limit[0]] = limit
+        return list(smallest.values())
+
+    def _limits_of_v1(self) -> Iterator[Limit]:
+        """Yield what ``hierarchical_memory_limit`` says: it also knows groups that this mount does not show."""
+        effective = self._of_stat(b"hierarchical_memory_limit ")
+        if effective is None:
+            return
+        files = (f"{folder}/memory.limit_in_bytes" for folder in self._upwards())
+        setting = next((file for file in files if _number(file) == effective), f"above {self.folder}")
+        yield GROUP, effective, setting
+
+    def _limits_of_v2(self) -> Iterator[Limit]:
+        for folder in self._upwards():
+            for kind, name in ((GROUP, "memory.max"), (THROTTLE, "memory.high")):
+                size = _number(f"{folder}/{name}")
+                if size is not None:
+                    yield kind, size, f"{folder}/{name}"
+
+    def _upwards(self) -> Iterator[str]:
+        folder = self.folder
+        while folder.startswith(self._top):
+            yield folder
+            folder = folder.rpartition("/")[0]
+
+    def oom_kills(self) -> int | None:
+        """Return how many of its processes the kernel has killed because memory ran out; None for unknown.
+
+        This counts victims of the whole machine's shortage, too.
+        """
+        return _value(
+            _content(f"{self.folder}/{'memory.events' if self._is_v2 else 'memory.oom_control'}"), b"oom_kill "
+        )
+
+    def used(self) -> int | None:
+        """Return the bytes that are charged to the group and that the kernel cannot simply drop; None for unknown."""
+        usage = _number(self.usage_file)
+        cache = self._of_stat(b"inactive_file " if self._is_v2 else b"total_inactive_file ")
+        return None if usage is None else max(0, usage - (cache or 0))
+
+    def _of_stat(self, key: bytes) -> int | None:
+        return _value(_content(f"{self.folder}/memory.stat"), key)
+
+
+class Hierarchies:
+    """The mounted hierarchies of control groups, as ``mountinfo`` lists them."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        lines = _content(f"{root}/self/mountinfo").decode(errors="surrogateescape").splitlines()
+        self._mounts = [line.split() for line in lines]
+
+    def group_of(self, pid: int) -> ControlGroup | None:
+        """Return the group that accounts the memory of a process; None when there is none that we may read."""
+        return self.group_named(_content(f"{self._root}/{pid}/cgroup"))
+
+    def group_named(self, cgroup: bytes) -> ControlGroup | None:
+        """Return the same by the content of the process's ``cgroup`` file."""
+        lines = cgroup.decode(errors="surrogateescape").splitlines()
+        groups = [fields for line in lines if len(fields := line.split(":", 2)) == len("abc")]
+        v1 = [group for _, controllers, group in groups if "memory" in controllers.split(",")]
+        v2 = [group for number, _, group in groups if number == "0"]
+        if not (v1 or v2):
+            return None
+        for folder, top in self._folders((v1 or v2)[0], is_v2=not v1):
+            group = ControlGroup(folder, top, is_v2=not v1)
+            if os.access(group.usage_file, os.R_OK):
+                return group
+        return None
+
+    def _folders(self, group: str, *, is_v2: bool) -> Iterator[tuple[str, str]]:
+        """Yield a group's possible folders, one for each mount of its hierarchy, which may show only a part of it."""
+        kind = "cgroup2" if is_v2 else "cgroup"
+        for fields in self._mounts:
+            after = fields.index("-")
+            mounted, point = _unescaped(fields[3]).rstrip("/"), _unescaped(fields[4])
+            right = fields[after + 1] == kind and (is_v2 or "memory" in fields[after + 3].split(","))
+            if right and f"{group}/".startswith(f"{mounted}/"):
+                yield f"{point}{group[len(mounted) :]}".rstrip("/"), point
+
+
+def _number(file: str) -> int | None:
+    """Return the number in a file; None for ``max``, and when it cannot be read."""
+    text = _content(file).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _value(data: bytes, key: bytes) -> int | None:
+    """Return the number of a line ``key number``; None when there is none."""
+    for line in data.splitlines():
+        if line.startswith(key):
+            return int(line[len(key) :])
+    return None
+
+
+def _content(file: str) -> bytes:
+    """Return the content of a kernel file; empty when it cannot be read."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        parts = []
+        while data := os.read(descriptor, _MOST):
+            parts.append(data)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def _unescaped(path: str) -> str:
+    """Return a path from mountinfo, which has blanks and backslashes as octal escapes (proc(5)), without escapes."""
+    raw = path.encode(errors="surrogateescape").decode("unicode_escape")
+    return raw.encode("latin-1").decode(errors="surrogateescape")
