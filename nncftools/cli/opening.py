@@ -64,11 +64,22 @@ def open_session(
     file = destination.newest_session(source) if path is None or source.is_dir() else source
     with options.named("--from"), progress.reading(file.name) as on_progress:
         session = read_session(file, forced, on_progress)
+    if session.finished is False:
+        _take_aftermath(session)
     found = find_sidecar(file)
     if found is not None:
         _take_beside(session, found, file)
     _add_enclosing(session, sidecars)
     return session
+
+
+def _take_aftermath(session: Session) -> None:
+    """Ask the kernel's log about a recording that broke off, if the machine still runs."""
+    from nncftools.limits import aftermath
+    from nncftools.sampler.client import boot_id
+
+    if session.host.boot_id and session.host.boot_id == boot_id():
+        aftermath.take_kernel_log(session)
 
 
 def _take_beside(session: Session, found: pathlib.Path, file: pathlib.Path) -> None:

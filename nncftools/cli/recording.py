@@ -168,6 +168,7 @@ def _load_what_saving_needs() -> None:
     """Import it while the command runs: an upgrade of nncf-tools in the meantime must not lose the recording."""
     import gzip  # noqa: F401 — used by a session whose name ends in .gz
 
+    from nncftools.limits import aftermath  # noqa: F401
     from nncftools.marks import collecting  # noqa: F401
     from nncftools.session import from_journal, store  # noqa: F401
 
@@ -195,6 +196,7 @@ def _journal_location(claim: Claim) -> str:
 
 
 def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session:
+    from nncftools.limits import aftermath
     from nncftools.session import from_journal, model
     from nncftools.session.session import Session
     from nncftools.session.snapshots import Snapshots
@@ -208,11 +210,14 @@ def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Sessio
         )
     )
     if outcome.lost is not None:
+        aftermath.take_counts(session)
         text = f"the sampler {outcome.lost}: the recording ended early; the command was not affected"
         session.warnings.insert(0, text)
         session.exit = None if outcome.status is None else model.Exit(**outcome.status)
     if run.looking is not None and session.snapshots is None:
         session.snapshots = Snapshots(missing="the helper process could not be started")
+    with _guarded("the kernel's log could not be read"):
+        aftermath.take_kernel_log(session)
     with _guarded("the marks could not be read"):
         automatic = run.marking.automatic is not None
         redaction = Redaction(run.plan.redact)

@@ -187,6 +187,7 @@ class _RequiredOfFileSystem(TypedDict):
 class FileSystem(_RequiredOfFileSystem, total=False):
     """The room that a file system has, in bytes; later lines replace earlier ones of the same role."""
 
+    path: str
     size: int
     first: int
     """The free bytes at the first reading, then the least, and when that was."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nncftools.session.model import SessionData
 
 MAX_MEMORY, MACHINE = "--max-memory", "machine"
-_ABOVE = 1.02
+_ABOVE = 1.1
 """RSS may exceed the limit of a control group a little: pages of shared libraries may be charged to another group."""
 
 
@@ -26,7 +26,8 @@ class Effective(NamedTuple):
 
     def share_text(self, size: float) -> str:
         """Return a part of the limit as text: ``95 %``."""
-        return f"{size / self.size * 100:.0f} %"
+        percent = size / self.size * 100
+        return f"{percent:.0f} %" if percent >= 0.5 or not size else "less than 1 %"  # noqa: PLR2004 — rounds to 1
 
 
 def effective_limit(session: SessionData) -> Effective | None:

@@ -5,6 +5,7 @@ Runs in the marked program at its start: Python 3.8 and later, as little of the 
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from time import monotonic_ns
@@ -116,12 +117,22 @@ def _open_door(helper: str) -> None:
         pass
 
 
+def _report_failure(path: bytes) -> None:
+    try:
+        from . import causes
+
+        causes.report_at_exit(path)
+    except Exception:  # noqa: BLE001, S110 — the same
+        pass
+
+
 def start() -> None:
     """Start to mark, into the log that the environment names."""
     path = os.fsencode(os.environ[line.VARIABLE])
     line.append(path, line.started(monotonic_ns()))
     if HELPER in os.environ:
         _open_door(os.environ[HELPER])
+    atexit.register(_report_failure, path)
     entries: Entries = {}
     for text in os.environ.get(CALLS, "").splitlines():
         module, function, name, kind = text.split("\t")

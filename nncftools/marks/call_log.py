@@ -10,7 +10,7 @@ import os
 from _thread import _local
 from time import monotonic_ns
 
-from . import line
+from . import causes, line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,9 +135,12 @@ class Recorder:
             members += call.parameters.members(args, kwargs)
         line.append(self._path, line.begin(frame.op, members, monotonic_ns(), thread.where))
 
-    def leave(self, frame: Frame, call: Call, error: str | None = None, facts: Callable[[], str] | None = None) -> None:
-        """Record the end of a call; ``facts`` returns further members for its line."""
+    def leave(
+        self, frame: Frame, call: Call, raised: BaseException | None = None, facts: Callable[[], str] | None = None
+    ) -> None:
+        """Record the end of a call; ``raised`` ended it, ``facts`` returns further members for its line."""
         end = monotonic_ns()
+        error = None if raised is None else type(raised).__name__
         thread, outer = frame.thread, frame.outer
         if outer is None or thread is not self._thread:  # its start was not recorded, or in another process
             return
@@ -146,6 +149,8 @@ class Recorder:
             if frame.aggregates:
                 self._flush(frame, thread.where)
             line.append(self._path, line.end(frame.op, end, error, facts() if facts else "", thread.where))
+            if raised is not None:
+                causes.report(self._path, raised)
         elif frame.start:
             self._add(outer, call, (frame.start, end, error), thread.where)
 

@@ -15,7 +15,7 @@ from nncftools.marks.line import OUTPUT
 from nncftools.marks.own_readings import narrow
 from nncftools.marks.resolving import resolve
 from nncftools.redaction import Redaction
-from nncftools.session.model import Mark, SavedModel
+from nncftools.session.model import Failure, Mark, SavedModel
 from nncftools.session.operations import in_order, with_ends
 from nncftools.text import shortened
 from nncftools.units import seconds_text
@@ -49,7 +49,16 @@ def take_log(session: Session, data: bytes, name: str, redaction: Redaction) -> 
     session.marks = _within(resolve((entry for entry in entries if entry.is_operation), session), session)
     narrow(session)
     session.models = _saved_models(entries)
+    session.failures = list(_failures(entries, session))
     return sum(entry.python is not None for entry in entries)
+
+
+def _failures(entries: Iterable[Entry], session: Session) -> Iterator[Failure]:
+    start_ns = session.start.monotonic_ns
+    for entry in entries:
+        if entry.failure is not None and entry.pid is not None and entry.t_ns is not None and start_ns is not None:
+            at_s = max(0.0, (entry.t_ns - start_ns) / 1e9)
+            yield Failure(pid=entry.pid, at_s=at_s, error=entry.failure, cause=entry.cause, fatal=entry.fatal)
 
 
 def _shown(entry: Entry, redaction: Redaction) -> Entry:

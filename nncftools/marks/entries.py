@@ -59,6 +59,9 @@ class Entry(msgspec.Struct, kw_only=True):
     rt_info: str | None = None
     warning: str | None = None
     python: str | None = None
+    failure: str | None = None
+    cause: str | None = None
+    fatal: bool = False
 
     @property
     def own_memory(self) -> OwnMemory | None:
@@ -70,7 +73,7 @@ class Entry(msgspec.Struct, kw_only=True):
     @property
     def is_operation(self) -> bool:
         """Whether this describes an operation, as opposed to a note from the hook."""
-        return self.warning is None and self.python is None
+        return self.warning is None and self.python is None and self.failure is None
 
     def timed(self, start: Start) -> Self:
         """Return this with ``start_s`` and ``end_s`` in seconds from the session's start. Raises ValueError."""

@@ -128,6 +128,14 @@ def started(t_ns: int) -> str:
     return f'{{"python":"{".".join(map(str, sys.version_info[:3]))}","pid":{os.getpid()},"t_ns":{t_ns}}}\n'
 
 
+def failure(error: str, cause: str | None, t_ns: int, *, fatal: bool) -> str:
+    """Return the line of an exception, by the name of its class, and what it says that ran out."""
+    members = f'"failure":{quoted(error)},"pid":{os.getpid()},"t_ns":{t_ns}'
+    if cause is not None:
+        members += ',"cause":' + quoted(cause)
+    return "{" + members + (',"fatal":true' if fatal else "") + "}\n"
+
+
 def warning(text: str) -> str:
     """Return a line with a warning, which the report repeats."""
     return f'{{"warning":{quoted(text)}}}\n'

@@ -89,7 +89,7 @@ def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Call
             enter(frame, call, args, kwargs)
             result = function(*args, **kwargs)
         except BaseException as error:
-            leave(frame, call, type(error).__name__)
+            leave(frame, call, error)
             raise
         leave(frame, call, None, None if parameters is None else functools.partial(_facts, parameters, args, kwargs))
         return result

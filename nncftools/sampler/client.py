@@ -52,7 +52,7 @@ def host() -> dict[str, Any]:
         "memory": memory,
         "swap": _swap(),
         "python": platform.python_version(),
-        "boot_id": _boot_id(),
+        "boot_id": boot_id(),
     }
 
 
@@ -63,7 +63,8 @@ def _swap() -> int | None:
     return None
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
+    """Return the kernel's ID of this boot; empty for unknown."""
     with contextlib.suppress(OSError):
         return pathlib.Path(PROC, "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""

@@ -67,13 +67,8 @@ class ControlGroup:
             folder = folder.rpartition("/")[0]
 
     def oom_kills(self) -> int | None:
-        """Return how many of its processes the kernel has killed because memory ran out; None for unknown.
-
-        This counts victims of the whole machine's shortage, too.
-        """
-        return _value(
-            _content(f"{self.folder}/{'memory.events' if self._is_v2 else 'memory.oom_control'}"), b"oom_kill "
-        )
+        """Return how many of its processes the kernel has killed because memory ran out, as ``oom_kills_in``."""
+        return oom_kills_in(self.folder)
 
     def used(self) -> int | None:
         """Return the bytes that are charged to the group and that the kernel cannot simply drop; None for unknown."""
@@ -83,6 +78,14 @@ class ControlGroup:
 
     def _of_stat(self, key: bytes) -> int | None:
         return _value(_content(f"{self.folder}/memory.stat"), key)
+
+
+def oom_kills_in(folder: str) -> int | None:
+    """Return how many processes of a group the kernel has killed because memory ran out; None for unknown.
+
+    This counts victims of the whole machine's shortage, too.
+    """
+    return _value(_content(f"{folder}/memory.events") or _content(f"{folder}/memory.oom_control"), b"oom_kill ")
 
 
 class Hierarchies:

@@ -43,11 +43,12 @@ class LimitWatch:
         self.at_s = 0.0
         """When ``look_again`` is due."""
 
-    def look(self, restless: Iterable[Process]) -> None:
-        """Read the limits of those processes that have doubled."""
-        for process in restless:
-            if process.rss >= self._again_at.get(process, 0):
-                self._read(process)
+    def look(self, restless: Iterable[Process]) -> list[Process]:
+        """Read the limits of those processes that have doubled, and return them."""
+        doubled = [process for process in restless if process.rss >= self._again_at.get(process, 0)]
+        for process in doubled:
+            self._read(process)
+        return doubled
 
     def look_again(self, processes: Iterable[Process], now_s: float) -> None:
         """Read the limits of the largest process."""

@@ -138,7 +138,8 @@ class ProcSource:
         restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
         if restless:
             self._floor.read(self._tree.processes, restless, now_s)
-            self._limits.look(restless)
+            for process in self._limits.look(restless):
+                self._records.update_identity(process)
         if has_details:
             self._details_at_s = now_s + DETAILS_EVERY_S
             self._update_records()

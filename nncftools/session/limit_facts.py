@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from nncftools.session.model import ControlGroup, FileRead, FileSystem, Floor, MemoryLimit, OomKills
 
@@ -35,7 +36,7 @@ class LimitFacts:
             self._kills.append(msgspec.convert(line["oom_kills"], OomKills))
         if "file_system" in line:
             found = msgspec.convert(line["file_system"], FileSystem)
-            self._file_systems[found.role] = found
+            self._file_systems[found.role] = replace(found, path=self._redaction.text(found.path))
         if "floor" in line:
             self._floor = msgspec.convert(line["floor"], Floor)
         if "files_read" in line:

@@ -145,6 +145,8 @@ class FileSystem(msgspec.Struct, frozen=True, kw_only=True):
 
     role: str
     """Why it was watched: ``cwd``, ``TMPDIR``, ``output`` (of the recording), ``argument`` (a path in the command)."""
+    path: str = ""
+    """One of its folders."""
     size: int | None = None
     first: int | None = None
     """Free at the first reading."""
@@ -169,6 +171,9 @@ class FileRead(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     size: int
+
+
+MEMORY, DISK = "memory", "disk"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ _LARGEST_FILE = 2 << 30
 """Twenty times a recording of a million samples; it also bounds what a hostile archive can unpack to."""
 _LONGEST_S = 1e10
 _AS_LOADED = "as_loaded"
+STILL_RUNS = "unfinished: the recording still runs"
 
 
 def load(path: str | os.PathLike[str]) -> SessionData:
@@ -196,5 +197,5 @@ def _decode(raw: msgspec.Raw, kind: Any, place: str, origin: str) -> Any:  # noq
 
 def _why_unfinished(path: pathlib.Path) -> str:
     if journal_file.is_recording(path):
-        return "unfinished: the recording still runs; these are the figures up to now"
+        return f"{STILL_RUNS}; these are the figures up to now"
     return "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"

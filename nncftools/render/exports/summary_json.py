@@ -13,6 +13,7 @@ from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.summary import cpu_s, largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
+from nncftools.limits.judging import verdict
 from nncftools.metrics import is_memory
 from nncftools.render.operations import by_key
 from nncftools.render.tables.of_session import significant
@@ -39,6 +40,8 @@ _OF_PROCESS = (
     *("id", "pid", "parent", "name", "command", "start_s", "end_s", "exit"),
     *("peak_rss", "high_water_mark", "cpu_s"),
 )
+_OF_VERDICT = ("cause", "certainty", "text", "at_s", "signal", "evidence", "is_not", "hung_s", "is_for_memory")
+_OF_LARGEST = ("id", "pid", "name", "peak_rss", "high_water_mark")
 _OF_RANK = ("name", "rank", "host", "start_s", "duration_s", "exit", "peaks", "cpu_s")
 
 
@@ -60,6 +63,7 @@ def report(session: Session, view: View) -> str:
         "duration_s": session.duration_s,
         "finished": session.finished,
         "exit": session.exit,
+        "verdict": _verdict(session),
         "host": session.host,
         "from_zero": session.from_zero,
         "peaks": session.peaks,
@@ -75,6 +79,29 @@ def report(session: Session, view: View) -> str:
         "warnings": hints(session, MemoryUnit.MiB),
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def _verdict(session: Session) -> dict[str, Any] | None:
+    """Return why something died; None when nothing did."""
+    found = verdict(session, MemoryUnit.MiB)
+    if found is None:
+        return None
+    state = found.state
+    return {
+        **_fields(
+            found, ("cause", "certainty", "text", "at_s", "signal", "evidence", "is_not", "hung_s", "is_for_memory")
+        ),
+        "process": None if found.process is None else _fields(found.process, ("id", "pid", "name")),
+        "rss": None if state.at_s is None else state.rss,
+        "rss_at_s": state.at_s,
+        "growth_per_s": state.growth_per_s,
+        "limit": None if found.limit is None else found.limit._asdict(),
+        "operation": state.operation or None,
+        "running": state.running or None,
+        "largest": [
+            _fields(process, ("id", "pid", "name", "peak_rss", "high_water_mark")) for process in state.largest
+        ],
+    }
 
 
 def _fields(of: object, keys: Sequence[str]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ function name(line, row, place) {
 document.title = data.title;
 put("h1", data.title);
 put("#run", data.run);
+for (const line of data.verdict) document.querySelector("#verdict").append(Object.assign(document.createElement("p"), {textContent: line}));
 put("#peak", data.peak);
 document.getElementById("warnings").append(
   ...data.warnings.map(text => Object.assign(document.createElement("li"), {textContent: text})));

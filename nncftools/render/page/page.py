@@ -15,6 +15,7 @@ from nncftools.render.page import charts, flame
 from nncftools.render.tables import facts
 from nncftools.render.tables.of_session import memory, operations, processes, ranks
 from nncftools.render.tables.table import Output
+from nncftools.render.tables.verdict_lines import verdict_lines
 from nncftools.render.view import command_text
 from nncftools.text import printable, shortened
 
@@ -63,6 +64,7 @@ def _data(session: Session, view: View) -> dict[str, Any]:
     return {
         "title": shortened(printable(view.title), _TITLE) or shortened(command_text(session), _TITLE),
         "run": shortened(facts.run(session), _TITLE),
+        "verdict": [f"{heading}: {of}" for heading, of in verdict_lines(session, view.unit)],
         "peak": "" if peak is None else " ".join(("Peak memory:", *filter(None, peak))),
         "warnings": [shortened(printable(hint), _WARNING) for hint in hints(session, view.unit)],
         "tables": {

@@ -10,6 +10,7 @@ from nncftools.render.tables import facts
 from nncftools.render.tables.of_session import memory, operations, ranks
 from nncftools.render.tables.peak_lines import as_sentences, peak_lines
 from nncftools.render.tables.table import Output
+from nncftools.render.tables.verdict_lines import verdict_lines
 from nncftools.render.view import command_text
 from nncftools.text import printable, shortened
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from nncftools.render.tables.table import Cell, Row, Table
     from nncftools.render.view import View
     from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
 
 _TITLE = 200
 _MOST_OPERATIONS = 60
@@ -40,6 +42,7 @@ def report(session: Session, view: View) -> str:
     )
     blocks = [
         [f"### {title}"],
+        *_verdict(session, view.unit),
         *_peak(session, view),
         *(block for table in tables for block in painted(table)),
         *([f"> **Note:** {text(printable(hint))}"] for hint in hints(session, view.unit)),
@@ -60,6 +63,14 @@ def code(plain: str) -> str:
     fence = "`" * (longest + 1)
     padding = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{padding}{line}{padding}{fence}".replace("|", r"\|") if line else ""
+
+
+def _verdict(session: Session, unit: MemoryUnit) -> Iterator[list[str]]:
+    lines = verdict_lines(session, unit)
+    if lines:
+        (heading, conclusion), *details = lines
+        yield [f"**{heading}: {text(conclusion)}**"]
+        yield [f"- {text(line)}" for line in as_sentences(details)]
 
 
 def _peak(session: Session, view: View) -> Iterator[list[str]]:

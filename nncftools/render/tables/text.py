@@ -16,6 +16,7 @@ from nncftools.render.tables.of_session import few_processes, memory, operations
 from nncftools.render.tables.paint import FIRST_COLUMN, Fitting, fits, grid, painted, pairs, warnings
 from nncftools.render.tables.peak_lines import peak_lines
 from nncftools.render.tables.table import Cell, Column, Output, size_cell
+from nncftools.render.tables.verdict_lines import verdict_lines
 from nncftools.render.view import View, command_text
 from nncftools.session.operations import unmarked
 from nncftools.text import printable, shortened
@@ -49,6 +50,7 @@ def report(session: Session, view: View) -> RenderableType:
         Text(printable(view.title) or shortened(command_text(session), _TITLE)),
         Text(facts.run(session), style="dim"),
         Text(),
+        *_verdict(session, view.unit),
         *_peak(session, view),
         _Memory(memory(session, view)),
         Text(),
@@ -58,6 +60,16 @@ def report(session: Session, view: View) -> RenderableType:
         *((Text(), painted(process_table, widths=[FIRST_COLUMN])) if len(process_table.rows) > 1 else ()),
         *((Text(), *warnings(found)) if found else ()),
     )
+
+
+def _verdict(session: Session, unit: MemoryUnit) -> Iterator[RenderableType]:
+    """Yield why something died, if anything did."""
+    lines = verdict_lines(session, unit)
+    if lines:
+        (heading, conclusion), *details = lines
+        yield Text(f"{heading}  {conclusion}", style="bold red")
+        yield pairs(((f"  {heading}", Text(of)) for heading, of in details), FIRST_COLUMN)
+        yield Text()
 
 
 def _peak(session: Session, view: View) -> Iterator[RenderableType]:

@@ -55,7 +55,7 @@ class FileSystem:
         self._written = self._lowest
         lowest_s = round(max(0.0, (self._lowest_ns - start_ns) / 1e9), 6)
         room = {"size": self._size, "first": self._first, "lowest": self._lowest, "lowest_s": lowest_s}
-        return {"role": self.role, **room, "last": self.free}
+        return {"role": self.role, "path": self._path, **room, "last": self.free}
 
 
 class FreeSpace:

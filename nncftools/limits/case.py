@@ -1,0 +1,126 @@
+"""The evidence of a session about deaths, and the words for it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+from nncftools.limits.deaths import command_of, deaths
+from nncftools.limits.effective import effective_limit
+from nncftools.limits.last_state import last_state
+from nncftools.limits.verdict import Verdict
+from nncftools.metrics import cpu_counters
+from nncftools.text import printable, shortened
+
+if TYPE_CHECKING:
+    from nncftools.limits.deaths import Death
+    from nncftools.limits.effective import Effective
+    from nncftools.session.model import Failure, Process
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
+
+_HUNG_S, _IDLE = 2.0, 0.05
+"""After the death of another process, the command hangs if it uses less than this part of a core for so long."""
+NEAR, VERY_NEAR = 0.6, 0.9
+"""Shares of a limit."""
+_NAME = 40
+
+
+class Case:
+    """A session in which something may have died."""
+
+    def __init__(self, session: Session, unit: MemoryUnit) -> None:
+        self.session = session
+        self.deaths = deaths(session)
+        self.command = command_of(session)
+        self._limit = effective_limit(session)
+        self._unit = unit
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the command ended by itself with another exit status than 0."""
+        return self.session.exit is not None and bool(self.session.exit.code)
+
+    @property
+    def end_s(self) -> float:
+        """When the command ended."""
+        known = None if self.command is None else self.command.end_s
+        return self.session.duration_s if known is None else known
+
+    def death_by(self, *numbers: int) -> Death | None:
+        """Return the first death by one of these signals."""
+        return next((death for death in self.deaths if death.number in numbers), None)
+
+    def failure(self, cause: str) -> Failure | None:
+        """Return the exception that says that this ran out, rather one that ended its program."""
+        found = [failure for failure in self.session.failures if failure.cause == cause]
+        return min(found, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
+
+    def process_of(self, pid: int) -> Process | None:
+        """Return the process with this PID."""
+        return next((process for process in self.session.processes if process.pid == pid), None)
+
+    def share_at(self, at_s: float) -> float | None:
+        """Return how much of its limit RSS had reached just before a moment; None for unknown."""
+        state = last_state(self.session, at_s)
+        return None if self._limit is None or state.at_s is None else state.rss / self._limit.size
+
+    def who(self, process: Process | None) -> str:
+        """Return a process as the subject of a sentence."""
+        if process is None:
+            return "a process of the command"
+        name = f"{shortened(printable(process.name), _NAME) or 'a process'} (pid {process.pid})"
+        return f"the command {name}" if process is self.command else name
+
+    def size(self, size: float) -> str:
+        """Return bytes as text."""
+        return f"{self._unit.brief(size)} {self._unit}"
+
+    def verdict(  # noqa: PLR0913 — what every verdict has
+        self,
+        cause: str,
+        certainty: str,
+        text: str,
+        at_s: float,
+        *,
+        death: Death | None = None,
+        process: Process | None = None,
+        limit: Effective | None = None,
+        **more: Any,  # noqa: ANN401 — further fields of the verdict
+    ) -> Verdict:
+        """Return a verdict, with what the run held and did at that moment; ``limit`` is the one that was reached."""
+        if death is not None:
+            process, more["signal"] = death.process, death.signal_name
+        return Verdict(
+            cause=cause,
+            certainty=certainty,
+            text=text,
+            at_s=at_s,
+            state=last_state(self.session, at_s),
+            process=process,
+            limit=limit or self._limit,
+            hung_s=None if process is self.command else self._hung_s(at_s),
+            **more,
+        )
+
+    def not_for_memory(self, at_s: float) -> list[str]:
+        """Return that memory was far from its limit, if it was."""
+        share = self.share_at(at_s)
+        return ["not for want of memory"] if share is not None and share < VERY_NEAR else []
+
+    def _hung_s(self, since_s: float) -> float | None:
+        """Return for how long the command did nothing after a moment, until its end or that of the recording."""
+        samples = self.session.samples
+        names = cpu_counters(samples.metrics)
+        if not names:
+            return None
+        rows = zip(samples.time_s, *(samples[name] for name in names), strict=True)
+        spent = [(at_s, sum(values)) for at_s, *values in rows if at_s >= since_s and not isnan(sum(values))]
+        if not spent or spent[-1][0] - since_s < _HUNG_S:
+            return None
+        busy_s = [
+            at_s for (before_s, before), (at_s, now) in pairwise(spent) if now - before > _IDLE * (at_s - before_s)
+        ]
+        idle_s = spent[-1][0] - max(busy_s, default=since_s)
+        return idle_s if idle_s >= max(_HUNG_S, (spent[-1][0] - since_s) / 2) else None

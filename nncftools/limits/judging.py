@@ -1,0 +1,36 @@
+"""The verdict on a run: the first cause that the evidence of its session shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nncftools.limits import allocation, full_disk, out_of_memory, signals
+from nncftools.limits.case import Case
+from nncftools.session.store import STILL_RUNS
+
+if TYPE_CHECKING:
+    from nncftools.limits.verdict import Verdict
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
+
+_JUDGES = (
+    signals.judge_max_memory,
+    out_of_memory.judge,
+    signals.judge_lost,
+    signals.judge_killed,
+    allocation.judge,
+    full_disk.judge,
+    signals.judge_crashed,
+    signals.judge_terminated,
+)
+
+
+def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
+    """Return why the command or a process of its tree died.
+
+    It is None when nothing died, for a recording that still runs, and for merged ranks.
+    """
+    if session.ranks or any(text.startswith(STILL_RUNS) for text in session.warnings):
+        return None
+    case = Case(session, unit)
+    return next((found for judge in _JUDGES if (found := judge(case)) is not None), None)

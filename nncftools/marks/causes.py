@@ -1,0 +1,68 @@
+"""What an exception says about memory or disk space that ran out.
+
+Runs in the marked program: Python 3.8 and later, the standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from time import monotonic_ns
+
+from . import line
+
+MEMORY, DISK = "memory", "disk"
+_DEEPEST = 20
+_NUMBERS = {errno.ENOMEM: MEMORY, errno.ENOSPC: DISK, errno.EDQUOT: DISK}
+_TEXTS = (
+    ("no space left on device", DISK),
+    ("os error 28", DISK),
+    ("disk quota exceeded", DISK),
+    ("can't allocate memory", MEMORY),
+    ("cannot allocate memory", MEMORY),
+    ("unable to allocate", MEMORY),
+    ("not enough memory", MEMORY),
+    ("bad_alloc", MEMORY),
+    ("bad allocation", MEMORY),
+)
+"""Parts of messages, in lower case: libraries in C++ and Rust report what ran out as a RuntimeError of their own."""
+_OTHER_MEMORY = ("cuda", "hip ", "xpu", "mps ")
+"""A message with one of these is about the memory of a device."""
+
+
+def cause_of(error: BaseException) -> str | None:
+    """Return what ran out, ``memory`` or ``disk``; None if an exception and its causes do not say that."""
+    found: BaseException | None = error
+    for _ in range(_DEEPEST):
+        if found is None:
+            return None
+        cause = _own_cause(found)
+        if cause is not None:
+            return cause
+        found = found.__cause__ or found.__context__
+    return None
+
+
+def _own_cause(error: BaseException) -> str | None:
+    if isinstance(error, MemoryError):
+        return MEMORY
+    if isinstance(error, OSError) and error.errno in _NUMBERS:
+        return _NUMBERS[error.errno]
+    text = error.args[0].lower() if error.args and isinstance(error.args[0], str) else ""
+    if any(word in text for word in _OTHER_MEMORY):
+        return None
+    return next((cause for part, cause in _TEXTS if part in text), None)
+
+
+def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
+    """Write to the log what ran out; of an exception that ended the program also that nothing did."""
+    cause = cause_of(error)
+    if cause is not None or fatal:
+        line.append(path, line.failure(type(error).__name__, cause, monotonic_ns(), fatal=fatal))
+
+
+def report_at_exit(path: bytes) -> None:
+    """Report the exception that ends the program: Python keeps it before it shows it."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if isinstance(error, BaseException):
+        report(path, error, fatal=True)
