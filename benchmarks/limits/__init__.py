@@ -1,0 +1,1 @@
+"""Judges verdicts on deaths, and floors, in control groups of our own."""
