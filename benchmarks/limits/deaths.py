@@ -26,10 +26,13 @@ _LIMIT = 200 * _MIB
 _GROWS = "import time\nheld = []\nwhile True:\n    held.append(b'x' * (4 << 20)); time.sleep(0.01)"
 _SEGFAULT = "import ctypes, time; time.sleep(0.3); ctypes.string_at(0)"
 _BAD_ALLOC = """
-#include <cstring>
-#include <unistd.h>
-int main() { for (;;) { memset(new char[4 << 20], 1, 4 << 20); usleep(10000); } }
+import ctypes, time
+new = ctypes.CDLL("libstdc++.so.6")._Znwm
+new.restype, new.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+while True:
+    ctypes.memset(new(4 << 20), 1, 4 << 20); time.sleep(0.01)
 """
+_SLEEPS = "import time; time.sleep(60)"
 _FILLS = """
 import sys, time
 with open(sys.argv[1], "wb", buffering=0) as file:
@@ -156,10 +159,8 @@ def _address_space(folder: pathlib.Path, kind: str) -> pathlib.Path:
 
 
 def _bad_alloc(folder: pathlib.Path) -> pathlib.Path:
-    (folder / "allocates.cpp").write_text(_BAD_ALLOC)
-    program = folder / "allocates"
-    subprocess.run(["g++", "-o", str(program), str(folder / "allocates.cpp")], check=True)
-    return _record(folder, ["sh", "-c", f'ulimit -v 200000; ulimit -c 0; exec "{program}"'])
+    """Make C++'s operator new throw, which nobody catches."""
+    return _record(folder, ["sh", "-c", 'ulimit -v 200000; ulimit -c 0; exec "$0" "$@"', *_python(_BAD_ALLOC)])
 
 
 def _full_disk(folder: pathlib.Path, kind: str) -> pathlib.Path:
@@ -202,12 +203,13 @@ ROWS = {
     "full_disk": Row("disk full", lambda at: _full_disk(at, "monitor"), causes.DISK_FULL),
     "python_disk": Row("disk full, profile", lambda at: _full_disk(at, "profile"), causes.DISK_FULL, _SURE),
     "segfault": Row("segmentation fault", lambda at: _record(at, _python(_SEGFAULT)), causes.CRASHED, _SURE),
-    "sigterm": Row("SIGTERM", lambda at: _signalled(at, signal.SIGTERM, "import time; time.sleep(60)"), causes.TERMINATED, _SURE),
+    "sigterm": Row("SIGTERM", lambda at: _signalled(at, signal.SIGTERM, _SLEEPS), causes.TERMINATED, _SURE),
     "pool": Row("a worker killed, the pool hangs", _pool, causes.OUT_OF_MEMORY, _SURE, hangs=True),
     "failure": Row("ordinary failure", lambda at: _record(at, _python("raise SystemExit(3)")), None),
     "exception": Row("ordinary exception", lambda at: _record(at, _python("1 / 0"), kind="profile"), None),
     "success": Row("success", lambda at: _record(at, _python("pass")), None),
 }
+NEED_ROOT = {"group", "child", "tree", "sampler", "all", "pool", "full_disk", "python_disk"}
 
 
 def judge(folder: pathlib.Path, runs: int, only: str | None) -> int:
@@ -221,7 +223,7 @@ def judge(folder: pathlib.Path, runs: int, only: str | None) -> int:
             for number in range(runs):
                 place = folder / f"{name}-{number}"
                 place.mkdir()
-                found, is_right = _judged(row, place)
+                found, is_right = judged(row, place)
                 if is_right:
                     right += 1
                 if not is_right or not said:
@@ -231,7 +233,8 @@ def judge(folder: pathlib.Path, runs: int, only: str | None) -> int:
     return all_wrong
 
 
-def _judged(row: Row, folder: pathlib.Path) -> tuple[str, bool]:
+def judged(row: Row, folder: pathlib.Path) -> tuple[str, bool]:
+    """Run a row in an empty folder; return its verdict, and whether that is right."""
     found = verdict(Session.load(row.run(folder)), MemoryUnit.MiB)
     if found is None:
         return "none", row.cause is None

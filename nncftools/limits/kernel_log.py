@@ -40,15 +40,16 @@ def _records(log: str, since_ns: int) -> Iterator[str]:
     try:
         while True:
             try:
-                record = os.read(descriptor, _RECORD).decode(errors="replace")
+                data = os.read(descriptor, _RECORD)
             except BrokenPipeError:  # older records were overwritten meanwhile
                 continue
-            head, _, text = record.partition(";")
-            fields = head.split(",")
-            if not record:
+            if not data:
                 return
-            if len(fields) > 2 and fields[2].isdigit() and int(fields[2]) * 1000 >= since_ns:  # noqa: PLR2004 — µs are third
-                yield text
+            for line in data.decode(errors="replace").splitlines():
+                head, _, text = line.partition(";")
+                fields = head.split(",")
+                if len(fields) > 2 and fields[2].isdigit() and int(fields[2]) * 1000 >= since_ns:  # noqa: PLR2004 — µs are third
+                    yield text
     except OSError:  # EAGAIN: no more records
         return
     finally:

@@ -10,6 +10,7 @@ from nncftools.render.exports.summary_json import report
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from nncftools.units import MemoryUnit
+from tests.limits import deaths
 from tests.made_up import MIB, mib, session
 from tests.render import golden
 from tests.render.built_up import LOAD, MACHINERY, MAIN, TRACE, built_up, group, mapped
@@ -38,7 +39,8 @@ def test_every_key_is_documented() -> None:
     section = DOCUMENTED.read_text(encoding="utf-8").partition("## The summary")[2].partition("\n## ")[0]
     written = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
     with_stacks = built_up(([MAIN], 10), mappings=[mapped(1.0, group("anonymous", 10))])
-    found = {key for of in (golden.run(), with_stacks) for key in keys(json.loads(report(of, golden.VIEW)))}
+    died = deaths.run(deaths.KILLED, oom_kills=[deaths.counted()], memory_limits=[deaths.limit(310)])
+    found = {key for of in (golden.run(), with_stacks, died) for key in keys(json.loads(report(of, golden.VIEW)))}
     described_elsewhere = ("host.", "sampler.", "start.", "exit.", "totals.", "processes.mattering[].exit.")
 
     assert {key for key in found if not key.startswith(described_elsewhere)} == written
