@@ -8,7 +8,7 @@ from typing import Any
 
 from nncftools.render.exports.summary_json import report
 from nncftools.render.view import View
-from nncftools.session.model import Mark
+from nncftools.session.model import Floor, Mark
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, session
 from tests.render import golden
@@ -38,10 +38,22 @@ def test_every_key_is_documented() -> None:
     section = DOCUMENTED.read_text(encoding="utf-8").partition("## The summary")[2].partition("\n## ")[0]
     written = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
     with_stacks = built_up(([MAIN], 10), mappings=[mapped(1.0, group("anonymous", 10))])
-    found = {key for of in (golden.run(), with_stacks) for key in keys(json.loads(report(of, golden.VIEW)))}
+    with_floor = session(floor=Floor(size=MIB, at_s=0.5))
+    found = {key for of in (golden.run(), with_stacks, with_floor) for key in keys(json.loads(report(of, golden.VIEW)))}
     described_elsewhere = ("host.", "sampler.", "start.", "exit.", "totals.", "processes.mattering[].exit.")
 
     assert {key for key in found if not key.startswith(described_elsewhere)} == written
+
+
+def test_needs() -> None:
+    """What would have been enough memory is in bytes; null when it is unknown."""
+    assert summary()["needs"] is None
+    assert summary(floor=Floor(size=250 * MIB, at_s=0.5, mapped=20 * MIB))["needs"] == {
+        "floor": 250 * MIB,
+        "at_s": 0.5,
+        "comfortable": 270 * MIB,
+        "is_bound": False,
+    }
 
 
 def test_peak_is_a_bracket() -> None:
