@@ -18,11 +18,12 @@ from nncftools.marks.entries import rows as entries_of
 from nncftools.marks.sidecars import MARKS_ENDING
 from nncftools.redaction import Redaction
 from nncftools.session.from_journal import host_and_rank
-from nncftools.session.model import Exit, Start
+from nncftools.session.model import Exit, MemoryLimit, Start
 from nncftools.text import printable
 
 if TYPE_CHECKING:
     import pathlib
+    from collections.abc import Iterable
 
     from typing_extensions import Self
 
@@ -69,6 +70,7 @@ class Follower:
         for chunk in self._tail.read():
             if self.run.columns != self._tail.plan.columns:
                 self.run.take_columns(self._tail.plan.columns)
+            self._take_limits(chunk.lines)
             if chunk.samples:
                 values = np.array(chunk.samples, dtype=np.float64)
                 self.run.take_rows(values[:, 0], values[:, 1:])
@@ -84,6 +86,12 @@ class Follower:
     def recorder_lives(self) -> bool:
         """Return whether the sampler still holds its lock on the journal."""
         return journal_file.is_held(self._journal.fileno())
+
+    def _take_limits(self, lines: Iterable[Line]) -> None:
+        """Take limits, which decide about the samples beside them: what will be exhausted first."""
+        for line in lines:
+            if "memory_limit" in line:
+                self.run.limits.append(msgspec.convert(line["memory_limit"], MemoryLimit))
 
     def _take(self, line: Line) -> None:
         if "start" in line:
@@ -145,4 +153,5 @@ def _run(tail: Tail, redaction: Redaction, origin: str, operations: LiveOperatio
         host=host_and_rank(header, origin)[0],
         attached_to=plan.pid,
         operations=operations,
+        max_memory=None if plan.limit is None else plan.limit["rss"],
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.limits.effective import MACHINE
 from nncftools.limits.judging import verdict
+from nncftools.limits.needs import needs
 from nncftools.text import printable, shortened
 from nncftools.units import seconds_text
 
@@ -24,7 +25,11 @@ _NAME = 40
 def verdict_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
     """Return headings and texts, the conclusion first; empty when nothing died."""
     found = verdict(session, unit)
-    return [] if found is None else [("Verdict", headline(found)), *_details(found, unit)]
+    if found is None:
+        return []
+    needed = needs(session, is_bound=True) if found.is_for_memory else None
+    enough = [] if needed is None else [("needs", needed.text(unit))]
+    return [("Verdict", headline(found)), *_details(found, unit), *enough]
 
 
 def headline(found: Verdict) -> str:

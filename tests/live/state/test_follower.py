@@ -201,3 +201,43 @@ def test_drift(path: pathlib.Path) -> None:
         peak = follower.run.peaks["rss"]
 
     assert (peak.value, peak.at_s) == ((1000 << 20) + 9, 0.5)
+
+
+def test_limits(path: pathlib.Path) -> None:
+    """The smallest limit of a control group is the run's limit; limits on address space are not of RSS."""
+    with Follower(path) as follower:
+        follower.read()
+        before = follower.run.limit
+        for size in (500, 400):
+            limit = {"kind": "control group", "size": size, "set_by": "/cg/memory.max", "process": 0}
+            append(path, line({"memory_limit": limit}))
+        append(path, line({"memory_limit": {"kind": "RLIMIT_AS", "size": 9, "set_by": "", "process": 0}}))
+        follower.read()
+
+    assert before is None
+    assert follower.run.limit == ("control group", 400, "/cg/memory.max")
+
+
+def test_own_limit(tmp_path: pathlib.Path) -> None:
+    """The limit of the recording counts before anything exceeds it."""
+    first = header()
+    first["plan"]["limit"] = {"rss": 700, "action": "warn"}
+    (tmp_path / "run.journal.jsonl").write_bytes(journal(first=first))
+
+    with Follower(tmp_path / "run.journal.jsonl") as follower:
+        assert follower.run.limit == ("--max-memory", 700, "")
+
+
+def test_trend_towards_a_limit(tmp_path: pathlib.Path) -> None:
+    """The trend is that of RSS where a control group has a limit, and that of the machine elsewhere."""
+    samples = line([0.5, 300, 9000]) + line([1.0, 310, 9500])
+    limit = line({"memory_limit": {"kind": "control group", "size": 400, "set_by": "", "process": 0}})
+    first = header(["rss", "system"], host={"memory": 10_000})
+    found = []
+    for content in (samples, samples + limit):
+        (tmp_path / "run.journal.jsonl").write_bytes(journal(first=first) + content)
+        with Follower(tmp_path / "run.journal.jsonl") as follower:
+            follower.read()
+            found.append(list(follower.run.recent))
+
+    assert found == [[(0.5, 9000), (1.0, 9500)], [(0.5, 300), (1.0, 310)]]
