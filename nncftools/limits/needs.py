@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 _PAGES_OF_FILES = 0.02
-"""Beside anonymous memory, the kernel needs room for some pages of the files that are mapped: of 200 MiB anonymous and a
-mapped file of 300 MiB, 5 MiB (``python -m benchmarks.limits --only floors``)."""
+"""Beside anonymous memory, the kernel needs room for some pages of mapped files: beside 200 MiB of anonymous memory and
+for a file of 300 MiB, 5 MiB (``python -m benchmarks.limits --only floors``)."""
 
 
 class Needs(NamedTuple):
@@ -43,12 +43,13 @@ def needs(session: SessionData, *, is_bound: bool | None = None) -> Needs | None
     floor = session.floor
     if floor is None:
         return None
-    size = floor.size + _between_samples(session) + round(min(floor.size, floor.mapped) * _PAGES_OF_FILES)
+    size = floor.size + _between_samples(session)
     read = sum(file.size for file in session.files_read)
     most = session.totals.get("read_chars")
     files = read if most is None else min(read, round(most))
     comfortable = size + floor.mapped + files
-    return Needs(size, floor.at_s, comfortable, _is_cut_short(session) if is_bound is None else is_bound)
+    least = size + round(min(size, floor.mapped) * _PAGES_OF_FILES)
+    return Needs(least, floor.at_s, comfortable, _is_cut_short(session) if is_bound is None else is_bound)
 
 
 def _between_samples(session: SessionData) -> int:

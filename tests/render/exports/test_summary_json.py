@@ -51,10 +51,10 @@ def test_every_key_is_documented() -> None:
 def test_needs() -> None:
     """What would have been enough memory is in bytes; null when it is unknown."""
     assert summary()["needs"] is None
-    assert summary(floor=Floor(size=250 * MIB, at_s=0.5, mapped=20 * MIB))["needs"] == {
-        "floor": 250 * MIB,
+    assert summary(floor=Floor(size=250 * MIB, at_s=0.5, mapped=50 * MIB))["needs"] == {
+        "floor": 251 * MIB,
         "at_s": 0.5,
-        "comfortable": 270 * MIB,
+        "comfortable": 300 * MIB,
         "is_bound": False,
     }
 
