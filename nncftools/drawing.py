@@ -93,6 +93,11 @@ def draw_peak(axes: Axes, point: tuple[float, float], colour: str, mark: tuple[f
     axes.plot(*point, marker="o", color="white", markersize=6, markeredgecolor=colour)
 
 
+def draw_limit(axes: Axes, size: float, label: str | None = None) -> None:
+    """Draw a memory limit over the whole width; ``label`` is its text in a legend."""
+    axes.axhline(size, color=INK, linewidth=1, linestyle=(0, (5, 3)), zorder=1.8, label=label)
+
+
 def annotate(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:  # noqa: ANN401 — any property of a text
     """Write a text that is ``offset``, in points, from a point; dollar signs in it are not mathematics."""
     axes.annotate(text, point, offset, textcoords="offset points", parse_math=False, **look)

@@ -106,11 +106,34 @@ def size_text(size: float | None) -> str:
     """Return bytes as text in the best-fitting binary unit: ``"52.0 KiB"``, ``"1.5 GiB"``."""
     if size is None:
         return UNKNOWN
+    unit = _fitting(size)
+    return f"{size:.0f} B" if unit is MemoryUnit.B else f"{unit.of(size):,.1f} {unit}"
+
+
+def _fitting(size: float) -> MemoryUnit:
+    """Return the largest binary unit of which there is at least one."""
     if round(size) < MemoryUnit.KiB.factor:
-        return f"{size:.0f} B"
+        return MemoryUnit.B
     smaller = (MemoryUnit.KiB, MemoryUnit.MiB)
-    unit = next((unit for unit in smaller if round(unit.of(size), 1) < MemoryUnit.KiB.factor), MemoryUnit.GiB)
-    return f"{unit.of(size):,.1f} {unit}"
+    return next((unit for unit in smaller if round(unit.of(size), 1) < MemoryUnit.KiB.factor), MemoryUnit.GiB)
+
+
+def brief_size(size: float) -> str:
+    """Return bytes as text in the best-fitting binary unit without needless digits: ``"8 GiB"``, ``"2.75 GiB"``."""
+    unit = _fitting(size)
+    return f"{_brief(unit.of(size), 2)} {unit}"
+
+
+def part_text(part: float, whole: float) -> str:
+    """Return bytes as a part of others, in the unit that fits these best: ``"7.6 of 8 GiB"``."""
+    unit = _fitting(whole)
+    return f"{_brief(unit.of(part), 1)} of {_brief(unit.of(whole), 2)} {unit}"
+
+
+def _brief(number: float, decimals: int) -> str:
+    """Return a number with three digits at most, and without zeros behind the point."""
+    most = min(decimals, 2 if number < 9.995 else 1 if number < 99.95 else 0)  # noqa: PLR2004 — three digits
+    return fixed(number, most).rstrip("0").rstrip(".") if most else fixed(number, 0)
 
 
 def number_text(number: float | None) -> str:

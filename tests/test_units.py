@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.units import MemoryUnit, seconds_text, size_from, size_text
+from nncftools.units import MemoryUnit, brief_size, part_text, seconds_text, size_from, size_text
 from tests.made_up import MIB
 
 GB = 10**9
@@ -142,3 +142,36 @@ def test_decimals() -> None:
 def test_brief(size: float, unit: MemoryUnit, expected: str) -> None:
     """Brief sizes have two or three digits, or more before the point."""
     assert unit.brief(size) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (700, "700 B"),
+        (8 << 30, "8 GiB"),
+        (11 << 28, "2.75 GiB"),
+        (15.62 * 2**30, "15.6 GiB"),
+        (500.4 * MIB, "500 MiB"),
+        (99.97 * MIB, "100 MiB"),
+        (9.999 * MIB, "10 MiB"),
+        (2000 * 2**30, "2,000 GiB"),
+    ],
+)
+def test_brief_size(size: float, text: str) -> None:
+    """A brief size has three digits at most, and no zeros behind the point."""
+    assert brief_size(size) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [
+        (7.6 * 2**30, 8 << 30, "7.6 of 8 GiB"),
+        (100 * MIB, 8 << 30, "0.1 of 8 GiB"),
+        (476 * MIB, 500 * MIB, "476 of 500 MiB"),
+        (0, 8 << 30, "0 of 8 GiB"),
+    ],
+)
+def test_part_text(part: float, whole: float, text: str) -> None:
+    """A part is in the unit that fits the whole."""
+    assert part_text(part, whole) == text

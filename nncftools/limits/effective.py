@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from nncftools.journal.limit_kinds import GROUP, THROTTLE
 
 if TYPE_CHECKING:
-    from nncftools.session.model import SessionData
+    from collections.abc import Iterable
+
+    from nncftools.session.model import MemoryLimit, SessionData
 
 MAX_MEMORY, MACHINE = "--max-memory", "machine"
 _ABOVE = 1.1
@@ -24,6 +26,11 @@ class Effective(NamedTuple):
     set_by: str = ""
     """The file that sets it."""
 
+    @property
+    def name(self) -> str:
+        """Its name where there is little room."""
+        return "machine" if self.kind == MACHINE else "limit"
+
     def share_text(self, size: float) -> str:
         """Return a part of the limit as text: ``95 %``."""
         percent = size / self.size * 100
@@ -37,13 +44,21 @@ def effective_limit(session: SessionData) -> Effective | None:
     """
     peak = session.peaks.get("rss")
     held = 0 if peak is None else peak.sampled or 0
+    reached = session.limit_reached
+    return smallest(session.memory_limits, held, None if reached is None else reached.limit, session.host.memory)
+
+
+def smallest(
+    limits: Iterable[MemoryLimit], held: float, max_memory: int | None, machine: int | None
+) -> Effective | None:
+    """Return the smallest limit on a run that held so many bytes: of groups, of the recording, or all of a machine."""
     found = [
         Effective(limit.kind, limit.size, limit.set_by)
-        for limit in session.memory_limits
+        for limit in limits
         if limit.kind in {GROUP, THROTTLE} and held <= limit.size * _ABOVE
     ]
-    if session.limit_reached is not None:
-        found.append(Effective(MAX_MEMORY, session.limit_reached.limit))
-    if session.host.memory:
-        found.append(Effective(MACHINE, session.host.memory))
+    if max_memory is not None:
+        found.append(Effective(MAX_MEMORY, max_memory))
+    if machine:
+        found.append(Effective(MACHINE, machine))
     return min(found, key=lambda limit: limit.size, default=None)

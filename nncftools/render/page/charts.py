@@ -12,6 +12,7 @@ from nncftools.analysis.series import rates_of, run_s
 from nncftools.analysis.timeline import timeline
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.colours import PATTERNS
+from nncftools.render.limit import drawn_limit
 from nncftools.render.memory_line import memory_line
 from nncftools.render.operations import counters_of, lanes, listed
 from nncftools.render.page.kinds import kinds
@@ -82,7 +83,7 @@ def charts(session: Session, view: View) -> dict[str, Any]:
 
 
 def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
-    """Yield all memory metrics and ranks; those that the view does not ask for are hidden at first."""
+    """Yield all memory metrics, ranks and the limit; what the view does not ask for is hidden at first."""
     others = [name for name in session.samples.metrics if is_memory(name) and name not in view.metrics]
     names = [name for name in (*view.metrics, *others) if session.samples.figures(name).known]
     digits = 3 if view.unit.factor > 1 else 0
@@ -95,6 +96,12 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
         sizes = np.array(run.rss, dtype=np.float64) / view.unit.factor
         line = _line(f"RSS of {run.name}", np.array(run.time_s) / factor, sizes, digits)
         yield {**line, "unit": view.unit, "hidden": True}
+    limit = drawn_limit(session, view)
+    if limit is not None:
+        line = _line(
+            f"{limit.name} {limit.size_text}", np.array([0, run_s(session)]) / factor, np.full(2, limit.size), digits
+        )
+        yield {**line, "unit": view.unit, "limit": True}
 
 
 def _cpu(session: Session, factor: float) -> Iterator[Line]:

@@ -39,6 +39,7 @@ put("h1", data.title);
 put("#run", data.run);
 for (const line of data.verdict) document.querySelector("#verdict").append(Object.assign(document.createElement("p"), {textContent: line}));
 put("#peak", data.peak);
+put("#limit", data.limit);
 document.getElementById("warnings").append(
   ...data.warnings.map(text => Object.assign(document.createElement("li"), {textContent: text})));
 fill("memory");
@@ -110,11 +111,11 @@ function traces() {
     hovertemplate: `%{customdata:,.1f} ${kind.unit}<extra>${plain(kind.name)}</extra>`, customdata: kind.y,
   }));
   const lines = panels.filter(([, part]) => part !== "kinds").flatMap(([axis, part]) => data.chart[part].map((line, place) => ({
-    type: "scatter", mode: line.steps || line.x.length > 60 ? "lines" : "lines+markers", yaxis: axis, name: plain(line.name),
+    type: "scatter", mode: line.steps || line.limit || line.x.length > 60 ? "lines" : "lines+markers", yaxis: axis, name: plain(line.name),
     x: line.x, y: line.y, connectgaps: false, cliponaxis: line.x.length > 60, visible: line.hidden ? "legendonly" : true,
-    line: {width: place ? 1.3 : 1.8, shape: line.steps ? "hv" : "linear", dash: DASHES[Math.floor(place / 8) % 3]},
+    line: {width: place ? 1.3 : 1.8, shape: line.steps ? "hv" : "linear", dash: line.limit ? "6px,4px" : DASHES[Math.floor(place / 8) % 3]},
     marker: {size: 5}, legend: {y: "legend", y2: "legend2", y3: "legend3"}[axis],
-    hovertemplate: `%{y:,.${line.digits}f} ${line.unit}<extra>${plain(line.name)}</extra>`, meta: place,
+    hovertemplate: `%{y:,.${line.digits}f} ${line.unit}<extra>${plain(line.name)}</extra>`, hoverinfo: line.limit ? "skip" : "all", meta: line.limit ? 0 : place,
   })));
   return [...bars, ...kinds, ...lines];
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nncftools.analysis.hints import hints
 from nncftools.errors import NncfToolsError
+from nncftools.render.limit import limit_text
 from nncftools.render.page import charts, flame
 from nncftools.render.tables import facts
 from nncftools.render.tables.of_session import memory, operations, processes, ranks
@@ -60,12 +61,13 @@ def _hash(program: str) -> str:
 
 
 def _data(session: Session, view: View) -> dict[str, Any]:
-    peak = facts.peak(session, view)
+    peak, limit = facts.peak(session, view), limit_text(session)
     return {
         "title": shortened(printable(view.title), _TITLE) or shortened(command_text(session), _TITLE),
         "run": shortened(facts.run(session), _TITLE),
         "verdict": [f"{heading}: {of}" for heading, of in verdict_lines(session, view.unit)],
         "peak": "" if peak is None else " ".join(("Peak memory:", *filter(None, peak))),
+        "limit": "" if peak is None or limit is None else f"Limit: {limit}",
         "warnings": [shortened(printable(hint), _WARNING) for hint in hints(session, view.unit)],
         "tables": {
             "memory": _table(memory(session, view)),

@@ -10,8 +10,10 @@ import numpy as np
 from nncftools.analysis.summary import largest_rank
 from nncftools.drawing import (
     FAINT,
+    INK,
     PALETTE,
     annotate,
+    draw_limit,
     draw_peak,
     figure,
     legend_below,
@@ -20,6 +22,7 @@ from nncftools.drawing import (
     save,
     time_axis,
 )
+from nncftools.render.limit import drawn_limit
 from nncftools.render.memory_line import memory_line
 from nncftools.render.view import View, command_text
 from nncftools.text import printable, shortened
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from nncftools.render.limit import DrawnLimit
     from nncftools.session.model import RankRun
     from nncftools.session.session import Session
 
@@ -39,29 +43,43 @@ _MOST_OPERATIONS = 60
 """When there are more, the longest are shown."""
 _ROOM_PER_CHARACTER = 0.009
 """As a share of the picture's width."""
+_BESIDE_PEAK = 1.09
+"""The text of a peak would cross a limit that is nearer."""
 _SHADES = ("#f2f2f2", "#e4ecf4")
 
 
 def draw(session: Session, view: View, path: pathlib.Path) -> None:
     """Write the picture; the suffix of the path is the format. Raises OSError."""
     drawing, axes = figure()
+    has_data = draw_on(axes, session, view)
+    title = printable(view.title) or shortened(command_text(session), _TITLE)
+    axes.set_title("\n".join(textwrap.wrap(title, _TITLE_LINE)), loc="left", fontsize=10, parse_math=False)
+    if not has_data:
+        axes.text(0.5, 0.5, "no samples were recorded", transform=axes.transAxes, ha="center", va="center")
+    elif len(view.metrics) > 1:
+        legend_below(drawing, min(3, len(view.metrics)))
+    save(drawing, path)
+
+
+def draw_on(axes: Axes, session: Session, view: View) -> bool:
+    """Draw memory, operations and the limit, with their axes; return whether any sample contains a metric."""
     if session.ranks and view.metrics[0] == "rss" and not view.from_zero:
         _draw_ranks(axes, session.ranks, view)
-    known = [_draw_metric(axes, session, view, place) for place in range(len(view.metrics))]
+    limit = drawn_limit(session, view)
+    known = [_draw_metric(axes, session, view, place, limit) for place in range(len(view.metrics))]
     _shade_operations(axes, session)
     time_axis(axes, session.duration_s)
     axes.set_ylabel(f"Memory{view.above} ({view.unit})")
     axes.yaxis.set_major_formatter("{x:,g}")
     lowest, highest = axes.dataLim.intervaly
+    if limit is not None:
+        draw_limit(axes, limit.size)
+        beside = {"xycoords": axes.get_yaxis_transform(), "va": "center", "linespacing": 1.3}
+        annotate(axes, limit.label, (1, limit.size), (5, 0), fontsize=9, color=INK, **beside)
+        highest = max(highest, limit.size)
     if highest > lowest:
         axes.set_ylim(lowest - (highest - lowest) * 0.04 if lowest < 0 else 0, highest * 1.14)
-    title = printable(view.title) or shortened(command_text(session), _TITLE)
-    axes.set_title("\n".join(textwrap.wrap(title, _TITLE_LINE)), loc="left", fontsize=10, parse_math=False)
-    if not any(known):
-        axes.text(0.5, 0.5, "no samples were recorded", transform=axes.transAxes, ha="center", va="center")
-    elif len(view.metrics) > 1:
-        legend_below(drawing, min(3, len(view.metrics)))
-    save(drawing, path)
+    return any(known)
 
 
 def _shade_operations(axes: Axes, session: Session) -> None:
@@ -78,7 +96,7 @@ def _shade_operations(axes: Axes, session: Session) -> None:
         annotate(axes, name, at, (3, -3), fontsize=8, color=FAINT, **where)
 
 
-def _draw_metric(axes: Axes, session: Session, view: View, place: int) -> bool:
+def _draw_metric(axes: Axes, session: Session, view: View, place: int, limit: DrawnLimit | None = None) -> bool:
     """Draw the metric at ``place`` and its peak; return False when no sample contains it.
 
     The peak's text is beside the peak when the metric is the only one, and otherwise in the legend.
@@ -92,7 +110,10 @@ def _draw_metric(axes: Axes, session: Session, view: View, place: int) -> bool:
     axes.plot(line.time_s, line.sizes, style, color=colour, linewidth=1.6, marker=marker, label=text)
     draw_peak(axes, line.peak, colour, line.mark)
     if len(view.metrics) == 1:
-        _write_beside(axes, line.peak, text, colour, is_left=line.peak[0] < session.duration_s / 2)
+        at_s, size = line.peak
+        if limit is not None and size <= limit.size < size * _BESIDE_PEAK:
+            size = limit.size
+        _write_beside(axes, (at_s, size), text, colour, is_left=at_s < session.duration_s / 2)
     return True
 
 

@@ -11,8 +11,9 @@ from nncftools import metrics
 from nncftools.analysis.comparison import unit_for
 from nncftools.analysis.series import decimated_with_gaps, rates_of, run_s
 from nncftools.analysis.summary import cpu_s
-from nncftools.drawing import DPI, FAINT, INK, annotate, draw_peak, marker_for
+from nncftools.drawing import DPI, FAINT, INK, annotate, draw_limit, draw_peak, marker_for
 from nncftools.metrics import cpu_counters
+from nncftools.render.limit import drawn_limit
 from nncftools.render.memory_line import memory_line
 from nncftools.render.view import label
 from nncftools.session.samples import known
@@ -59,10 +60,17 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
     marker = "." if line.is_sparse else marker_for(line.time_s)
     axes.plot(line.time_s, line.sizes, color=INK, linewidth=1.5, marker=marker, label=label(name))
     draw_peak(axes, line.peak, INK, line.mark)
-    top, bottom = line.peak[1], min(0.0, float(np.nanmin(line.sizes))) * 1.05
+    limit = drawn_limit(session, view)
+    limits = [] if limit is None else [limit.size]
+    if limit is not None:
+        draw_limit(axes, limit.size, limit.label)
+    at_s, size = line.peak
+    top, bottom = max([size, *limits]), min(0.0, float(np.nanmin(line.sizes))) * 1.05
     height = axes.bbox.height / DPI
-    axes.set_ylim(bottom, bottom + (top - bottom or 1.0) * height / (height - _PEAK_TEXT))
-    _write_above(axes, line.peak, line.peak_text, run_s(session), ruler)
+    per_inch = (top - bottom or 1.0) / (height - _PEAK_TEXT)
+    axes.set_ylim(bottom, bottom + per_inch * height)
+    text_at = max([size, *(one for one in limits if one < size + per_inch * _PEAK_TEXT)])
+    _write_above(axes, (at_s, text_at), line.peak_text, run_s(session), ruler)
     if len(axes.get_legend_handles_labels()[1]) > 1:
         _legend(axes, loc="upper left", reverse=True, handlelength=1.4, borderaxespad=0.3)
 

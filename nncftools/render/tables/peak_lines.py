@@ -1,4 +1,4 @@
-"""The lines under the headline of the peak: what ran, who holds the memory, what it is, how certain that is."""
+"""The lines under the headline of the peak: its share of the limit, what ran, who holds the memory, what it is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from nncftools.analysis import build_up, memory_kinds
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
 from nncftools.analysis.frame_tree import certain_at_places, tree_of
 from nncftools.analysis.telling import held_by, running_text
+from nncftools.render.limit import limit_text
 from nncftools.text import printable, shortened
 from nncftools.units import seconds_text
 
@@ -39,7 +40,12 @@ NOTHING_SEEN = "no stack was seen of a process that grew"
 
 
 def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
-    """Return headings and texts about the peak of RSS, empty for a session that was recorded without stacks."""
+    """Return headings and texts about the peak of RSS; only the limit, if the session was recorded without stacks."""
+    limit = limit_text(session)
+    return [*([] if limit is None else [("limit", limit)]), *_seen(session, unit)]
+
+
+def _seen(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
     if session.snapshots is None:
         return []
     found = build_up.of_peak(session)

@@ -173,6 +173,16 @@ class TestPage:
         assert "connect-src" not in policy
         assert len(scripts(text)) == 2
 
+    def test_limit(self) -> None:
+        """The share of a limit stands under the peak; near it, the chart of memory has its line, and has no other."""
+        near = data_of(page(run(host=Host(memory=200 * 2**20))))
+        far = data_of(page(run(host=Host(memory=300 * 2**20))))
+
+        assert near["limit"] == "Limit: 62 % of 200 MiB (all of the machine)"
+        assert [line["y"] for line in near["chart"]["memory"] if line.get("limit")] == [[200, 200]]
+        assert far["limit"] == ""
+        assert not any(line.get("limit") for line in far["chart"]["memory"])
+
     def test_names_no_address(self) -> None:
         """Outside of plotly's program there is no address."""
         text = page(run()).replace(scripts(page(run()))[0], "")

@@ -23,7 +23,7 @@ from nncftools.render.colours import fills
 from nncftools.render.pictures.panels import draw, page
 from nncftools.render.view import View
 from nncftools.session.kinds import KINDS
-from nncftools.session.model import Host, Mark, SamplerFacts
+from nncftools.session.model import Host, LimitReached, Mark, SamplerFacts
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, process, session
@@ -116,6 +116,7 @@ BEYOND = [
     Mark(name="after", start_s=70, end_s=1e6),
 ]
 LONG = names("x" * 200, "words " * 33, "模型压缩" * 50, "tab\tnew\nline\x1b[31m", "$a_b$ \\frac{", "m", "🎉" * 9)
+ABOVE = LimitReached(at_s=20, rss=1100 * MIB, limit=1000 * MIB, action="warn")
 CASES = {
     "no operation": run(),
     **{f"{number} operations": run(even(number)) for number in (1, 3, 4, 12, 24, 25, 60, 2_000)},
@@ -129,6 +130,9 @@ CASES = {
     "a long command": run(WORKFLOW, command=["python", *["word"] * 500, "x" * 1000]),
     "a command of any language": run(command=["模型" * 300]),
     "a peak between samples": run(processes=[process(high_water_mark=3_000 * MIB)]),
+    "near its limit": run(WORKFLOW, stacked=True, host=Host(cpus=4, memory=1710 * MIB)),
+    "at half of its limit": run(WORKFLOW, stacked=True, host=Host(cpus=4, memory=3300 * MIB)),
+    "above its limit": run(WORKFLOW, stacked=True, limit_reached=ABOVE),
     "0.05 s": run(even(2, 0.05), length_s=0.05, number=6),
     "one sample": run(even(2), number=1),
     "no time": run(even(1, 0), length_s=0, number=1),
@@ -143,7 +147,17 @@ CASES = {
 }
 
 
-TELLING = ("no operation", "24 operations", "25 operations", "60 uneven", "workflow", "gap", "long names", "no samples")
+TELLING = (
+    "no operation",
+    "near its limit",
+    "24 operations",
+    "25 operations",
+    "60 uneven",
+    "workflow",
+    "gap",
+    "long names",
+    "no samples",
+)
 """The cases that differ most; the others are drawn by the long tests."""
 
 

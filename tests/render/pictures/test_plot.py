@@ -10,9 +10,9 @@ from matplotlib import rc_context  # noqa: TID253 — drawing is what is tested
 
 from nncftools.drawing import figure
 from nncftools.metrics import MEMORY, METRICS
-from nncftools.render.pictures.plot import _draw_metric, draw
+from nncftools.render.pictures.plot import _draw_metric, draw, draw_on
 from nncftools.render.view import View
-from nncftools.session.model import Rise, SamplerFacts
+from nncftools.session.model import Host, Rise, SamplerFacts
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
@@ -67,6 +67,29 @@ def test_unit(tmp_path: pathlib.Path) -> None:
 
     assert "Memory (KiB)" in texts
     assert "RSS peak 307,200 KiB at 0.500 s" in texts
+
+
+@pytest.mark.parametrize(("memory", "texts"), [(310, 1), (590, 1), (610, 0)])
+def test_limit(tmp_path: pathlib.Path, memory: int, texts: int) -> None:
+    """A limit is drawn with its size when the peak is above half of it."""
+    of = session(BOTH, host=Host(memory=memory * MIB))
+    found = words(of, tmp_path)
+
+    assert (found.count("machine"), found.count(f"{memory} MiB")) == (texts, texts)
+
+
+@pytest.mark.parametrize("memory", [301, 315, 340, 500])
+def test_text_of_the_peak_beside_a_limit(memory: int) -> None:
+    """The text of the peak does not cross the line of the limit."""
+    axes, of = figure()[1], session(host=Host(memory=memory * MIB))
+    draw_on(axes, of, View(metrics=("rss",)))
+    axes.figure.draw_without_rendering()
+    (text,) = [text for text in axes.texts if text.get_text().startswith("RSS peak")]
+    line = axes.transData.transform((0, memory))[1]
+    box = text.get_window_extent()
+
+    assert not box.y0 <= line <= box.y1
+    assert box.y1 < axes.bbox.y1
 
 
 def test_from_zero(tmp_path: pathlib.Path) -> None:
