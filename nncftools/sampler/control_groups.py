@@ -76,6 +76,20 @@ class ControlGroup:
         cache = self._of_stat(b"inactive_file " if self._is_v2 else b"total_inactive_file ")
         return None if usage is None else max(0, usage - (cache or 0))
 
+    def available(self) -> int | None:
+        """Return the bytes that its processes can get before a limit of it or of a group above is met.
+
+        Other groups may use what a group above has left. None without a limit.
+        """
+        names = ("memory.max", "memory.high") if self._is_v2 else ("memory.limit_in_bytes",)
+        own = self.used()
+        left = [] if own is None else [size - own for _, size, _ in self.limits()]
+        for folder in self._upwards():
+            sizes = [size for name in names if (size := _number(f"{folder}/{name}")) is not None and size < _UNLIMITED]
+            used = ControlGroup(folder, self._top, is_v2=self._is_v2).used() if sizes else None
+            left += [size - used for size in sizes if used is not None]
+        return max(0, min(left)) if left else None
+
     def _of_stat(self, key: bytes) -> int | None:
         return _value(_content(f"{self.folder}/memory.stat"), key)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from nncftools.analysis.code_places import brief_label
+from nncftools.limits.available import Available, available
 from nncftools.live.state import machine
 from nncftools.render.terminal.scales import clock
 from nncftools.render.view import label
 from nncftools.text import printable, shortened
-from nncftools.units import seconds_text, size_text
+from nncftools.units import brief_size, part_text, seconds_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +25,7 @@ _NAME = 40
 _MINUTE = 60
 _SHORT_NAME = 16
 _KILLED = 128
+_ASK_EVERY_S = 1.0
 _STILL_S = 3.0
 """Memory whose growth was seen so recently still grows, as far as a reader is concerned."""
 
@@ -30,16 +33,29 @@ _STILL_S = 3.0
 class Machine:
     """What the machine of a run reports at the moment of drawing; nothing if the run is on another machine."""
 
-    def __init__(self, *, is_here: bool) -> None:
+    def __init__(self, *, is_here: bool, proc: str = "/proc") -> None:
         """Ask this machine only if the run is here."""
         self._is_here = is_here
+        self._proc = proc
+        self._asked_s = -_ASK_EVERY_S
+        self._answer = Available()
 
     def available(self, run: Run) -> float | None:
-        """Return the bytes that programs can still get: as recorded, else as the kernel says now."""
+        """Return the bytes that the run can still get: of the machine, or of the control group if that has less.
+
+        Those of the machine are as recorded, else as the kernel says now.
+        """
+        now = self._now(run)
         used, memory = run.latest.get("system"), run.host.memory
-        if used is not None and memory:
-            return max(0.0, memory - used)
-        return machine.memory_available() if self._is_here else None
+        of_machine = max(0.0, memory - used) if used is not None and memory else now.machine
+        return min((size for size in (of_machine, now.group) if size is not None), default=None)
+
+    def _now(self, run: Run) -> Available:
+        """Return what the kernel says; it is asked once a second."""
+        if self._is_here and time.monotonic() >= self._asked_s + _ASK_EVERY_S:
+            alive = () if run.ended else (one.pid for one in run.processes.values() if one.pid is not None)
+            self._asked_s, self._answer = time.monotonic(), available(self._proc, next(iter(alive), None))
+        return self._answer
 
     def largest(self, run: Run) -> list[tuple[LiveProcess, int]]:
         """Return the processes that are alive and their RSS, the largest first."""
@@ -51,8 +67,13 @@ class Machine:
 
 
 def time_left(run: Run, available: float | None) -> float | None:
-    """Return the seconds until the machine's memory is exhausted; None if the trend does not lead there."""
-    return None if available is None or run.ended else machine.time_left(run.recent, available)
+    """Return the seconds until the memory or the limit is exhausted; None if the trend does not lead there."""
+    if available is None or run.ended:
+        return None
+    limit, held = run.limit, run.latest.get("rss")
+    if limit is not None and held is not None and held < limit.size:
+        available = min(available, limit.size - held)
+    return machine.time_left(run.recent, available)
 
 
 def at(moment_s: float) -> str:
@@ -115,15 +136,20 @@ def growth(run: Run, room: int | None = None) -> str:
     return ""
 
 
-def machine_memory(run: Run, available: float | None) -> str:
-    """Return the memory that the machine has left, and for how long it lasts at this rate."""
-    total = run.host.memory
-    text = f"{size_text(available)} available" + (f" of {size_text(total)}" if total else "")
+def memory_left(run: Run, available: float | None) -> tuple[str, str]:
+    """Return which memory is limited, and how much of it there is, is left, and for how long at this rate."""
+    limit, held, total = run.limit, run.latest.get("rss"), run.host.memory
+    if limit is None or held is None:
+        name, text, rate = "machine", f"{size_text(available)} available", " at this rate"
+        text += f" of {size_text(total)}" if total else ""
+    else:
+        name, text, rate = "limit", f"{part_text(held, limit.size)}, {limit.share_text(held)}", ""
+        text += "" if available is None else f"; {brief_size(available)} available"
     left_s = time_left(run, available)
     if left_s is None:
-        return text
+        return name, text
     about = f"{left_s:.0f} s" if left_s < 2 * _MINUTE else f"{left_s / _MINUTE:.0f} min"
-    return f"{text}, exhausted in about {about} at this rate"
+    return name, f"{text}, exhausted in about {about}{rate}"
 
 
 def processes(largest: Sequence[tuple[LiveProcess, int]], look: Look, most: int) -> str:
@@ -151,7 +177,14 @@ def status_line(run: Run, look: Look, here: Machine) -> str:
         activity(run),
         operation(run),
         growth(run),
-        machine_memory(run, available) if available is not None else "",
+        _limit_or_machine(run, available),
         ending(run) if run.ended else "",
     ]
     return "; ".join(word for word in words if word)
+
+
+def _limit_or_machine(run: Run, available: float | None) -> str:
+    name, text = memory_left(run, available)
+    if name == "limit":
+        return f"{name} {text}"
+    return text if available is not None else ""

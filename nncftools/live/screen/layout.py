@@ -77,7 +77,8 @@ class Drawing:
         head = [_title(run, look, width), Text("   ".join(summary))]
         head += _now(run, width)
         near = figures.time_left(run, available) is not None
-        foot = [Text(f"Machine  {figures.machine_memory(run, available)}", style="bold red" if near else "")]
+        name, left = figures.memory_left(run, available)
+        foot = [Text(f"{name.capitalize()}  {left}", style="bold red" if near else "")]
         beside = width >= _BESIDE_FROM and height > len(head) + len(foot) + _PROCESSES
         if look.keys:
             foot.append(Text(KEYS, style="dim"))

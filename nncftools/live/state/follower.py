@@ -18,7 +18,7 @@ from nncftools.marks.entries import rows as entries_of
 from nncftools.marks.sidecars import MARKS_ENDING
 from nncftools.redaction import Redaction
 from nncftools.session.from_journal import host_and_rank
-from nncftools.session.model import Exit, Start
+from nncftools.session.model import Exit, MemoryLimit, Start
 from nncftools.text import printable
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class Follower:
             if "command" in fields:
                 fields["command"] = self._redaction.words(fields["command"])
             self.run.take_process(fields)
+        if "memory_limit" in line:
+            self.run.limits.append(msgspec.convert(line["memory_limit"], MemoryLimit))
         if "rise" in line:
             rise = line["rise"]
             self.run.take_rise(rise["high_water_mark"] + rise["others"], rise["from_s"], rise["to_s"])
@@ -145,4 +147,5 @@ def _run(tail: Tail, redaction: Redaction, origin: str, operations: LiveOperatio
         host=host_and_rank(header, origin)[0],
         attached_to=plan.pid,
         operations=operations,
+        max_memory=None if plan.limit is None else plan.limit["rss"],
     )

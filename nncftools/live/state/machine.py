@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
-import sys
 from itertools import islice
 from math import isnan
 from typing import TYPE_CHECKING
@@ -24,17 +22,6 @@ _FEWEST = 10
 _SHORTEST_S = 5.0
 _NOISE = 3.0
 _NOTICEABLE = 16 << 20
-
-
-def memory_available(proc: str = "/proc") -> int | None:
-    """Return the bytes that programs can still get without swapping, as the kernel estimates it; None for unknown."""
-    if sys.platform != "linux":
-        import psutil
-
-        return int(psutil.virtual_memory().available)
-    with contextlib.suppress(OSError, ValueError, IndexError), pathlib.Path(proc, "meminfo").open("rb") as file:
-        return int(file.read().partition(b"MemAvailable:")[2].split(None, 1)[0]) * 1024
-    return None
 
 
 def resident(pids: Iterable[int], proc: str = "/proc") -> dict[int, int]:

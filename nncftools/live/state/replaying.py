@@ -36,6 +36,8 @@ class Replay:
             host=session.host,
             attached_to=session.attached_to,
             operations=RecordedOperations(session),
+            limits=session.memory_limits,
+            max_memory=None if session.limit_reached is None else session.limit_reached.limit,
         )
 
     def advance(self, now_s: float) -> None:

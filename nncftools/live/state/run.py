@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from nncftools.limits.effective import MACHINE, smallest
 from nncftools.live.state.history import History
 from nncftools.live.state.operations import LiveOperations, RecordedOperations
 from nncftools.metrics import cpu_counters, is_memory
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nncftools.journal.lines import ProcessFields
-    from nncftools.session.model import Exit, Host
+    from nncftools.limits.effective import Effective
+    from nncftools.session.model import Exit, Host, MemoryLimit
     from nncftools.session.snapshots import Frame
 
 RECENT_S = 30.0
@@ -65,7 +67,13 @@ class Run:
     latest_s: float = 0.0
     peaks: dict[str, SampledPeak] = field(default_factory=dict)
     recent: deque[tuple[float, float]] = field(default_factory=deque)
-    """Seconds and bytes of the last half minute: memory of the machine if it was recorded, else RSS."""
+    """Seconds and bytes of the last half minute: of what will be exhausted first, as far as it was recorded."""
+    limits: list[MemoryLimit] = field(default_factory=list)
+    """Those that processes were seen with."""
+    max_memory: int | None = None
+    """The limit of the recording itself."""
+    _recent_of: str = ""
+    """The metric of ``recent``."""
     grown: tuple[Frame, float] | None = None
     """Where the program stood when memory last grew, and when; None for unknown."""
     ended: bool = False
@@ -99,6 +107,14 @@ class Run:
                 self._reach(name, highest, float(time_s[first]))
         self._remember(time_s, rows)
 
+    @property
+    def limit(self) -> Effective | None:
+        """The limit that RSS meets first; None when the machine's memory is the limit."""
+        peak = self.peaks.get("rss")
+        held = 0.0 if peak is None else peak.value
+        found = smallest(self.limits, held, self.max_memory, self.host.memory)
+        return None if found is None or found.kind == MACHINE else found
+
     def take_rise(self, level: float, from_s: float, to_s: float) -> None:
         """Take a level of RSS that a high-water mark proves between two moments."""
         self._reach("rss", level, (from_s + to_s) / 2)
@@ -112,9 +128,12 @@ class Run:
 
     def _remember(self, time_s: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
         columns = list(self.columns)
-        name = "system" if "system" in columns and self.host.memory else "rss"
+        name = "system" if "system" in columns and self.host.memory and self.limit is None else "rss"
         if name not in columns:
             return
+        if name != self._recent_of:
+            self.recent.clear()
+            self._recent_of = name
         begin = int(np.searchsorted(time_s, self.latest_s - RECENT_S))
         for at_s, level in zip(time_s[begin:].tolist(), rows[begin:, columns.index(name)].tolist(), strict=True):
             if not self.recent or at_s - self.recent[-1][0] >= _RECENT_STEP_S:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pathlib
 import re
 
 import pytest
@@ -12,8 +13,9 @@ from nncftools.live.screen.look import Look, after
 from nncftools.live.state.operations import LiveOperations
 from nncftools.live.state.run import Run
 from nncftools.marks.entries import Entry
-from tests.live.made_up import run
+from tests.live.made_up import MIB, run
 from tests.made_up_stacks import frame as frame_of
+from tests.sampler.grouped import Machine as Grouped
 
 PLAIN = Look(colour=False)
 SIZES = [(width, height) for width in (30, 80, 120, 200) for height in (4, 8, 12, 24, 40, 60)]
@@ -56,6 +58,33 @@ def test_time_left() -> None:
     """When memory will soon be exhausted, the last line says when."""
     assert "exhausted in about 14 min at this rate" in frame(run(memory=3 << 30))[-1]
     assert "exhausted" not in frame(run())[-1]
+
+
+def test_share_of_the_limit() -> None:
+    """A limit below the machine's memory is shown with the share of it."""
+    here = Machine(is_here=False)
+
+    assert frame(run(limit=8000 * MIB))[-1].rstrip() == "Limit  0.2 of 7.81 GiB, 2 %; 5.8 GiB available"
+    assert "limit 0.2 of 7.81 GiB, 2 %; 5.8 GiB available" in status_line(run(limit=8000 * MIB), PLAIN, here)
+    assert "Machine  5.8 GiB available of 8.0 GiB" in frame(run(limit=9000 * MIB))[-1]
+
+
+def test_time_left_to_the_limit() -> None:
+    """The limit is exhausted before the machine: at 1 MiB a second, 100 MiB last for 100 s."""
+    assert frame(run(limit=300 * MIB))[-1].rstrip().endswith("GiB available, exhausted in about 100 s")
+    assert "exhausted" not in frame(run(limit=190 * MIB))[-1]
+
+
+def test_available_to_the_group(tmp_path: pathlib.Path) -> None:
+    """If the control group has less than the machine, this is available; it is asked for once a second."""
+    grouped = Grouped(tmp_path)
+    (grouped.proc / "1000").symlink_to(grouped.proc / "7")
+    grouped.belongs_to_v2({"/job": 300 * MIB}, used=210 * MIB)
+    here, of = Machine(is_here=True, proc=str(grouped.proc)), run(limit=300 * MIB)
+
+    assert figures.memory_left(of, here.available(of))[1].startswith("200 of 300 MiB, 67 %; 90 MiB available")
+    grouped.charge("cg/job", "memory.current", 0)
+    assert here.available(of) == 90 * MIB
 
 
 def test_operations() -> None:

@@ -201,3 +201,28 @@ def test_drift(path: pathlib.Path) -> None:
         peak = follower.run.peaks["rss"]
 
     assert (peak.value, peak.at_s) == ((1000 << 20) + 9, 0.5)
+
+
+def test_limits(path: pathlib.Path) -> None:
+    """The smallest limit of a control group is the run's limit; limits on address space are not of RSS."""
+    with Follower(path) as follower:
+        follower.read()
+        before = follower.run.limit
+        for size in (500, 400):
+            limit = {"kind": "control group", "size": size, "set_by": "/cg/memory.max", "process": 0}
+            append(path, line({"memory_limit": limit}))
+        append(path, line({"memory_limit": {"kind": "RLIMIT_AS", "size": 9, "set_by": "", "process": 0}}))
+        follower.read()
+
+    assert before is None
+    assert follower.run.limit == ("control group", 400, "/cg/memory.max")
+
+
+def test_own_limit(tmp_path: pathlib.Path) -> None:
+    """The limit of the recording counts before anything exceeds it."""
+    first = header()
+    first["plan"]["limit"] = {"rss": 700, "action": "warn"}
+    (tmp_path / "run.journal.jsonl").write_bytes(journal(first=first))
+
+    with Follower(tmp_path / "run.journal.jsonl") as follower:
+        assert follower.run.limit == ("--max-memory", 700, "")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nncftools.live.state.replaying import Replay
-from nncftools.session.model import Rise, Series
+from nncftools.session.model import MemoryLimit, Rise, Series
 from tests.made_up import mib, process, session
 
 MIB = 2**20
@@ -54,3 +54,10 @@ def test_rise_of_a_high_water_mark() -> None:
 
     assert (before, replay.run.peaks["rss"].value) == (300 * MIB, 900 * MIB)
     assert replay.run.peaks["rss"].at_s == pytest.approx(0.7)
+
+
+def test_limit() -> None:
+    """The limits of a session are those of its replay."""
+    limit = MemoryLimit(kind="control group", size=400 * MIB, set_by="/cg/memory.max")
+
+    assert Replay(session(memory_limits=[limit])).run.limit == ("control group", 400 * MIB, "/cg/memory.max")

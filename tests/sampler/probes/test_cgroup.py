@@ -9,54 +9,20 @@ import pytest
 
 from nncftools.sampler.probes import cgroup
 from nncftools.sampler.probes.cgroup import Cgroup, why_unavailable
+from tests.sampler.grouped import V1, V2, Machine
 
-V1, V2 = "memory.usage_in_bytes", "memory.current"
-TMPFS = "tmpfs - tmpfs tmpfs rw,mode=755"
 MISSING = "no memory controller accounts this process's control group"
 
 
-class Machine:
-    """A proc directory with one process, and the control group file systems that it names."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.proc = folder / "proc"
-        self.folder = folder
-        (self.proc / "7").mkdir(parents=True)
-        (self.proc / "self").mkdir()
-        self.mounts: list[str] = []
-
-    def belongs(self, *groups: str) -> None:
-        """Write the groups of process 7, as lines of its cgroup file."""
-        (self.proc / "7/cgroup").write_text("".join(f"{group}\n" for group in groups))
-
-    def mount(
-        self, kind: str, controllers: str = "", *, root: str = "/", point: str = "cg", optional: str = ""
-    ) -> None:
-        """Mount a hierarchy at ``point``, of which ``root`` is shown."""
-        text = f"{self.folder / point}".replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
-        shown = root.replace("\\", "\\134").replace(" ", "\\040")
-        options = f"rw,{controllers}" if controllers else "rw"
-        self.mounts.append(f"35 31 0:32 {shown} {text} rw,relatime {optional}- {kind} cgroup {options}")
-        (self.proc / "self/mountinfo").write_text("".join(f"{line}\n" for line in self.mounts))
-
-    def charge(self, place: str, name: str, size: int) -> pathlib.Path:
-        """Write what is charged to the group whose folder is ``place``."""
-        (self.folder / place).mkdir(parents=True, exist_ok=True)
-        (self.folder / place / name).write_text(f"{size}\n")
-        return self.folder / place / name
-
-    def read(self) -> int | None:
-        """Return what the probe reads of the group of process 7."""
-        return Cgroup(str(self.proc), 7).read()[0]
+def read(machine: Machine) -> int | None:
+    """Return what the probe reads of the group of process 7."""
+    return Cgroup(str(machine.proc), 7).read()[0]
 
 
 @pytest.fixture
 def machine(tmp_path: pathlib.Path) -> Machine:
     """Return a machine that has other mounts than those of control groups, too."""
-    made = Machine(tmp_path)
-    made.mounts = [f"31 23 0:28 / /sys/fs/cgroup rw,relatime - {TMPFS}", "22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw"]
-    (made.proc / "self/mountinfo").write_text("".join(f"{line}\n" for line in made.mounts))
-    return made
+    return Machine(tmp_path)
 
 
 class TestHierarchies:
@@ -68,7 +34,7 @@ class TestHierarchies:
         machine.charge("cg/cpu/job", V1, 1)
         machine.charge("cg/memory/job", V1, 4096)
 
-        assert machine.read() == 4096
+        assert read(machine) == 4096
 
     def test_v1_with_several_controllers(self, machine: Machine) -> None:
         """The memory controller may share its hierarchy with others."""
@@ -76,7 +42,7 @@ class TestHierarchies:
         machine.mount("cgroup", "cpu,memory,pids")
         machine.charge("cg/job", V1, 4096)
 
-        assert machine.read() == 4096
+        assert read(machine) == 4096
 
     def test_v2(self, machine: Machine) -> None:
         """Version 2 has one hierarchy."""
@@ -84,7 +50,7 @@ class TestHierarchies:
         machine.mount("cgroup2")
         machine.charge("cg/user.slice/job.scope", V2, 8192)
 
-        assert machine.read() == 8192
+        assert read(machine) == 8192
 
     def test_hybrid_with_memory_in_v1(self, machine: Machine) -> None:
         """Where both are mounted and version 1 has the memory controller, its group counts."""
@@ -94,7 +60,7 @@ class TestHierarchies:
         machine.charge("cg/memory/old", V1, 4096)
         (machine.folder / "cg/unified/new").mkdir(parents=True)
 
-        assert machine.read() == 4096
+        assert read(machine) == 4096
 
     def test_hybrid_with_memory_in_v2(self, machine: Machine) -> None:
         """Where version 1 has other controllers only, the group of version 2 counts."""
@@ -103,7 +69,7 @@ class TestHierarchies:
         machine.mount("cgroup2", point="cg/unified")
         machine.charge("cg/unified/new", V2, 8192)
 
-        assert machine.read() == 8192
+        assert read(machine) == 8192
 
     def test_largest_figure(self, machine: Machine) -> None:
         """A figure of 64 bits is read whole."""
@@ -111,7 +77,7 @@ class TestHierarchies:
         machine.mount("cgroup2")
         machine.charge("cg/job", V2, 2**64 - 1)
 
-        assert machine.read() == 2**64 - 1
+        assert read(machine) == 2**64 - 1
 
 
 class TestMounts:
@@ -121,7 +87,7 @@ class TestMounts:
         machine.mount("cgroup", "memory", root="/docker/abc")
         machine.charge("cg", V1, 4096)
 
-        assert machine.read() == 4096
+        assert read(machine) == 4096
 
     def test_group_inside_a_container(self, machine: Machine) -> None:
         """Below such a root, only the rest of the group's name is a path."""
@@ -129,7 +95,7 @@ class TestMounts:
         machine.mount("cgroup2", root="/docker/abc")
         machine.charge("cg/job", V2, 4096)
 
-        assert machine.read() == 4096
+        assert read(machine) == 4096
 
     def test_root_group(self, machine: Machine) -> None:
         """The group of everything is the mount point itself."""
@@ -137,7 +103,7 @@ class TestMounts:
         machine.mount("cgroup", "memory")
         machine.charge("cg", V1, 4096)
 
-        assert machine.read() == 4096
+        assert read(machine) == 4096
 
     def test_mount_of_another_group(self, machine: Machine) -> None:
         """A mount that shows another group's part is not read, also when its name begins in the same way."""
@@ -146,7 +112,7 @@ class TestMounts:
         machine.charge("cg", V1, 4096)
         machine.charge("cgd", V1, 1)
 
-        assert machine.read() is None
+        assert read(machine) is None
 
     def test_second_mount(self, machine: Machine) -> None:
         """Where a hierarchy is mounted twice, the one that shows the group is read."""
@@ -156,7 +122,7 @@ class TestMounts:
         machine.charge("cg/first", V2, 1)
         machine.charge("cg/second/abc", V2, 4096)
 
-        assert machine.read() == 4096
+        assert read(machine) == 4096
 
     @pytest.mark.parametrize("name", ["a b", "a\tb", "a\\b"], ids=["space", "tab", "backslash"])
     def test_escaped_mount_point(self, machine: Machine, name: str) -> None:
@@ -165,7 +131,7 @@ class TestMounts:
         machine.mount("cgroup2", point=name)
         machine.charge(f"{name}/job", V2, 4096)
 
-        assert machine.read() == 4096
+        assert read(machine) == 4096
 
     def test_escaped_root(self, machine: Machine) -> None:
         r"""The part that is shown is written in the same way: systemd's units have ``\x2d`` in their names."""
@@ -173,7 +139,7 @@ class TestMounts:
         machine.mount("cgroup2", root="/app\\x2done.scope")
         machine.charge("cg/job", V2, 4096)
 
-        assert machine.read() == 4096
+        assert read(machine) == 4096
 
     @pytest.mark.parametrize("optional", ["", "shared:4 ", "shared:4 master:2 propagate_from:1 "])
     def test_optional_fields(self, machine: Machine, optional: str) -> None:
@@ -182,7 +148,7 @@ class TestMounts:
         machine.mount("cgroup2", optional=optional)
         machine.charge("cg/job", V2, 4096)
 
-        assert machine.read() == 4096
+        assert read(machine) == 4096
 
 
 class TestUnknown:
@@ -192,25 +158,25 @@ class TestUnknown:
         machine.mount("cgroup2")
         (machine.folder / "cg/job").mkdir(parents=True)
 
-        assert machine.read() is None
+        assert read(machine) is None
 
     def test_no_control_group(self, machine: Machine) -> None:
         """The figure is unknown on a kernel without control groups, and in a group without a memory controller."""
         machine.belongs("3:cpuset:/", "1:name=systemd:/")
 
-        assert machine.read() is None
+        assert read(machine) is None
 
     def test_hierarchy_that_is_not_mounted(self, machine: Machine) -> None:
         """A group whose hierarchy is not mounted here cannot be read."""
         machine.belongs("4:memory:/job")
 
-        assert machine.read() is None
+        assert read(machine) is None
 
     def test_process_that_ended(self, machine: Machine) -> None:
         """Of a process that is gone the group is unknown."""
         machine.mount("cgroup2")
 
-        assert machine.read() is None
+        assert read(machine) is None
 
     def test_group_that_was_removed_before(self, machine: Machine) -> None:
         """A group that vanished before it was opened is unknown."""
@@ -219,7 +185,7 @@ class TestUnknown:
         machine.charge("cg/job", V2, 1)
         shutil.rmtree(machine.folder / "cg/job")
 
-        assert machine.read() is None
+        assert read(machine) is None
 
     def test_group_that_vanishes(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         """When a group is removed while it is recorded, its memory is unknown from then on (ENODEV)."""
