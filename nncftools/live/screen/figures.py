@@ -41,14 +41,16 @@ class Machine:
         self._answer = Available()
 
     def available(self, run: Run) -> float | None:
-        """Return the bytes that the run can still get: of the machine, or of the control group if that has less.
+        """Return the bytes that the run can still get: of the machine, the control group or the limit that has least.
 
         Those of the machine are as recorded, else as the kernel says now.
         """
         now = self._now(run)
         used, memory = run.latest.get("system"), run.host.memory
         of_machine = max(0.0, memory - used) if used is not None and memory else now.machine
-        return min((size for size in (of_machine, now.group) if size is not None), default=None)
+        limit, held = run.limit, run.latest.get("rss")
+        of_limit = limit.size - held if limit is not None and held is not None and held < limit.size else None
+        return min((size for size in (of_machine, now.group, of_limit) if size is not None), default=None)
 
     def _now(self, run: Run) -> Available:
         """Return what the kernel says; it is asked once a second."""
@@ -68,12 +70,7 @@ class Machine:
 
 def time_left(run: Run, available: float | None) -> float | None:
     """Return the seconds until the memory or the limit is exhausted; None if the trend does not lead there."""
-    if available is None or run.ended:
-        return None
-    limit, held = run.limit, run.latest.get("rss")
-    if limit is not None and held is not None and held < limit.size:
-        available = min(available, limit.size - held)
-    return machine.time_left(run.recent, available)
+    return None if available is None or run.ended else machine.time_left(run.recent, available)
 
 
 def at(moment_s: float) -> str:

@@ -71,7 +71,7 @@ def test_share_of_the_limit() -> None:
 
 def test_time_left_to_the_limit() -> None:
     """The limit is exhausted before the machine: at 1 MiB a second, 100 MiB last for 100 s."""
-    assert frame(run(limit=300 * MIB))[-1].rstrip().endswith("GiB available, exhausted in about 100 s")
+    assert frame(run(limit=300 * MIB))[-1].rstrip().endswith("; 100 MiB available, exhausted in about 100 s")
     assert "exhausted" not in frame(run(limit=190 * MIB))[-1]
 
 
