@@ -14,6 +14,7 @@ from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.summary import cpu_s, largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
 from nncftools.limits.judging import verdict
+from nncftools.limits.needs import needs
 from nncftools.metrics import is_memory
 from nncftools.render.operations import by_key
 from nncftools.render.tables.of_session import significant
@@ -68,6 +69,7 @@ def report(session: Session, view: View) -> str:
         "from_zero": session.from_zero,
         "peaks": session.peaks,
         "peak": _peak(session),
+        "needs": _needs(session),
         "memory": {name: _level(session, name) for name in session.samples.metrics if is_memory(name)},
         "cpu": {"total_s": total_s, "cores_average": cores},
         "totals": session.totals,
@@ -128,6 +130,12 @@ def _peak(session: Session) -> dict[str, Any] | None:
         "text": where_text(session),
         "build_up": _build_up(session),
     }
+
+
+def _needs(session: Session) -> dict[str, Any] | None:
+    """Return what memory would have been enough; None when this was not recorded."""
+    found = needs(session)
+    return None if found is None else _fields(found, ("floor", "at_s", "comfortable", "is_bound"))
 
 
 def _build_up(session: Session) -> dict[str, Any] | None:

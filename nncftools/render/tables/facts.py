@@ -12,6 +12,7 @@ from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.pss import pss_near_peak
 from nncftools.analysis.summary import cpu_s, is_between_samples, largest_process, short_lived, taken
 from nncftools.backports import moment_of
+from nncftools.limits.needs import needs
 from nncftools.render.tables.table import Cell, Column, Output, Row, Table
 from nncftools.text import printable, shortened
 from nncftools.units import UNKNOWN, seconds_text, size_text, text_of
@@ -93,6 +94,9 @@ def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
     if found is not None and found.low and found.high and found.high > found.low * _WIDE:
         between = f"between {unit.label(found.low)} and {unit.label(found.high)}"
         yield "RSS peak", f"{between} (high-water marks together)"
+    needed = needs(session)
+    if needed is not None:
+        yield "Needs", needed.text(unit)
     yield from _pss(session, unit)
     yield "CPU", _cpu(session)
     yield from _counters(session)

@@ -8,7 +8,7 @@ from typing import Any
 
 from nncftools.render.exports.summary_json import report
 from nncftools.render.view import View
-from nncftools.session.model import Mark
+from nncftools.session.model import Floor, Mark
 from nncftools.units import MemoryUnit
 from tests.limits import deaths
 from tests.made_up import MIB, mib, session
@@ -40,10 +40,23 @@ def test_every_key_is_documented() -> None:
     written = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
     with_stacks = built_up(([MAIN], 10), mappings=[mapped(1.0, group("anonymous", 10))])
     died = deaths.run(deaths.KILLED, oom_kills=[deaths.counted()], memory_limits=[deaths.limit(310)])
-    found = {key for of in (golden.run(), with_stacks, died) for key in keys(json.loads(report(of, golden.VIEW)))}
+    with_floor = session(floor=Floor(size=MIB, at_s=0.5))
+    every = golden.run(), with_stacks, with_floor, died
+    found = {key for of in every for key in keys(json.loads(report(of, golden.VIEW)))}
     described_elsewhere = ("host.", "sampler.", "start.", "exit.", "totals.", "processes.mattering[].exit.")
 
     assert {key for key in found if not key.startswith(described_elsewhere)} == written
+
+
+def test_needs() -> None:
+    """What would have been enough memory is in bytes; null when it is unknown."""
+    assert summary()["needs"] is None
+    assert summary(floor=Floor(size=250 * MIB, at_s=0.5, mapped=20 * MIB))["needs"] == {
+        "floor": 250 * MIB,
+        "at_s": 0.5,
+        "comfortable": 270 * MIB,
+        "is_bound": False,
+    }
 
 
 def test_peak_is_a_bracket() -> None:
