@@ -34,7 +34,7 @@ def arguments(words: Sequence[str], *, shell: bool) -> list[str]:
         if len(words) != 1:
             raise UsageError("option --shell: one quoted string expected, as in --shell 'make | tee log'")
         return [SHELL, "-c", words[0]]
-    if len(words) != 1 or _is_file(words[0]) or shutil.which(words[0]):
+    if len(words) != 1 or is_file(words[0]) or shutil.which(words[0]):
         return list(words)
     special = shell_only(words[0])
     if special:
@@ -48,7 +48,7 @@ def arguments(words: Sequence[str], *, shell: bool) -> list[str]:
         raise UsageError(f"argument COMMAND: {_redacted(words[0])!r} cannot be split into words: {error}") from error
 
 
-def _is_file(name: str) -> bool:
+def is_file(name: str) -> bool:
     """Return whether a file of this name exists."""
     try:
         return pathlib.Path(name).is_file()

@@ -1,16 +1,25 @@
-"""``--max-memory`` and ``--on-limit``: a limit on the command's memory."""
+"""``--max-memory`` and ``--on-limit``: a limit on the command's memory; ``--require``: what it needs to start."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nncftools.cli import screen
+from nncftools.cli.command import is_file
 from nncftools.errors import UsageError
-from nncftools.units import size_from
+from nncftools.redaction import Redaction
+from nncftools.text import printable
+from nncftools.units import brief_size, size_from
 
 if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Sequence
+
     from nncftools.journal.lines import MemoryLimit
+    from nncftools.limits.requirement import Requirement
 
 ACTIONS = ("warn", "kill")
 
@@ -28,6 +37,15 @@ OnLimit = Annotated[
         help="If a sample exceeds it: warn once, or end all processes (SIGTERM, after 5 s SIGKILL).",
     ),
 ]
+Require = Annotated[
+    str | None,
+    typer.Option(
+        "--require",
+        metavar="SIZE|SESSION",
+        help="Start only if so much memory is available; with an earlier session of the command, if memory and disk "
+        "suffice for what it needed then.",
+    ),
+]
 
 
 def limit(max_memory: str | None, action: str) -> MemoryLimit | None:
@@ -43,3 +61,47 @@ def limit(max_memory: str | None, action: str) -> MemoryLimit | None:
     except ValueError as error:
         raise UsageError(f"option --max-memory: {error}") from error
     return {"rss": size, "action": action}
+
+
+def check_required(
+    text: str | None, argv: Sequence[str], output: pathlib.Path, redact: Sequence[str] | None = ()
+) -> None:
+    """Refuse to start a command that cannot fit: raises UsageError, with the figures.
+
+    ``text`` is a size or the path of an earlier session; ``output`` is the folder of the recording.
+    """
+    if text is None:
+        return
+    if not argv:
+        raise UsageError("option --require: not with --pid")
+    from nncftools.limits import file_systems, requirement
+    from nncftools.limits.available import available
+
+    needed = _required(text, Redaction(redact).words(list(argv)))
+    rooms = file_systems.rooms(needed.disks, argv, output)
+    missing = requirement.shortage(needed.memory, rooms, available("/proc", os.getpid()))
+    if missing:
+        raise UsageError(f"option --require: {missing}")
+
+
+def _required(text: str, words: Sequence[str]) -> Requirement:
+    from nncftools.limits import requirement
+
+    try:
+        return requirement.Requirement(size_from(text)[0], {})
+    except ValueError as error:
+        if not is_file(text):
+            expected = "a size such as 12GiB, or the file of a session, expected"
+            raise UsageError(f"option --require: {expected}, found {text!r}") from error
+    from nncftools.session import store
+
+    session = store.load(text)
+    found = requirement.of_session(session)
+    if found is None:
+        raise UsageError(f"option --require: {text!r} does not hold what its command needed; record it again")
+    if session.command != words:
+        screen.to_stderr(f"nncf-tools: option --require: {printable(text)!r} is of another command\n")
+    if found.is_bound:
+        more = f"the run in {printable(text)!r} was cut short: it needs more than {brief_size(found.memory)}"
+        screen.to_stderr(f"nncf-tools: option --require: {more}\n")
+    return found

@@ -26,6 +26,7 @@ Examples:
   nncf-tools monitor --shell 'python a.py | tee log.txt'
   nncf-tools monitor --pid 4711 --duration 60
   nncf-tools monitor --max-memory 24GiB --on-limit kill python export.py
+  nncf-tools monitor --require 12GiB python export.py
   nncf-tools monitor --repeat 5 --output old.json python export.py
   mpirun -n 4 nncf-tools monitor --output run.json python train.py
 
@@ -81,6 +82,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     duration: Duration = None,
     max_memory: limits.MaxMemory = None,
     on_limit: limits.OnLimit = limits.ACTIONS[0],
+    require: limits.Require = None,
     repeat: Repeat = 1,
     no_children: options.NoChildren = False,
     wait_all: options.WaitAll = False,
@@ -117,6 +119,8 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     )
     looking = planning.looking(stacks=stacks, default=False, source=source)
     looking_share = options.share("--stacks-budget", stacks_budget)
+    folder = log_dir if output is None else output.parent
+    limits.check_required(require, argv, folder, plan.redact)
     from nncftools.cli import destination, recording, repeating
     from nncftools.cli.display import DisplayOptions
     from nncftools.sampler.starter import Starter
@@ -131,7 +135,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         run_name = name or (pathlib.Path(argv[0]).name if argv else f"pid-{pid}")
         names = [f"{run_name}{suffix}" for suffix in suffixes]
         places = (destination.new_folder(log_dir, of, metrics, zeros, plot=plot is not False) for of in names)
-    planning.watch_disks(plan, argv, log_dir if output is None else output.parent)
+    planning.watch_disks(plan, argv, folder)
     view = View(metrics=metrics, unit=unit, from_zero=from_zero)
     display = DisplayOptions(live, capture)
 

@@ -86,6 +86,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
     per_process: options.PerProcess = False,
     max_memory: limits.MaxMemory = None,
     on_limit: limits.OnLimit = limits.ACTIONS[0],
+    require: limits.Require = None,
     pss_budget: options.PssBudget = options.DEFAULT_PSS_BUDGET,
     stacks: options.Stacks = None,
     stacks_budget: options.StacksBudget = options.DEFAULT_STACKS_BUDGET,
@@ -116,6 +117,8 @@ def profile(  # noqa: PLR0913 — one parameter per option
     )
     looking = planning.looking(stacks=stacks, default=True, source=source)
     looking_share = options.share("--stacks-budget", stacks_budget)
+    folder = log_dir if output is None else output.parent
+    limits.check_required(require, argv, folder, plan.redact)
     from nncftools.cli import destination, recording
     from nncftools.cli.display import DisplayOptions
     from nncftools.sampler.starter import Starter
@@ -124,7 +127,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
         place = destination.at_file(output, [], [], plot=False, force=force)
     else:
         place = destination.new_folder(log_dir, name or pathlib.Path(argv[0]).name, [], [], plot=False)
-    planning.watch_disks(plan, argv, log_dir if output is None else output.parent)
+    planning.watch_disks(plan, argv, folder)
     place = destination.with_profile(place, plot=plot, force=force)
     marking = recording.Marking(calls, _naming(patterns) if patterns else None)
     view = View(metrics=metrics, unit=unit, depth=depth)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import pathlib
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _MOST_WORDS = 1000
 
@@ -25,6 +25,32 @@ def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, s
             found.setdefault(folder.stat().st_dev, (_free_name(role, found.values()), str(folder)))
         except OSError:
             continue
+    return list(found.values())
+
+
+class Room(NamedTuple):
+    """A file system: what a run probably writes to it, and the bytes that are free."""
+
+    folder: str
+    needed: int
+    free: int
+
+
+def rooms(used: Mapping[str, int], argv: Sequence[str], output: pathlib.Path) -> list[Room]:
+    """Return the file systems of a run that are here, by what it used of them elsewhere, by role.
+
+    Two roles that had file systems of their own there may share one here.
+    """
+    folders = {role: str(path) for role, path in _candidates(argv, output)} | dict(file_systems(argv, output))
+    found: dict[int, Room] = {}
+    for role, size in used.items():
+        folder = _existing(pathlib.Path(folders.get(role, "")))
+        try:
+            device, facts = folder.stat().st_dev, os.statvfs(folder)
+        except OSError:
+            continue
+        before = found.get(device, Room(str(folder), 0, facts.f_bavail * facts.f_frsize))
+        found[device] = before._replace(needed=before.needed + size)
     return list(found.values())
 
 
