@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from nncftools.sampler.control_groups import Hierarchies
-from nncftools.sampler.kernel_file import PAGE
+from nncftools.sampler.kernel_file import PAGE, read_all
 from nncftools.sampler.probes import OCCASIONAL
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _KEYS = (b"\nworkingset_refault_file ", b"\nworkingset_refault_anon ", b"\npswpin ", b"\npswpout ", b"\noom_kill ")
 _OLD_KEY = b"\nworkingset_refault "
 """Before Linux 5.9, of files and anonymous memory together."""
-_PRESSURE, _VMSTAT = 512, 16384
+_PRESSURE = 512
 
 
 class Pressure:
@@ -65,7 +65,7 @@ class Pressure:
             return None
 
     def _read_counts(self) -> list[int | None]:
-        data = b"" if self._vmstat is None else os.pread(self._vmstat, _VMSTAT, 0)
+        data = b"" if self._vmstat is None else read_all(self._vmstat)
         files, anonymous, swapped_in, swapped_out, kills = (_count(data, key) for key in _KEYS)
         refaults = _count(data, _OLD_KEY) if files is None or anonymous is None else files + anonymous
         pages = [refaults, swapped_in, swapped_out]
