@@ -7,6 +7,7 @@ a disk may remove its file at once.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import os
 import time
 
@@ -72,10 +73,8 @@ class FreeSpace:
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
         if self._file_systems:
-            try:
+            with contextlib.suppress(RuntimeError):  # the limit of threads: nothing will be known
                 _thread.start_new_thread(self._watch, ())
-            except RuntimeError:  # the limit of threads
-                self._file_systems = []
 
     def _watch(self) -> None:
         due_s = dict.fromkeys(self._file_systems, 0.0)
