@@ -11,6 +11,7 @@ import pytest
 
 from nncftools.journal.limit_kinds import GROUP, THROTTLE
 from nncftools.sampler.control_groups import ControlGroup, Hierarchies
+from tests import waiting
 from tests.sampler.grouped import V1, V2, Machine
 
 MIB = 2**20
@@ -166,8 +167,13 @@ def test_real_kill() -> None:
         words = ["sh", "-c", enter, "sh", sys.executable, "-S", "-E", "-c", hold]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None
-            while (found := Hierarchies("/proc").group_of(process.pid)) is None or found.folder != str(folder):
-                pass
+
+            def entered() -> ControlGroup | None:
+                of = Hierarchies("/proc").group_of(process.pid)
+                return of if of is not None and of.folder == str(folder) else None
+
+            found = waiting.until(entered)
+            assert found is not None
             limits, before, used = found.limits(), found.oom_kills(), found.used()
             process.communicate(b"1")
 
