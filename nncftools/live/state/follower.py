@@ -23,6 +23,7 @@ from nncftools.text import printable
 
 if TYPE_CHECKING:
     import pathlib
+    from collections.abc import Iterable
 
     from typing_extensions import Self
 
@@ -69,6 +70,7 @@ class Follower:
         for chunk in self._tail.read():
             if self.run.columns != self._tail.plan.columns:
                 self.run.take_columns(self._tail.plan.columns)
+            self._take_limits(chunk.lines)
             if chunk.samples:
                 values = np.array(chunk.samples, dtype=np.float64)
                 self.run.take_rows(values[:, 0], values[:, 1:])
@@ -85,6 +87,12 @@ class Follower:
         """Return whether the sampler still holds its lock on the journal."""
         return journal_file.is_held(self._journal.fileno())
 
+    def _take_limits(self, lines: Iterable[Line]) -> None:
+        """Take limits, which decide about the samples beside them: what will be exhausted first."""
+        for line in lines:
+            if "memory_limit" in line:
+                self.run.limits.append(msgspec.convert(line["memory_limit"], MemoryLimit))
+
     def _take(self, line: Line) -> None:
         if "start" in line:
             self._start = msgspec.convert(line["start"], Start)
@@ -93,8 +101,6 @@ class Follower:
             if "command" in fields:
                 fields["command"] = self._redaction.words(fields["command"])
             self.run.take_process(fields)
-        if "memory_limit" in line:
-            self.run.limits.append(msgspec.convert(line["memory_limit"], MemoryLimit))
         if "rise" in line:
             rise = line["rise"]
             self.run.take_rise(rise["high_water_mark"] + rise["others"], rise["from_s"], rise["to_s"])

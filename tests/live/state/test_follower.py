@@ -226,3 +226,18 @@ def test_own_limit(tmp_path: pathlib.Path) -> None:
 
     with Follower(tmp_path / "run.journal.jsonl") as follower:
         assert follower.run.limit == ("--max-memory", 700, "")
+
+
+def test_trend_towards_a_limit(tmp_path: pathlib.Path) -> None:
+    """The trend is that of RSS where a control group has a limit, and that of the machine elsewhere."""
+    samples = line([0.5, 300, 9000]) + line([1.0, 310, 9500])
+    limit = line({"memory_limit": {"kind": "control group", "size": 400, "set_by": "", "process": 0}})
+    first = header(["rss", "system"], host={"memory": 10_000})
+    found = []
+    for content in (samples, samples + limit):
+        (tmp_path / "run.journal.jsonl").write_bytes(journal(first=first) + content)
+        with Follower(tmp_path / "run.journal.jsonl") as follower:
+            follower.read()
+            found.append(list(follower.run.recent))
+
+    assert found == [[(0.5, 9000), (1.0, 9500)], [(0.5, 300), (1.0, 310)]]
