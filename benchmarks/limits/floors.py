@@ -6,9 +6,8 @@ import pathlib
 import subprocess
 import sys
 
-from nncftools.limits.needs import needs
-
 from benchmarks import machine
+from nncftools.limits.needs import needs
 from nncftools.session.session import Session
 from tests.memory_group import MemoryGroup
 

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,10 +14,10 @@ from nncftools.limits.available import Available
 from nncftools.session.model import Exit, FileSystem, Floor
 from tests.conftest import Run, command_line
 from tests.made_up import MIB, session
+from tests.memory_group import IS_POSSIBLE, MemoryGroup
 
 GIB = 2**30
 HERE = Available(8 * GIB, 16 * GIB, 2 * GIB, 4 * GIB)
-MEMORY = pathlib.Path("/sys/fs/cgroup/memory")
 WORDS = ["work", "--fast"]
 """The command of the sessions."""
 
@@ -152,32 +150,15 @@ def test_starts(nncf_tools: Run) -> None:
     assert (result.returncode, result.stderr) == (3, "")
 
 
-@contextlib.contextmanager
-def real_group(size: int) -> Iterator[list[str]]:
-    """Make a control group of version 1 with a limit; yield the words that start a command in it.
-
-    Where none can be made there are none.
-    """
-    folder = MEMORY / f"nncf-test-require-{os.getpid()}"
-    try:
-        folder.mkdir()
-    except OSError:
-        yield []
-        return
-    try:
-        (folder / "memory.limit_in_bytes").write_text(str(size))
-        yield ["sh", "-c", f'echo $$ > {folder}/cgroup.procs && exec "$@"', "sh"]
-    finally:
-        folder.rmdir()
-
-
 @pytest.mark.process
-def test_real_group(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("in_group", [True, False] if IS_POSSIBLE else [False])
+def test_real_group(tmp_path: pathlib.Path, *, in_group: bool) -> None:
     """In a real control group, its limit is what counts, though the machine has more."""
     words = command_line("monitor", "-q", "--require", "300MiB", "true")
-    with real_group(200 * MIB) as enter:
+    with MemoryGroup("require", 200 * MIB) if in_group else contextlib.nullcontext() as group:
+        enter = [] if group is None else ["sh", "-c", f'{group.enter} && exec "$@"', "sh"]
         result = subprocess.run([*enter, *words], check=False, cwd=tmp_path, capture_output=True, text=True)
 
-    assert result.returncode == (2 if enter else 0)
-    assert ("300 MiB of memory is needed, " in result.stderr) == bool(enter)
-    assert (" of 200 MiB)" in result.stderr) == bool(enter)
+    assert result.returncode == (2 if in_group else 0)
+    assert ("300 MiB of memory is needed, " in result.stderr) == in_group
+    assert (" of 200 MiB)" in result.stderr) == in_group

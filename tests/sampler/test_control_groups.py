@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 from nncftools.journal.limit_kinds import GROUP, THROTTLE
 from nncftools.sampler.control_groups import ControlGroup, Hierarchies
 from tests import waiting
+from tests.memory_group import IS_POSSIBLE, MemoryGroup
 from tests.sampler.grouped import V1, V2, Machine
 
 MIB = 2**20
@@ -148,38 +148,33 @@ def test_by_content(machine: Machine) -> None:
     assert hierarchies.group_named(b"hello\n\n0:\n") is None
 
 
-@pytest.mark.process
-def test_real_kill() -> None:
-    """In a real group, its limit, its use and its killed process are seen; where none can be made, ours is read."""
+def test_our_own() -> None:
+    """The group of this very process, where there is one, has charged something."""
     ours = Hierarchies("/proc").group_of(os.getpid())
-    folder = pathlib.Path("/sys/fs/cgroup/memory", f"nncf-test-groups-{os.getpid()}")
-    try:
-        folder.mkdir()
-    except OSError:
-        assert ours is None or (ours.used() or 0) > 0
-        return
-    try:
-        (folder / "memory.limit_in_bytes").write_text(f"{20 * MIB}")
-        with contextlib.suppress(OSError):  # without swap accounting
-            (folder / "memory.memsw.limit_in_bytes").write_text(f"{20 * MIB}")
-        enter = f'echo $$ > {folder}/cgroup.procs && exec "$@"'
+
+    assert ours is None or (ours.used() or 0) > 0
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not IS_POSSIBLE, reason="no control groups of version 1 that we may make")
+def test_real_kill() -> None:
+    """In a real group, its limit, its use and its killed process are seen."""
+    with MemoryGroup("groups", 20 * MIB) as real:
         hold = "import sys; sys.stdin.read(1); held = b'x' * (100 << 20)"
-        words = ["sh", "-c", enter, "sh", sys.executable, "-S", "-E", "-c", hold]
-        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            assert process.stdin is not None
+        words = ["sh", "-c", f'{real.enter} && exec "$@"', "sh", sys.executable, "-S", "-E", "-c", hold]
+        with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
 
             def entered() -> ControlGroup | None:
                 of = Hierarchies("/proc").group_of(process.pid)
-                return of if of is not None and of.folder == str(folder) else None
+                return of if of is not None and of.folder == str(real.folder) else None
 
             found = waiting.until(entered)
             assert found is not None
             limits, before, used = found.limits(), found.oom_kills(), found.used()
             process.communicate(b"1")
+        after = found.oom_kills()
 
-        assert limits == [(GROUP, 20 * MIB, f"{folder}/memory.limit_in_bytes")]
-        assert used is not None
-        assert used <= 20 * MIB
-        assert (process.returncode, before, found.oom_kills()) == (-9, 0, 1)
-    finally:
-        folder.rmdir()
+    assert limits == [(GROUP, 20 * MIB, f"{real.folder}/memory.limit_in_bytes")]
+    assert used is not None
+    assert used <= 20 * MIB
+    assert (process.returncode, before, after) == (-9, 0, 1)
