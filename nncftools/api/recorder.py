@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pathlib
 import shutil
@@ -127,7 +128,8 @@ class Recorder:
 
         session = Session.load(self._journal)
         with contextlib.suppress(OSError):  # the temporary folder may have been cleaned
-            take_own(session, b"" if self._marks is None else self._marks.read_bytes(), "marks", self._owner)
+            log = io.BytesIO(b"" if self._marks is None else self._marks.read_bytes())
+            take_own(session, log, "marks", self._owner)
         return session
 
     def _place(self) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nncftools.bounds import LARGEST, LATEST_S, are_within
 from nncftools.importers.table import Table, session_of
 from nncftools.metrics import is_counter
 from nncftools.session.samples import TIME
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from nncftools.importers.source import Lines, Source
     from nncftools.session.session import Session
 
-LARGEST = 2.0**63
-LATEST_S = 1e10
-"""In Unix seconds, the year 2286."""
 _AHEAD = 20
 """A row this many times farther ahead of its neighbours than they are apart is treated as the bad row."""
 _END = b";"
@@ -131,7 +129,7 @@ class RowLog(ABC):
         columns = _split(self.numbers_of(lines.text), len(self._columns), self.separator)
         times = columns[self._columns.index(TIME)]
         is_in_order = self._last_s <= times[0] and times == sorted(times)
-        is_possible = all(self.lowest <= min(column) and max(column) <= LARGEST for column in columns)
+        is_possible = all(are_within(column, self.lowest, LARGEST) for column in columns)
         if not (is_in_order and is_possible and times[0] >= 0 and times[-1] <= LATEST_S):
             raise ValueError
         return columns

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nncftools import bounds
 from nncftools.journal.snapshot_lines import SnapshotLine
 from nncftools.redaction import Redaction
 from nncftools.session.snapshots import (
+    MOST_FRAMES,
     Frame,
     Look,
     MappingGroup,
@@ -44,7 +46,9 @@ def snapshots_from(
     for text in data.split(b"\n"):
         if text:
             try:
-                reader.take(msgspec.json.decode(text, type=SnapshotLine))
+                line = msgspec.json.decode(text, type=SnapshotLine)
+                bounds.check(line)
+                reader.take(line)
             except _LostError:
                 break
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError):
@@ -76,6 +80,8 @@ class _Reader:
         elif "stack" in line:
             number, stack = line["stack"]
             self._expect(number, len(self.found.stacks))
+            if len(stack) > MOST_FRAMES or not all(0 <= frame < len(self.found.frames) for frame in stack):
+                raise _LostError("the line was damaged")
             self.found.stacks.append(self._without_ours(stack))
         elif "process" in line:
             self._take_process(line["process"])
@@ -137,7 +143,10 @@ class _Reader:
             ThreadLook(thread, known.get(thread), faults.get(thread, 0), ticks.get(thread, 0) / TICKS_PER_S)
             for thread in sorted(known.keys() | faults.keys())
         ]
-        self._watched[line["process"]].looks.append(Look(self._seconds(line["t_ns"]), threads, line["lost"]))
+        look = Look(self._seconds(line["t_ns"]), threads, line["lost"])
+        looks = self._watched[line["process"]].looks
+        bounds.check_rising([*(before.time_s for before in looks[-1:]), look.time_s], "$.look.t_ns")
+        looks.append(look)
 
     def _take_mappings(self, line: lines.Mappings) -> None:
         listed = []

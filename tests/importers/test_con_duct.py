@@ -100,7 +100,7 @@ def test_unknown_totals(tmp_path: pathlib.Path) -> None:
     ("line", "why"),
     [
         (b'{"timestamp": "noon", "totals": {}}', "Invalid isoformat string"),
-        (b'{"timestamp": "2026-11-21T12:00:09", "totals": {}}', "a timestamp with its zone expected"),
+        (b'{"timestamp": "2026-11-21T12:00:09", "totals": {}}', "a time with its zone expected"),
         (json_lines(report(9, 5, {}))[:-1].replace(b"2026-", b"9026-"), "a year from 1970 to 2286 expected"),
         (json_lines(report(9, -5, {}))[:-1], "bytes from 0 to 2^63 expected"),
         (b'{"timestamp": "5', "Input data was truncated"),

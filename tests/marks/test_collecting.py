@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import pathlib
 
@@ -24,9 +25,10 @@ def run() -> Session:
     return session(duration_s=10.0)
 
 
-def log(*lines: dict[str, object] | str) -> bytes:
+def log(*lines: dict[str, object] | str) -> io.BytesIO:
     """Return a marks log."""
-    return b"".join((line if isinstance(line, str) else json.dumps(line)).encode() + b"\n" for line in lines)
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    return io.BytesIO(b"".join(text.encode() + b"\n" for text in texts))
 
 
 def names(of: Session) -> list[tuple[str, int]]:

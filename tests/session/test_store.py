@@ -188,7 +188,7 @@ class TestLoadRefuses:
                 {"time_s": [0], "rss": []},
                 "at `$.samples.rss`: 1 values expected, one for each of 'time_s', found 0",
             ),
-            ("samples", {"time_s": [-1]}, "at `$.samples.time_s[0]`: a value from 0 to 2^63 expected, found -1"),
+            ("samples", {"time_s": [-1]}, "at `$.samples.time_s[0]`: a value from 0 to 10^10 expected, found -1"),
             ("samples", {"time_s": [2, 1]}, "at `$.samples.time_s[1]`: time goes back from 2.0 to 1.0"),
         ],
     )
