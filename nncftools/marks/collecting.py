@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import io
 from collections import deque
 from typing import TYPE_CHECKING, BinaryIO
@@ -180,12 +181,16 @@ def _entries_of(path: pathlib.Path, start: Start) -> Iterator[Entry]:
 
 def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
     """Add operations to a session; existing operations that start within one become nested in it."""
-    spans = with_ends(outer, session)
-
-    def depth_at(at_s: float) -> int:
-        return max((mark.depth + 1 for mark, end_s in spans if mark.start_s <= at_s < end_s), default=0)
-
-    inner = [replace(mark, depth=mark.depth + depth_at(mark.start_s)) for mark in session.marks]
+    inner = []
+    around: list[tuple[float, int]] = []
+    waiting = deque(with_ends(outer, session))
+    for mark in in_order(session.marks):
+        while waiting and waiting[0][0].start_s <= mark.start_s:
+            enclosing, end_s = waiting.popleft()
+            heapq.heappush(around, (-enclosing.depth - 1, end_s))
+        while around and around[0][1] <= mark.start_s:  # over, and with it all that it hides: later marks begin later
+            heapq.heappop(around)
+        inner.append(replace(mark, depth=mark.depth + (-around[0][0] if around else 0)))
     session.marks = in_order([*outer, *inner])
 
 
