@@ -77,6 +77,15 @@ class Samples(Mapping[str, "array[float]"]):
         self._columns[name], self._figures[name] = column, found
         return column
 
+    def check(self) -> None:
+        """Raise SessionFileError for the first column that was not loaded from a session, and cannot be."""
+        for name, column in self._columns.items():
+            if not isinstance(column, msgspec.Raw):
+                found = self._figures[name] = figures(column)
+                self._check_bounds(name, column, found)
+                if name == TIME:
+                    self._check_time(column, found)
+
     def figures(self, name: str) -> Figures:
         """Return a summary of a column."""
         column = self[name]

@@ -131,7 +131,11 @@ def _session_from(data: bytes, origin: str) -> SessionData:
 
 
 def check(session: SessionData) -> None:
-    """Raise WrongValueError for the first value of a session that cannot be; samples check themselves."""
+    """Raise WrongValueError for the first value of a session that cannot be; samples raise SessionFileError.
+
+    Columns that are still to be parsed are checked then.
+    """
+    session.samples.check()
     for field in msgspec.structs.fields(SessionData):
         if field.type is not Samples:
             bounds.check(getattr(session, field.name), f"$.{field.name}", field.name)

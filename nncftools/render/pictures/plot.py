@@ -45,7 +45,7 @@ _SHADES = ("#f2f2f2", "#e4ecf4")
 def draw(session: Session, view: View, path: pathlib.Path) -> None:
     """Write the picture; the suffix of the path is the format. Raises OSError."""
     drawing, axes = figure()
-    if session.ranks and view.metrics[0] == "rss" and not view.from_zero:
+    if session.ranks and view.metrics[:1] == ["rss"] and not view.from_zero:
         _draw_ranks(axes, session.ranks, view)
     known = [_draw_metric(axes, session, view, place) for place in range(len(view.metrics))]
     _shade_operations(axes, session)
