@@ -73,6 +73,9 @@ class Limits(NamedTuple):
     marks_of_operation: int = 1_000
     """Operations of one process, and directly inside one operation of it, that are listed; the others are counted."""
     warnings: int = 10_000
+    table_bytes: int = 10_000_000
+    table_rows: int = 1_000
+    """Of a table of compressed models: a longer one is unreadable, and a picture has no room for more names."""
     packed_ratio: int = 100
     """To how many times its size a packed file may unpack, beyond 64 MiB: recordings unpack to 3 to 30 times theirs."""
 
@@ -105,6 +108,14 @@ def raised(size: int | None) -> Iterator[None]:
 
 class WrongValueError(ValueError):
     """A value cannot be; the message says where it is, what was expected and what was found."""
+
+    mended_by = ""
+
+
+class TooManyError(WrongValueError):
+    """There is more than a limit allows, which can be raised."""
+
+    mended_by = "size"
 
 
 def moment(text: str) -> dt.datetime:
@@ -185,7 +196,7 @@ def _check_number(value: float, place: str, name: str) -> None:
         raise wrong(place, f"a number from {low:.12g} to {high:.12g} expected, found {shown(value)}")
 
 
-def are_within(values: Sequence[float], low: float, high: float) -> bool:
+def are_within(values: Sequence[float], low: float = -LARGEST, high: float = LARGEST) -> bool:
     """Return whether all numbers are known, finite, and from ``low`` to ``high``."""
     return not values or (low <= min(values) and max(values) <= high and isfinite(sum(values)))
 
@@ -237,7 +248,7 @@ def check_rising(times: Sequence[float], place: str) -> None:
 
 def _check_count(count: int, most: int, place: str, what: str) -> None:
     if count > most:
-        raise wrong(place, f"at most {most:,} {what} expected, found {count:,}")
+        raise TooManyError(_at(place, f"at most {most:,} {what} expected, found {count:,}"))
 
 
 def shown(value: object) -> str:
@@ -247,4 +258,8 @@ def shown(value: object) -> str:
 
 def wrong(place: str, what: str) -> WrongValueError:
     """Return the error of the value at a place; ``what`` was expected, and what was found."""
-    return WrongValueError(f"at `{printable(shortened(place, _LONGEST_PLACE))}`: {what}")
+    return WrongValueError(_at(place, what))
+
+
+def _at(place: str, what: str) -> str:
+    return f"at `{printable(shortened(place, _LONGEST_PLACE))}`: {what}"

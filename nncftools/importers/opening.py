@@ -63,7 +63,7 @@ def _checked(session: Session, path: pathlib.Path) -> Session:
     try:
         check(session)
     except WrongValueError as error:
-        raise SessionFileError(f"{path}: {error}") from error
+        raise SessionFileError(f"{path}: {error}", mended_by=error.mended_by) from error
     return session
 
 

@@ -129,9 +129,8 @@ class RowLog(ABC):
         columns = _split(self.numbers_of(lines.text), len(self._columns), self.separator)
         times = columns[self._columns.index(TIME)]
         is_in_order = self._last_s <= times[0] and times == sorted(times)
-        is_possible = all(
-            are_within(column, self.lowest, self._largest(name)) for name, column in zip(self._columns, columns, strict=True)
-        )
+        named = zip(self._columns, columns, strict=True)
+        is_possible = all(are_within(column, self.lowest, self._largest(name)) for name, column in named)
         if not (is_in_order and is_possible and times[0] >= 0 and times[-1] <= LATEST_S):
             raise ValueError
         return columns

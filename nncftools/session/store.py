@@ -57,7 +57,7 @@ def _snapshots_beside(journal: pathlib.Path) -> bytes:
     """Return the helper's log of a recording; empty without one, or if it cannot be read."""
     try:
         with journal_file.reader(journal_file.snapshots_beside(journal)) as log:
-            return log.read()
+            return log.read(bounds.limits().size)
     except OSError:
         return b""
 
@@ -125,7 +125,7 @@ def _session_from(data: bytes, origin: str) -> SessionData:
     try:
         check(session)
     except bounds.WrongValueError as error:
-        raise SessionFileError(f"{origin}: {error}") from error
+        raise SessionFileError(f"{origin}: {error}", mended_by=error.mended_by) from error
     session.__dict__[_AS_LOADED] = data
     return session
 

@@ -54,7 +54,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only samples whose names contain this")
     given = parser.parse_args()
     every = [sample for sample in corpus.samples() if given.only in sample.name]
-    print(f"{len(every)} files, of {sum(len(sample.content) for sample in every):,} bytes; seed {given.seed}", flush=True)
+    print(
+        f"{len(every)} files, of {sum(len(sample.content) for sample in every):,} bytes; seed {given.seed}", flush=True
+    )
     began = time.monotonic()
     counts: Counter[str] = Counter()
     failures: dict[str, str] = {}
@@ -69,12 +71,21 @@ def main() -> int:
         why = found["failure"]
         if why and why not in failures:
             failures[why] = found["file"]
-            print(f"\nFAILED {sample.name} (--seed {given.seed}, batch {batch}), kept in {found['file']}:\n{found['text']}", flush=True)
+            print(
+                f"\nFAILED {sample.name} (--seed {given.seed}, batch {batch}), kept in {found['file']}:\n{found['text']}",
+                flush=True,
+            )
         batch += 1
         if time.monotonic() - began > said + 60:
             said = time.monotonic() - began
-            print(f"{said:.0f} s: {counts['cases']:,} files, {len(failures)} failures, at most {counts['most MB']} MB", flush=True)
-    print(f"\n{counts['cases']:,} files in {time.monotonic() - began:.0f} s, {counts['read']:,} of them could be read;", end=" ")
+            print(
+                f"{said:.0f} s: {counts['cases']:,} files, {len(failures)} failures, at most {counts['most MB']} MB",
+                flush=True,
+            )
+    print(
+        f"\n{counts['cases']:,} files in {time.monotonic() - began:.0f} s, {counts['read']:,} of them could be read;",
+        end=" ",
+    )
     print(f"at most {counts['most MB']} MB; {len(failures)} failures")
     for name in (name for name in counts if name.startswith("of ")):
         print(f"  {counts[name]:>8,}  {name.removeprefix('of ')}")

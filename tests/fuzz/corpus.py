@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
-SESSION, MARKS, TABLE, EVALUATION, SIMILARITY, PROJECT = "session", "marks", "table", "evaluation", "similarity", "project"
+SESSION, MARKS, TABLE, EVALUATION, SIMILARITY, PROJECT = (
+    "session",
+    "marks",
+    "table",
+    "evaluation",
+    "similarity",
+    "project",
+)
 """What reads a file: ``report``, ``report`` with ``--marks``, ``viz-compression``, ``from-lm-eval`` with its two inputs,
 and ``profile``, which reads pyproject.toml."""
 
@@ -77,7 +84,9 @@ def _marks_log() -> bytes:
         line.moment(line.common_members("Load", "api"), 100_000_005, where),
         line.begin(2, members + ',"arguments":["INT4_SYM","g64"]', 200_000_005, where),
         *(line.begin(op, step, op * 100_000_005, where) + line.end(op, op * 110_000_005, where=where) for op in (4, 6)),
-        line.end(2, 800_000_005, "ValueError", ',"saved":"/out/m.xml","rt_info":"<nncf><a value=\\"1\\"/></nncf>"', where),
+        line.end(
+            2, 800_000_005, "ValueError", ',"saved":"/out/m.xml","rt_info":"<nncf><a value=\\"1\\"/></nncf>"', where
+        ),
         f'{{{step},"t_ns":850000005,"end_ns":900000005,{where},"count":7,"total_ns":30000000,"longest_ns":9000000}}\n',
         line.warning("made up"),
         f'{{{line.common_members("Saving", "shell")},"t_ns":950000005}}\n',
@@ -89,7 +98,13 @@ def _journal() -> bytes:
     """Return a journal with every kind of line."""
     first = header(("rss", "cpu_user", "read_bytes"), rank={"number": 0, "size": 2, "launcher": "mpi"})
     child = {"id": 1, "pid": 101, "parent": 0, "name": "python", "command": ["python", "a.py"], "start_s": 0.1}
-    more = {"id": 1, "end_s": 0.9, "exit": {"code": 0, "signal": None}, "peak_rss": 9 * MIB, "high_water_mark": 10 * MIB}
+    more = {
+        "id": 1,
+        "end_s": 0.9,
+        "exit": {"code": 0, "signal": None},
+        "peak_rss": 9 * MIB,
+        "high_water_mark": 10 * MIB,
+    }
     sampler = {"cpu_s": 0.1, "peak_rss": 9 * MIB, "taken": 3, "missed": 0, "longest_gap_s": 0.5, "rows": 3}
     return journal(
         {"columns": ["rss", "cpu_user", "read_bytes"]},
@@ -127,7 +142,9 @@ def _snapshots() -> bytes:
 
 
 EVALUATED = {"results": {"wikitext": {"word_perplexity,none": 9.5, "word_perplexity_stderr,none": "N/A", "alias": "w"}}}
-CSV_MARKS = b"name,start_s,end_s,depth,t_ns,start\nLoad,0.1,0.5,0,,\nSave,0.6,0.9,,,\nEnd,,,,,2026-11-21T07:00:01+00:00\n"
+CSV_MARKS = (
+    b"name,start_s,end_s,depth,t_ns,start\nLoad,0.1,0.5,0,,\nSave,0.6,0.9,,,\nEnd,,,,,2026-11-21T07:00:01+00:00\n"
+)
 PROJECT_FILE = b'[tool.nncf-tools]\nmark-calls = ["a.b:c=Load", "a:D.e=Save"]\n'
 
 
@@ -152,7 +169,12 @@ def samples() -> list[Sample]:
         Sample("sparse.json", _saved(session({"rss": mib(1, None, 3)}))),
         Sample("whole.journal.jsonl", recorded),
         Sample("whole.marks.jsonl", marks, beside={"whole.journal.jsonl": recorded}, opened="whole.journal.jsonl"),
-        Sample("whole.snapshots.jsonl", _snapshots(), beside={"whole.journal.jsonl": recorded}, opened="whole.journal.jsonl"),
+        Sample(
+            "whole.snapshots.jsonl",
+            _snapshots(),
+            beside={"whole.journal.jsonl": recorded},
+            opened="whole.journal.jsonl",
+        ),
         Sample("run.marks.json", _sidecar(), beside={"run.json": plain}, opened="run.json"),
         Sample("run.marks.jsonl", marks, beside={"run.json": plain}, opened="run.json"),
         Sample("run.marks.csv", CSV_MARKS, beside={"run.json": plain}, opened="run.json"),

@@ -17,24 +17,111 @@ if TYPE_CHECKING:
     """A list or object, and an index or key in it."""
 
 NUMBERS = (
-    *(b"0", b"-0.0", b"-1", b"1", b"0.5", b"1e308", b"-1e308", b"1e999", b"-1e999", b"1e-320", b"NaN", b"Infinity", b"nan"),
-    *(b"inf", b"-inf", b"9223372036854775807", b"9223372036854775808", b"-9223372036854775808", b"18446744073709551616"),
-    *(b"99999999999999999999", b"1e18", b"1e20", b"253402300800", b"10000000001", b"2147483648", b"1e15", b"1_000", b"0x10"),
+    *(
+        b"0",
+        b"-0.0",
+        b"-1",
+        b"1",
+        b"0.5",
+        b"1e308",
+        b"-1e308",
+        b"1e999",
+        b"-1e999",
+        b"1e-320",
+        b"NaN",
+        b"Infinity",
+        b"nan",
+    ),
+    *(
+        b"inf",
+        b"-inf",
+        b"9223372036854775807",
+        b"9223372036854775808",
+        b"-9223372036854775808",
+        b"18446744073709551616",
+    ),
+    *(
+        b"99999999999999999999",
+        b"1e18",
+        b"1e20",
+        b"253402300800",
+        b"10000000001",
+        b"2147483648",
+        b"1e15",
+        b"1_000",
+        b"0x10",
+    ),
     *(b"9" * 400, b"9" * 5000, b"0." + b"0" * 5000 + b"1", b"1e-5", b"3.7", b"100000", b"1000000000"),
 )
 TEXTS = (
-    *(b'""', b'"x"', b'"\\u0000"', b'"\\ud800"', b'"\\u001b[31m"', b'"\\u202e"', b'"\xc3\xa9\xe2\x9c\x93"', b'"\xff"', b'"$x^2$"'),
-    *(b'"%s"', b'"{}"', b'"[/b]"', b'"<script>"', b'"|"', b'"2026-11-21T07:00:00Z"', b'"9999-12-31T23:59:59+00:00"', b'"N/A"'),
+    *(
+        b'""',
+        b'"x"',
+        b'"\\u0000"',
+        b'"\\ud800"',
+        b'"\\u001b[31m"',
+        b'"\\u202e"',
+        b'"\xc3\xa9\xe2\x9c\x93"',
+        b'"\xff"',
+        b'"$x^2$"',
+    ),
+    *(
+        b'"%s"',
+        b'"{}"',
+        b'"[/b]"',
+        b'"<script>"',
+        b'"|"',
+        b'"2026-11-21T07:00:00Z"',
+        b'"9999-12-31T23:59:59+00:00"',
+        b'"N/A"',
+    ),
     *(b'"0001-01-01T00:00:00+23:59"', b'"begin"', b'"end"', b'"high_water_mark"', b'"rss"', b'"sampled"', b'"\\n"'),
     *(b'"%b"' % (b"x" * 100_000), b'"%b"' % (b"\\u0001" * 20_000), b'"%b"' % b"../" * 1000),
 )
 SHAPES = (
-    *(b"null", b"true", b"false", b"[]", b"{}", b"[null]", b"[[]]", b"[0]", b"[0,1]", b"[1,0]", b'[""]', b'{"":0}', b'{"0":null}'),
-    *(b"[" * 3000 + b"]" * 3000, b'{"a":' * 2000 + b"0" + b"}" * 2000, b"[" + b"0," * 100_000 + b"0]", b"[" + b"[]," * 20_000 + b"[]]"),
+    *(
+        b"null",
+        b"true",
+        b"false",
+        b"[]",
+        b"{}",
+        b"[null]",
+        b"[[]]",
+        b"[0]",
+        b"[0,1]",
+        b"[1,0]",
+        b'[""]',
+        b'{"":0}',
+        b'{"0":null}',
+    ),
+    *(
+        b"[" * 3000 + b"]" * 3000,
+        b'{"a":' * 2000 + b"0" + b"}" * 2000,
+        b"[" + b"0," * 100_000 + b"0]",
+        b"[" + b"[]," * 20_000 + b"[]]",
+    ),
     b"{" + b",".join(b'"%d":%d' % (number, number) for number in range(20_000)) + b"}",
 )
 TOKENS = st.sampled_from((*NUMBERS, *TEXTS, *SHAPES)) | st.integers().map(lambda number: b"%d" % number)
-PLAIN = (b"\n", b"\r\n", b"\0", b"-", b"e9", b'"', b"{", b"}", b"[", b"]", b",", b";", b"\t", b" 9", b"\xff\xfe", b"\xef\xbb\xbf", b"#")
+PLAIN = (
+    b"\n",
+    b"\r\n",
+    b"\0",
+    b"-",
+    b"e9",
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b";",
+    b"\t",
+    b" 9",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"#",
+)
 PIECES = st.sampled_from(PLAIN) | TOKENS | st.binary(max_size=8)
 _LARGEST = 1_000_000
 """Bytes of a damaged file."""
@@ -124,7 +211,10 @@ def _parsed(draw: Draw, data: bytes) -> tuple[Any, tuple[bytes, bytes]]:
         lines = data.split(b"\n")
     place = draw(st.integers(0, len(lines) - 1))
     try:
-        return json.loads(lines[place]), (b"".join(one + b"\n" for one in lines[:place]), b"\n" + b"\n".join(lines[place + 1 :]))
+        return json.loads(lines[place]), (
+            b"".join(one + b"\n" for one in lines[:place]),
+            b"\n" + b"\n".join(lines[place + 1 :]),
+        )
     except (ValueError, RecursionError):
         return None, (b"", b"")
 
@@ -155,7 +245,9 @@ def _change(draw: Draw, place: Place, places: list[Place], tokens: list[bytes]) 
             copy = json.dumps(other[name])
             of[key] = json.loads(copy if len(copy) < _LARGEST else "0")
     elif kind == 3 and isinstance(of, dict):
-        of[draw(st.sampled_from(("", "rss", "time_s", "id", "x\0", "\ud800", "1e9", "-1", "each", "rss@npu0")))] = of[key]
+        of[draw(st.sampled_from(("", "rss", "time_s", "id", "x\0", "\ud800", "1e9", "-1", "each", "rss@npu0")))] = of[
+            key
+        ]
     elif kind == 4 and isinstance(of[key], int | float):
         tokens.append(draw(st.sampled_from(NUMBERS)))
         of[key] = f"@@{len(tokens) - 1}@@"

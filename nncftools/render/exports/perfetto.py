@@ -210,7 +210,8 @@ def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Ev
     ends: list[tuple[int, int]] = []
     for one in sorted(slices, key=lambda one: (one["ts"], -one["dur"])):
         start, end = one["ts"], one["ts"] + one["dur"]
-        place = next((place for place, track in enumerate(tracks[:_SEARCHED]) if track.has_room(start, end)), len(tracks))
+        searched = enumerate(tracks[:_SEARCHED])
+        place = next((place for place, track in searched if track.has_room(start, end)), len(tracks))
         if place == len(tracks) and ends and ends[0][0] <= start:
             place = heapq.heappop(ends)[1]
         if place == len(tracks):
