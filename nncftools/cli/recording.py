@@ -223,16 +223,14 @@ def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Sessio
 
 def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction, *, automatic: bool) -> None:
     from nncftools.marks.collecting import take_log
+    from nncftools.marks.silence import reason
 
-    programs = take_log(session, log, name, redaction)
+    found = take_log(session, log, name, redaction)
     if session.marks or not automatic:
         return
-    why = (
-        f"none of the {programs} Python programs called a catalogued function: mark other calls with --mark-call"
-        if programs
-        else "no Python program loaded the hook (python -I, -E or -S, a cleared environment, another language)"
-    )
-    session.warnings.append(f"no operation was marked: {why}; `nncf-tools mark` and --mark-on mark operations, too")
+    why = reason(session.processes, found.programs, found.outside)
+    others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
+    session.warnings.append(f"no operation was marked: {why}; {others}")
 
 
 def _save(session: Session, place: Destination, claim: Claim) -> bool:

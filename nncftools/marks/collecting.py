@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import io
 from collections import deque
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -41,20 +41,30 @@ _LONGEST_RT_INFO = 1 << 16
 _MOST_MODELS = 1_000
 
 
-def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction) -> int:
-    """Add the marks and saved models of a marks log to ``session``; return the number of Pythons that the hook ran in.
+class Taken(NamedTuple):
+    """What a marks log says besides operations."""
+
+    programs: int
+    """How many Pythons the hook ran in."""
+    outside: int
+    """How many operations were not between start and end of the recording."""
+
+
+def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction) -> Taken:
+    """Add the marks and saved models of a marks log to ``session``; return what it says besides.
 
     Secrets in arguments and paths are hidden. Unreadable lines are left out and counted in the session's warnings.
     """
     notes = _Notes()
-    session.marks = _within(_resolved(notes.operations(rows(log, name, session.start), redaction), session), session)
+    marks = _resolved(notes.operations(rows(log, name, session.start), redaction), session)
+    session.marks = _within(marks, session)
     session.warnings += notes.warnings
     if notes.wrong:
         count = "1 mark" if notes.wrong == 1 else f"{notes.wrong:,} marks"
         session.warnings.append(f"{count} could not be read, the first is {notes.first_wrong} of {name}")
     narrow(session)
     session.models = list(notes.models.values())
-    return notes.programs
+    return Taken(notes.programs, len(marks) - len(session.marks))
 
 
 class _Notes:
@@ -182,7 +192,7 @@ def _entries_of(path: pathlib.Path, start: Start) -> Iterator[Entry]:
 def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
     """Add operations to a session; existing operations that start within one become nested in it."""
     inner = []
-    around: list[tuple[float, int]] = []
+    around: list[tuple[int, float]] = []
     waiting = deque(with_ends(outer, session))
     for mark in in_order(session.marks):
         while waiting and waiting[0][0].start_s <= mark.start_s:

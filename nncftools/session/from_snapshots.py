@@ -78,11 +78,7 @@ class _Reader:
             self._expect(number, len(self.found.frames))
             self.found.frames.append(Frame(function, self._redaction.text(file), line_number))
         elif "stack" in line:
-            number, stack = line["stack"]
-            self._expect(number, len(self.found.stacks))
-            if len(stack) > MOST_FRAMES or not all(0 <= frame < len(self.found.frames) for frame in stack):
-                raise _LostError("the line was damaged")
-            self.found.stacks.append(self._without_ours(stack))
+            self._take_stack(*line["stack"])
         elif "process" in line:
             self._take_process(line["process"])
         elif "rss" in line:
@@ -110,8 +106,11 @@ class _Reader:
     def _seconds(self, t_ns: int) -> float:
         return max(0.0, round((t_ns - self._start_ns) / 1e9, 6))
 
-    def _without_ours(self, stack: list[int]) -> list[int]:
-        return [number for number in stack if self.found.frames[number].file != _OUR_FILE]
+    def _take_stack(self, number: int, stack: list[int]) -> None:
+        self._expect(number, len(self.found.stacks))
+        if len(stack) > MOST_FRAMES or not all(0 <= frame < len(self.found.frames) for frame in stack):
+            raise _LostError("the line was damaged")
+        self.found.stacks.append([place for place in stack if self.found.frames[place].file != _OUR_FILE])
 
     def _take_process(self, line: lines.WatchedProcess) -> None:
         at_s = self._seconds(line["t_ns"])

@@ -1,7 +1,7 @@
 """``python -m tests.fuzz --seconds 60 --seed 1``: damages real files and reads them, until the time is over.
 
-A failure is an error that is not ours, more than 5 seconds of CPU time or 30 seconds in all, or more than 300 MB of memory.
-The file is kept, reduced to what provokes the failure. The same seed gives the same files in the same order.
+A failure is an error that is not ours, more than 5 seconds of CPU time or 30 seconds in all, or more than 300 MB of
+memory. The file is kept, reduced to what provokes the failure. The same seed gives the same files in the same order.
 """
 
 from __future__ import annotations
@@ -71,10 +71,8 @@ def main() -> int:
         why = found["failure"]
         if why and why not in failures:
             failures[why] = found["file"]
-            print(
-                f"\nFAILED {sample.name} (--seed {given.seed}, batch {batch}), kept in {found['file']}:\n{found['text']}",
-                flush=True,
-            )
+            where = f"(--seed {given.seed}, batch {batch}), kept in {found['file']}"
+            print(f"\nFAILED {sample.name} {where}:\n{found['text']}", flush=True)
         batch += 1
         if time.monotonic() - began > said + 60:
             said = time.monotonic() - began

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
-SESSION, MARKS, TABLE, EVALUATION, SIMILARITY, PROJECT = (
-    "session",
-    "marks",
-    "table",
-    "evaluation",
-    "similarity",
-    "project",
-)
-"""What reads a file: ``report``, ``report`` with ``--marks``, ``viz-compression``, ``from-lm-eval`` with its two inputs,
-and ``profile``, which reads pyproject.toml."""
+SESSION = "session"
+"""Read by ``report``."""
+MARKS = "marks"
+"""By ``report`` with ``--marks``."""
+TABLE = "table"
+"""By ``viz-compression``."""
+EVALUATION, SIMILARITY = "evaluation", "similarity"
+"""By ``from-lm-eval``."""
+PROJECT = "project"
+"""By ``profile``, which reads pyproject.toml."""
 
 
 @dataclasses.dataclass(frozen=True)

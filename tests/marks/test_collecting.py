@@ -40,7 +40,9 @@ class TestLog:
     def test_marks_and_programs(self) -> None:
         """The session gets the marks of the log; the Pythons that the hook ran in are counted."""
         of = run()
-        programs = take_log(of, log({"python": "3.11.7", "pid": 1}, {"name": "a", "start_s": 1}), "marks", Redaction())
+        programs, _ = take_log(
+            of, log({"python": "3.11.7", "pid": 1}, {"name": "a", "start_s": 1}), "marks", Redaction()
+        )
 
         assert programs == 1
         assert names(of) == [("a", 0)]
