@@ -54,6 +54,8 @@ _UTC = "utc"
 _TIMES, _VALUES = "time_s", "rss"
 """Two lists of one length; the times rise."""
 _SHOWN = 40
+_SHORT = 1_000
+"""A text that is not too long, whatever the limit."""
 _LONGEST_PLACE = 100
 
 
@@ -67,11 +69,11 @@ class Limits(NamedTuple):
     items: int = 10_000_000
     """Items of a list."""
     processes: int = 200_000
-    marks: int = 100_000
-    """Operations of a session."""
+    marks_of_recording: int = 50_000
     marks_of_process: int = 20_000
     marks_of_operation: int = 1_000
-    """Operations of one process, and directly inside one operation of it, that are listed; the others are counted."""
+    """Operations of a marks log that are listed: in all, of one process, and directly inside one operation of it. The
+    others are counted together."""
     warnings: int = 10_000
     table_bytes: int = 10_000_000
     table_rows: int = 1_000
@@ -150,7 +152,8 @@ def _check(value: object, place: str, name: str, depth: int) -> None:
     elif isinstance(value, dict):
         _check_object(value, place, name, depth)
     elif isinstance(value, msgspec.Struct):
-        _check_fields({field: getattr(value, field) for field in value.__struct_fields__}, place, depth)
+        known = {name: of for name in value.__struct_fields__ if (of := getattr(value, name)) is not None}
+        _check_fields(known, place, depth)
 
 
 def _check_object(value: Mapping[object, object], place: str, name: str, depth: int) -> None:
@@ -165,8 +168,14 @@ def _check_object(value: Mapping[object, object], place: str, name: str, depth: 
 
 def _check_fields(fields: Mapping[str, object], place: str, depth: int) -> None:
     for name, item in fields.items():
-        if item is not None:
-            _check(item, f"{place}.{name}", name, depth + 1)
+        kind = type(item)
+        if kind is int or kind is float:  # most are: no place is made up for those that are right
+            low, high = _RANGES.get(name) or range_of(name)
+            if low <= item <= high:  # type: ignore[operator] # a number
+                continue
+        elif kind is str and name != _UTC and len(item) <= _SHORT:  # type: ignore[arg-type] # a text
+            continue
+        _check(item, f"{place}.{name}", name, depth + 1)
     _check_order(fields, place)
 
 
@@ -226,7 +235,9 @@ def _check_numbers(values: Sequence[float], place: str, name: str) -> None:
 def _check_order(fields: Mapping[str, object], place: str) -> None:
     """Check what belongs together: begins and ends, times and their values."""
     for first, second in _PAIRS:
-        begin, end = fields.get(first), fields.get(second)
+        if second not in fields:
+            continue
+        begin, end = fields.get(first), fields[second]
         if isinstance(begin, int | float) and isinstance(end, int | float) and end < begin:
             raise wrong(f"{place}.{second}", f"not before `{first}` ({begin:g}) expected, found {end:g}")
     times, values = fields.get(_TIMES), fields.get(_VALUES)

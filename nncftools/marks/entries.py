@@ -78,7 +78,7 @@ class Entry(msgspec.Struct, kw_only=True):
         return self.warning is None and self.python is None
 
     def timed(self, start: Start) -> Self:
-        """Return this with ``start_s`` and ``end_s`` in seconds from the session's start. Raises ValueError."""
+        """Set ``start_s`` and ``end_s`` to seconds from the session's start, and return this. Raises ValueError."""
         if not self.is_operation:
             return self
         if self.event not in {None, BEGIN, END}:
@@ -93,7 +93,8 @@ class Entry(msgspec.Struct, kw_only=True):
         end_s = _seconds(start, self.end_s, self.end, self.end_ns)
         if end_s is not None and end_s < start_s:
             raise ValueError(f"it ends before it begins: {start_s:g} s to {end_s:g} s")
-        return msgspec.structs.replace(self, start_s=start_s, end_s=end_s)
+        self.start_s, self.end_s = start_s, end_s
+        return self
 
 
 def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int | None) -> float | None:
@@ -136,8 +137,9 @@ def _checked(entry: Entry, start: Start) -> Entry:
     """Return an entry with its times in seconds from the session's start. Raises ValueError."""
     bounds.check(entry)
     timed = entry.timed(start)
-    bounds.check(timed.start_s, "$.start_s", "start_s")
-    bounds.check(timed.end_s, "$.end_s", "end_s")
+    for name, at_s in (("start_s", timed.start_s), ("end_s", timed.end_s)):
+        if at_s is not None:
+            bounds.check(at_s, f"$.{name}", name)
     return timed
 
 

@@ -97,6 +97,9 @@ class TellingTogether:
             else:
                 yield from self._begin(stack, entry)
         for stack in self._stacks.values():
+            last = stack[-1]
+            if last.entry is not None and not last.is_listed:  # only the innermost one can be
+                self._count(stack[-2], last.entry, None)
             for frame in stack:
                 yield from _counted_in(frame)
         yield from _counted_in(self._elsewhere)
@@ -125,7 +128,7 @@ class TellingTogether:
             around.is_listed
             and around.listed < most.marks_of_operation
             and self._of_process.get(entry.pid, 0) < most.marks_of_process
-            and self._listed < most.marks
+            and self._listed < most.marks_of_recording
             and depth <= _DEEPEST
         )
 
@@ -153,7 +156,7 @@ class TellingTogether:
     def _count(self, around: _Open, entry: Entry, end_s: float | None) -> None:
         """Count an operation that is not listed."""
         self.counted += entry.count
-        into = around if self._listed < limits().marks else self._elsewhere
+        into = around if self._listed < limits().marks_of_recording else self._elsewhere
         name = entry.name if entry.name in into.inside or len(into.inside) < _MOST_NAMES else FURTHER
         if name not in into.inside:
             into.inside[name] = _Together(entry)
