@@ -57,7 +57,7 @@ _NOT_SHARED = dict.fromkeys(
 
 
 class _Open:
-    """An operation that goes on, or the bottom of a thread's stack."""
+    """An operation that goes on, or what is around all operations of a process."""
 
     __slots__ = ("entry", "inside", "is_listed", "listed")
 
@@ -83,6 +83,8 @@ class TellingTogether:
         self._listed = 0
         self._of_process: dict[int | None, int] = {}
         self._stacks: dict[_Thread, list[_Open]] = {}
+        self._bottoms: dict[int | None, _Open] = {}
+        """By process: the bottom of the stacks of its threads."""
         self._elsewhere = _Open()
         """Holds what is counted together when the whole log is too long."""
 
@@ -91,7 +93,8 @@ class TellingTogether:
         for entry in entries:
             stack = self._stacks.get((entry.pid, entry.tid))
             if stack is None:
-                stack = self._stacks[entry.pid, entry.tid] = [_Open()]
+                bottom = self._bottoms.setdefault(entry.pid, _Open())
+                stack = self._stacks[entry.pid, entry.tid] = [bottom]
             if entry.event == END:
                 yield from self._end(stack, entry)
             else:
@@ -100,6 +103,7 @@ class TellingTogether:
             last = stack[-1]
             if last.entry is not None and not last.is_listed:  # only the innermost one can be
                 self._count(stack[-2], last.entry, None)
+        for stack in self._stacks.values():
             for frame in stack:
                 yield from _counted_in(frame)
         yield from _counted_in(self._elsewhere)
