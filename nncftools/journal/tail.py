@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
@@ -175,6 +176,11 @@ def _plan(header: Header) -> Plan:
     if fields["interval_s"] <= 0:
         raise ValueError("at `$.plan.interval_s`: seconds expected")
     _check_columns(fields["columns"])
+    for pattern in fields.get("redact") or ():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"at `$.plan.redact`: {error}") from error
     return Plan(**fields)
 
 

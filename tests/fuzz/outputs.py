@@ -32,7 +32,7 @@ from nncftools.units import MemoryUnit
 from tests.fuzz import corpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tests.fuzz.corpus import Sample
 
@@ -145,10 +145,10 @@ OUTPUTS: dict[str, Output] = {
 }
 
 
-def read_and_show(sample: Sample, folder: pathlib.Path, slow: str) -> bool:
+def read_and_show(sample: Sample, folder: pathlib.Path, slow: str, only: Collection[str] = OUTPUTS) -> bool:
     """Read a sample from ``folder`` and make its outputs, ``slow`` among them; return whether it could be read.
 
-    Any error but NncfToolsError is a bug.
+    Any error but NncfToolsError is a bug. ``only`` names the outputs to make.
     """
     path = folder / (sample.opened or sample.name)
     try:
@@ -161,7 +161,7 @@ def read_and_show(sample: Sample, folder: pathlib.Path, slow: str) -> bool:
         with contextlib.suppress(NncfToolsError):
             _follow(path)
     for name, output in OUTPUTS.items():
-        if name == slow or name not in SLOW:
+        if name in only and (name == slow or name not in SLOW):
             with contextlib.suppress(NncfToolsError):
                 output(shown, folder)
     return True

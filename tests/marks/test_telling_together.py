@@ -62,10 +62,8 @@ def test_further_ones_are_counted_by_name() -> None:
         ("b", 1, pytest.approx(0.1), pytest.approx(0.1)),
     ]
     assert (of.marks[3].start_s, of.marks[3].end_s) == (0.1, 0.6)
-    assert of.warnings == [
-        "3 operations are counted together with others of their name: at most 1,000 are listed of one process inside one "
-        "operation, and 20,000 of one process"
-    ]
+    (warning,) = of.warnings
+    assert warning.startswith("3 operations are counted together with others of their name: at most 3 are listed")
 
 
 def test_each_operation_has_its_own_limit() -> None:
