@@ -216,7 +216,8 @@ def is_pid(text: str) -> bool:
 
 
 def _check_list(values: Sequence[object], place: str, name: str, depth: int) -> None:
-    limit: int = getattr(limits(), name, limits().items)
+    most = limits()
+    limit = {"processes": most.processes, "warnings": most.warnings}.get(name, most.items)
     _check_count(len(values), limit, place, "items")
     if set(map(type, values)) <= {int, float, type(None)}:
         _check_numbers([value for value in values if value is not None], place, name)  # type: ignore[misc]

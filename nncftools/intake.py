@@ -109,20 +109,20 @@ def whole(path: pathlib.Path, *, most: int | None = None) -> bytes:
 
 def content(file: BinaryIO, path: pathlib.Path, most: int | None = None) -> bytes:
     """Return the content of an open file, as ``whole`` does."""
-    found = bytearray()
+    found = io.BytesIO()  # its content is not copied when it is taken
     limit = limits().size if most is None else min(most, limits().size)
     try:
         for piece in pieces(file, path):
-            found += piece
-            if len(found) > limit:
+            found.write(piece)
+            if found.tell() > limit:
                 raise too_large(path, limit)
     except DAMAGED as error:
         raise SessionFileError(f"{path}: the gzip archive is damaged or cut off: {error}") from error
     except OSError as error:
         raise SessionFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except MemoryError as error:
-        raise too_large(path, len(found)) from error
-    return bytes(found)
+        raise too_large(path, found.tell()) from error
+    return found.getvalue()
 
 
 def too_large(path: pathlib.Path, limit: int) -> TooLargeError:

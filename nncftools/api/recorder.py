@@ -127,8 +127,10 @@ class Recorder:
         from nncftools.session.session import Session
 
         session = Session.load(self._journal)
-        with contextlib.suppress(OSError):  # the temporary folder may have been cleaned
-            log = io.BytesIO(b"" if self._marks is None else self._marks.read_bytes())
+        with (
+            contextlib.suppress(OSError),  # the temporary folder may have been cleaned
+            io.BytesIO() if self._marks is None else self._marks.open("rb") as log,
+        ):
             take_own(session, log, "marks", self._owner)
         return session
 

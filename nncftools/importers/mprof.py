@@ -17,7 +17,7 @@ import heapq
 import re
 from typing import TYPE_CHECKING, Any
 
-from nncftools.bounds import LATEST_S, is_pid
+from nncftools.bounds import LARGEST_PID, LATEST_S, is_pid
 from nncftools.importers.row_log import RowLog
 from nncftools.importers.table import Children, words
 from nncftools.session.model import Mark
@@ -96,6 +96,8 @@ class _Log(RowLog):
                 self._source.problems.warn("children (CHLD) before the first sample (MEM) were left out")
             elif pid == 0:
                 self._unread_children += 1
+            elif pid > LARGEST_PID:
+                self._source.problems.warn("children (CHLD) with PIDs that cannot be were left out")
             else:
                 if not self._children:
                     self._take_command_alone()
