@@ -50,7 +50,13 @@ def test_damage_is_the_same_each_time() -> None:
         contents: list[bytes] = []
 
         @hypothesis.seed(seed)
-        @hypothesis.settings(max_examples=20, database=None, deadline=None, phases=[hypothesis.Phase.generate])
+        @hypothesis.settings(
+            max_examples=20,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(hypothesis.HealthCheck),
+            phases=[hypothesis.Phase.generate],
+        )
         @hypothesis.given(damage.damaged(SAMPLES["everything.json"].content))
         def case(content: bytes) -> None:
             contents.append(content)
