@@ -1,7 +1,7 @@
 """Limits of what files bring: numbers, times, texts, lists, and their size. Every reader checks with this module.
 
 A key names what its value is: ``..._s`` are seconds, ``pid`` is a PID, ``time_s`` rises. So a new field needs no line
-here. ``docs/limits.md`` lists the limits for users.
+here. ``docs/reading.md`` lists the limits for users.
 """
 
 from __future__ import annotations
