@@ -15,7 +15,7 @@ import nncftools
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 HERE = {path.stem for path in ROOT.iterdir()}
-EVERYBODY = {"backports", "errors", "units", "metrics", "files", "redaction", "text", "version"}
+EVERYBODY = {"backports", "bounds", "errors", "files", "intake", "metrics", "redaction", "text", "units", "version"}
 MAY_IMPORT = {
     "journal": set[str](),
     "session": {"journal"},

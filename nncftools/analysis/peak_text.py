@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SEPARATOR = " › "
 _NAME = 40
+_MOST_LEVELS = 10
+"""Operations inside each other that are named; of more, the outermost and the innermost ones."""
 _SECONDS = " s"
 
 
@@ -42,13 +44,17 @@ def where_text(session: Session) -> str:
 def _where(place: PeakPlace | None, session: Session) -> str:
     if place is None:
         return ""
-    path = SEPARATOR.join(_name(operation, session) for operation in place.path)
+    performers = Performers(session)
+    names = [_name(operation, performers) for operation in place.path]
+    if len(names) > _MOST_LEVELS:
+        names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
+    path = SEPARATOR.join(names)
     if place.either:
-        either = _either(place, [_name(operation, session) for operation in place.either])
+        either = _either(place, [_name(operation, performers) for operation in place.either])
         return f"during {path}, {either}" if path else either
     if path:
         return f"during {path}"
-    return "" if place.nearest is None else _beside(place, place.nearest, _name(place.nearest, session))
+    return "" if place.nearest is None else _beside(place, place.nearest, _name(place.nearest, performers))
 
 
 def where_reached(session: Session, level: int, at_s: float) -> str:
@@ -59,8 +65,8 @@ def where_reached(session: Session, level: int, at_s: float) -> str:
     return _where(place_of(reached, session.operations, session.processes, session.duration_s), session)
 
 
-def _name(operation: Operation, session: Session) -> str:
-    name, by = shortened(printable(operation.name), _NAME), Performers(session).of(operation)
+def _name(operation: Operation, performers: Performers) -> str:
+    name, by = shortened(printable(operation.name), _NAME), performers.of(operation)
     return f"{name} ({by})" if by else name
 
 

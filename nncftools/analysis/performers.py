@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from math import inf
 from typing import TYPE_CHECKING
 
 from nncftools.text import printable, shortened
@@ -19,23 +20,43 @@ class Performers:
 
     def __init__(self, session: Session) -> None:
         self._names = {process.id: process.name for process in session.processes}
-        self._spans: dict[int, dict[int, tuple[list[float], list[float]]]] = {}
+        self._levels: dict[int, _Level] = {}
         for operation in session.operations:
             if operation.pid is not None:
-                starts, ends = self._spans.setdefault(operation.depth, {}).setdefault(operation.pid, ([], []))
-                starts.append(operation.start_s)
-                ends.append(max(operation.end_s, ends[-1] if ends else 0.0))
+                self._levels.setdefault(operation.depth, _Level()).add(operation, operation.pid)
 
     def of(self, operation: Operation) -> str:
         """Return name and PID; empty unless operations of other processes ran on the same level meanwhile."""
-        others = (spans for pid, spans in self._spans.get(operation.depth, {}).items() if pid != operation.pid)
-        if operation.pid is None or not any(_overlap(operation, *spans) for spans in others):
+        level = self._levels.get(operation.depth)
+        if operation.pid is None or level is None or not level.others_ran(operation):
             return ""
         name = "" if operation.process is None else self._names[operation.process]
         return ", ".join(filter(None, (shortened(printable(name), _NAME), f"pid {operation.pid}")))
 
 
-def _overlap(operation: Operation, starts: list[float], latest_ends: list[float]) -> bool:
-    """Return whether one of several operations overlaps another one; ``latest_ends`` are the latest ends so far."""
-    begun = bisect_left(starts, operation.end_s)
-    return begun > 0 and latest_ends[begun - 1] > operation.start_s
+class _Level:
+    """The operations of one level: up to each of them, the latest end, and the latest end of any other process."""
+
+    def __init__(self) -> None:
+        self._starts: list[float] = []
+        self._latest: list[tuple[float, int, float]] = []
+
+    def add(self, operation: Operation, pid: int) -> None:
+        """Add an operation; none begins before those added."""
+        end_s, of, others_end_s = self._latest[-1] if self._latest else (-inf, pid, -inf)
+        if pid == of:
+            end_s = max(end_s, operation.end_s)
+        elif operation.end_s > end_s:
+            end_s, of, others_end_s = operation.end_s, pid, end_s
+        else:
+            others_end_s = max(others_end_s, operation.end_s)
+        self._starts.append(operation.start_s)
+        self._latest.append((end_s, of, others_end_s))
+
+    def others_ran(self, operation: Operation) -> bool:
+        """Return whether an operation of another process overlaps this one."""
+        begun = bisect_left(self._starts, operation.end_s)
+        if not begun:
+            return False
+        end_s, of, others_end_s = self._latest[begun - 1]
+        return (others_end_s if of == operation.pid else end_s) > operation.start_s

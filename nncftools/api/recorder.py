@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pathlib
 import shutil
@@ -126,8 +127,11 @@ class Recorder:
         from nncftools.session.session import Session
 
         session = Session.load(self._journal)
-        with contextlib.suppress(OSError):  # the temporary folder may have been cleaned
-            take_own(session, b"" if self._marks is None else self._marks.read_bytes(), "marks", self._owner)
+        with (
+            contextlib.suppress(OSError),  # the temporary folder may have been cleaned
+            io.BytesIO() if self._marks is None else self._marks.open("rb") as log,
+        ):
+            take_own(session, log, "marks", self._owner)
         return session
 
     def _place(self) -> int:

@@ -7,7 +7,7 @@ import os
 import pathlib
 import shutil
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from nncftools.cli.destination import check_owner, session_stem
 from nncftools.errors import UsageError
@@ -74,13 +74,16 @@ class Claim:
         os.close(self.locked)
         self.locked = -1
 
-    def read_marks(self) -> bytes:
-        """Return the content of the marks log."""
-        return _content(self.marks)
+    def open_marks(self) -> BinaryIO:
+        """Return the marks log, at its beginning."""
+        return _opened(self.marks)
 
     def read_snapshots(self) -> bytes:
         """Return the content of the helper's log; empty without one."""
-        return b"" if self.snapshots is None else _content(self.snapshots)
+        if self.snapshots is None:
+            return b""
+        with _opened(self.snapshots) as log:
+            return log.read()
 
     @contextlib.contextmanager
     def place(self) -> Iterator[Destination]:
@@ -143,10 +146,10 @@ class Claim:
             self.hand_over()
 
 
-def _content(descriptor: int) -> bytes:
-    with os.fdopen(os.dup(descriptor), "rb") as log:
-        log.seek(0)
-        return log.read()
+def _opened(descriptor: int) -> BinaryIO:
+    log = os.fdopen(os.dup(descriptor), "rb")
+    log.seek(0)
+    return log
 
 
 def _named(folder: int, path: pathlib.Path) -> pathlib.Path:

@@ -95,6 +95,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     fail_if: FailIf = None,
     unit: options.Unit = MemoryUnit.MiB,
     depth: options.Depth = 1,
+    max_size: options.MaxSize = None,
     force: options.Force = False,
 ) -> int:
     """Compare what runs cost: peaks, time, CPU, I/O, each operation."""
@@ -110,7 +111,8 @@ def compare(  # noqa: PLR0913 — one parameter per option
     plot = None if plot is None else destination.picture("--plot", plot, force=force)
     if plot is not None and len(groups) > _MOST_CURVES:
         raise UsageError(f"option --plot: {len(groups)} sessions; a picture can show at most {_MOST_CURVES}")
-    runs, curves, timings = _loaded(groups, depth, with_curves=plot is not None)
+    with options.reading(max_size):
+        runs, curves, timings = _loaded(groups, depth, with_curves=plot is not None)
     compared = [comparison.compared(runs[0], group) for group in runs[1:]]
     with options.named("--fail-if"), options.mended(depth=": give --depth"):
         judged = [(one, [gates.judged(limit, one) for limit in limits]) for one in compared]

@@ -77,6 +77,7 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     ] = None,
     tasks: Tasks = None,
     setup: Annotated[str, typer.Option("--setup", metavar="TEXT", help="Name of a new file's first column.")] = "model",
+    max_size: options.MaxSize = None,
     force: Annotated[bool, typer.Option("--force", help="Replace figures that differ.")] = False,
 ) -> int:
     """Add a row to a CSV file for viz-compression, or fill gaps in a row.
@@ -98,16 +99,16 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     with options.named("--task"):
         wanted = evaluations.tasks_of(tasks or ())
     figures: dict[str, float] = {}
-    with options.mended(task="; name one with --task"):
+    with options.reading(max_size), options.mended(task="; name one with --task"):
         for path in results or ():
             figures |= evaluations.from_lm_eval(path, wanted)
-    if wwb is not None:
-        figures[SIMILARITY.column] = evaluations.similarity(wwb)
+        if wwb is not None:
+            figures[SIMILARITY.column] = evaluations.similarity(wwb)
     if model_dir is not None:
         figures[SIZE] = float(f"{evaluations.size_gib(model_dir):.6g}")
     key = Key(mode.strip(), model.strip() or None, int4, int8, lora_rank, plot_name.strip() or None)
     try:
-        with options.mended(**_MENDED):
+        with options.reading(max_size), options.mended(**_MENDED):
             filled = fill(output, setup.strip(), key, figures, force=force)
     except OSError as error:
         raise destination.cannot_write("--output", output, error) from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from typing import Annotated
 
 import typer
@@ -39,6 +41,8 @@ def mark(name: Annotated[str, typer.Argument(metavar="NAME", help="The operation
     try:
         descriptor = os.open(log, flags(os.fsencode(log)))
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "a file expected")
             mark_from_outside(descriptor, name, "shell")
         finally:
             os.close(descriptor)

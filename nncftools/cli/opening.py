@@ -6,6 +6,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
+from nncftools import intake
 from nncftools.cli import destination, options, progress
 from nncftools.errors import UsageError
 from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, find_sidecar
@@ -91,7 +92,8 @@ def _take_beside(session: Session, found: pathlib.Path, file: pathlib.Path) -> N
     if found.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
         with journal_file.reader(file) as journal:
             redaction = Redaction(Tail(journal, str(file)).plan.redact)
-        collecting.take_log(session, found.read_bytes(), found.name, redaction)
+        with intake.open_file(found) as log:
+            collecting.take_log(session, log, found.name, redaction)
     else:
         session.marks = collecting.read_sidecar(found, session)
 

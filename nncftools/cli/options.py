@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nncftools import bounds
 from nncftools.cli import candidates
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.metrics import MEMORY, columns_of
-from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, size_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -113,6 +114,15 @@ Unit = Annotated[
     ),
 ]
 FromZero = Annotated[bool, typer.Option("--from-zero", help="Show memory relative to the first sample.")]
+MaxSize = Annotated[
+    str | None,
+    typer.Option(
+        "--max-size",
+        metavar="SIZE",
+        help=f"Read files up to this size, unpacked, and as many more operations and processes. Default: "
+        f"{bounds.Limits().size >> 30}GiB.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 Redact = Annotated[
     list[str] | None,
@@ -139,6 +149,20 @@ def named(option: str) -> Iterator[None]:
     except NncfToolsError as error:
         error.args = (f"option {option}: {error}",)
         raise
+
+
+@contextlib.contextmanager
+def reading(max_size: str | None) -> Iterator[None]:
+    """Read files up to ``max_size``, None for the usual limits; the error of a file that is larger names the option.
+
+    Raises UsageError for a size that is none.
+    """
+    try:
+        size = None if max_size is None else size_from(max_size)[0]
+    except ValueError as error:
+        raise UsageError(f"option --max-size: {error}") from error
+    with bounds.raised(size), mended(size="; to read it anyway, raise the limit with --max-size"):
+        yield
 
 
 @contextlib.contextmanager

@@ -111,7 +111,7 @@ def target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:
         raise UsageError("option --pid: either a command or --pid, not both")
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         raise NncfToolsError(f"option --pid: there is no process {pid}") from None
     except PermissionError:
         pass

@@ -11,7 +11,7 @@ import os
 import pathlib
 import tempfile
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.cli import screen
 from nncftools.cli.claim import claim_files
@@ -221,24 +221,21 @@ def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Sessio
     with _guarded("the marks could not be read"):
         automatic = run.marking.automatic is not None
         redaction = Redaction(run.plan.redact)
-        _take_marks(session, claim.read_marks(), run.place.marks.name, redaction, automatic=automatic)
+        with claim.open_marks() as log:
+            _take_marks(session, log, run.place.marks.name, redaction, automatic=automatic)
     return session
 
 
-def _take_marks(session: Session, data: bytes, name: str, redaction: Redaction, *, automatic: bool) -> None:
-    if not (data or automatic):
-        return
+def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction, *, automatic: bool) -> None:
     from nncftools.marks.collecting import take_log
+    from nncftools.marks.silence import reason
 
-    programs = take_log(session, data, name, redaction)
+    found = take_log(session, log, name, redaction)
     if session.marks or not automatic:
         return
-    why = (
-        f"none of the {programs} Python programs called a catalogued function: mark other calls with --mark-call"
-        if programs
-        else "no Python program loaded the hook (python -I, -E or -S, a cleared environment, another language)"
-    )
-    session.warnings.append(f"no operation was marked: {why}; `nncf-tools mark` and --mark-on mark operations, too")
+    why = reason(session.processes, found.programs, found.outside)
+    others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
+    session.warnings.append(f"no operation was marked: {why}; {others}")
 
 
 def _save(session: Session, place: Destination, claim: Claim) -> bool:

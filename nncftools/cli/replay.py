@@ -47,6 +47,7 @@ def replay(
     speed: Speed = 10.0,
     types: options.Types = None,
     unit: options.Unit = MemoryUnit.MiB,
+    max_size: options.MaxSize = None,
 ) -> int:
     """Show a recorded run in the live view, at a multiple of its speed."""
     import sys
@@ -62,7 +63,8 @@ def replay(
 
     if not _SLOWEST <= speed <= _FASTEST:
         raise UsageError(f"option --speed: a number from {_SLOWEST:g} to {_FASTEST:g} expected, found {speed:g}")
-    session = opening.open_session(path, options.DEFAULT_LOG_DIR)
+    with options.reading(max_size):
+        session = opening.open_session(path, options.DEFAULT_LOG_DIR)
     available = memory_of(session.samples.metrics)
     metrics = options.memory_types(types, available, ()) if types else []
     look = look_of(View(metrics, unit), sys.stdout.encoding, f"replay ×{speed:g}")

@@ -127,6 +127,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     unit: options.Unit = MemoryUnit.MiB,
     from_zero: options.FromZero = False,
     title: Annotated[str, typer.Option("--title", metavar="TEXT", help="Title to show instead of the command.")] = "",
+    max_size: options.MaxSize = None,
     force: options.Force = False,
 ) -> int:
     """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
@@ -144,7 +145,8 @@ def report(  # noqa: PLR0913 — one parameter per option
         for option, picture in (("--plot", plot), ("--panels", panels))
         if picture is not None
     }
-    with options.mended(importer=f"; name the tool that wrote it with --from: {', '.join(IMPORTERS)}"):
+    named = f"; name the tool that wrote it with --from: {', '.join(IMPORTERS)}"
+    with options.reading(max_size), options.mended(importer=named):
         session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero

@@ -89,6 +89,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     max_error: MaxError = "",
     extra: Annotated[bool, typer.Option("--extra", help="Show the file's other columns in the table.")] = False,
     lenient: Annotated[bool, typer.Option("--lenient", help="Omit the note of missing int8, int4, gptq rows.")] = False,
+    max_size: options.MaxSize = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all rows with the computed values, as JSON.")] = False,
 ) -> int:
     """Make a table (.md) and a picture of weight-compression results.
@@ -119,7 +120,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         bound=bound,
         max_error=_percent(max_error) if max_error else None,
     )
-    with options.mended(folder="; choose another --output-dir"):
+    with options.reading(max_size), options.mended(folder="; choose another --output-dir"):
         outcome = make(request)
     if as_json:
         import json

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nncftools.bounds import are_within
 from nncftools.compression.columns import COMPUTED, DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE
 from nncftools.compression.errors import MissingInputError, ResultsError
 from nncftools.compression.reading import UNNAMED, read
@@ -170,8 +171,8 @@ class _Check:
             hint = " (a percentage? a fraction from 0 to 1 expected)" if text.endswith("%") else ""
             self._wrong(record, column, f"a number expected{hint}")
             return math.nan
-        if not math.isfinite(value):
-            self._wrong(record, column, "a finite number expected")
+        if not are_within([value]):
+            self._wrong(record, column, "a finite number up to 2^63 expected")
             return math.nan
         if above and value <= least:
             self._wrong(record, column, f"a number above {least:g} expected")
@@ -185,7 +186,7 @@ class _Check:
         if not record.cells[LORA_RANK]:
             return None
         value = number(record.cells[LORA_RANK])
-        if value is None or not math.isfinite(value) or value < 1 or value % 1:
+        if value is None or not are_within([value], low=1) or value % 1:
             self._wrong(record, LORA_RANK, "a whole number of at least 1, or nothing, expected")
             return None
         return int(value)

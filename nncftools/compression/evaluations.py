@@ -6,10 +6,12 @@ import json
 import math
 from typing import TYPE_CHECKING
 
+from nncftools import bounds, intake
 from nncftools.compression.checking import number, shown
 from nncftools.compression.columns import LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, STDERR, WIKITEXT
 from nncftools.compression.reading import read
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
     import pathlib
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 """The unit of "Gb" in the published tables, where Phi-3-mini's 3.82e9 weights of 4 bytes are 14.235."""
+_SHOWN = 60
 _STANDARD = {
     ("wikitext", "word_perplexity"): WIKITEXT.column,
     ("lambada_openai", "acc"): LAMBADA_ACCURACY.column,
@@ -63,9 +66,7 @@ def from_lm_eval(path: pathlib.Path, wanted: Mapping[tuple[str, str], str]) -> d
 
 def _results(path: pathlib.Path) -> Mapping[str, object]:
     try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise NncfToolsError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+        document = json.loads(intake.whole(path))
     except (ValueError, RecursionError) as error:
         raise NncfToolsError(f"{str(path)!r}: not JSON: {error}") from error
     results = document.get("results") if isinstance(document, dict) else None
@@ -80,8 +81,9 @@ def _figure(path: pathlib.Path, of_task: Mapping[str, object], task: str, metric
     value = None if key is None else of_task[key]
     if value is None or value == "N/A":
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise NncfToolsError(f"{str(path)!r}: results.{task}.{key}: a finite number expected, found {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not bounds.are_within([value]):
+        found = shortened(printable(repr(value)), _SHOWN)
+        raise NncfToolsError(f"{str(path)!r}: results.{task}.{key}: a finite number expected, found {found}")
     return float(value)
 
 
@@ -93,7 +95,7 @@ def similarity(path: pathlib.Path) -> float:
     values = []
     for record in table.records:
         value = number(record.cells["similarity"])
-        if value is None or not math.isfinite(value):
+        if value is None or not bounds.are_within([value]):
             found = shown(record.cells["similarity"])
             raise NncfToolsError(
                 f"{str(path)!r}: row {record.number}, column 'similarity': a finite number expected, found {found}"

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
+import errno
 import io
 import itertools
+import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools import intake
+from nncftools.bounds import limits
 from nncftools.compression.columns import MODE
 from nncftools.compression.errors import MissingInputError, ResultsError
+from nncftools.errors import SessionFileError
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-MAX_ROWS = 1000
-"""A longer table is unreadable, and a picture has no room for more names."""
-MAX_BYTES = 10_000_000
 UNNAMED = re.compile(r"(Unnamed: [\d.]+)?")
 """What pandas writes above an index without a name, and above that column after it has read such a file."""
 
@@ -43,15 +44,18 @@ class RawTable(NamedTuple):
 def read(path: pathlib.Path) -> RawTable:
     """Read a CSV file: UTF-8 with or without a byte order mark, commas, quotes doubled.
 
-    Raises ResultsError for any other file, and for one with more than 1,000 rows or 10 MB; MissingInputError for none.
+    Raises ResultsError for any other file, and for one with more rows or bytes than the limits; MissingInputError for
+    none.
     """
     text = _text(path)
     _check_separator(path, text)
-    (_, header), *rows = list(itertools.islice(_rows(path, text), MAX_ROWS + 2)) or [(0, [])]
+    most = limits().table_rows
+    (_, header), *rows = list(itertools.islice(_rows(path, text), most + 2)) or [(0, [])]
     if not header:
         raise ResultsError(f"{str(path)!r}: the file is empty; a header and rows expected")
-    if len(rows) > MAX_ROWS:
-        raise ResultsError(f"{str(path)!r}: more than {MAX_ROWS:,} rows; split the file, or take the best rows")
+    if len(rows) > most:
+        why = f"more than {most:,} rows; split the file, or take the best rows"
+        raise ResultsError(f"{str(path)!r}: {why}", mended_by="size")
     twice = sorted({name for name in header if name and header.count(name) > 1})
     if twice:
         raise ResultsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, twice))}")
@@ -68,18 +72,19 @@ def read(path: pathlib.Path) -> RawTable:
 
 
 def _text(path: pathlib.Path) -> str:
+    if not path.exists():
+        raise MissingInputError(f"cannot read {str(path)!r}: {os.strerror(errno.ENOENT)}")
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        kind = MissingInputError if isinstance(error, FileNotFoundError) else ResultsError
-        raise kind(f"cannot read {str(path)!r}: {error.strerror or error}") from error
-    if len(content) > MAX_BYTES:
-        raise ResultsError(f"{str(path)!r}: the file is larger than 10 MB; at most {MAX_ROWS:,} rows are read")
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        content = intake.whole(path, most=limits().table_bytes)
+    except intake.TooLargeError as error:
+        most = f"at most {limits().table_rows:,} rows are read"
+        raise ResultsError(f"{error}; {most}", mended_by=error.mended_by) from error
+    except SessionFileError as error:
+        raise ResultsError(str(error)) from error
+    if content.startswith(intake.UTF_16_MARKS):
         raise ResultsError(f"{str(path)!r}: the file is in UTF-16; save it as UTF-8")
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         row = content.count(b"\n", 0, error.start) + 1
         found = f"byte 0x{content[error.start]:02x} in line {row}"

@@ -8,13 +8,12 @@ lifetime rather than by the time since the last report; CPU time is therefore un
 from __future__ import annotations
 
 from math import nan
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nncftools.backports import moment_of
+from nncftools import bounds, intake
 from nncftools.errors import SessionFileError
-from nncftools.importers.row_log import LARGEST, LATEST_S
 from nncftools.importers.table import Children, Table, session_of, words
 from nncftools.session.model import Exit, Host
 from nncftools.units import size_text
@@ -28,10 +27,6 @@ if TYPE_CHECKING:
 _INFO = "info.json"
 _USAGE = ("usage.jsonl", "usage.json")
 _LARGEST_INFO = 16 << 20
-_LONGEST_PID = 18
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-_Status = Annotated[int, msgspec.Meta(gt=-(1 << 31), lt=1 << 31)]
-_Seconds = Annotated[float, msgspec.Meta(ge=0, le=LATEST_S)]
 
 
 class _Figures(msgspec.Struct):
@@ -52,14 +47,14 @@ class _System(msgspec.Struct):
     system: str | None = msgspec.field(default=None, name="os_name")
     release: str | None = msgspec.field(default=None, name="os_release")
     machine: str | None = msgspec.field(default=None, name="arch")
-    cpus: _Count | None = msgspec.field(default=None, name="cpu_total")
-    memory: _Count | None = msgspec.field(default=None, name="memory_total")
+    cpus: int | None = msgspec.field(default=None, name="cpu_total")
+    memory: int | None = msgspec.field(default=None, name="memory_total")
 
 
 class _Summary(msgspec.Struct):
-    exit_code: _Status | None = None
-    start_time: _Seconds | None = None
-    wall_clock_time: _Seconds | None = None
+    code: int | None = msgspec.field(default=None, name="exit_code")
+    start_s: float | None = msgspec.field(default=None, name="start_time")
+    duration_s: float | None = msgspec.field(default=None, name="wall_clock_time")
     peak_rss: float | None = None
     working_directory: str | None = None
 
@@ -107,9 +102,11 @@ def _whole(source: Source) -> bytes:
 
 def _info(text: bytes, path: pathlib.Path) -> _Info:
     try:
-        return msgspec.json.decode(text, type=_Info)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        info = msgspec.json.decode(text, type=_Info)
+        bounds.check(info)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise SessionFileError(f"{path}: not an info file of con-duct: {error}") from error
+    return info
 
 
 def _adjacent_info(source: Source) -> _Info | None:
@@ -121,9 +118,8 @@ def _adjacent_info(source: Source) -> _Info | None:
         return None
     path = source.path.with_name(stem + _INFO)
     try:
-        with path.open("rb") as file:
-            return _info(file.read(_LARGEST_INFO), path)
-    except (SessionFileError, OSError) as error:
+        return _info(intake.whole(path, most=_LARGEST_INFO), path)
+    except SessionFileError as error:
         source.problems.warn(f"con-duct's info file next to it cannot be read: {error}")
         return None
 
@@ -132,7 +128,7 @@ class _Reports:
     def __init__(self, source: Source, info: _Info | None) -> None:
         self._source = source
         self._info = info
-        self._began = info.execution_summary.start_time if info is not None else None
+        self._began = info.execution_summary.start_s if info is not None else None
         self._table = Table(["rss", "vms"])
         self._children = Children()
         self._samples = 0
@@ -148,6 +144,7 @@ class _Reports:
         for number, line in lines.numbered():
             try:
                 report = _REPORT.decode(line)
+                bounds.check(report)
                 moment = _moment(report.timestamp)
                 values = [_value(report.totals.rss), _value(report.totals.vsz)]
             except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as why:
@@ -164,7 +161,7 @@ class _Reports:
     def _take_report(self, report: _Report, time_s: float, values: list[float]) -> None:
         self._table.append((time_s, *values))
         for pid, process in report.processes.items():
-            if pid.isdecimal() and len(pid) <= _LONGEST_PID and process.rss is not None and 0 <= process.rss <= LARGEST:
+            if bounds.is_pid(pid) and process.rss is not None and 0 <= process.rss <= bounds.LARGEST:
                 self._children.take(int(pid), time_s, process.rss, process.cmd.split())
         self._samples += max(report.num_samples, 1)
         self._max_samples = max(self._max_samples, report.num_samples)
@@ -213,20 +210,14 @@ _REPORT = msgspec.json.Decoder(_Report)
 
 def _moment(timestamp: str) -> float:
     """Return an ISO 8601 time in Unix seconds. Raises ValueError."""
-    moment = moment_of(timestamp)
-    if moment.tzinfo is None:
-        raise ValueError("a timestamp with its zone expected")
-    seconds = moment.timestamp()
-    if not 0 <= seconds <= LATEST_S:
-        raise ValueError("a year from 1970 to 2286 expected")
-    return seconds
+    return bounds.moment(timestamp).timestamp()
 
 
 def _value(size: float | None) -> float:
     """Return bytes, NaN for unknown. Raises ValueError for impossible sizes."""
     if size is None:
         return nan
-    if not 0 <= size <= LARGEST:
+    if not 0 <= size <= bounds.LARGEST:
         raise ValueError("bytes from 0 to 2^63 expected")
     return size
 
@@ -240,8 +231,8 @@ def _session_fields(info: _Info | None) -> dict[str, Any]:
     fields = {
         "command": words(info.command),
         "cwd": info.working_directory or summary.working_directory or "",
-        "exit": None if summary.exit_code is None else Exit(code=summary.exit_code),
+        "exit": None if summary.code is None else Exit(code=summary.code),
         "finished": True,
         "host": Host(**{name: value for name, value in system.items() if value is not None}),
     }
-    return fields if summary.wall_clock_time is None else {**fields, "duration_s": summary.wall_clock_time}
+    return fields if summary.duration_s is None else {**fields, "duration_s": summary.duration_s}

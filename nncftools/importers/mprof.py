@@ -17,7 +17,8 @@ import heapq
 import re
 from typing import TYPE_CHECKING, Any
 
-from nncftools.importers.row_log import LATEST_S, RowLog
+from nncftools.bounds import LARGEST_PID, LATEST_S, is_pid
+from nncftools.importers.row_log import RowLog
 from nncftools.importers.table import Children, words
 from nncftools.session.model import Mark
 from nncftools.session.samples import TIME
@@ -36,7 +37,6 @@ _FUNCTION = re.compile(
     r"FUNC (?P<name>.+?) -?\d+\.\d+ (?P<start>\d+\.\d+) -?\d+\.\d+ (?P<end>\d+\.\d+)(?: (?P<level>\d{1,4}))?"
 )
 _MAX_CALLS = 10_000
-_LONGEST_PID = 18
 
 
 def recognises(head: Head) -> bool:
@@ -96,6 +96,8 @@ class _Log(RowLog):
                 self._source.problems.warn("children (CHLD) before the first sample (MEM) were left out")
             elif pid == 0:
                 self._unread_children += 1
+            elif pid > LARGEST_PID:
+                self._source.problems.warn("children (CHLD) with PIDs that cannot be were left out")
             else:
                 if not self._children:
                     self._take_command_alone()
@@ -188,7 +190,7 @@ class _Log(RowLog):
 
 def _command(text: str) -> tuple[list[str], int | None]:
     """Return the command, and the PID when only that is known."""
-    if text.isdecimal() and len(text) <= _LONGEST_PID:
+    if is_pid(text):
         return [], int(text)
     if text.startswith("["):  # attached by name
         try:

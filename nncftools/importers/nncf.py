@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from nncftools.bounds import LARGEST
 from nncftools.errors import SessionFileError
-from nncftools.importers.row_log import LARGEST, RowLog
+from nncftools.importers.row_log import RowLog
 from nncftools.metrics import MEMORY
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
@@ -94,19 +95,20 @@ class _Log(RowLog):
         unit = self._unit or self._unit_assumed
         self.unit = unit.factor
         values = self.table.columns()[self.metrics[0]]
-        self._check(max(values, default=0.0), unit)
+        self._check(max(values, default=0.0), min(values, default=0.0), unit)
         from_zero = any(mark in self._source.head.name for mark in _FROM_ZERO)
         if not from_zero and min(values, default=0.0) < 0:
             from_zero = True
             warn("values below zero: they are taken as relative to an unknown first sample")
         return {"from_zero": from_zero, "finished": self.over}
 
-    def _check(self, highest: float, unit: MemoryUnit) -> None:
+    def _check(self, highest: float, lowest: float, unit: MemoryUnit) -> None:
         """Warn when the last line contradicts the rows. Raises SessionFileError for impossible values."""
         if self._maximum is not None and abs(highest - self._maximum) > _ROUNDED:
             self._source.problems.warn(
                 f"the last line gives a maximum of {self._maximum:.3f} {unit}, the rows reach {highest:.3f}: "
                 f"rows are missing, or units are mixed"
             )
-        if highest * unit.factor > LARGEST:
-            raise SessionFileError(f"{self._source.path}: {highest:g} {unit} cannot be: the unit or a row is wrong")
+        for value in (highest, lowest):
+            if abs(value) * unit.factor > LARGEST:
+                raise SessionFileError(f"{self._source.path}: {value:g} {unit} cannot be: the unit or a row is wrong")

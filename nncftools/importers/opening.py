@@ -7,10 +7,12 @@ import pathlib
 import re
 from typing import TYPE_CHECKING, Protocol
 
+from nncftools.bounds import WrongValueError
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.importers.source import Source, shown
 from nncftools.redaction import Redaction
+from nncftools.session.store import check
 
 if TYPE_CHECKING:
     import os
@@ -47,13 +49,22 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
         source.refuse_other_encodings()
         name = forced or next((name for name in IMPORTERS if _importer(name).recognises(source.head)), None)
         if name is not None:
-            return _redacted(_importer(name).read(source))
+            return _redacted(_checked(_importer(name).read(source), source.path))
         if begins_an_object or not source.head.text.strip():
             return source.as_session()  # its messages say what is missing
         raise SessionFileError(
             f"{path}: neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))})",
             mended_by="importer",
         )
+
+
+def _checked(session: Session, path: pathlib.Path) -> Session:
+    """Return the session of a log. Raises SessionFileError if something in it cannot be."""
+    try:
+        check(session)
+    except WrongValueError as error:
+        raise SessionFileError(f"{path}: {error}", mended_by=error.mended_by) from error
+    return session
 
 
 def _redacted(session: Session) -> Session:

@@ -11,6 +11,7 @@ import re
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from nncftools.bounds import is_pid
 from nncftools.importers.row_log import RowLog
 from nncftools.importers.table import words
 from nncftools.session.samples import TIME
@@ -42,7 +43,7 @@ _NAMES = {
 }
 """Metrics by column name; other columns are ignored."""
 _COMMAND = re.compile(r"Starting up command '(.*)' and attaching to process")
-_PROCESS = re.compile(r"Attaching to process (\d{1,18})")
+_PROCESS = re.compile(r"Attaching to process (\d+)")
 _FINISHED = re.compile(r"Process finished \((\d{1,9}\.\d+) seconds\)")
 
 
@@ -97,7 +98,7 @@ class _Log(RowLog):
         """Read a line that psrecord prints around the log."""
         if found := _COMMAND.fullmatch(line):
             self._known["command"] = words(found[1])
-        elif found := _PROCESS.fullmatch(line):
+        elif (found := _PROCESS.fullmatch(line)) and is_pid(found[1]):
             self._known["attached_to"] = int(found[1])
         elif found := _FINISHED.fullmatch(line):
             self._known["duration_s"] = max(float(found[1]), self.table.last_s)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nncftools.bounds import LARGEST, LATEST_S, are_within
 from nncftools.importers.table import Table, session_of
-from nncftools.metrics import is_counter
+from nncftools.metrics import is_counter, is_memory
 from nncftools.session.samples import TIME
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from nncftools.importers.source import Lines, Source
     from nncftools.session.session import Session
 
-LARGEST = 2.0**63
-LATEST_S = 1e10
-"""In Unix seconds, the year 2286."""
 _AHEAD = 20
 """A row this many times farther ahead of its neighbours than they are apart is treated as the bad row."""
 _END = b";"
@@ -131,7 +129,8 @@ class RowLog(ABC):
         columns = _split(self.numbers_of(lines.text), len(self._columns), self.separator)
         times = columns[self._columns.index(TIME)]
         is_in_order = self._last_s <= times[0] and times == sorted(times)
-        is_possible = all(self.lowest <= min(column) and max(column) <= LARGEST for column in columns)
+        named = zip(self._columns, columns, strict=True)
+        is_possible = all(are_within(column, self.lowest, self._largest(name)) for name, column in named)
         if not (is_in_order and is_possible and times[0] >= 0 and times[-1] <= LATEST_S):
             raise ValueError
         return columns
@@ -177,6 +176,10 @@ class RowLog(ABC):
             raise ValueError(f"{len(self._columns)} values expected, found {len(texts)}")
         return [self._number(name, text) for name, text in zip(self._columns, texts, strict=True)]
 
+    def _largest(self, column: str) -> float:
+        """Return the largest number that a column may hold, in its own unit."""
+        return LARGEST / self.unit if is_memory(column) else LARGEST
+
     def _number(self, column: str, text: bytes) -> float:
         """Parse a number. Raises ValueError, which says what was expected."""
         if text == self.unknown and column != TIME:
@@ -184,7 +187,7 @@ class RowLog(ABC):
         if _NUMBER.fullmatch(text) is None:
             raise ValueError("a number expected")
         value = float(text)
-        lowest, largest = (0.0, LATEST_S) if column == TIME else (self.lowest, LARGEST)
+        lowest, largest = (0.0, LATEST_S) if column == TIME else (self.lowest, self._largest(column))
         if not lowest <= value <= largest:
             raise ValueError(f"a number from {lowest:g} to {largest:g} expected")
         return value

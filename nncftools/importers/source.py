@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import stat
-import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.session import store
 from nncftools.session.session import Session
@@ -25,12 +24,8 @@ Progress = Callable[[int, int | None], None]
 """Called with the bytes read and the total, None when that is unknown."""
 
 _HEAD = 1 << 16
-_PIECE = 1 << 16
 _LONGEST_LINE = 4 << 20
 """Twenty thousand processes in one line of con-duct."""
-_GZIP = b"\x1f\x8b"
-_UTF_8_MARK = b"\xef\xbb\xbf"
-_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SHOWN = 60
 _COARSE_S = 0.05
 
@@ -117,19 +112,19 @@ class Source:
         self.problems = Problems()
         """What could not be read."""
         self._progress = progress
-        self._file = store.open_for_reading(path)
+        self._file = intake.open_file(path)
         try:
             self._bytes = io.BufferedReader(_Counted(self._file, progress), _HEAD)
             begin = self._bytes.peek(_HEAD)[:_HEAD]
         except OSError as error:
             self._file.close()
             raise self._unreadable(error) from error
-        self._packed = begin.startswith(_GZIP)
-        if self._packed:
-            begin = _unpacked(begin)
-        name = path.name.removesuffix(".gz") if self._packed else path.name
-        self._other_encoding = begin.startswith(_UTF_16_MARKS)
-        self.head = Head(name, begin.removeprefix(_UTF_8_MARK).replace(b"\r\n", b"\n"))
+        is_packed = begin.startswith(intake.GZIP)
+        if is_packed:
+            begin = intake.begin(begin, _HEAD)
+        name = path.name.removesuffix(".gz") if is_packed else path.name
+        self._other_encoding = begin.startswith(intake.UTF_16_MARKS)
+        self.head = Head(name, begin.removeprefix(intake.UTF_8_MARK).replace(b"\r\n", b"\n"))
 
     def __enter__(self) -> Self:
         return self
@@ -175,13 +170,9 @@ class Source:
             yield Lines(rest.removesuffix(b"\r"), number, whole=False)
 
     def _pieces(self) -> Iterator[bytes]:
-        file = gzip.GzipFile(fileobj=self._bytes) if self._packed else self._bytes
         try:
-            piece = file.read1(_PIECE).removeprefix(_UTF_8_MARK)
-            while piece:
-                yield piece
-                piece = file.read1(_PIECE)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            yield from intake.pieces(self._bytes, self.path)
+        except intake.DAMAGED as error:
             self.problems.warn(f"the gzip file is damaged or truncated, everything before that was read: {error}")
         except OSError as error:
             raise self._unreadable(error) from error
@@ -210,14 +201,6 @@ class _Counted(io.RawIOBase):
         if self._progress is not None:
             self._progress(self._read, self._all)
         return count
-
-
-def _unpacked(begin: bytes) -> bytes:
-    """Return the decompressed beginning of a gzipped file."""
-    try:
-        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(begin, _HEAD)
-    except zlib.error:
-        return b""
 
 
 def shown(line: bytes) -> str:

@@ -105,6 +105,7 @@ class ProcessFields(_RequiredOfProcess, total=False):
     name: str
     command: list[str]
     forked_copy: bool
+    apart: list[str]
     start_s: float
     end_s: float
     exit: ExitStatus | None

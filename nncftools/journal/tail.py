@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from math import isfinite
+import re
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 
+from nncftools import bounds
 from nncftools.errors import SessionFileError
+from nncftools.intake import UTF_8_MARK
 from nncftools.journal.lines import FORMAT, VERSION, Header, Line
 from nncftools.journal.plan import Plan
 
@@ -111,6 +113,7 @@ class Tail:
             width = 1 + len(self.plan.columns)
             if any(len(sample) != width or sample[0] is None for sample in samples) or len(samples) != len(rows):
                 raise ValueError("a figure too many or too few, or a sample without its time")
+            _check_samples(samples)
         except _WRONG:
             if len(rows) == 1:
                 chunk.bad.append(rows[0][0])
@@ -124,8 +127,10 @@ class Tail:
     def _take_line(self, number: int, text: bytes, chunk: Chunk) -> None:
         try:
             line = msgspec.json.decode(text, type=Line)
+            bounds.check(line)
             if "each" in line:
                 time_s = float(self._sample_before[1 : self._sample_before.index(b",")])
+                bounds.check(time_s, name="time_s")
                 chunk.each.append(Each(time_s, line["each"]))
                 return
             if "columns" in line:
@@ -138,9 +143,21 @@ class Tail:
             chunk.bad.append(number)
 
 
+def _check_samples(samples: Sequence[Sequence[float | None]]) -> None:
+    """Raise ValueError for a figure that cannot be."""
+    times, *columns = zip(*samples, strict=True)
+    if not bounds.are_within(times, 0, bounds.LATEST_S):
+        raise ValueError("seconds since the start expected")
+    for column in columns:
+        known = column if None not in column else [value for value in column if value is not None]
+        if not bounds.are_within(known, -bounds.LARGEST, bounds.LARGEST):
+            raise ValueError("a figure up to 2^63 expected")
+
+
 def _header(line: bytes, origin: str) -> tuple[Header, Plan]:
     try:
-        header = msgspec.json.decode(line, type=Header)
+        header = msgspec.json.decode(line.removeprefix(UTF_8_MARK), type=Header)
+        bounds.check(header)
         if header["format"] != FORMAT:
             raise ValueError(f"{FORMAT!r} expected")
         plan = _plan(header)
@@ -156,9 +173,14 @@ def _header(line: bytes, origin: str) -> tuple[Header, Plan]:
 def _plan(header: Header) -> Plan:
     """Return the plan of a header; keys of other versions are ignored. Raises ValueError."""
     fields: dict[str, Any] = dict(header["plan"])
-    if not (isfinite(fields["interval_s"]) and fields["interval_s"] > 0):
+    if fields["interval_s"] <= 0:
         raise ValueError("at `$.plan.interval_s`: seconds expected")
     _check_columns(fields["columns"])
+    for pattern in fields.get("redact") or ():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"at `$.plan.redact`: {error}") from error
     return Plan(**fields)
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MAX_LOGGED = 1000
 """Calls of one function directly inside one operation that get lines of their own; further calls are aggregated."""
+DEEPEST = 100
+"""Open calls of one thread that are logged; calls further inside, of a recursive function, are part of the last one."""
 FLUSH_NS = 10 * 10**9
 """Aggregated calls are flushed this often; a kill loses at most this much."""
 
@@ -72,11 +74,13 @@ class Aggregate:
 class Frame:
     """An open call, or the bottom of a thread's stack; counts the calls directly inside it."""
 
-    __slots__ = ("aggregates", "is_logged", "op", "outer", "start", "thread", "written")
+    __slots__ = ("aggregates", "is_logged", "level", "op", "outer", "start", "thread", "written")
 
     def __init__(self) -> None:
         self.thread: Thread | None = None
         self.outer: Frame | None = None
+        self.level = 0
+        """How many open calls are around it."""
         self.op = 0
         self.start = 0
         self.is_logged = False
@@ -115,6 +119,7 @@ class Recorder:
         outer = thread.frame
         frame.outer = outer
         frame.thread = thread
+        frame.level = outer.level + 1
         thread.frame = frame
         if not outer.is_logged:
             return
@@ -129,7 +134,7 @@ class Recorder:
             self._flush(outer, thread.where)
         written[call] = count + 1
         frame.op = next(line.operations)
-        frame.is_logged = not call.is_leaf
+        frame.is_logged = not call.is_leaf and frame.level < DEEPEST
         members = call.members
         if call.parameters is not None:
             members += call.parameters.members(args, kwargs)

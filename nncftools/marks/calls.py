@@ -7,6 +7,7 @@ import pathlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nncftools import intake
 from nncftools.backports import toml_of
 from nncftools.marks.autoload import CALLS, HELPER
 from nncftools.marks.door import began_at
@@ -59,7 +60,9 @@ def from_pyproject(folder: pathlib.Path) -> list[Call]:
     if path is None:
         return []
     try:
-        return parse(_texts(toml_of(path.read_text("utf-8"))))
+        return parse(_texts(toml_of(intake.whole(path).decode("utf-8"))))
+    except RecursionError as error:
+        raise ValueError(f"{path}: nested too deep") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import heapq
+import io
+from collections import deque
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from xml.etree import ElementTree as ET
 
 import msgspec
 from msgspec.structs import replace
 
+from nncftools import intake
+from nncftools.bounds import limits
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
 from nncftools.marks.entries import Entry, rows
 from nncftools.marks.line import OUTPUT
 from nncftools.marks.own_readings import narrow
 from nncftools.marks.resolving import resolve
+from nncftools.marks.telling_together import TellingTogether
 from nncftools.redaction import Redaction
 from nncftools.session.model import Failure, Mark, SavedModel
 from nncftools.session.operations import in_order, with_ends
@@ -24,41 +30,101 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterable, Iterator, Sequence
 
+    from nncftools.marks.entries import Row
+    from nncftools.session.model import Start
     from nncftools.session.session import Session
 
 _ARGUMENT, _ARGUMENTS = 40, 120
 """The longest argument, and the longest text of all arguments of a call."""
+_LONGEST_RT_INFO = 1 << 16
+"""The hook reads no more of a model's file."""
+_MOST_MODELS = 1_000
+_MOST_FAILURES = 1000
 
 
-def take_log(session: Session, data: bytes, name: str, redaction: Redaction) -> int:
-    """Add the marks and saved models of a marks log to ``session``; return the number of Pythons that the hook ran in.
+class Taken(NamedTuple):
+    """What a marks log says besides operations."""
+
+    programs: int
+    """How many Pythons the hook ran in."""
+    outside: int
+    """How many operations were not between start and end of the recording."""
+
+
+def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction) -> Taken:
+    """Add the marks and saved models of a marks log to ``session``; return what it says besides.
 
     Secrets in arguments and paths are hidden. Unreadable lines are left out and counted in the session's warnings.
     """
-    entries: list[Entry] = []
-    wrong = []
-    for row in rows(data, name, session.start):
-        if row.entry is None:
-            wrong.append(f"{row.place} ({row.problem})")
-        else:
-            entries.append(_shown(row.entry, redaction))
-    session.warnings += dict.fromkeys(entry.warning for entry in entries if entry.warning is not None)
-    if wrong:
-        count = "1 mark" if len(wrong) == 1 else f"{len(wrong):,} marks"
-        session.warnings.append(f"{count} could not be read, the first is {wrong[0]} of {name}")
-    session.marks = _within(resolve((entry for entry in entries if entry.is_operation), session), session)
+    notes = _Notes(session.start)
+    marks = _resolved(notes.operations(rows(log, name, session.start), redaction), session)
+    session.marks = _within(marks, session)
+    session.warnings += notes.warnings
+    if notes.wrong:
+        count = "1 mark" if notes.wrong == 1 else f"{notes.wrong:,} marks"
+        session.warnings.append(f"{count} could not be read, the first is {notes.first_wrong} of {name}")
     narrow(session)
-    session.models = _saved_models(entries)
-    session.failures = list(_failures(entries, session))
-    return sum(entry.python is not None for entry in entries)
+    session.models = list(notes.models.values())
+    session.failures = notes.failures
+    return Taken(notes.programs, len(marks) - len(session.marks))
 
 
-def _failures(entries: Iterable[Entry], session: Session) -> Iterator[Failure]:
-    start_ns = session.start.monotonic_ns
-    for entry in entries:
+class _Notes:
+    """What a marks log says besides operations."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self.programs = 0
+        """How many Pythons the hook ran in."""
+        self.warnings: dict[str, None] = {}
+        self.models: dict[str, SavedModel] = {}
+        """By path: of models saved repeatedly under one path, the last state."""
+        self.failures: list[Failure] = []
+        self.wrong = 0
+        self.first_wrong = ""
+
+    def operations(self, found: Iterable[Row], redaction: Redaction) -> Iterator[Entry]:
+        """Yield the operations and take note of the rest."""
+        for row in found:
+            if row.entry is None:
+                self.first_wrong = self.first_wrong or f"{row.place} ({row.problem})"
+                self.wrong += 1
+                continue
+            entry = _shown(row.entry, redaction)
+            self.programs += entry.python is not None
+            if entry.warning is not None and len(self.warnings) < limits().warnings:
+                self.warnings[entry.warning] = None
+            if entry.failure is not None and len(self.failures) < _MOST_FAILURES:
+                self._take_failure(entry)
+            if entry.rt_info and entry.saved and len(self.models) < _MOST_MODELS:
+                self._take_model(entry.saved, entry)
+            if entry.is_operation:
+                yield entry
+
+    def _take_failure(self, entry: Entry) -> None:
+        start_ns = self._start.monotonic_ns
         if entry.failure is not None and entry.pid is not None and entry.t_ns is not None and start_ns is not None:
             at_s = max(0.0, (entry.t_ns - start_ns) / 1e9)
-            yield Failure(pid=entry.pid, at_s=at_s, error=entry.failure, cause=entry.cause, fatal=entry.fatal)
+            found = Failure(pid=entry.pid, at_s=at_s, error=entry.failure, cause=entry.cause, fatal=entry.fatal)
+            self.failures.append(found)
+
+    def _take_model(self, path: str, entry: Entry) -> None:
+        facts = dict(_facts_of(entry.rt_info or ""))
+        if facts and entry.start_s is not None:
+            self.models[path] = SavedModel(path=path, saved_s=entry.start_s, facts=facts)
+
+
+def _resolved(entries: Iterable[Entry], session: Session) -> list[Mark]:
+    """Return the operations of a log or sidecar; a warning says when some are counted together."""
+    together = TellingTogether()
+    marks = resolve(together.listed(entries), session)
+    if together.counted:
+        session.warnings.append(
+            f"{together.counted:,} operations are counted together with others of their name: at most "
+            f"{limits().marks_of_operation:,} are listed of one process inside one operation, and "
+            f"{limits().marks_of_process:,} of one process"
+        )
+    return marks
 
 
 def _shown(entry: Entry, redaction: Redaction) -> Entry:
@@ -71,39 +137,30 @@ def _shown(entry: Entry, redaction: Redaction) -> Entry:
     return replace(entry, arguments=shortened(text, _ARGUMENTS) or None, saved=saved)
 
 
-def _saved_models(entries: Iterable[Entry]) -> list[SavedModel]:
-    """Return the models whose ``rt_info`` was logged; of models saved repeatedly under one path, the last state."""
-    found: dict[str, SavedModel] = {}
-    for entry in entries:
-        if entry.saved and entry.rt_info and entry.start_s is not None:
-            facts = dict(_facts_of(entry.rt_info))
-            if facts:
-                found[entry.saved] = SavedModel(path=entry.saved, saved_s=entry.start_s, facts=facts)
-    return list(found.values())
-
-
 def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
     """Yield path and value of each leaf of ``rt_info``: ``nncf/weight_compression/mode``, ``int4_sym``."""
+    if len(xml) > _LONGEST_RT_INFO:
+        return
     try:
         root = ET.fromstring(f"<rt_info>{xml}</rt_info>")  # noqa: S314 — a fragment has no DTD, and so no entities
-    except ET.ParseError:
+    except (ET.ParseError, ValueError):
         return
-    pending = [("", child) for child in root]
+    pending = deque(("", child) for child in root)
     while pending:
-        place, element = pending.pop(0)
+        place, element = pending.popleft()
         value = element.get("value")
         if value is not None:
             yield place + element.tag, value
         pending += [(f"{place}{element.tag}/", child) for child in element]
 
 
-def take_own(session: Session, data: bytes, name: str, pid: int) -> None:
+def take_own(session: Session, log: BinaryIO, name: str, pid: int) -> None:
     """Add the marks of a program that records itself, and of its descendants."""
     members = {pid, *(process.pid for process in session.processes)}
     redaction = Redaction()
-    found = (_shown(row.entry, redaction) for row in rows(data, name, session.start) if row.entry is not None)
+    found = (_shown(row.entry, redaction) for row in rows(log, name, session.start) if row.entry is not None)
     own = (entry for entry in found if entry.is_operation and entry.pid in members and (entry.start_s or 0) >= 0)
-    session.marks = _within(resolve(own, session), session)
+    session.marks = _within(_resolved(own, session), session)
     narrow(session)
 
 
@@ -124,17 +181,7 @@ def read_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
 
     Raises NncfToolsError, which names the file, the row and what was expected.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise NncfToolsError(f"{path}: cannot be read: {error.strerror or error}") from error
-    entries = []
-    for row in rows(data, path.name, session.start):
-        if row.entry is None:
-            raise NncfToolsError(f"{path}: {row.place}: {row.problem}")
-        entry = _shown(row.entry, Redaction()) if isinstance(row.entry.arguments, list) else row.entry
-        entries.append(replace(entry, source=entry.source or "sidecar"))
-    marks = resolve((entry for entry in entries if entry.is_operation), session)
+    marks = _resolved(_entries_of(path, session.start), session)
     for mark in marks:
         if not 0 <= mark.start_s <= session.duration_s:
             raise NncfToolsError(
@@ -144,14 +191,29 @@ def read_sidecar(path: pathlib.Path, session: Session) -> list[Mark]:
     return marks
 
 
+def _entries_of(path: pathlib.Path, start: Start) -> Iterator[Entry]:
+    """Yield the operations of a sidecar. Raises NncfToolsError."""
+    content = io.BytesIO(intake.whole(path))
+    for row in rows(content, path.name, start):
+        if row.entry is None:
+            raise NncfToolsError(f"{path}: {row.place}: {row.problem}")
+        entry = _shown(row.entry, Redaction()) if isinstance(row.entry.arguments, list) else row.entry
+        if entry.is_operation:
+            yield replace(entry, source=entry.source or "sidecar")
+
+
 def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
     """Add operations to a session; existing operations that start within one become nested in it."""
-    spans = with_ends(outer, session)
-
-    def depth_at(at_s: float) -> int:
-        return max((mark.depth + 1 for mark, end_s in spans if mark.start_s <= at_s < end_s), default=0)
-
-    inner = [replace(mark, depth=mark.depth + depth_at(mark.start_s)) for mark in session.marks]
+    inner = []
+    around: list[tuple[int, float]] = []
+    waiting = deque(with_ends(outer, session))
+    for mark in in_order(session.marks):
+        while waiting and waiting[0][0].start_s <= mark.start_s:
+            enclosing, end_s = waiting.popleft()
+            heapq.heappush(around, (-enclosing.depth - 1, end_s))
+        while around and around[0][1] <= mark.start_s:  # over, and with it all that it hides: later marks begin later
+            heapq.heappop(around)
+        inner.append(replace(mark, depth=mark.depth + (-around[0][0] if around else 0)))
     session.marks = in_order([*outer, *inner])
 
 

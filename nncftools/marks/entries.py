@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from nncftools.backports import moment_of
+from nncftools import bounds
 from nncftools.errors import NncfToolsError
+from nncftools.intake import UTF_8_MARK
 from nncftools.session.model import OwnMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from typing_extensions import Self
 
     from nncftools.session.model import Start
 
+_LOOKED_AT = 100
+"""The beginning of a file that shows whether it is a list."""
+AUTO = "auto"
+"""The source of a call that the hook marked."""
 BEGIN = "begin"
 END = "end"
 _TIME_EXPECTED = "`start_s` (seconds from the start), `start` (ISO 8601 with zone) or `t_ns` (CLOCK_MONOTONIC) expected"
@@ -76,7 +81,7 @@ class Entry(msgspec.Struct, kw_only=True):
         return self.warning is None and self.python is None and self.failure is None
 
     def timed(self, start: Start) -> Self:
-        """Return this with ``start_s`` and ``end_s`` in seconds from the session's start. Raises ValueError."""
+        """Set ``start_s`` and ``end_s`` to seconds from the session's start, and return this. Raises ValueError."""
         if not self.is_operation:
             return self
         if self.event not in {None, BEGIN, END}:
@@ -91,22 +96,19 @@ class Entry(msgspec.Struct, kw_only=True):
         end_s = _seconds(start, self.end_s, self.end, self.end_ns)
         if end_s is not None and end_s < start_s:
             raise ValueError(f"it ends before it begins: {start_s:g} s to {end_s:g} s")
-        return msgspec.structs.replace(self, start_s=start_s, end_s=end_s)
+        self.start_s, self.end_s = start_s, end_s
+        return self
 
 
 def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int | None) -> float | None:
     """Return the first time that is given, in seconds from the start; None when none is. Raises ValueError."""
     if seconds is not None:
-        if not math.isfinite(seconds):
-            raise ValueError(f"a number of seconds expected, found {seconds}")
         return seconds
     if moment is not None:
-        at = moment_of(moment)
-        if at.tzinfo is None:
-            raise ValueError(f"a time with its zone expected, as in 2026-11-21T07:00:00+01:00, found {moment!r}")
+        at = bounds.moment(moment)
         if start.utc is None:
             raise ValueError("a time of day cannot be used: the session does not say when it began")
-        return (at - moment_of(start.utc)).total_seconds()
+        return (at - bounds.moment(start.utc)).total_seconds()
     if t_ns is None:
         return None
     if start.monotonic_ns is None:
@@ -122,31 +124,60 @@ class Row(msgspec.Struct):
     problem: str = ""
 
 
-def rows(data: bytes, name: str, start: Start) -> Iterator[Row]:
-    """Yield the rows of a marks log or sidecar; a ``name`` that ends in .csv means CSV.
+def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
+    """Yield the rows of a marks log or sidecar, read one by one; a ``name`` that ends in .csv means CSV.
 
     Raises NncfToolsError when it is neither JSON, JSON Lines nor CSV.
     """
-    for place, row in _raw_rows(data, name):
+    for place, entry_of, row in _raw_rows(file, name):
         try:
-            yield Row(place, msgspec.convert(row(), Entry, strict=not name.endswith(".csv")).timed(start))
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            yield Row(place, _checked(entry_of(row), start))
+        except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
             yield Row(place, None, str(error))
 
 
-def _raw_rows(data: bytes, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the place of each row, and a function that returns its raw content."""
+def _checked(entry: Entry, start: Start) -> Entry:
+    """Return an entry with its times in seconds from the session's start. Raises ValueError."""
+    bounds.check(entry)
+    timed = entry.timed(start)
+    for name, at_s in (("start_s", timed.start_s), ("end_s", timed.end_s)):
+        if at_s is not None:
+            bounds.check(at_s, f"$.{name}", name)
+    return timed
+
+
+_FROM_JSON = msgspec.json.Decoder(Entry).decode
+
+
+def _raw_rows(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Entry], Any]]:
+    """Yield the place of each row, what makes an entry of it, and its raw content."""
     if name.endswith(".csv"):
-        text = io.StringIO(data.decode("utf-8-sig", errors="replace"), newline="")
-        for number, cells in enumerate(csv.DictReader(text), start=2):
-            yield f"line {number}", lambda cells=cells: {key: cell for key, cell in cells.items() if key and cell}
-    elif data.lstrip()[:1] == b"[":
+        yield from _cells(file, name)
+        return
+    first = file.read(_LOOKED_AT)
+    file.seek(-len(first), os.SEEK_CUR)
+    if first.removeprefix(UTF_8_MARK).lstrip()[:1] == b"[":
         try:
-            for number, item in enumerate(msgspec.json.decode(data, type=list[Any])):
-                yield f"at `$[{number}]`", lambda item=item: item
-        except msgspec.DecodeError as error:
+            items = msgspec.json.decode(file.read().removeprefix(UTF_8_MARK), type=list[msgspec.Raw])
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise NncfToolsError(f"{name}: not a list of marks: {error}") from error
+        for number, item in enumerate(items):
+            yield f"at `$[{number}]`", _FROM_JSON, item
     else:
-        for number, line in enumerate(data.splitlines(), start=1):
-            if line.strip():
-                yield f"line {number}", lambda line=line: msgspec.json.decode(line)
+        for number, line in enumerate(file, start=1):
+            text = (line if number > 1 else line.removeprefix(UTF_8_MARK)).strip()
+            if text:
+                yield f"line {number}", _FROM_JSON, text
+
+
+def _cells(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Entry], Any]]:
+    text = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
+    try:
+        for number, cells in enumerate(csv.DictReader(text), start=2):
+            yield f"line {number}", _from_cells, {key: cell for key, cell in cells.items() if key and cell}
+    except csv.Error as error:
+        raise NncfToolsError(f"{name}: not CSV: {error}") from error
+
+
+def _from_cells(cells: dict[str, str]) -> Entry:
+    return msgspec.convert(cells, Entry, strict=False)

@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 from _thread import get_native_id
+from stat import S_ISREG
 
 try:
     from resource import RUSAGE_SELF, getrusage
@@ -39,12 +40,13 @@ def flags(path: bytes) -> int:
 
 
 def append(path: bytes, text: str) -> None:
-    """Append a line; do nothing when the file does not exist or cannot be written."""
+    """Append a line; do nothing when there is no such file or it cannot be written: a FIFO could wait for a reader."""
     how = flags(path)
     try:
         descriptor = os.open(path, how)
         try:
-            os.write(descriptor, text.encode("ascii"))
+            if S_ISREG(os.fstat(descriptor).st_mode):
+                os.write(descriptor, text.encode("ascii"))
         finally:
             os.close(descriptor)
     except OSError:

@@ -29,7 +29,7 @@ def acquire() -> pathlib.Path:
     with _lock:
         _users += 1
         around = os.environ.get(VARIABLE)
-        if not around or not pathlib.Path(around).exists():
+        if not around or not pathlib.Path(around).is_file():
             _made = _new()
             around = os.environ[VARIABLE] = _made[0]
         return pathlib.Path(around)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from nncftools.marks.entries import BEGIN, END, Entry
+from nncftools.marks.entries import AUTO, BEGIN, END, Entry
 from nncftools.session.kinds import kind_of
 from nncftools.session.model import UNFINISHED, Mark
 from nncftools.session.operations import in_order
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from nncftools.session.model import Process
     from nncftools.session.session import Session
 
-AUTO = "auto"
+_DEEPEST_TREE = 200
+"""Processes above a process that are looked at."""
 _Thread = tuple[int | None, int | None]
 _OUTSIDE: _Thread = (None, None)
 """The thread of marks made outside the programs: a shell script, a line of output, a sidecar."""
@@ -77,7 +78,7 @@ class _Resolver:
         for process in session.processes:
             self._by_pid[process.pid].append(process)
         self._stacks: dict[_Thread, list[_Frame]] = defaultdict(list)
-        self._threads: dict[int | None, list[_Thread]] = defaultdict(list)
+        self._threads: dict[int | None, dict[_Thread, None]] = defaultdict(dict)
         self._frames: list[_Frame] = []
 
     def marks(self, entries: Iterable[Entry]) -> list[Mark]:
@@ -91,8 +92,7 @@ class _Resolver:
     def _add(self, entry: Entry) -> None:
         thread = _OUTSIDE if entry.pid is None else (entry.pid, entry.tid)
         stack = self._stacks[thread]
-        if thread not in self._threads[entry.pid]:
-            self._threads[entry.pid].append(thread)
+        self._threads[entry.pid][thread] = None
         if entry.event == END:
             self._end(entry, stack)
             return
@@ -104,7 +104,8 @@ class _Resolver:
             stack.append(frame)
 
     def _end(self, entry: Entry, stack: list[_Frame]) -> None:
-        place = next((place for place, frame in enumerate(stack) if frame.entry.op == entry.op), None)
+        places = range(len(stack) - 1, -1, -1)
+        place = next((place for place in places if stack[place].entry.op == entry.op), None)
         if place is None:  # it began before the recording, or its begin was not written
             return
         self._end_moments(stack, entry, down_to=place + 1)
@@ -139,7 +140,7 @@ class _Resolver:
         at_s = entry.start_s or 0.0
         candidates = [process for process in self._by_pid[entry.pid] if (process.start_s or 0.0) <= at_s]
         process = candidates[-1] if candidates else None
-        for _ in self._by_id:
+        for _ in range(min(len(self._by_id), _DEEPEST_TREE)):
             process = None if process is None or process.parent is None else self._by_id.get(process.parent)
             if process is None:
                 return

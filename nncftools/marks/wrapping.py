@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 
 from .arguments import Parameters
 from .call_log import Call, Frame
@@ -24,6 +25,8 @@ _LATER = 0x20 | 0x80 | 0x100 | 0x200
 """CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR: importing inspect takes 10 ms."""
 _ELEMENTS = ("nncf", "optimum")
 _READ = 64 * 1024
+_ROOM = 60
+"""Frames that marking may need for a moment; at a call, the program keeps all but one of them."""
 _MODEL = ".xml"
 """The ending of an OpenVINO model."""
 
@@ -82,8 +85,15 @@ def _runs_later(function: Any) -> bool:
 def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Callable[..., Any]:
     """Return a wrapper of ``function`` that records its calls."""
     enter, leave, parameters = recorder.enter, recorder.leave, call.parameters
+    look_down, limit = sys._getframe, sys.getrecursionlimit  # noqa: SLF001 — the only way that makes no frame
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            look_down(limit() - _ROOM)
+        except ValueError:  # the stack is not that deep
+            pass
+        else:  # what we would add to it could be too much for the program
+            return function(*args, **kwargs)
         frame = Frame()
         try:
             enter(frame, call, args, kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from nncftools.sampler.apart import apart
 from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S, value_of
 from nncftools.sampler.target import exit_status
 from nncftools.sampler.tree import DETACHED_NAME
@@ -44,6 +45,8 @@ class ProcessRecords:
         self._write_line = write_line
         self._reaper = reaper
         self._boot_at_start_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self._apart: dict[int, list[str]] = {}
+        """By process: what kept it from the marks log at some moment."""
         self._parentless: dict[int, list[Exit]] = {}
         self._kept = 0
         self._unlisted = 0
@@ -68,8 +71,9 @@ class ProcessRecords:
             process.earlier_mark = process.mark.size = _high_water_mark(process)
         process.mark.sampled_s = max(0.0, start_s)
         parent = process.parent.number if process.parent is not None else None
+        self._is_more_apart(process)
         born = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 2)}
-        self._write_line("process", {**_identity(process), **born})
+        self._write_line("process", {**self._identity(process), **born})
         self._adopt(process.pid, process.number, now_s)
 
     def discard(self, process: Process) -> None:
@@ -78,9 +82,21 @@ class ProcessRecords:
         self._write_line("process", {"id": process.number, "left_out": True})
 
     def update_identity(self, process: Process) -> None:
-        """Read the name again: before its exec, a process has its parent's."""
-        if process.alive and process.introduced and process.identify():
-            self._write_line("process", _identity(process))
+        """Read the name again: before its exec, a process has its parent's. It may also change its user."""
+        if process.alive and process.introduced and (process.identify() | self._is_more_apart(process)):
+            self._write_line("process", self._identity(process))
+
+    def _identity(self, process: Process) -> dict[str, object]:
+        facts = {"name": process.name, "command": process.command, "forked_copy": process.forked_copy}
+        ways = self._apart.get(process.number)
+        return {"id": process.number, **facts, **({"apart": ways} if ways else {})}
+
+    def _is_more_apart(self, process: Process) -> bool:
+        """Look again what keeps a process from the marks log; return whether there is something new."""
+        new = [way for way in apart(process) if way not in self._apart.get(process.number, ())]
+        if new:
+            self._apart.setdefault(process.number, []).extend(new)
+        return bool(new)
 
     def update_high_water_mark(self, process: Process) -> None:
         """Record the high-water mark of a running process if it rose."""
@@ -168,11 +184,6 @@ def _high_water_mark(process: Process) -> int:
         return value_of(process.read("status"), b"\nVmHWM:") or 0
     except OSError:
         return 0
-
-
-def _identity(process: Process) -> dict[str, object]:
-    facts = {"name": process.name, "command": process.command, "forked_copy": process.forked_copy}
-    return {"id": process.number, **facts}
 
 
 def _figures(process: Process) -> dict[str, object]:

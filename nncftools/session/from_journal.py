@@ -29,7 +29,7 @@ from nncftools.session.model import (
     Start,
 )
 from nncftools.session.peaks import peaks
-from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, usual_distance
+from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,6 +183,7 @@ class _Reader:
         if cut > 0:
             lost += cut
             self._warnings.append(f"{cut:,} samples are missing from the journal: it was cut while it was written")
+        lost += self._leave_out_of_order()
         self._merge()
         taken, left = facts.taken or read, len(self._columns[TIME])
         if left < taken - lost:
@@ -202,14 +203,30 @@ class _Reader:
                 process.high_water_mark = max(marks)
         return processes
 
+    def _leave_out_of_order(self) -> int:
+        """Leave out rows whose time goes back, or is far ahead of what follows; return how many."""
+        kept = rising(self._columns[TIME])
+        left_out = len(self._columns[TIME]) - len(kept)
+        if left_out:
+            self._warnings.append(f"{left_out:,} samples of the journal were left out: their time goes back")
+            self._keep(kept)
+        for series in self._series.values():
+            places = rising(series.time_s)
+            if len(places) < len(series.time_s):
+                series.time_s = [series.time_s[place] for place in places]
+                series.rss = [series.rss[place] for place in places]
+        return left_out
+
+    def _keep(self, rows: Sequence[int]) -> None:
+        self._columns = {name: array("d", map(column.__getitem__, rows)) for name, column in self._columns.items()}
+
     def _merge(self) -> None:
         """Merge neighbours until there are no more rows than planned."""
         rows = len(self._columns[TIME])
         if not rows > self.plan.max_samples > 0:
             return
         gauges = [column for name, column in self._columns.items() if is_memory(name)]
-        kept = kept_rows(gauges, rows, self.plan.max_samples)
-        self._columns = {name: array("d", map(column.__getitem__, kept)) for name, column in self._columns.items()}
+        self._keep(kept_rows(gauges, rows, self.plan.max_samples))
         times = set(self._columns[TIME])
         for series in self._series.values():
             left = [(time, rss) for time, rss in zip(series.time_s, series.rss, strict=True) if time in times]

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nncftools import bounds
 from nncftools.journal.snapshot_lines import SnapshotLine
 from nncftools.redaction import Redaction
 from nncftools.session.snapshots import (
+    MOST_FRAMES,
     Frame,
     Look,
     MappingGroup,
@@ -44,7 +46,9 @@ def snapshots_from(
     for text in data.split(b"\n"):
         if text:
             try:
-                reader.take(msgspec.json.decode(text, type=SnapshotLine))
+                line = msgspec.json.decode(text, type=SnapshotLine)
+                bounds.check(line)
+                reader.take(line)
             except _LostError:
                 break
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError):
@@ -74,9 +78,7 @@ class _Reader:
             self._expect(number, len(self.found.frames))
             self.found.frames.append(Frame(function, self._redaction.text(file), line_number))
         elif "stack" in line:
-            number, stack = line["stack"]
-            self._expect(number, len(self.found.stacks))
-            self.found.stacks.append(self._without_ours(stack))
+            self._take_stack(*line["stack"])
         elif "process" in line:
             self._take_process(line["process"])
         elif "rss" in line:
@@ -104,8 +106,11 @@ class _Reader:
     def _seconds(self, t_ns: int) -> float:
         return max(0.0, round((t_ns - self._start_ns) / 1e9, 6))
 
-    def _without_ours(self, stack: list[int]) -> list[int]:
-        return [number for number in stack if self.found.frames[number].file != _OUR_FILE]
+    def _take_stack(self, number: int, stack: list[int]) -> None:
+        self._expect(number, len(self.found.stacks))
+        if len(stack) > MOST_FRAMES or not all(0 <= frame < len(self.found.frames) for frame in stack):
+            raise _LostError("the line was damaged")
+        self.found.stacks.append([place for place in stack if self.found.frames[place].file != _OUR_FILE])
 
     def _take_process(self, line: lines.WatchedProcess) -> None:
         at_s = self._seconds(line["t_ns"])
@@ -137,7 +142,10 @@ class _Reader:
             ThreadLook(thread, known.get(thread), faults.get(thread, 0), ticks.get(thread, 0) / TICKS_PER_S)
             for thread in sorted(known.keys() | faults.keys())
         ]
-        self._watched[line["process"]].looks.append(Look(self._seconds(line["t_ns"]), threads, line["lost"]))
+        look = Look(self._seconds(line["t_ns"]), threads, line["lost"])
+        looks = self._watched[line["process"]].looks
+        bounds.check_rising([*(before.time_s for before in looks[-1:]), look.time_s], "$.look.t_ns")
+        looks.append(look)
 
     def _take_mappings(self, line: lines.Mappings) -> None:
         listed = []

@@ -208,6 +208,8 @@ class Process(msgspec.Struct, kw_only=True):
     command: list[str] = []
     forked_copy: bool = False
     """Whether it was forked without exec: it runs its parent's command and shares its parent's pages."""
+    apart: list[str] = []
+    """What kept it from the marks log at some moment: another ``user``, ``root`` folder or ``clock``."""
     start_s: float | None = None
     end_s: float | None = None
     """Null when it outlived the recording."""

@@ -87,14 +87,19 @@ def with_ends(marks: Iterable[Mark], session: SessionData) -> list[tuple[Mark, f
     process, or the end of the session.
     """
     process_ends = {process.pid: process.end_s for process in session.processes if process.end_s is not None}
-    following: dict[int | None, dict[int, float]] = {}
+    following: dict[int | None, list[Mark]] = {}
+    """By process: the next mark of each level, the outermost first; each begins before those of the levels above it."""
     found = []
     for mark in reversed(in_order(marks)):
-        after = following.setdefault(mark.pid, {})
+        after = following.setdefault(mark.pid, [])
         last_s = min(session.duration_s, process_ends.get(mark.pid, session.duration_s))
-        followers = [start_s for depth, start_s in after.items() if depth <= mark.depth]
-        found.append((mark, max(mark.start_s, min([*followers, last_s])) if mark.end_s is None else mark.end_s))
-        after[mark.depth] = mark.start_s
+        while after and after[-1].depth > mark.depth:
+            after.pop()
+        next_s = min(after[-1].start_s, last_s) if after else last_s
+        found.append((mark, max(mark.start_s, next_s) if mark.end_s is None else mark.end_s))
+        if after and after[-1].depth == mark.depth:
+            after.pop()
+        after.append(mark)
     return found[::-1]
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import inf, isnan, nan
 from operator import le
 from typing import NamedTuple
 
 import msgspec
 
+from nncftools.bounds import LARGEST, LATEST_S, WrongValueError, check_rising
 from nncftools.errors import SessionFileError
 from nncftools.journal.bucket import kept_of_bucket
 from nncftools.metrics import in_order, is_memory, unit_of
 
 TIME = "time_s"
-_LARGEST = 2.0**63
 _MANY = 1_000_000
 """From about this length on, numpy is faster, including its import (measured: both take 90 ms)."""
 _PIECE = 1 << 15
@@ -53,7 +53,7 @@ class Samples(Mapping[str, "array[float]"]):
         """Hold ``columns``; ``origin`` names the file in messages."""
         self._columns = dict(columns)
         self._origin = origin
-        self._lowest_memory = -_LARGEST if may_fall_below_zero else 0.0
+        self._lowest_memory = -LARGEST if may_fall_below_zero else 0.0
         self._figures: dict[str, Figures] = {}
         self._length: int | None = None
         if TIME not in self._columns:
@@ -77,6 +77,15 @@ class Samples(Mapping[str, "array[float]"]):
         self._columns[name], self._figures[name] = column, found
         return column
 
+    def check(self) -> None:
+        """Raise SessionFileError for the first column that was not loaded from a session, and cannot be."""
+        for name, column in self._columns.items():
+            if not isinstance(column, msgspec.Raw):
+                found = self._figures[name] = figures(column)
+                self._check_bounds(name, column, found)
+                if name == TIME:
+                    self._check_time(column, found)
+
     def figures(self, name: str) -> Figures:
         """Return a summary of a column."""
         column = self[name]
@@ -85,16 +94,18 @@ class Samples(Mapping[str, "array[float]"]):
     def _check_time(self, column: array[float], figures: Figures) -> None:
         if figures.known != len(column):
             raise self._wrong(f".{TIME}", "a number for every sample expected, found null")
-        if not all(map(le, column, column[1:])):
-            pairs = enumerate(pairwise(column), start=1)
-            place, before, after = next((place, *pair) for place, pair in pairs if pair[1] < pair[0])
-            raise self._wrong(f".{TIME}[{place}]", f"time goes back from {before} to {after}")
+        try:
+            check_rising(column, f"$.samples.{TIME}")
+        except WrongValueError as error:
+            raise SessionFileError(f"{self._origin}: {error}") from error
 
     def _check_bounds(self, name: str, column: array[float], figures: Figures) -> None:
         lowest = self._lowest_memory if is_memory(name) else 0.0
-        if figures.lowest < lowest or figures.highest > _LARGEST:
+        largest = LATEST_S if name == TIME else LARGEST
+        if figures.lowest < lowest or figures.highest > largest:
             wrong = figures.lowest if figures.lowest < lowest else figures.highest
-            raise self._wrong(f".{name}[{column.index(wrong)}]", f"a value from 0 to 2^63 expected, found {wrong:g}")
+            ends = f"a value from 0 to {'10^10' if name == TIME else '2^63'}"
+            raise self._wrong(f".{name}[{column.index(wrong)}]", f"{ends} expected, found {wrong:g}")
 
     def _wrong(self, place: str, what: str) -> SessionFileError:
         return SessionFileError(f"{self._origin}: at `$.samples{place}`: {what}")
@@ -212,6 +223,17 @@ def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int
     buckets = max(1, limit // (2 * len(gauges) + 1))
     edges = [bucket * rows // buckets for bucket in range(buckets + 1)]
     return [row for begin, end in pairwise(edges) if end > begin for row in kept_of_bucket(gauges, begin, end)]
+
+
+def rising(times: Sequence[float]) -> Sequence[int]:
+    """Return the places to keep so that times rise: all but those that go back, or those ahead if these are fewer."""
+    if all(map(le, times, times[1:])):
+        return range(len(times))
+    places = list(range(len(times)))
+    highest, lowest = list(accumulate(times, max)), list(accumulate(reversed(times), min))[::-1]
+    not_back = [place for place in places if times[place] >= highest[place]]
+    not_ahead = [place for place in places if times[place] <= lowest[place]]
+    return max(not_back, not_ahead, key=len)
 
 
 def merge_warning(taken: int, left: int, option: str = "") -> str:

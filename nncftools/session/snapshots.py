@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING
-
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from nncftools import bounds
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -119,27 +115,17 @@ class Snapshots(msgspec.Struct, kw_only=True):
     mappings: list[MappingsMoment] = []
 
 
-def problem_of(snapshots: Snapshots) -> str | None:
-    """Return what is wrong with snapshots that a file brought, and where; None if nothing is."""
-    return next(_problems(snapshots), None)
-
-
-def _problems(snapshots: Snapshots) -> Iterator[str]:
+def check_snapshots(snapshots: Snapshots) -> None:
+    """Raise WrongValueError for the first stack or frame that is not there, and for looks out of order."""
     for number, stack in enumerate(snapshots.stacks):
+        place = f"$.snapshots.stacks[{number}]"
         if len(stack) > MOST_FRAMES:
-            yield f"at `$.snapshots.stacks[{number}]`: at most {MOST_FRAMES:,} frames expected, found {len(stack):,}"
+            raise bounds.wrong(place, f"at most {MOST_FRAMES:,} frames expected, found {len(stack):,}")
         if not all(0 <= frame < len(snapshots.frames) for frame in stack):
-            yield f"at `$.snapshots.stacks[{number}]`: a frame that is not in `frames`"
+            raise bounds.wrong(place, "a frame that is not in `frames`")
     for number, watched in enumerate(snapshots.processes):
-        where = f"at `$.snapshots.processes[{number}]"
-        if len(watched.time_s) != len(watched.rss):
-            yield f"{where}`: as many values in `rss` as in `time_s` expected"
-        if not (_in_order(watched.time_s) and _in_order([look.time_s for look in watched.looks])):
-            yield f"{where}`: times in order expected"
+        place = f"$.snapshots.processes[{number}].looks"
+        bounds.check_rising([look.time_s for look in watched.looks], place)
         stacks = {one.stack for look in watched.looks for one in look.threads if one.stack is not None}
         if not all(0 <= stack < len(snapshots.stacks) for stack in stacks):
-            yield f"{where}.looks`: a stack that is not in `stacks`"
-
-
-def _in_order(times: Sequence[float]) -> bool:
-    return all(earlier <= later for earlier, later in pairwise(times))
+            raise bounds.wrong(place, "a stack that is not in `stacks`")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import pathlib
-import stat
-import zlib
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
+from nncftools import bounds, intake
 from nncftools.errors import SessionFileError
 from nncftools.files import replacing
 from nncftools.journal import file as journal_file
@@ -18,15 +17,12 @@ from nncftools.journal import lines
 from nncftools.session import from_journal
 from nncftools.session.model import FORMAT, VERSION, SessionData
 from nncftools.session.samples import Samples
-from nncftools.session.snapshots import problem_of
+from nncftools.session.snapshots import check_snapshots
 
 if TYPE_CHECKING:
     import os
 
-_GZIP = b"\x1f\x8b"
-_LARGEST_FILE = 2 << 30
-"""Twenty times a recording of a million samples; it also bounds what a hostile archive can unpack to."""
-_LONGEST_S = 1e10
+_HOLDING = ", with a session of `nncf-tools monitor`"
 _AS_LOADED = "as_loaded"
 STILL_RUNS = "unfinished: the recording still runs"
 
@@ -37,14 +33,16 @@ def load(path: str | os.PathLike[str]) -> SessionData:
     Raises SessionFileError, which names the file, the place and what was expected.
     """
     path = pathlib.Path(path)
-    with open_for_reading(path) as file:
+    with intake.open_file(path, _HOLDING) as file:
         return load_from(file, path)
 
 
 def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
     """Read a session or a journal from an open file; ``path`` names it. Raises SessionFileError."""
-    data = _read(file, path)
+    data = intake.content(file, path)
     origin = str(path)
+    if data.startswith(intake.UTF_16_MARKS):
+        raise SessionFileError(f"{origin}: UTF-16, UTF-8 expected")
     if not data or data.isspace():
         raise SessionFileError(f"{origin}: the file is empty; a session of `nncf-tools monitor` was expected")
     first = data[: data.find(b"\n") + 1] or data
@@ -60,7 +58,7 @@ def _snapshots_beside(journal: pathlib.Path) -> bytes:
     """Return the helper's log of a recording; empty without one, or if it cannot be read."""
     try:
         with journal_file.reader(journal_file.snapshots_beside(journal)) as log:
-            return log.read()
+            return log.read(bounds.limits().size)
     except OSError:
         return b""
 
@@ -97,34 +95,6 @@ def encoded(session: SessionData) -> bytes:
     return b"".join([*pieces, b"\n}\n"])
 
 
-def open_for_reading(path: pathlib.Path) -> io.BufferedReader:
-    """Open a file or a FIFO. Raises SessionFileError, also for anything else."""
-    try:
-        mode = path.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
-            raise SessionFileError(f"{path}: cannot be read: a file expected, with a session of `nncf-tools monitor`")
-        return path.open("rb")
-    except OSError as error:
-        raise SessionFileError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _read(file: BinaryIO, path: pathlib.Path) -> bytes:
-    too_large = SessionFileError(f"{path}: larger than {_LARGEST_FILE >> 30} GiB, which no session is")
-    try:
-        data = file.read(_LARGEST_FILE)
-        if data.startswith(_GZIP):
-            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_LARGEST_FILE)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise SessionFileError(f"{path}: the gzip archive is damaged or cut off: {error}") from error
-    except OSError as error:
-        raise SessionFileError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except MemoryError as error:
-        raise too_large from error
-    if len(data) == _LARGEST_FILE:
-        raise too_large
-    return data
-
-
 def _session_from(data: bytes, origin: str) -> SessionData:
     try:
         document = _split(data)
@@ -153,17 +123,25 @@ def _session_from(data: bytes, origin: str) -> SessionData:
         else:
             fields[field.name] = _decode(raw, field.type, f"$.{field.name}", origin)
     session = SessionData(**fields)
-    if not 0 <= session.duration_s <= _LONGEST_S:
-        raise SessionFileError(f"{origin}: at `$.duration_s`: seconds expected, found {session.duration_s:g}")
-    _check_snapshots(session, origin)
+    try:
+        check(session)
+    except bounds.WrongValueError as error:
+        raise SessionFileError(f"{origin}: {error}", mended_by=error.mended_by) from error
     session.__dict__[_AS_LOADED] = data
     return session
 
 
-def _check_snapshots(session: SessionData, origin: str) -> None:
-    problem = None if session.snapshots is None else problem_of(session.snapshots)
-    if problem is not None:
-        raise SessionFileError(f"{origin}: {problem}")
+def check(session: SessionData) -> None:
+    """Raise WrongValueError for the first value of a session that cannot be; samples raise SessionFileError.
+
+    Columns that are still to be parsed are checked then.
+    """
+    session.samples.check()
+    for field in msgspec.structs.fields(SessionData):
+        if field.type is not Samples:
+            bounds.check(getattr(session, field.name), f"$.{field.name}", field.name)
+    if session.snapshots is not None:
+        check_snapshots(session.snapshots)
 
 
 _Parts = msgspec.defstruct(

@@ -33,3 +33,15 @@ def test_of(spans: list[tuple[int | None, float, float]], expected: list[str]) -
     performers = Performers(of)
 
     assert [performers.of(operation) for operation in of.operations] == expected
+
+
+def test_many_processes_at_once() -> None:
+    """Each of 20,000 operations that overlap is told apart by its process, in time that grows with their number."""
+    number = 20_000
+    marks = [
+        Mark(name="a", start_s=place / number / 2, end_s=place / number / 2 + 0.4, pid=place) for place in range(number)
+    ]
+    of = session(marks=marks)
+    performers = Performers(of)
+
+    assert [performers.of(operation) for operation in of.operations[:2]] == ["pid 0", "pid 1"]

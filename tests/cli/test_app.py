@@ -12,6 +12,7 @@ import pytest
 from nncftools import __version__
 from nncftools.sampler.client import host
 from tests.conftest import Run
+from tests.made_up import session
 
 HEAVY = {"pydantic", "matplotlib", "pandas", "plotext", "numpy"}
 
@@ -98,3 +99,38 @@ def test_broken_pipe_is_quiet(tmp_path: pathlib.Path) -> None:
 
     assert result.stdout == "{\n"
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["monitor", "watch"])
+def test_a_pid_that_no_kernel_gives(in_process: Run, command: str) -> None:
+    """A PID of 20 digits is one of no process."""
+    result = in_process(command, "--pid", "9" * 20)
+
+    assert (result.returncode, result.stderr) == (
+        1,
+        f"nncf-tools: error: option --pid: there is no process {'9' * 20}\n",
+    )
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_the_largest_size_of_a_file(in_process: Run, tmp_path: pathlib.Path, command: str) -> None:
+    """--max-size limits what is read; the error of a larger file names the option."""
+    session().save(tmp_path / "run.json")
+    session().save(tmp_path / "other.json")
+    files = ["run.json", "other.json"] if command == "compare" else ["run.json"]
+    result = in_process(command, *files, "--max-size", "100B")
+
+    assert result.returncode == 1
+    assert result.stderr == (
+        "nncf-tools: error: run.json: larger than 100 bytes, the largest file that is read; to read it anyway, raise "
+        "the limit with --max-size\n"
+    )
+    assert in_process(command, *files, "--max-size", "20GiB").returncode == 0
+
+
+def test_a_size_that_is_none(in_process: Run) -> None:
+    """A size without a unit is refused with what was expected."""
+    result = in_process("report", "run.json", "--max-size", "100")
+
+    assert result.returncode == 2
+    assert "option --max-size: a size above 0 with its unit" in result.stderr

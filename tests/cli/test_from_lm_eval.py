@@ -54,7 +54,7 @@ def test_says_what_is_missing(in_process: Run, tmp_path: pathlib.Path) -> None:
     [
         (["--mode", "int4", "--int4", "40"], "option --int4: a share from 0 to 1 expected, found 40"),
         (["--mode", " "], "options --mode and --setup: text expected"),
-        (["--mode", "int4", "none.json"], "cannot read 'none.json'"),
+        (["--mode", "int4", "none.json"], "none.json: cannot be read"),
         (["--mode", "int4", "--wwb", "none.csv"], "cannot read 'none.csv'"),
         (["--mode", "int4", "--model-dir", "none"], "'none': no files with content"),
         (["--mode", "int4", "--task", "mmlu"], "option --task: 'TASK:METRIC' expected"),

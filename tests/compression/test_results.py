@@ -22,7 +22,7 @@ class TestFigures:
         assert found == [(0, 1), (0.01, 4), (0.03, 5), (0.05, 6.4), (0.08, 8), (0.14, 8)]
 
     @pytest.mark.parametrize(
-        ("column", "cell"), [("model size, Gb", "1e-300"), ("model size, Gb", "1e300"), (HEADER[7], "1e308")]
+        ("column", "cell"), [("model size, Gb", "1e-300"), ("model size, Gb", "1e15"), (HEADER[7], "1e15")]
     )
     def test_impossible_figures(self, tmp_path: pathlib.Path, column: str, cell: str) -> None:
         """Impossible figures are refused with their row."""

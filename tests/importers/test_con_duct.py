@@ -100,7 +100,7 @@ def test_unknown_totals(tmp_path: pathlib.Path) -> None:
     ("line", "why"),
     [
         (b'{"timestamp": "noon", "totals": {}}', "Invalid isoformat string"),
-        (b'{"timestamp": "2026-11-21T12:00:09", "totals": {}}', "a timestamp with its zone expected"),
+        (b'{"timestamp": "2026-11-21T12:00:09", "totals": {}}', "a time with its zone expected"),
         (json_lines(report(9, 5, {}))[:-1].replace(b"2026-", b"9026-"), "a year from 1970 to 2286 expected"),
         (json_lines(report(9, -5, {}))[:-1], "bytes from 0 to 2^63 expected"),
         (b'{"timestamp": "5', "Input data was truncated"),
@@ -130,3 +130,22 @@ def test_impossible_info(tmp_path: pathlib.Path, known: bytes, damaged: bytes) -
 
     assert any("info file next to it cannot be read" in warning for warning in found.warnings)
     assert len(Session.load(found.save(tmp_path / "session.json")).samples) == 3
+
+
+@pytest.mark.parametrize("digits", [20, 400])
+def test_counts_that_cannot_be(tmp_path: pathlib.Path, digits: int) -> None:
+    """A report whose number of samples has more digits than any count is left out with a warning."""
+    huge = USAGE.replace(b'"num_samples": 3, "processes"', b'"num_samples": %b, "processes"' % (b"9" * digits), 1)
+    found = imported(tmp_path, huge, "usage.jsonl")
+
+    assert len(found.samples) == 2
+    assert any("line 2" in warning and "`$.num_samples`" in warning for warning in found.warnings)
+
+
+def test_sizes_of_the_info_file_that_cannot_be(tmp_path: pathlib.Path) -> None:
+    """An info file with an impossible figure is not used; the warning names the figure."""
+    (tmp_path / "usage.jsonl").write_bytes(USAGE)
+    (tmp_path / "info.json").write_bytes(INFO.replace(b"1795258800.5", b"1e300"))
+    found = read_session(tmp_path / "usage.jsonl")
+
+    assert any("cannot be read" in warning and "start_s" in warning for warning in found.warnings)

@@ -218,3 +218,42 @@ class TestHeader:
         """A journal of a later version asks for an upgrade."""
         with pytest.raises(SessionFileError, match=r"journal version 99, .* upgrade"):
             self.opened(tmp_path, HEADER | {"version": 99})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"process": {"id": 0, "peak_rss": %s}}' % ("9" * 400),
+        '{"process": {"id": 0, "pid": 99999999999999999999}}',
+        '{"process": {"id": 0, "start_s": 1e300}}',
+        '{"rise": {"id": 0, "from_s": 2, "to_s": 1, "high_water_mark": 1, "others": 0, "others_around": 0}}',
+        "[1e300, 1, 1]",
+        "[0.5, 1e300, 1]",
+        "[-0.5, 1, 1]",
+    ],
+)
+def test_figures_that_cannot_be(journal: Journal, line: str) -> None:
+    """A line with a figure that cannot be is unreadable, whichever line it is."""
+    journal.append(f"[0.25, 1, 1]\n{line}\n")
+    (chunk,) = journal.tail.read()
+
+    assert chunk.bad == [3]
+    assert chunk.lines == []
+
+
+def test_the_rss_of_processes_at_no_time(journal: Journal) -> None:
+    """The processes' RSS after a sample whose time is null, or no number, is unreadable."""
+    journal.append('[null, 1, 1]\n{"each": {"0": 5}}\n[NaN, 1, 1]\n{"each": {"0": 5}}\n')
+    (chunk,) = journal.tail.read()
+
+    assert chunk.bad != []
+    assert chunk.each == []
+
+
+@pytest.mark.parametrize("pattern", ["(", "a" * 5_000_000])
+def test_the_header_is_checked(tmp_path: pathlib.Path, pattern: str) -> None:
+    """A header with a text that is too long, or with a pattern that is none, is refused with the reason."""
+    path = tmp_path / "run.journal.jsonl"
+    path.write_text(json.dumps({**HEADER, "plan": {**PLAN, "redact": [pattern]}}) + "\n", encoding="utf-8")
+    with path.open("rb") as file, pytest.raises(SessionFileError, match="line 1 is not the header of a journal"):
+        Tail(file, "run")

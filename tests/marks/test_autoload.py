@@ -700,3 +700,40 @@ def test_nncftools_is_not_imported(program: Program) -> None:
     lines = program.marks("import sys, made.up; made.up.work(); sys.exit('nncftools' in sys.modules)")
 
     assert begun(lines) == ["Work"]
+
+
+def deepest(program: Program, function: str, *, hook: bool) -> int:
+    """Return how deep a function can call itself before Python's limit of 1,000 frames stops it."""
+    program.write("made/deep.py", "def dive(n):\n    return n and dive(n - 1)\n\ndef leaf():\n    return 0\n")
+    program.calls = [calls.Call("made.deep", "dive", "Dive"), calls.Call("made.deep", "leaf", "Leaf")]
+    script = f"""
+        import made.deep
+        def plain(n):
+            return plain(n - 1) if n else made.deep.leaf()
+        def fits(n):
+            try:
+                {function}(n)
+            except RecursionError:
+                return False
+            return True
+        print(max(n for n in range(400, 1000) if fits(n)))
+    """
+    return int(program.run(script, hook=hook).stdout)
+
+
+def test_a_marked_call_adds_one_frame(program: Program) -> None:
+    """A recursive function that is marked takes two frames of the stack for each call, and no more."""
+    assert deepest(program, "made.deep.dive", hook=True) >= deepest(program, "made.deep.dive", hook=False) // 2 - 2
+
+
+def test_marking_needs_no_room_where_none_is_left(program: Program) -> None:
+    """At the end of the stack, a marked function can be called with one frame less than an unmarked one."""
+    assert deepest(program, "plain", hook=True) == deepest(program, "plain", hook=False) - 1
+
+
+def test_recursion_is_marked_to_a_depth(program: Program) -> None:
+    """Calls of a recursive function are logged to a depth of 100: those further inside are part of the last one."""
+    program.write("made/deep.py", "def dive(n):\n    return n and dive(n - 1)\n")
+    program.calls = [calls.Call("made.deep", "dive", "Dive")]
+
+    assert begun(program.marks("import made.deep; made.deep.dive(300)")) == ["Dive"] * 100

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import pathlib
 
@@ -24,9 +25,10 @@ def run() -> Session:
     return session(duration_s=10.0)
 
 
-def log(*lines: dict[str, object] | str) -> bytes:
+def log(*lines: dict[str, object] | str) -> io.BytesIO:
     """Return a marks log."""
-    return b"".join((line if isinstance(line, str) else json.dumps(line)).encode() + b"\n" for line in lines)
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    return io.BytesIO(b"".join(text.encode() + b"\n" for text in texts))
 
 
 def names(of: Session) -> list[tuple[str, int]]:
@@ -38,7 +40,9 @@ class TestLog:
     def test_marks_and_programs(self) -> None:
         """The session gets the marks of the log; the Pythons that the hook ran in are counted."""
         of = run()
-        programs = take_log(of, log({"python": "3.11.7", "pid": 1}, {"name": "a", "start_s": 1}), "marks", Redaction())
+        programs, _ = take_log(
+            of, log({"python": "3.11.7", "pid": 1}, {"name": "a", "start_s": 1}), "marks", Redaction()
+        )
 
         assert programs == 1
         assert names(of) == [("a", 0)]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
@@ -13,14 +14,14 @@ START = Start(utc="2026-11-21T07:00:00+00:00", monotonic_ns=5_000_000_000)
 
 def times(data: str, name: str = "x.marks.jsonl", start: Start = START) -> list[tuple[str, float | None, float | None]]:
     """Return name, start and end of the valid rows."""
-    entries = [row.entry for row in rows(data.encode(), name, start)]
+    entries = [row.entry for row in rows(io.BytesIO(data.encode()), name, start)]
     assert None not in entries
     return [(entry.name, entry.start_s, entry.end_s) for entry in entries if entry is not None]
 
 
 def wrong(data: str, name: str = "x.marks.jsonl", start: Start = START) -> tuple[str, str]:
     """Return place and problem of the only row."""
-    (row,) = rows(data.encode(), name, start)
+    (row,) = rows(io.BytesIO(data.encode()), name, start)
     assert row.entry is None
     return row.place, row.problem
 
@@ -62,7 +63,7 @@ def test_times(row: dict[str, object]) -> None:
         ('{"name": "a"}', "`start_s` (seconds from the start), `start` (ISO 8601 with zone) or `t_ns`"),
         ('{"name": "a", "start": "2026-11-21T07:00:00"}', "a time with its zone expected"),
         ('{"name": "a", "start": "noon"}', "Invalid isoformat string: 'noon'"),
-        ('{"name": "a", "start_s": 2, "end_s": 1}', "it ends before it begins: 2 s to 1 s"),
+        ('{"name": "a", "start_s": 2, "end_s": 1}', "not before `start_s` (2) expected, found 1"),
         ('{"name": "a", "start_s": "soon"}', "Expected `float | null`, got `str` - at `$.start_s`"),
         ('{"name": "a", "start_s": 1, "event": "stop"}', '`event`: "begin" or "end" expected'),
         ('{"name": "a", "start_s": 1, "event": "begin"}', "`op` and `pid`, two whole numbers, expected"),
@@ -81,12 +82,12 @@ def test_wrong_rows(row: str, complaint: str) -> None:
 def test_damaged_list() -> None:
     """A truncated JSON list cannot be read at all."""
     with pytest.raises(NncfToolsError, match=r"x\.json: not a list of marks: Input data was truncated"):
-        list(rows(b"[1, 2", "x.json", START))
+        list(rows(io.BytesIO(b"[1, 2"), "x.json", START))
 
 
 def test_wrong_cell_of_a_table() -> None:
     """A number that is not one is reported with its line, counted as in an editor."""
-    first, second = rows(b"name,start_s\na,1\nb,soon\n", "x.csv", START)
+    first, second = rows(io.BytesIO(b"name,start_s\na,1\nb,soon\n"), "x.csv", START)
 
     assert first.entry is not None
     assert (second.entry, second.place) == (None, "line 3")
@@ -102,9 +103,32 @@ def test_monotonic_times_of_an_unknown_clock() -> None:
 
 def test_notes_of_the_hook_need_no_name() -> None:
     """Lines of the hook that are not operations are read as they are."""
-    first, second = rows(b'{"python":"3.11.7","pid":1,"t_ns":5}\n{"warning":"w"}\n', "x.marks.jsonl", START)
+    first, second = rows(io.BytesIO(b'{"python":"3.11.7","pid":1,"t_ns":5}\n{"warning":"w"}\n'), "x.marks.jsonl", START)
 
     assert first.entry is not None
     assert second.entry is not None
     assert not first.entry.is_operation
     assert second.entry.warning == "w"
+
+
+def test_a_cell_without_end() -> None:
+    """A cell longer than CSV allows is an error of the file, not of ours."""
+    with pytest.raises(NncfToolsError, match=r"x\.csv: not CSV: field larger than field limit"):
+        list(rows(io.BytesIO(b"name,start_s\n" + b"x" * 200_000 + b",1\n"), "x.csv", START))
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.csv"])
+def test_byte_order_mark(name: str) -> None:
+    """A byte-order mark before the first row means nothing."""
+    one = '{"name": "a", "start_s": 1}'
+    texts = {"x.json": f"[{one}]", "x.jsonl": one, "x.csv": "name,start_s\na,1"}
+    (row,) = rows(io.BytesIO(b"\xef\xbb\xbf" + texts[name].encode()), name, START)
+
+    assert row.entry is not None
+    assert row.entry.start_s == 1
+
+
+def test_a_list_nested_without_end() -> None:
+    """A list that is nested deeper than any reader follows is refused."""
+    with pytest.raises(NncfToolsError, match="not a list of marks"):
+        list(rows(io.BytesIO(b"[" * 100_000 + b"]" * 100_000), "x.json", START))

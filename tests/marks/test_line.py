@@ -95,3 +95,19 @@ def test_append_lets_the_programs_exceptions_pass(tmp_path: pathlib.Path, monkey
     monkeypatch.setattr(os, "write", interrupted)
     with pytest.raises(TimeoutError, match="the program's"):
         line.append(os.fsencode(log), "text\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO on this system")
+@pytest.mark.parametrize("reads", [True, False])
+def test_only_a_file_is_written(tmp_path: pathlib.Path, *, reads: bool) -> None:
+    """A FIFO in place of the log gets nothing, and is not waited for, whether somebody reads it or not."""
+    path = tmp_path / "log"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if reads else -1
+    try:
+        for _ in range(10_000):  # more than a pipe holds
+            line.append(os.fsencode(path), "{}\n")
+        assert reader < 0 or os.read(reader, 10) == b""
+    finally:
+        if reader >= 0:
+            os.close(reader)

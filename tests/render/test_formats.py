@@ -7,11 +7,13 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render import formats
+from nncftools.render.pictures import panels, plot
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from nncftools.session.session import Session
@@ -68,6 +70,25 @@ def test_golden(name: str) -> None:
     expected = (golden.FOLDER / f"report.{golden.ENDINGS[name]}").read_text(encoding="utf-8")
 
     assert _comparable(golden.rendered(name)) == _comparable(expected)
+
+
+@pytest.mark.parametrize("of", SPARSE.values(), ids=SPARSE)
+@pytest.mark.parametrize("draw", [plot.draw, panels.draw])
+def test_pictures_of_next_to_nothing(of: Session, draw: Callable[..., None], tmp_path: pathlib.Path) -> None:
+    """Sessions with next to nothing in them are drawn, also without any metric of memory."""
+    draw(of, View(metrics=[name for name in of.samples if name == "rss"]), tmp_path / "run.svg")
+
+    assert (tmp_path / "run.svg").stat().st_size
+
+
+@pytest.mark.parametrize("rss", [-(2.0**63), 2.0**63])
+def test_values_far_off_the_canvas(rss: float) -> None:
+    """A chart of values as far apart as they can be is drawn."""
+    of = session({"rss": mib(1, 2, 3)})
+    of.samples["rss"][1] = rss
+    screen = importlib.import_module("nncftools.cli.screen")
+
+    assert screen.plain(formats.format_named("terminal")(of, View(metrics=["rss"])))
 
 
 @pytest.mark.parametrize("of", SPARSE.values(), ids=SPARSE)

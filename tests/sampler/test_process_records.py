@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import time
 from typing import Any
 
 import pytest
 
 from nncftools.sampler import process_records
+from nncftools.sampler.apart import apart
 from nncftools.sampler.exits import Exit
 from nncftools.sampler.high_water_marks import HighWaterMarks
 from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S
 from nncftools.sampler.probes.stat import Stat
 from nncftools.sampler.process_records import ProcessRecords
-from nncftools.sampler.tree import Process, Tree
+from nncftools.sampler.tree import Allowance, Process, Tree
 from tests.sampler.fake_proc import FakeProc, Told, facts, look
 
 MIB = 2**20
@@ -414,3 +418,31 @@ class TestSeen:
             recording.records.update_identity(recording.tree.processes[0])
 
         assert [value["name"] for _, value in recording.told] == ["first", "program"]
+
+
+@pytest.mark.process
+class TestApart:
+    def test_itself(self) -> None:
+        """A process is not apart from itself."""
+        assert apart(live(os.getpid())) == []
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [("os.setuid(65534)", ["user"]), ("os.chroot('/tmp')", ["root"]), ("pass", [])],
+    )
+    def test_another_user_or_root(self, change: str, expected: list[str]) -> None:
+        """A process with another user or root folder is apart; without either it is not."""
+        program = f"import os; {change}; os.write(1, b'ready'); os.read(0, 1)"
+        words = [sys.executable, "-c", program]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            assert child.stdout.read(5) == b"ready"
+
+            assert apart(live(child.pid)) == expected
+            child.kill()
+
+
+def live(pid: int) -> Process:
+    """Return a process that lives."""
+    return Process("/proc", pid, None, 0, (), allowance=Allowance())

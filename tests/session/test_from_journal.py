@@ -469,3 +469,25 @@ def test_limit_reached() -> None:
     reached = {"at_s": 0.5, "rss": 9, "limit": 8, "action": "kill"}
 
     assert read(journal([0.5, 9], {"limit_reached": reached})).limit_reached == LimitReached(**reached)
+
+
+class TestDamagedTimes:
+    def test_rows_that_go_back(self) -> None:
+        """Rows whose time goes back are left out, and a warning counts them."""
+        values, warnings = bad_lines([0, 10], [1, 20], [0.5, 99], [2, 30])
+
+        assert values == [10, 20, 30]
+        assert warnings[0] == "1 samples of the journal were left out: their time goes back"
+
+    def test_a_row_far_ahead(self) -> None:
+        """One row far ahead of all others is left out, not the others."""
+        assert bad_lines([0, 10], [900, 99], [1, 20], [2, 30])[0] == [10, 20, 30]
+
+    def test_processes_that_go_back(self) -> None:
+        """The RSS of a process has the times of its samples, in order."""
+        each = {"each": {"0": 5}}
+        of = read([0, 10], each, [900, 99], each, [1, 20], each, [2, 30], each, END)
+
+        assert of.processes[0].series is not None
+        assert of.processes[0].series.time_s == [0, 1, 2]
+        assert len(of.processes[0].series.rss) == 3

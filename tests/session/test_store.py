@@ -188,7 +188,7 @@ class TestLoadRefuses:
                 {"time_s": [0], "rss": []},
                 "at `$.samples.rss`: 1 values expected, one for each of 'time_s', found 0",
             ),
-            ("samples", {"time_s": [-1]}, "at `$.samples.time_s[0]`: a value from 0 to 2^63 expected, found -1"),
+            ("samples", {"time_s": [-1]}, "at `$.samples.time_s[0]`: a value from 0 to 10^10 expected, found -1"),
             ("samples", {"time_s": [2, 1]}, "at `$.samples.time_s[1]`: time goes back from 2.0 to 1.0"),
         ],
     )
@@ -271,3 +271,21 @@ class TestJournal:
         of = Session.load(path)
 
         assert plain(Session.load(of.save(tmp_path / "run.json"))) == plain(of)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "place"),
+    [
+        ("marks", [{"name": "a", "start_s": 2, "end_s": 1}], "at `$.marks[0].end_s`: not before `start_s` (2)"),
+        ("processes", [{"id": 0, "series": {"time_s": [0, 1], "rss": [1]}}], "at `$.processes[0].series.rss`: as many"),
+        ("processes", [{"id": 0, "peak_rss": 10**30}], "at `$.processes[0].peak_rss`: a number from"),
+        ("attached_to", 10**20, "at `$.attached_to`: a number from 0 to 2147483647 expected"),
+        ("start", {"utc": "2026-11-21T07:00:00"}, "at `$.start.utc`: a time with its zone expected"),
+        ("ranks", [{"name": "a", "start_s": 0, "duration_s": 1, "time_s": [1, 0], "rss": [1, 1]}], "time goes back"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    tmp_path: pathlib.Path, document: dict[str, Any], field: str, value: object, place: str
+) -> None:
+    """A session with a number, an order or a length that cannot be is refused, with the place."""
+    assert place in failure(write({**document, field: value}, tmp_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 from typing import TYPE_CHECKING
 
@@ -117,7 +118,7 @@ class Follower:
             self._take_marks(data, self._start)
 
     def _take_marks(self, data: bytes, start: Start) -> None:
-        for row in entries_of(data, MARKS_ENDING, start):
+        for row in entries_of(io.BytesIO(data), MARKS_ENDING, start):
             if row.entry is not None and row.entry.is_operation:
                 self._operations.take(row.entry)
 

@@ -90,7 +90,7 @@ class Run:
 
     def take_rows(self, time_s: NDArray[np.float64], rows: NDArray[np.float64]) -> None:
         """Take samples in the order of their times, a column for each metric; NaN is unknown."""
-        kept = time_s >= self.latest_s
+        kept = time_s >= np.maximum.accumulate(np.append(self.latest_s, time_s))[:-1]
         time_s, rows = time_s[kept], rows[kept]
         if not len(time_s):
             return

@@ -5,6 +5,7 @@ The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0
 
 from __future__ import annotations
 
+import heapq
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,8 @@ _OPERATIONS = "operations"
 _AFTER_OPERATIONS = 1000
 _RATE_UNITS = {"B": "bytes/s", "s": "cores", "": "per second"}
 _LEVEL_UNITS = {"B": "bytes", "s": "seconds", "": "count"}
+_SEARCHED = 64
+"""Tracks in which a slice is put inside another one; those beyond hold one after the other."""
 _OF_OPERATION = ("call", "arguments", "saved", "source", "error", "cpu_s", "cpu_average", "longest_s", "total_s")
 
 
@@ -203,24 +206,42 @@ def _slice(name: str, span_s: tuple[float, float], args: Event) -> Event:
 
 def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Event]:
     """Yield slices on few tracks: those of one track are disjoint or nested."""
-    tracks: list[int] = []
-    open_until: list[list[int]] = []
-    placed: list[tuple[int, Event]] = []
+    tracks: list[_Track] = []
+    ends: list[tuple[int, int]] = []
     for one in sorted(slices, key=lambda one: (one["ts"], -one["dur"])):
         start, end = one["ts"], one["ts"] + one["dur"]
-        for ends in open_until:
-            while ends and ends[-1] <= start:
-                ends.pop()
-        track = next((track for track, ends in enumerate(open_until) if not ends or end <= ends[-1]), len(tracks))
-        if track == len(tracks):
-            tracks.append(numbers.spare() if tracks else pid)
-            open_until.append([])
-        open_until[track].append(end)
-        placed.append((track, one))
-    for place, tid in enumerate(tracks):
+        searched = enumerate(tracks[:_SEARCHED])
+        place = next((place for place, track in searched if track.has_room(start, end)), len(tracks))
+        if place == len(tracks) and ends and ends[0][0] <= start:
+            place = heapq.heappop(ends)[1]
+        if place == len(tracks):
+            tracks.append(_Track())
+        tracks[place].add(one, end)
+        if place >= _SEARCHED:
+            heapq.heappush(ends, (end, place))
+    for place, track in enumerate(tracks):
+        tid = numbers.spare() if place else pid
         yield _metadata("thread_name", pid, tid, {"name": _OPERATIONS if not place else f"{_OPERATIONS}, overlapping"})
         yield _metadata("thread_sort_index", pid, tid, {"sort_index": place})
-        yield from ({**one, "pid": pid, "tid": tid} for track, one in placed if track == place)
+        yield from ({**one, "pid": pid, "tid": tid} for one in track.slices)
+
+
+class _Track:
+    """Slices that are disjoint or nested."""
+
+    def __init__(self) -> None:
+        self.slices: list[Event] = []
+        self._open_until: list[int] = []
+
+    def has_room(self, start: int, end: int) -> bool:
+        """Return whether a slice fits; none that comes later begins before it."""
+        while self._open_until and self._open_until[-1] <= start:
+            self._open_until.pop()
+        return not self._open_until or end <= self._open_until[-1]
+
+    def add(self, one: Event, end: int) -> None:
+        self.slices.append(one)
+        self._open_until.append(end)
 
 
 def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) -> Iterator[Event]:

@@ -51,7 +51,7 @@ def curve(session: Session) -> Curve:
         if is_memory(name) and samples.figures(name).known
     }
     peaks = {name: level(samples, name, session.peaks) for name in lines}
-    return Curve(max(session.duration_s, samples.time_s[-1]), lines, peaks)
+    return Curve(max([session.duration_s, *samples.time_s[-1:]]), lines, peaks)
 
 
 def common_metric(groups: Sequence[Sequence[Curve]]) -> str | None:

@@ -63,7 +63,7 @@ def draw(session: Session, view: View, path: pathlib.Path) -> None:
 
 def draw_on(axes: Axes, session: Session, view: View) -> bool:
     """Draw memory, operations and the limit, with their axes; return whether any sample contains a metric."""
-    if session.ranks and view.metrics[0] == "rss" and not view.from_zero:
+    if session.ranks and view.metrics[:1] == ["rss"] and not view.from_zero:
         _draw_ranks(axes, session.ranks, view)
     limit = drawn_limit(session, view)
     known = [_draw_metric(axes, session, view, place, limit) for place in range(len(view.metrics))]

@@ -49,7 +49,7 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
     its own.
     """
     samples = session.samples
-    name = "rss" if "rss" in samples and samples.figures("rss").known else view.metrics[0]
+    name = "rss" if "rss" in samples and samples.figures("rss").known else next(iter(view.metrics), "rss")
     _label_values(axes, f"{label(name)}{view.above} ({view.unit})")
     line = memory_line(session, view, name)
     if line is None:

@@ -95,7 +95,7 @@ def _number(number: float) -> str:
 
 def _in_seconds(highest_s: float) -> tuple[str, Write]:
     """Return seconds, minutes or hours, and what writes them; the decimals give ``highest_s`` three digits or more."""
-    factor, name = next((factor, name) for from_s, factor, name in _TIME_UNITS if highest_s >= from_s)
+    factor, name = next((factor, name) for from_s, factor, name in _TIME_UNITS if abs(highest_s) >= from_s)
     decimals = next((decimals for below, decimals in ((1, 3), (100, 2)) if highest_s / factor < below), 1)
     return name, lambda seconds: fixed(seconds / factor, decimals)
 

@@ -10,7 +10,7 @@ from nncftools.analysis.frame_tree import certain_at_places, tree_of
 from nncftools.analysis.telling import held_by, running_text
 from nncftools.render.limit import limit_text
 from nncftools.text import printable, shortened
-from nncftools.units import seconds_text
+from nncftools.units import UNKNOWN, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -177,7 +177,7 @@ def _why(found: BuildUp, session: Session) -> str:
 
 
 def _percent(size: float, whole: float) -> str:
-    return f"{size / whole * 100:.0f} %"
+    return f"{size / whole * 100:.0f} %" if whole else UNKNOWN
 
 
 def as_sentences(lines: Sequence[tuple[str, str]]) -> list[str]:

@@ -161,7 +161,8 @@ def _canvas(
     for line, colour, plain in reversed(list(zip(lines, _LINES, _PLAIN_MARKERS, strict=False))):  # the first on top
         if len(line.values):
             marker = "braille" if _is_fine(lines, style) else plain
-            figure.draw(_signal(line.time_s, line.values, marker, colour if style.colour else None).lines())
+            points = _near(line.time_s, shown.begin_s, shown.end_s), _near(line.values, 0.0, top)
+            figure.draw(_signal(*points, marker, colour if style.colour else None).lines())
     if peak is not None and shown.begin_s <= peak[1] <= shown.end_s:
         marker = "◆" if style.unicode else "^"
         figure.draw(_signal([peak[1]], [peak[0]], marker, _PEAK if style.colour else None))
@@ -170,6 +171,12 @@ def _canvas(
     for text in texts:
         text.truncate(shown.columns, pad=True)
     return texts + [Text(" " * shown.columns)] * (rows - len(texts))
+
+
+def _near(values: Sequence[float], low: float, high: float) -> Sequence[float]:
+    """Return values not further from the canvas than it is large: plotext draws what is outside of it, too."""
+    clipped: list[float] = np.clip(values, low - (high - low), high + (high - low)).tolist()
+    return clipped
 
 
 def _signal(time_s: Sequence[float], values: Sequence[float], marker: str, colour: str | None) -> Any:  # noqa: ANN401 — plotext has no types

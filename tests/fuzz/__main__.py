@@ -1,0 +1,206 @@
+"""``python -m tests.fuzz --seconds 60 --seed 1``: damages real files and reads them, until the time is over.
+
+A failure is an error that is not ours, more than 5 seconds of CPU time or 30 seconds in all, or more than 300 MB of
+memory. The file is kept, reduced to what provokes the failure. The same seed gives the same files in the same order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import faulthandler
+import gc
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+
+from tests.fuzz import corpus, damage, outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.fuzz.corpus import Sample
+
+CPU_S, WAITING_S = 5.0, 30.0
+MOST_MB = 300
+_BATCH = 40
+"""Cases of one process."""
+_MB = 10**6
+
+
+class TooMuchError(Exception):
+    """A case took too long or too much memory."""
+
+
+def main() -> int:
+    """Run; return 1 after a failure."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Damage real files and read them.")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "nncf-tools-fuzz")
+    parser.add_argument("--only", default="", help="only samples whose names contain this")
+    given = parser.parse_args()
+    every = [sample for sample in corpus.samples() if given.only in sample.name]
+    print(
+        f"{len(every)} files, of {sum(len(sample.content) for sample in every):,} bytes; seed {given.seed}", flush=True
+    )
+    began = time.monotonic()
+    counts: Counter[str] = Counter()
+    failures: dict[str, str] = {}
+    batch = said = 0
+    gc.freeze()
+    while time.monotonic() - began < given.seconds:
+        sample = every[batch % len(every)]
+        found = _in_a_process(sample, given.seed * 1_000_000 + batch, given.keep)
+        counts.update(found["counts"])
+        counts[f"of {sample.name}"] += found["counts"].get("cases", 0)
+        counts["most MB"] = max(counts["most MB"], found["most"])
+        why = found["failure"]
+        if why and why not in failures:
+            failures[why] = found["file"]
+            where = f"(--seed {given.seed}, batch {batch}), kept in {found['file']}"
+            print(f"\nFAILED {sample.name} {where}:\n{found['text']}", flush=True)
+        batch += 1
+        if time.monotonic() - began > said + 60:
+            said = time.monotonic() - began
+            print(
+                f"{said:.0f} s: {counts['cases']:,} files, {len(failures)} failures, at most {counts['most MB']} MB",
+                flush=True,
+            )
+    print(
+        f"\n{counts['cases']:,} files in {time.monotonic() - began:.0f} s, {counts['read']:,} of them could be read;",
+        end=" ",
+    )
+    print(f"at most {counts['most MB']} MB; {len(failures)} failures")
+    for name in (name for name in counts if name.startswith("of ")):
+        print(f"  {counts[name]:>8,}  {name.removeprefix('of ')}")
+    for why, file in failures.items():
+        print(f"FAILED: {why}: {file}")
+    return 1 if failures else 0
+
+
+def _in_a_process(sample: Sample, seed: int, keep: pathlib.Path) -> dict[str, Any]:
+    """Try some damaged copies of a sample in a fork of this process."""
+    reading, writing = os.pipe()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-"))
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        status = 1
+        try:
+            with os.fdopen(writing, "w") as pipe:
+                json.dump(_Batch(sample, seed, folder).run(), pipe)
+            status = 0
+        except BaseException:  # noqa: BLE001 — whatever happens, the fork must not go on as its parent
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    found: dict[str, Any] = json.loads(text) if text else {}
+    found = found or {"counts": {"cases": 1}, "most": 0, "failure": "the process ended", "text": "see above"}
+    if found["failure"]:
+        kept = keep / f"{seed}-{sample.name}"
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(folder, kept)
+        found["file"] = str(kept)
+    shutil.rmtree(folder)
+    return found
+
+
+class _Batch:
+    """Some damaged copies of a sample."""
+
+    def __init__(self, sample: Sample, seed: int, folder: pathlib.Path) -> None:
+        self._sample, self._seed, self._folder = sample, seed, folder
+        self._counts: Counter[str] = Counter()
+        self._most = 0
+
+    def run(self) -> dict[str, Any]:
+        signal.signal(signal.SIGPROF, _too_long)
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        warnings.simplefilter("ignore")
+        failure = text = ""
+        slow = outputs.SLOW[self._seed % len(outputs.SLOW)]
+
+        @hypothesis.seed(self._seed)
+        @hypothesis.settings(
+            max_examples=_BATCH,
+            deadline=None,
+            database=None,
+            print_blob=False,
+            report_multiple_bugs=False,
+            suppress_health_check=list(hypothesis.HealthCheck),
+            phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+        )
+        @hypothesis.given(damage.damaged(self._sample.content))
+        def case(content: bytes) -> None:
+            self._try(dataclasses.replace(self._sample, content=content), slow)
+
+        try:
+            case()
+        except Exception as error:  # noqa: BLE001 — any error is what we look for
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            failure = f"{type(error).__name__} in {pathlib.Path(last.filename).name}:{last.lineno} {last.name}"
+            if isinstance(error, TooMuchError):
+                failure = f"{failure} ({self._sample.name})"
+            text = "".join(traceback.format_exception(error)[-12:])
+        return {"counts": self._counts, "most": self._most, "failure": failure, "text": text}
+
+    def _try(self, sample: Sample, slow: str) -> None:
+        for left in self._folder.iterdir():
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        for name, content in {**sample.beside, sample.name: sample.content}.items():
+            (self._folder / name).write_bytes(content)
+        self._counts["cases"] += 1
+        gc.collect(0)
+        with contextlib.suppress(OSError):
+            pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        with _timed():
+            self._counts["read"] += outputs.read_and_show(sample, self._folder, slow)
+        most = _high_water_mark()
+        self._most = max(self._most, most)
+        if most > MOST_MB:
+            raise TooMuchError(f"{most} MB")
+
+
+@contextlib.contextmanager
+def _timed() -> Iterator[None]:
+    """Raise TooMuchError after 5 s of CPU time, end the process after 30 s: it waits for something."""
+    faulthandler.dump_traceback_later(WAITING_S, exit=True)
+    signal.setitimer(signal.ITIMER_PROF, CPU_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _too_long(_number: int, _frame: object) -> None:
+    raise TooMuchError(f"more than {CPU_S:g} s of CPU time")
+
+
+def _high_water_mark() -> int:
+    """Return the largest memory since it was last reset, in MB."""
+    text = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
+    return int(text.partition("VmHWM:")[2].split()[0]) * 1024 // _MB
+
+
+if __name__ == "__main__":
+    sys.exit(main())

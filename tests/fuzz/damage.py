@@ -1,0 +1,259 @@
+"""Strategies of Hypothesis that damage a file: its bytes, its lines and words, or the values of its JSON."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Draw = Callable[[st.SearchStrategy[Any]], Any]
+    Place = tuple[Any, Any]
+    """A list or object, and an index or key in it."""
+
+NUMBERS = (
+    *(
+        b"0",
+        b"-0.0",
+        b"-1",
+        b"1",
+        b"0.5",
+        b"1e308",
+        b"-1e308",
+        b"1e999",
+        b"-1e999",
+        b"1e-320",
+        b"NaN",
+        b"Infinity",
+        b"nan",
+    ),
+    *(
+        b"inf",
+        b"-inf",
+        b"9223372036854775807",
+        b"9223372036854775808",
+        b"-9223372036854775808",
+        b"18446744073709551616",
+    ),
+    *(
+        b"99999999999999999999",
+        b"1e18",
+        b"1e20",
+        b"253402300800",
+        b"10000000001",
+        b"2147483648",
+        b"1e15",
+        b"1_000",
+        b"0x10",
+    ),
+    *(b"9" * 400, b"9" * 5000, b"0." + b"0" * 5000 + b"1", b"1e-5", b"3.7", b"100000", b"1000000000"),
+)
+TEXTS = (
+    *(
+        b'""',
+        b'"x"',
+        b'"\\u0000"',
+        b'"\\ud800"',
+        b'"\\u001b[31m"',
+        b'"\\u202e"',
+        b'"\xc3\xa9\xe2\x9c\x93"',
+        b'"\xff"',
+        b'"$x^2$"',
+    ),
+    *(
+        b'"%s"',
+        b'"{}"',
+        b'"[/b]"',
+        b'"<script>"',
+        b'"|"',
+        b'"2026-11-21T07:00:00Z"',
+        b'"9999-12-31T23:59:59+00:00"',
+        b'"N/A"',
+    ),
+    *(b'"0001-01-01T00:00:00+23:59"', b'"begin"', b'"end"', b'"high_water_mark"', b'"rss"', b'"sampled"', b'"\\n"'),
+    *(b'"%b"' % (b"x" * 100_000), b'"%b"' % (b"\\u0001" * 20_000), b'"%b"' % b"../" * 1000),
+)
+SHAPES = (
+    *(
+        b"null",
+        b"true",
+        b"false",
+        b"[]",
+        b"{}",
+        b"[null]",
+        b"[[]]",
+        b"[0]",
+        b"[0,1]",
+        b"[1,0]",
+        b'[""]',
+        b'{"":0}',
+        b'{"0":null}',
+    ),
+    *(
+        b"[" * 3000 + b"]" * 3000,
+        b'{"a":' * 2000 + b"0" + b"}" * 2000,
+        b"[" + b"0," * 100_000 + b"0]",
+        b"[" + b"[]," * 20_000 + b"[]]",
+    ),
+    b"{" + b",".join(b'"%d":%d' % (number, number) for number in range(20_000)) + b"}",
+)
+TOKENS = st.sampled_from((*NUMBERS, *TEXTS, *SHAPES)) | st.integers().map(lambda number: b"%d" % number)
+PLAIN = (
+    b"\n",
+    b"\r\n",
+    b"\0",
+    b"-",
+    b"e9",
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b";",
+    b"\t",
+    b" 9",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"#",
+)
+PIECES = st.sampled_from(PLAIN) | TOKENS | st.binary(max_size=8)
+_LARGEST = 1_000_000
+"""Bytes of a damaged file."""
+_WORD = re.compile(rb'"[^"\n]*"|[^\s,:;\[\]{}]+')
+_KEEP = re.compile(rb'"@@(\d+)@@"')
+
+
+@st.composite
+def damaged(draw: Draw, content: bytes) -> bytes:
+    """Return a file with one to four kinds of damage."""
+    is_packed = content.startswith(b"\x1f\x8b")
+    if is_packed and draw(st.booleans()):
+        return _bytes(draw, content)
+    data = gzip.decompress(content) if is_packed else content
+    for _ in range(draw(st.integers(1, 4))):
+        data = draw(st.sampled_from((_json, _json, _words, _words, _lines, _bytes)))(draw, data)[:_LARGEST]
+    if is_packed or draw(st.integers(0, 30)) == 0:
+        return gzip.compress(data, 1, mtime=0)
+    return data
+
+
+def _bytes(draw: Draw, data: bytes) -> bytes:
+    """Cut, delete, insert, overwrite or repeat a piece; or change the encoding."""
+    begin = draw(st.integers(0, len(data)))
+    end = begin + draw(st.integers(0, 40))
+    kind = draw(st.integers(0, 6))
+    if kind == 0:
+        return data[:begin]
+    if kind == 1:
+        return data[:begin] + data[end:]
+    if kind in (2, 3):
+        return data[:begin] + draw(PIECES) + data[begin if kind == 2 else end :]
+    if kind == 4:
+        return data[:end] + data[begin:end] * draw(st.sampled_from((1, 30, 3000))) + data[end:]
+    if kind == 5:
+        return b"\xef\xbb\xbf" + data
+    return data.decode("utf-8", "replace").encode("utf-16")
+
+
+def _words(draw: Draw, data: bytes) -> bytes:
+    """Replace a word by another one, or by one from elsewhere in the file."""
+    words = list(_WORD.finditer(data))
+    if not words:
+        return data
+    place = draw(st.integers(0, len(words) - 1))
+    other = words[draw(st.integers(0, len(words) - 1))][0] if draw(st.integers(0, 3)) == 0 else draw(TOKENS)
+    bare = other.strip(b'"') if draw(st.booleans()) else other
+    return data[: words[place].start()] + bare + data[words[place].end() :]
+
+
+def _lines(draw: Draw, data: bytes) -> bytes:
+    """Delete, swap, move or repeat lines."""
+    lines = data.splitlines(keepends=True) or [b""]
+    one, other = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
+    kind = draw(st.integers(0, 3))
+    if kind == 0:
+        del lines[one]
+    elif kind == 1:
+        lines[one], lines[other] = lines[other], lines[one]
+    elif kind == 2:
+        lines.insert(other, lines[one])
+    else:
+        times = draw(st.sampled_from((2, 100, 10_000)))
+        lines[one:one] = [lines[one]] * min(times, _LARGEST // (len(lines[one]) + 1))
+    return b"".join(lines)
+
+
+def _json(draw: Draw, data: bytes) -> bytes:
+    """Change a value, a key or the shape of JSON: of the document, or of one of its lines."""
+    document, rest = _parsed(draw, data)
+    places = list(_places(document))
+    if not places:
+        return _words(draw, data)
+    tokens: list[bytes] = []
+    for _ in range(draw(st.integers(1, 3))):
+        _change(draw, places[draw(st.integers(0, len(places) - 1))], places, tokens)
+    text = json.dumps(document).encode()
+    text = _KEEP.sub(lambda found: tokens[int(found[1])], text)
+    return rest[0] + text + rest[1]
+
+
+def _parsed(draw: Draw, data: bytes) -> tuple[Any, tuple[bytes, bytes]]:
+    """Return the JSON of the file, or of a line of it, and what comes before and after it."""
+    try:
+        return json.loads(data), (b"", b"")
+    except (ValueError, RecursionError):
+        lines = data.split(b"\n")
+    place = draw(st.integers(0, len(lines) - 1))
+    try:
+        return json.loads(lines[place]), (
+            b"".join(one + b"\n" for one in lines[:place]),
+            b"\n" + b"\n".join(lines[place + 1 :]),
+        )
+    except (ValueError, RecursionError):
+        return None, (b"", b"")
+
+
+def _places(document: Any, depth: int = 0) -> Iterator[Place]:  # noqa: ANN401 — any JSON
+    if depth > 50 or not isinstance(document, dict | list):
+        return
+    keys = list(document) if isinstance(document, dict) else range(min(len(document), 200))
+    for key in keys:
+        yield document, key
+        yield from _places(document[key], depth + 1)
+
+
+def _change(draw: Draw, place: Place, places: list[Place], tokens: list[bytes]) -> None:
+    of, key = place
+    kind = draw(st.integers(0, 7))
+    if isinstance(of, list) and not 0 <= key < len(of):
+        return
+    if isinstance(of, dict) and key not in of:
+        return
+    if kind == 0:
+        del of[key]
+    elif kind == 1 and isinstance(of, list):
+        of[key:key] = [of[key]] * draw(st.sampled_from((1, 2, 300)))
+    elif kind == 2:
+        other, name = places[draw(st.integers(0, len(places) - 1))]
+        if name in (other if isinstance(other, dict) else range(len(other))):
+            copy = json.dumps(other[name])
+            of[key] = json.loads(copy if len(copy) < _LARGEST else "0")
+    elif kind == 3 and isinstance(of, dict):
+        of[draw(st.sampled_from(("", "rss", "time_s", "id", "x\0", "\ud800", "1e9", "-1", "each", "rss@npu0")))] = of[
+            key
+        ]
+    elif kind == 4 and isinstance(of[key], int | float):
+        tokens.append(draw(st.sampled_from(NUMBERS)))
+        of[key] = f"@@{len(tokens) - 1}@@"
+    elif kind == 5 and isinstance(of[key], str):
+        tokens.append(draw(st.sampled_from(TEXTS)))
+        of[key] = f"@@{len(tokens) - 1}@@"
+    else:
+        tokens.append(draw(TOKENS))
+        of[key] = f"@@{len(tokens) - 1}@@"

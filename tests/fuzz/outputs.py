@@ -1,0 +1,205 @@
+"""Reads a file as nncf-tools does, and makes every output of what was read."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nncftools.analysis import comparison, gates, hints, merge_ranks
+from nncftools.cli import opening, options, screen
+from nncftools.compression import evaluations, outputs
+from nncftools.compression.columns import STANDARD
+from nncftools.errors import NncfToolsError
+from nncftools.live.screen import figures
+from nncftools.live.screen.layout import Drawing
+from nncftools.live.screen.look import Look
+from nncftools.live.state.follower import Follower
+from nncftools.live.state.replaying import Replay
+from nncftools.marks import calls
+from nncftools.marks.collecting import write_sidecar
+from nncftools.metrics import memory_of
+from nncftools.render.exports import comparison_json, hyperfine
+from nncftools.render.formats import FORMATS, format_named
+from nncftools.render.pictures import overlay, panels, plot
+from nncftools.render.tables import build_up, build_up_markdown, build_up_text, comparison_markdown, comparison_text
+from nncftools.render.view import View
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit
+from tests.fuzz import corpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from tests.fuzz.corpus import Sample
+
+    Output = Callable[[Session, pathlib.Path], object]
+
+SLOW = ("memory-log", "html", "parquet", "plot", "panels", "overlay", "live")
+"""Outputs that take 50 ms or more: each case makes one of them, and all the others."""
+_GATES = ("peak_rss>+5%", "duration>90s", "cpu@Export>1s")
+
+
+@functools.cache
+def _other() -> Session:
+    return corpus.golden_run()
+
+
+def _view(session: Session) -> View:
+    return View(options.memory_types(None, memory_of(session.samples.metrics)), MemoryUnit.MiB, depth=3)
+
+
+def _format(name: str, session: Session, folder: pathlib.Path) -> None:
+    content: Any = format_named(name)(session, _view(session))
+    if isinstance(content, dict):
+        for file, write in content.items():
+            write(folder / file)
+    elif not isinstance(content, bytes | str):
+        screen.plain(content)
+
+
+def _save(session: Session, folder: pathlib.Path) -> None:
+    """Save it and load it again: what we write, we read."""
+    before = len(session.marks)
+    assert len(Session.load(session.save(folder / "saved.json.gz")).marks) == before
+
+
+def _build_up(session: Session, _: pathlib.Path) -> None:
+    names = [operation.name for operation in session.operations[:2]]
+    for operation, at_s in [(None, None), (None, session.duration_s / 2), *((name, None) for name in names)]:
+        with contextlib.suppress(NncfToolsError):
+            whole = build_up.whole_of(session, MemoryUnit.MiB, operation, at_s)
+            screen.plain(build_up_text.rendered(whole))
+            build_up_markdown.rendered(whole)
+
+
+def _compare(session: Session, _: pathlib.Path) -> None:
+    one, other = (comparison.measured(each, name, 3) for each, name in ((_other(), "one"), (session, "other")))
+    for base, new in ((one, other), (other, one), (other, other)):
+        with contextlib.suppress(NncfToolsError):
+            found = comparison.compared([base], [new, new])
+            verdicts = []
+            for text in _GATES:
+                with contextlib.suppress(NncfToolsError):
+                    verdicts.append(gates.judged(gates.parsed(text), found))
+            msgspec.json.encode(comparison_json.document([(found, verdicts)]))
+            screen.plain(comparison_text.rendered(found, MemoryUnit.MiB))
+            comparison_markdown.rendered(found, MemoryUnit.MiB, verdicts)
+    hyperfine.document([hyperfine.result("one", [hyperfine.timing(session)])])
+
+
+def _merge(session: Session, _: pathlib.Path) -> None:
+    with contextlib.suppress(NncfToolsError):
+        merged = merge_ranks.merged({"a.json": session, "b.json": _other()})
+        for name in ("text", "json", "perfetto"):
+            _format(name, merged, pathlib.Path())
+
+
+def _overlay(session: Session, folder: pathlib.Path) -> None:
+    curves = [[overlay.curve(session)], [overlay.curve(_other())]]
+    metric = overlay.common_metric(curves)
+    if metric is not None:
+        overlay.draw([("a", curves[0]), ("b", curves[1])], metric, MemoryUnit.MiB, folder / "overlay.svg")
+
+
+def _live(session: Session, _: pathlib.Path) -> None:
+    replay, drawing = Replay(session), Drawing(figures.Machine(is_here=False))
+    for share in (0.0, 0.3, 1.0, 1.1):
+        replay.advance(session.duration_s * share)
+        drawing.frame(replay.run, _look(session), 100, 30)
+        figures.status_line(replay.run, _look(session), figures.Machine(is_here=False))
+
+
+def _look(session: Session) -> Look:
+    return Look(_view(session).metrics, MemoryUnit.MiB, unicode=True, colour=True, state="replay")
+
+
+def _follow(path: pathlib.Path) -> None:
+    """Read a journal as the live view does, and draw it."""
+    try:
+        follower = Follower(path)
+    except OSError:
+        return
+    with follower:
+        follower.read()
+        look = Look(["rss"], MemoryUnit.MiB, unicode=False, colour=False, state="watch")
+        Drawing(figures.Machine(is_here=False)).frame(follower.run, look, 80, 20)
+        figures.status_line(follower.run, look, figures.Machine(is_here=False))
+
+
+OUTPUTS: dict[str, Output] = {
+    **{name: functools.partial(_format, name) for name in FORMATS},
+    "save": _save,
+    "peak": _build_up,
+    "sidecar": lambda session, folder: write_sidecar(session.marks, folder / "written.json"),
+    "compare": _compare,
+    "merge": _merge,
+    "hints": lambda session, _: hints.hints(session, MemoryUnit.MiB),
+    "live": _live,
+    "plot": lambda session, folder: plot.draw(session, _view(session), folder / "plot.svg"),
+    "panels": lambda session, folder: panels.draw(session, _view(session), folder / "panels.svg"),
+    "overlay": _overlay,
+}
+
+
+def read_and_show(sample: Sample, folder: pathlib.Path, slow: str, only: Collection[str] = OUTPUTS) -> bool:
+    """Read a sample from ``folder`` and make its outputs, ``slow`` among them; return whether it could be read.
+
+    Any error but NncfToolsError is a bug. ``only`` names the outputs to make.
+    """
+    path = folder / (sample.opened or sample.name)
+    try:
+        shown = _READERS[sample.reader](path, folder / sample.name)
+    except NncfToolsError:
+        return False
+    if shown is None:
+        return True
+    if path.name.endswith(".journal.jsonl"):
+        with contextlib.suppress(NncfToolsError):
+            _follow(path)
+    for name, output in OUTPUTS.items():
+        if name in only and (name == slow or name not in SLOW):
+            with contextlib.suppress(NncfToolsError):
+                output(shown, folder)
+    return True
+
+
+def _session(path: pathlib.Path, _: pathlib.Path) -> Session:
+    return opening.open_session(path, path.parent)
+
+
+def _with_marks(path: pathlib.Path, marks: pathlib.Path) -> Session:
+    return opening.open_session(path, path.parent, [marks])
+
+
+def _table(path: pathlib.Path, _: pathlib.Path) -> None:
+    request = outputs.Request([path], path.parent / "out", ("svg", "html"), (*STANDARD,), extra=True)
+    outputs.make(request)
+
+
+def _evaluation(path: pathlib.Path, _: pathlib.Path) -> None:
+    evaluations.from_lm_eval(path, evaluations.tasks_of(["mmlu:acc"]))
+
+
+def _similarity(path: pathlib.Path, _: pathlib.Path) -> None:
+    evaluations.similarity(path)
+
+
+def _project(path: pathlib.Path, _: pathlib.Path) -> None:
+    try:
+        calls.from_pyproject(path.parent)
+    except (ValueError, OSError) as error:
+        raise NncfToolsError(str(error)) from error
+
+
+_READERS: dict[str, Callable[[pathlib.Path, pathlib.Path], Session | None]] = {
+    corpus.SESSION: _session,
+    corpus.MARKS: _with_marks,
+    corpus.TABLE: _table,
+    corpus.EVALUATION: _evaluation,
+    corpus.SIMILARITY: _similarity,
+    corpus.PROJECT: _project,
+}

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pathlib
+import random
+
+import hypothesis
+import pytest
+
+from tests.fuzz import corpus, damage, outputs
+from tests.fuzz.corpus import Sample
+
+SAMPLES = {sample.name: sample for sample in corpus.samples()}
+REFUSED = {"prmon.json"}
+"""Whole files that say why they are not read."""
+
+
+def write(sample: Sample, folder: pathlib.Path) -> pathlib.Path:
+    """Write a sample with what is next to it; return the file to open."""
+    for name, content in {**sample.beside, sample.name: sample.content}.items():
+        (folder / name).write_bytes(content)
+    return folder / (sample.opened or sample.name)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_whole_files_are_read(tmp_path: pathlib.Path, name: str) -> None:
+    """Undamaged, each file of the corpus is read: damage reaches what comes after the first check."""
+    sample = SAMPLES[name]
+    write(sample, tmp_path)
+
+    assert outputs.read_and_show(sample, tmp_path, "", {"text", "save"}) == (name not in REFUSED)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", ["everything.json", "whole.journal.jsonl", "whole.marks.jsonl", "whole.snapshots.jsonl"]
+)
+@pytest.mark.parametrize("slow", outputs.SLOW)
+def test_whole_files_are_shown(tmp_path: pathlib.Path, name: str, slow: str) -> None:
+    """Undamaged files that hold all there is go to every output."""
+    sample = SAMPLES[name]
+    write(sample, tmp_path)
+
+    assert outputs.read_and_show(sample, tmp_path, slow)
+
+
+def test_damage_is_the_same_each_time() -> None:
+    """One seed gives the same damaged files, none of them larger than a megabyte and a little."""
+
+    def found(seed: int) -> list[bytes]:
+        contents: list[bytes] = []
+
+        @hypothesis.seed(seed)
+        @hypothesis.settings(
+            max_examples=20,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(hypothesis.HealthCheck),
+            phases=[hypothesis.Phase.generate],
+        )
+        @hypothesis.given(damage.damaged(SAMPLES["everything.json"].content))
+        def case(content: bytes) -> None:
+            contents.append(content)
+
+        case()
+        return contents
+
+    seed = random.Random(1).randrange(1000)  # noqa: S311 — any seed
+
+    assert found(seed) == found(seed)
+    assert found(seed) != found(seed + 1)
+    assert max(map(len, found(seed))) < 4_000_000
