@@ -8,6 +8,7 @@ import io
 import itertools
 import os
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools import intake
@@ -56,7 +57,7 @@ def read(path: pathlib.Path) -> RawTable:
     if len(rows) > most:
         why = f"more than {most:,} rows; split the file, or take the best rows"
         raise ResultsError(f"{str(path)!r}: {why}", mended_by="size")
-    twice = sorted({name for name in header if name and header.count(name) > 1})
+    twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if twice:
         raise ResultsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, twice))}")
     columns = zip(header, zip(*(cells for _, cells in rows if len(cells) == len(header)), strict=True), strict=False)
