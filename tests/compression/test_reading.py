@@ -1,3 +1,11 @@
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from nncftools.compression.errors import ResultsError
+from nncftools.compression.reading import read
 
 
 def test_many_columns(tmp_path: pathlib.Path) -> None:
@@ -5,5 +13,5 @@ def test_many_columns(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "results.csv"
     path.write_text(",".join(map(str, range(200_000))) + ",0\n" + ",".join("1" * 200_001) + "\n")
 
-    with pytest.raises(ResultsError, match="row 1"):
+    with pytest.raises(ResultsError, match="named twice: '0'"):
         read(path)
