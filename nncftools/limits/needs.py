@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools.session.model import MEMORY
+
 if TYPE_CHECKING:
     from nncftools.session.model import SessionData
     from nncftools.units import MemoryUnit
@@ -58,4 +60,7 @@ def _between_samples(session: SessionData) -> int:
 
 
 def _is_cut_short(session: SessionData) -> bool:
-    return not session.finished or session.exit is None or session.exit.signal is not None
+    if not session.finished or session.exit is None or session.exit.signal is not None:
+        return True
+    has_failed = bool(session.exit.code) and any(failure.cause == MEMORY for failure in session.failures)
+    return has_failed or bool(session.oom_kills or session.kernel_kills)

@@ -8,6 +8,7 @@ from nncftools.limits.needs import Needs, needs
 from nncftools.render.tables.facts import facts
 from nncftools.session.model import Exit, FileRead, Floor
 from nncftools.units import MemoryUnit
+from tests.limits.deaths import counted, failure
 from tests.made_up import MIB, process, session
 
 FLOOR = Floor(size=250 * MIB, at_s=0.5, mapped=50 * MIB)
@@ -53,6 +54,8 @@ def test_files(read_mib: int | None, comfortable_mib: int) -> None:
         ({"exit": Exit(signal=9)}, True),
         ({"exit": None}, True),
         ({"finished": False}, True),
+        ({"exit": Exit(code=1), "failures": [failure("memory")]}, True),
+        ({"exit": Exit(code=0), "oom_kills": [counted()]}, True),
     ],
 )
 def test_cut_short(fields: dict[str, Any], is_bound: bool) -> None:  # noqa: FBT001 — parametrized
