@@ -54,9 +54,11 @@ class LimitWatch:
         """Read the limits of the largest process."""
         self.at_s = now_s + self._after_s
         self._after_s = min(_EVERY_S, 2 * self._after_s)
-        self._read(max(processes, key=lambda process: process.rss))
+        is_settled = self._after_s >= _EVERY_S
+        self._read(max(processes, key=lambda process: process.rss), groups_too=is_settled)
 
-    def _read(self, process: Process) -> None:
+    def _read(self, process: Process, *, groups_too: bool = True) -> None:
+        """Read the limits of a process; those of a known group take 50 µs."""
         self._again_at[process] = max(_AGAIN_FROM, 2 * process.rss)
         try:
             group = self._hierarchies.group_named(process.read("cgroup"))
@@ -64,9 +66,11 @@ class LimitWatch:
         except OSError:
             return
         if group is not None:
-            if group.folder not in self._groups:
+            is_new = group.folder not in self._groups
+            if is_new:
                 self._add(group, process)
-            limits += group.limits()
+            if is_new or groups_too:
+                limits += group.limits()
         for limit in limits:
             if limit not in self._known:
                 self._known.add(limit)

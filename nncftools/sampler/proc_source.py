@@ -289,7 +289,7 @@ class ProcSource:
         self._read_marks(now_s, time.monotonic(), all_of_them=True)
         self._update_records()
         for process in list(self._tree.processes):
-            self._records.update_identity(process)  # one that was just found may have its parent's name
+            self._records.update_identity(process, at_end=True)  # one that was just found may have its parent's name
             if _runs(process):
                 self._records.write_figures(process)
             else:

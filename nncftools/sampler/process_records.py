@@ -71,7 +71,6 @@ class ProcessRecords:
             process.earlier_mark = process.mark.size = _high_water_mark(process)
         process.mark.sampled_s = max(0.0, start_s)
         parent = process.parent.number if process.parent is not None else None
-        self._is_more_apart(process)
         born = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 2)}
         self._write_line("process", {**self._identity(process), **born})
         self._adopt(process.pid, process.number, now_s)
@@ -81,9 +80,17 @@ class ProcessRecords:
         self._tree.remove(process)
         self._write_line("process", {"id": process.number, "left_out": True})
 
-    def update_identity(self, process: Process) -> None:
-        """Read the name again: before its exec, a process has its parent's. It may also change its user."""
-        if process.alive and process.introduced and (process.identify() | self._is_more_apart(process)):
+    def update_identity(self, process: Process, *, at_end: bool = False) -> None:
+        """Read the name again: before its exec, a process has its parent's.
+
+        What keeps it from the marks log is looked for once for each program, and at the end: that takes 25 µs.
+        """
+        if not (process.alive and process.introduced):
+            return
+        has_changed = process.identify()
+        if has_changed or at_end or process.number not in self._apart:
+            has_changed |= self._is_more_apart(process)
+        if has_changed:
             self._write_line("process", self._identity(process))
 
     def _identity(self, process: Process) -> dict[str, object]:
@@ -93,9 +100,9 @@ class ProcessRecords:
 
     def _is_more_apart(self, process: Process) -> bool:
         """Look again what keeps a process from the marks log; return whether there is something new."""
-        new = [way for way in apart(process) if way not in self._apart.get(process.number, ())]
-        if new:
-            self._apart.setdefault(process.number, []).extend(new)
+        known = self._apart.setdefault(process.number, [])
+        new = [way for way in apart(process) if way not in known]
+        known += new
         return bool(new)
 
     def update_high_water_mark(self, process: Process) -> None:
