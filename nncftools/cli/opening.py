@@ -12,7 +12,7 @@ from nncftools.errors import UsageError
 from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, find_sidecar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nncftools.session.session import Session
 
@@ -42,7 +42,9 @@ def open_sessions(
         return open_session(parts[0] if parts else None, log_dir, sidecars, forced)
     from nncftools.analysis import merge_ranks
 
-    session = merge_ranks.merged({str(path): open_session(path, log_dir, forced=forced) for path in parts})
+    ranks = {str(path): open_session(path, log_dir, forced=forced) for path in parts}
+    session = merge_ranks.merged(ranks)
+    session.warnings[:0] = _verdicts(ranks)
     _add_enclosing(session, sidecars)
     return session
 
@@ -72,6 +74,19 @@ def open_session(
         _take_beside(session, found, file)
     _add_enclosing(session, sidecars)
     return session
+
+
+def _verdicts(ranks: Mapping[str, Session]) -> Iterator[str]:
+    """Yield why processes of ranks died: what ended one rank often ended the others, too."""
+    from nncftools.limits.judging import verdict
+    from nncftools.render.tables.verdict_lines import headline
+    from nncftools.units import MemoryUnit
+
+    for path, session in ranks.items():
+        found = verdict(session, MemoryUnit.MiB)
+        if found is not None:
+            name = path if session.rank is None else f"rank {session.rank.number}"
+            yield f"{name}: {headline(found)}"
 
 
 def _take_aftermath(session: Session) -> None:

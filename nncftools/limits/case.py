@@ -15,7 +15,6 @@ from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
     from nncftools.limits.deaths import Death
-    from nncftools.limits.effective import Effective
     from nncftools.session.model import Failure, Process
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
@@ -25,6 +24,8 @@ _HUNG_S, _IDLE = 2.0, 0.05
 NEAR, VERY_NEAR = 0.6, 0.9
 """Shares of a limit."""
 _NAME = 40
+_SIGNIFICANT = 0.1
+_LATELY_S = 2.0
 
 
 class Case:
@@ -34,7 +35,8 @@ class Case:
         self.session = session
         self.deaths = deaths(session)
         self.command = command_of(session)
-        self._limit = effective_limit(session)
+        self.limit = effective_limit(session)
+        """The limit that RSS would have met next."""
         self._unit = unit
 
     @property
@@ -48,9 +50,23 @@ class Case:
         known = None if self.command is None else self.command.end_s
         return self.session.duration_s if known is None else known
 
-    def death_by(self, *numbers: int) -> Death | None:
-        """Return the first death by one of these signals."""
-        return next((death for death in self.deaths if death.number in numbers), None)
+    def death_by(self, *numbers: int, of_command: bool | None = None) -> Death | None:
+        """Return the first death by one of these signals; of the command, or only of other processes."""
+        found = (death for death in self.deaths if death.number in numbers)
+        return next((death for death in found if of_command in {None, death.is_command or death.by_status}), None)
+
+    def is_significant(self, process: Process | None) -> bool:
+        """Return whether a process held a noticeable part of the memory: programs kill small helpers of their own."""
+        peak = self.session.peaks.get("rss")
+        most = 0 if peak is None else peak.low or 0
+        return process is None or max(process.peak_rss or 0, process.high_water_mark or 0) >= most * _SIGNIFICANT
+
+    @property
+    def has_other_reason(self) -> bool:
+        """Whether the command's own exception, which says of nothing that it ran out, ended it."""
+        pid = None if self.command is None else self.command.pid
+        fatal = [failure for failure in self.session.failures if failure.fatal and failure.pid == pid]
+        return bool(fatal) and all(failure.cause is None for failure in fatal)
 
     def failure(self, cause: str) -> Failure | None:
         """Return the exception that says that this ran out, rather one that ended its program."""
@@ -64,7 +80,7 @@ class Case:
     def share_at(self, at_s: float) -> float | None:
         """Return how much of its limit RSS had reached just before a moment; None for unknown."""
         state = last_state(self.session, at_s)
-        return None if self._limit is None or state.at_s is None else state.rss / self._limit.size
+        return None if self.limit is None or state.at_s is None else state.rss / self.limit.size
 
     def who(self, process: Process | None) -> str:
         """Return a process as the subject of a sentence."""
@@ -86,20 +102,20 @@ class Case:
         *,
         death: Death | None = None,
         process: Process | None = None,
-        limit: Effective | None = None,
+        until_s: float | None = None,
         **more: Any,  # noqa: ANN401 — further fields of the verdict
     ) -> Verdict:
-        """Return a verdict, with what the run held and did at that moment; ``limit`` is the one that was reached."""
+        """Return a verdict, with what the run held and did before it, or at the last sample before ``until_s``."""
         if death is not None:
             process, more["signal"] = death.process, death.signal_name
+        more.setdefault("limit", self.limit)
         return Verdict(
             cause=cause,
             certainty=certainty,
             text=text,
             at_s=at_s,
-            state=last_state(self.session, at_s),
+            state=last_state(self.session, _last_alive_s(process, at_s) if until_s is None else until_s),
             process=process,
-            limit=limit or self._limit,
             hung_s=None if process is self.command else self._hung_s(at_s),
             **more,
         )
@@ -124,3 +140,10 @@ class Case:
         ]
         idle_s = spent[-1][0] - max(busy_s, default=since_s)
         return idle_s if idle_s >= max(_HUNG_S, (spent[-1][0] - since_s) / 2) else None
+
+
+def _last_alive_s(process: Process | None, at_s: float) -> float:
+    """Return a moment just after the largest sample of a process, if it died soon after: later ones may lack it."""
+    if process is None or process.peak_s is None or not 0 <= at_s - process.peak_s <= _LATELY_S:
+        return at_s
+    return min(at_s, process.peak_s + 1e-6)

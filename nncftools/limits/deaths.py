@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 SHELL = 128
 """A shell ends with this plus the number of the signal that killed its command (POSIX, Shell Command Language)."""
-_LAST_SIGNAL = 64
+_TOLD = {signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGTERM}
+"""Programs use other statuses above 128 for ordinary failures."""
 
 
 class Death(NamedTuple):
@@ -24,6 +25,8 @@ class Death(NamedTuple):
     process: Process | None
     """None if it is not known which process it was."""
     is_command: bool
+    by_status: bool = False
+    """Whether only the command's exit status says so."""
 
     @property
     def signal_name(self) -> str:
@@ -52,8 +55,8 @@ def _deaths(session: SessionData) -> Iterator[Death]:
         yield Death(session.exit.signal, at_s, command, is_command=True)
     number = (session.exit.code or 0) - SHELL
     of_children = {process.exit.signal for process in session.processes if process.exit is not None}
-    if 0 < number <= _LAST_SIGNAL and number not in of_children:
-        yield Death(number, at_s, None, is_command=False)
+    if number in _TOLD and number not in of_children:
+        yield Death(number, at_s, None, is_command=False, by_status=True)
 
 
 def command_of(session: SessionData) -> Process | None:

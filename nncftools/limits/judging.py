@@ -17,12 +17,17 @@ _JUDGES = (
     signals.judge_max_memory,
     out_of_memory.judge,
     signals.judge_lost,
-    signals.judge_killed,
     allocation.judge,
     full_disk.judge,
+    signals.judge_killed,
+    allocation.judge_by_limit,
+    full_disk.judge_by_room,
     signals.judge_crashed,
     signals.judge_terminated,
+    signals.judge_killed_child,
+    signals.judge_crashed_child,
 )
+"""What the kernel and exceptions say comes first, then the command's own end, then what other processes did."""
 
 
 def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:

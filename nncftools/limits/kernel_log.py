@@ -8,6 +8,7 @@ anon-rss:…kB, file-rss:…kB, shmem-rss:…kB`` has what it held.
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 LOG = "/dev/kmsg"
 _RECORD = 8192
 """A record is at most this long (Documentation/ABI/testing/dev-kmsg)."""
+_FIRST_NAMESPACE = 0xEFFFFFFC
+"""The inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 _EARLIER_NS = 1_000_000_000
 """The log's clock does not stop where CLOCK_MONOTONIC does, and begins a little earlier."""
 _CHOSEN = re.compile(r"oom-kill:constraint=(\w+).*?(?:,oom_memcg=([^,]*))?,task_memcg=.*,pid=(\d+),uid=")
@@ -27,16 +30,18 @@ _KILLED = re.compile(
 )
 
 
-def kernel_kills(pids: Collection[int], since_ns: int, log: str = LOG) -> list[KernelKill]:
-    """Return the victims among ``pids`` since a moment on CLOCK_MONOTONIC; empty when the log cannot be read."""
-    return list(_kills(_records(log, since_ns - _EARLIER_NS), pids))
-
-
-def _records(log: str, since_ns: int) -> Iterator[str]:
+def kernel_kills(pids: Collection[int], since_ns: int, log: str = LOG) -> list[KernelKill] | None:
+    """Return the victims among ``pids`` since a moment on CLOCK_MONOTONIC; None when the log cannot be read."""
     try:
+        if pathlib.Path("/proc/self/ns/pid").stat().st_ino != _FIRST_NAMESPACE:  # the log has other PIDs than we see
+            return None
         descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
-        return
+        return None
+    return list(_kills(_records(descriptor, since_ns - _EARLIER_NS), pids))
+
+
+def _records(descriptor: int, since_ns: int) -> Iterator[str]:
     try:
         while True:
             try:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from nncftools.session.model import Process
     from nncftools.session.session import Session
 
-_TREND_S = 2.0
+_TREND_S = 0.5
+_FEWEST = 3
+"""Samples that make a trend."""
 _SLOWEST = 1 << 20
 """Bytes a second: slower growth is not named."""
 _ENDING_S = 0.3
@@ -52,8 +54,8 @@ def last_state(session: Session, before_s: float) -> LastState:
         place -= 1
     at_s = None if place < 0 else times[place]
     rss = 0 if place < 0 else int(values[place])
-    first = bisect_right(times, -inf if at_s is None else at_s - _TREND_S)
-    span_s = 0.0 if at_s is None or first >= place else at_s - times[first]
+    first = min(place - _FEWEST + 1, bisect_right(times, -inf if at_s is None else at_s - _TREND_S))
+    span_s = 0.0 if at_s is None or first < 0 else at_s - times[first]
     growth = (rss - values[first]) / span_s if span_s > 0 and not isnan(values[first]) else 0.0
     lived = [process for process in session.processes if _lived(process, before_s)]
     return LastState(

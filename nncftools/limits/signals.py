@@ -6,9 +6,11 @@ import signal
 from typing import TYPE_CHECKING
 
 from nncftools.limits.case import NEAR, VERY_NEAR
+from nncftools.limits.full_disk import fullest, place
 from nncftools.limits.verdict import (
     CERTAIN,
     CRASHED,
+    DISK_FULL,
     KILLED,
     LIKELY,
     LOST,
@@ -21,8 +23,11 @@ from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
     from nncftools.limits.case import Case
+    from nncftools.limits.deaths import Death
     from nncftools.limits.verdict import Verdict
 
+_LESS_SURE = POSSIBLE
+"""Any program may choose its exit status."""
 _FAULTS = {
     signal.SIGSEGV: "segmentation fault",
     signal.SIGBUS: "bus error",
@@ -47,6 +52,7 @@ def judge_max_memory(case: Case) -> Verdict | None:
         f"the command was ended by nncf-tools: RSS exceeded the limit of {case.size(reached.limit)}",
         reached.at_s,
         process=case.command,
+        until_s=reached.at_s + 1e-6,
         signal=next((death.signal_name for death in case.deaths if death.is_command), None),
         evidence=[f"RSS was {case.size(reached.rss)} at {seconds_text(reached.at_s)}"],
         is_for_memory=True,
@@ -59,53 +65,79 @@ def judge_lost(case: Case) -> Verdict | None:
     if session.finished is not False or session.exit is not None:
         return None
     end_s = session.duration_s
+    full = fullest(session)
+    if full is not None:
+        text = f"the recording breaks off at {seconds_text(end_s)}, and the disk of {place(full)} was full"
+        return case.verdict(DISK_FULL, LIKELY, text, end_s)
     share = case.share_at(end_s)
-    text = (
-        f"the recording breaks off at {seconds_text(end_s)}: recorder and command were killed, or the machine stopped"
-    )
+    text = f"the recording breaks off at {seconds_text(end_s)}: recorder and command were killed"
     if share is None or share < NEAR:
-        return case.verdict(LOST, CERTAIN, text, end_s, is_not=case.not_for_memory(end_s))
+        text += ", the machine stopped, or this is a copy of a journal that goes on"
+        return case.verdict(LOST, POSSIBLE, text, end_s, is_not=case.not_for_memory(end_s))
     certainty = LIKELY if share >= VERY_NEAR else POSSIBLE
-    return case.verdict(OUT_OF_MEMORY, certainty, f"{text}, for want of memory", end_s, is_for_memory=True)
+    return case.verdict(OUT_OF_MEMORY, certainty, f"{text} for want of memory", end_s, is_for_memory=True)
 
 
 def judge_killed(case: Case) -> Verdict | None:
-    """Return what was killed by SIGKILL, of what the kernel did not kill for want of memory."""
-    death = case.death_by(signal.SIGKILL)
+    """Return whether the command was killed by SIGKILL, if the kernel did not do that for want of memory."""
+    return _killed(case, case.death_by(signal.SIGKILL, of_command=True))
+
+
+def judge_killed_child(case: Case) -> Verdict | None:
+    """Return which other process was killed by SIGKILL; programs end small helpers of their own so."""
+    death = case.death_by(signal.SIGKILL, of_command=False)
+    return _killed(case, death) if death is not None and case.is_significant(death.process) else None
+
+
+def _killed(case: Case, death: Death | None) -> Verdict | None:
     if death is None:
         return None
-    is_counted = any(group.oom_kills is not None for group in case.session.control_groups)
-    is_counted |= case.session.totals.get("oom_kills") is not None
-    who = case.who(death.process)
-    share = case.share_at(death.at_s) or 0.0
-    if not is_counted and share >= VERY_NEAR:
-        text = f"{who} was killed by SIGKILL when memory was almost used up"
-        return case.verdict(OUT_OF_MEMORY, LIKELY, text, death.at_s, death=death, is_for_memory=True)
-    is_not = ["not by the kernel: oom_kill did not rise"] if is_counted else []
-    return case.verdict(
-        KILLED,
-        CERTAIN if is_counted else LIKELY,
-        f"{who} was killed by another process (SIGKILL)",
-        death.at_s,
-        death=death,
-        is_not=[*is_not, *case.not_for_memory(death.at_s)],
-    )
+    who = _subject(case, death)
+    if case.session.kernel_kills is not None or case.session.totals.get("oom_kills") == 0:
+        is_not = ["not by the kernel: it killed nothing of the run for want of memory"]
+        certainty = _LESS_SURE if death.by_status else CERTAIN
+    elif (is_near := (case.share_at(death.at_s) or 0.0) >= VERY_NEAR) or case.session.totals.get("oom_kills"):
+        text = f"{who} was killed by SIGKILL, perhaps by the kernel for want of memory"
+        certainty = LIKELY if is_near else POSSIBLE
+        return case.verdict(OUT_OF_MEMORY, certainty, text, death.at_s, death=death, is_for_memory=True)
+    else:
+        is_not, certainty = [], _LESS_SURE if death.by_status else LIKELY
+    text = f"{who} was killed by SIGKILL, from a program or a user"
+    is_not += case.not_for_memory(death.at_s)
+    return case.verdict(KILLED, certainty, text, death.at_s, death=death, is_not=is_not)
 
 
 def judge_crashed(case: Case) -> Verdict | None:
-    """Return what ended by a fault."""
-    death = case.death_by(*_FAULTS)
+    """Return whether the command ended by a fault."""
+    return _crashed(case, case.death_by(*_FAULTS, of_command=True))
+
+
+def judge_crashed_child(case: Case) -> Verdict | None:
+    """Return which other process ended by a fault."""
+    return _crashed(case, case.death_by(*_FAULTS, of_command=False))
+
+
+def _crashed(case: Case, death: Death | None) -> Verdict | None:
     if death is None:
         return None
-    text = f"{case.who(death.process)} crashed: {_FAULTS[signal.Signals(death.number)]} ({death.signal_name})"
-    return case.verdict(CRASHED, CERTAIN, text, death.at_s, death=death, is_not=case.not_for_memory(death.at_s))
+    text = f"{_subject(case, death)} crashed: {_FAULTS[signal.Signals(death.number)]} ({death.signal_name})"
+    certainty = _LESS_SURE if death.by_status else CERTAIN
+    return case.verdict(CRASHED, certainty, text, death.at_s, death=death, is_not=case.not_for_memory(death.at_s))
 
 
 def judge_terminated(case: Case) -> Verdict | None:
     """Return which other signal ended the command."""
-    death = next((death for death in case.deaths if death.is_command or death.process is None), None)
+    death = next((death for death in case.deaths if death.is_command or death.by_status), None)
     if death is None or death.number in _UNREMARKABLE:
         return None
-    why = "its CPU time was used up" if death.number == signal.SIGXCPU else "sent by a scheduler, `timeout` or a user"
-    text = f"{case.who(death.process)} was ended by {death.signal_name}, {why}"
-    return case.verdict(TERMINATED, CERTAIN, text, death.at_s, death=death, is_not=case.not_for_memory(death.at_s))
+    why = "its CPU time was used up" if death.number == signal.SIGXCPU else "from a scheduler, a program or a user"
+    text = f"{_subject(case, death)} was ended by {death.signal_name}, {why}"
+    certainty = _LESS_SURE if death.by_status else CERTAIN
+    return case.verdict(TERMINATED, certainty, text, death.at_s, death=death, is_not=case.not_for_memory(death.at_s))
+
+
+def _subject(case: Case, death: Death) -> str:
+    if not death.by_status:
+        return case.who(death.process)
+    status = None if case.session.exit is None else case.session.exit.code
+    return f"the command ended with status {status}, as a shell does whose command dies so: a process of it"

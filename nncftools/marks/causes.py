@@ -26,21 +26,23 @@ _TEXTS = (
     ("bad allocation", MEMORY),
 )
 """Parts of messages, in lower case: libraries in C++ and Rust report what ran out as a RuntimeError of their own."""
+_OF_LIBRARIES = (RuntimeError, OSError, SystemError, ImportError)
+"""Built-in exceptions that libraries raise for errors of their own; others may only quote such a message."""
 _OTHER_MEMORY = ("cuda", "hip ", "xpu", "mps ")
 """A message with one of these is about the memory of a device."""
 
 
-def cause_of(error: BaseException) -> str | None:
-    """Return what ran out, ``memory`` or ``disk``; None if an exception and its causes do not say that."""
+def cause_of(error: BaseException) -> tuple[str | None, BaseException]:
+    """Return what ran out, ``memory`` or ``disk``, and which exception says so: this one, or one of its causes."""
     found: BaseException | None = error
     for _ in range(_DEEPEST):
         if found is None:
-            return None
+            break
         cause = _own_cause(found)
         if cause is not None:
-            return cause
+            return cause, found
         found = found.__cause__ or found.__context__
-    return None
+    return None, error
 
 
 def _own_cause(error: BaseException) -> str | None:
@@ -48,6 +50,8 @@ def _own_cause(error: BaseException) -> str | None:
         return MEMORY
     if isinstance(error, OSError) and error.errno in _NUMBERS:
         return _NUMBERS[error.errno]
+    if type(error).__module__ == "builtins" and not isinstance(error, _OF_LIBRARIES):
+        return None
     text = error.args[0].lower() if error.args and isinstance(error.args[0], str) else ""
     if any(word in text for word in _OTHER_MEMORY):
         return None
@@ -56,9 +60,9 @@ def _own_cause(error: BaseException) -> str | None:
 
 def report(path: bytes, error: BaseException, *, fatal: bool = False) -> None:
     """Write to the log what ran out; of an exception that ended the program also that nothing did."""
-    cause = cause_of(error)
+    cause, source = cause_of(error)
     if cause is not None or fatal:
-        line.append(path, line.failure(type(error).__name__, cause, monotonic_ns(), fatal=fatal))
+        line.append(path, line.failure(type(source).__name__, cause, monotonic_ns(), fatal=fatal))
 
 
 def report_at_exit(path: bytes) -> None:

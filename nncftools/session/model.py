@@ -394,7 +394,8 @@ class SessionData(msgspec.Struct, kw_only=True, dict=True):
     memory_limits: list[MemoryLimit] = []
     control_groups: list[ControlGroup] = []
     oom_kills: list[OomKills] = []
-    kernel_kills: list[KernelKill] = []
+    kernel_kills: list[KernelKill] | None = None
+    """Null when the kernel's log was not read, or could not be."""
     file_systems: list[FileSystem] = []
     floor: Floor | None = None
     """Null when it was not recorded."""

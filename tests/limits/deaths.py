@@ -30,6 +30,8 @@ FOLDER = "/sys/fs/cgroup/memory/job"
 KILLED = Exit(signal=signal.SIGKILL)
 FAILED = Exit(code=1)
 COUNTED = [ControlGroup(folder=FOLDER, oom_kills=4)]
+NO_KILLS = {"oom_kills": 0}
+"""Totals of a run during which the kernel killed nothing on the machine."""
 
 
 def command(end: Exit = FAILED, **fields: Any) -> Process:  # noqa: ANN401 — any field of a process
@@ -70,9 +72,9 @@ def logged(pid: int = 100, group: str | None = "/job") -> KernelKill:
     return KernelKill(pid=pid, name="work", group=group, anon=290 * MIB, file=4 * MIB, shmem=0)
 
 
-def failure(cause: str | None, *, fatal: bool = True, error: str = "SomeError") -> Failure:
-    """Return an exception of the command."""
-    return Failure(pid=100, at_s=0.9, error=error, cause=cause, fatal=fatal)
+def failure(cause: str | None, *, fatal: bool = True, error: str = "SomeError", pid: int = 100) -> Failure:
+    """Return an exception, by default of the command."""
+    return Failure(pid=pid, at_s=0.9, error=error, cause=cause, fatal=fatal)
 
 
 def disk(lowest_mib: float, first_mib: float = 100, size_mib: float = 1000) -> FileSystem:

@@ -56,3 +56,16 @@ def test_bus_error() -> None:
     found = judged(run(Exit(signal=signal.SIGBUS), file_systems=[disk(0)]))
 
     assert found.cause == "disk_full"
+
+
+def test_full_before() -> None:
+    """Room that was gone before the run says nothing, and neither does a file system without any."""
+    assert verdict(run(file_systems=[disk(0, 0)]), MemoryUnit.MiB) is None
+    assert verdict(run(file_systems=[disk(0, 0, 0)]), MemoryUnit.MiB) is None
+
+
+def test_another_exception() -> None:
+    """A program whose exception says nothing of a disk failed for another reason."""
+    session = run(file_systems=[disk(0)], failures=[failure(None, error="ValueError")])
+
+    assert verdict(session, MemoryUnit.MiB) is None

@@ -13,7 +13,13 @@ def test_sample_before() -> None:
     """The sample at the moment itself does not count: what died is gone in it."""
     state = last_state(run(), 1.0)
 
-    assert (state.at_s, state.rss, state.growth_per_s) == (0.5, 200 * MIB, 200 * MIB)
+    assert (state.at_s, state.rss) == (0.5, 200 * MIB)
+
+
+def test_growth() -> None:
+    """The growth is that of the last half second, and of at least three samples."""
+    assert last_state(run(), 2.0).growth_per_s == 200 * MIB
+    assert last_state(run(), 1.0).growth_per_s is None
 
 
 def test_unknown_samples() -> None:

@@ -7,7 +7,9 @@ import pytest
 from nncftools.limits.judging import verdict
 from nncftools.session.model import Exit
 from nncftools.units import MemoryUnit
-from tests.limits.deaths import KILLED, child, command, counted, judged, limit, logged, run
+from tests import made_up
+from tests.limits.deaths import FAILED, KILLED, child, command, counted, judged, limit, logged, run
+from tests.made_up import MIB, mib
 
 OK = Exit(code=0)
 
@@ -35,10 +37,23 @@ class TestCommand:
         assert found.text.endswith("the machine ran out of memory")
 
     def test_of_the_machine_by_count(self) -> None:
-        """A group far below its limit was not short of memory: its count rises for any victim in it."""
-        found = judged(run(KILLED, oom_kills=[counted()], memory_limits=[limit(900)]))
+        """Without the log, the machine ran out of memory when nothing of it was left."""
+        full = made_up.session({"rss": mib(100, 200, 300), "system": mib(700, 900, 990)})
+        session = run(KILLED, oom_kills=[counted()], memory_limits=[limit(900)], samples=full.samples)
 
-        assert found.text.endswith("the machine ran out of memory")
+        assert judged(session).text.endswith("the machine ran out of memory")
+
+    def test_not_in_the_log(self) -> None:
+        """A log that can be read and does not name it says that the kernel did not kill it."""
+        session = run(KILLED, oom_kills=[counted()], kernel_kills=[])
+
+        assert (judged(session).cause, judged(session).certainty) == ("killed", "certain")
+
+    def test_at_another_time(self) -> None:
+        """Without the log, the count must have risen when it died."""
+        session = run(KILLED, oom_kills=[counted(0.1, 0.2)], totals={"oom_kills": 1})
+
+        assert (judged(session).cause, judged(session).certainty) == ("out_of_memory", "possible")
 
     def test_without_a_sampler(self) -> None:
         """If the sampler was killed, too, the end of the command is unknown: any later rise counts."""
@@ -75,10 +90,18 @@ class TestChildren:
 
     def test_end_that_an_ordinary_user_cannot_see(self) -> None:
         """Without exit accounting, what ended while the count rose is likely the victim: the largest of it."""
-        others = [child(1, None, peak_rss=5), child(2, None, peak_rss=9), child(3, None, end_s=0.2)]
-        found = judged(run(Exit(code=1), *others, oom_kills=[counted()]))
+        sizes = [(1, 50, 0.9), (2, 190, 0.9), (3, 200, 0.2)]
+        others = [child(number, None, peak_rss=size * MIB, end_s=end_s) for number, size, end_s in sizes]
+        found = judged(run(Exit(code=1), *others, oom_kills=[counted()], memory_limits=[limit(310)]))
 
         assert (found.certainty, found.process) == ("likely", others[1])
+
+    def test_small_process_that_ended_then(self) -> None:
+        """A small one may have ended by itself while the kernel killed another run's process."""
+        small = child(1, None, peak_rss=MIB)
+
+        assert verdict(run(OK, small, oom_kills=[counted()]), MemoryUnit.MiB) is None
+        assert judged(run(FAILED, small, oom_kills=[counted()])).certainty == "possible"
 
     def test_shell(self) -> None:
         """A shell that ends with 137 says that its command was killed."""
@@ -95,8 +118,6 @@ class TestChildren:
             "cpu_user": [min(at_s, 1.0) for at_s in times],
             "cpu_system": [0.0] * 60,
         }
-        from tests import made_up
-
         session = made_up.session(
             columns, processes=[command(OK, end_s=6.0), child()], exit=OK, oom_kills=[counted()], duration_s=6.0
         )
