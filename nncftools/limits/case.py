@@ -24,7 +24,7 @@ _HUNG_S, _IDLE = 2.0, 0.05
 NEAR, VERY_NEAR = 0.6, 0.9
 """Shares of a limit."""
 _NAME = 40
-_SIGNIFICANT = 0.1
+_SIGNIFICANT, _SMALL = 0.1, 16 << 20
 _LATELY_S = 2.0
 
 
@@ -59,7 +59,8 @@ class Case:
         """Return whether a process held a noticeable part of the memory: programs kill small helpers of their own."""
         peak = self.session.peaks.get("rss")
         most = 0 if peak is None else peak.low or 0
-        return process is None or max(process.peak_rss or 0, process.high_water_mark or 0) >= most * _SIGNIFICANT
+        own = 0 if process is None else max(process.peak_rss or 0, process.high_water_mark or 0)
+        return process is None or own >= max(most * _SIGNIFICANT, _SMALL)
 
     @property
     def has_other_reason(self) -> bool:
