@@ -25,7 +25,7 @@ NEAR, VERY_NEAR = 0.6, 0.9
 """Shares of a limit."""
 _NAME = 40
 _SIGNIFICANT, _SMALL = 0.1, 16 << 20
-_LATELY_S = 2.0
+_LATELY_S = 0.3
 
 
 class Case:
@@ -115,7 +115,7 @@ class Case:
             certainty=certainty,
             text=text,
             at_s=at_s,
-            state=last_state(self.session, _last_alive_s(process, at_s) if until_s is None else until_s),
+            state=last_state(self.session, self._last_alive_s(process, at_s) if until_s is None else until_s),
             process=process,
             hung_s=None if process is self.command else self._hung_s(at_s),
             **more,
@@ -125,6 +125,17 @@ class Case:
         """Return that memory was far from its limit, if it was."""
         share = self.share_at(at_s)
         return ["not for want of memory"] if share is not None and share < VERY_NEAR else []
+
+    def _last_alive_s(self, process: Process | None, at_s: float) -> float:
+        """Return a moment at which a process still lived that died soon after its largest sample.
+
+        The end of a child is known a sample or two later.
+        """
+        late_s = max(_LATELY_S, 3 * (self.session.sampler.spacing_s or 0.0))
+        is_late = process is not None and process is not self.command
+        if not is_late or process is None or process.peak_s is None or not 0 <= at_s - process.peak_s <= late_s:
+            return at_s
+        return min(at_s, process.peak_s + 1e-6)
 
     def _hung_s(self, since_s: float) -> float | None:
         """Return for how long the command did nothing after a moment, until its end or that of the recording."""
@@ -141,10 +152,3 @@ class Case:
         ]
         idle_s = spent[-1][0] - max(busy_s, default=since_s)
         return idle_s if idle_s >= max(_HUNG_S, (spent[-1][0] - since_s) / 2) else None
-
-
-def _last_alive_s(process: Process | None, at_s: float) -> float:
-    """Return a moment just after the largest sample of a process, if it died soon after: later ones may lack it."""
-    if process is None or process.peak_s is None or not 0 <= at_s - process.peak_s <= _LATELY_S:
-        return at_s
-    return min(at_s, process.peak_s + 1e-6)

@@ -129,3 +129,17 @@ class TestChildren:
         session = run(OK, child(end=Exit(signal=signal.SIGTERM)), oom_kills=[counted()])
 
         assert verdict(session, MemoryUnit.MiB) is None
+
+
+def test_held_before_the_end_of_a_child() -> None:
+    """The end of a child is known late: what was held is that of its largest sample, just before."""
+    found = judged(run(OK, child(peak_s=0.5, end_s=0.9), oom_kills=[counted()]))
+
+    assert (found.state.at_s, found.state.rss) == (0.5, 200 * MIB)
+
+
+def test_held_before_the_end_of_the_command() -> None:
+    """The command lived until its end: the last sample before counts, also if an earlier one is larger."""
+    session = run(KILLED, processes=[command(KILLED, peak_s=0.0)], oom_kills=[counted()])
+
+    assert judged(session).state.at_s == pytest.approx(0.5)
