@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.journal.limit_kinds import GROUP, THROTTLE
+from nncftools.journal.limit_kinds import ADDRESS_SPACE, DATA, GROUP, THROTTLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +30,11 @@ class Effective(NamedTuple):
     def name(self) -> str:
         """Its name where there is little room."""
         return "machine" if self.kind == MACHINE else "limit"
+
+    @property
+    def is_of_process(self) -> bool:
+        """Whether it is a limit of each process, not of all together."""
+        return self.kind in {ADDRESS_SPACE, DATA}
 
     def share_text(self, size: float) -> str:
         """Return a part of the limit as text: ``95 %``."""

@@ -99,7 +99,31 @@ def oom_kills_in(folder: str) -> int | None:
 
     This counts victims of the whole machine's shortage, too.
     """
-    return _value(_content(f"{folder}/memory.events") or _content(f"{folder}/memory.oom_control"), b"oom_kill ")
+    file = opened_counts(folder)
+    if file is None:
+        return None
+    try:
+        return counted_kills(file)
+    finally:
+        os.close(file)
+
+
+def opened_counts(folder: str) -> int | None:
+    """Return a descriptor of the file with that count; None when it cannot be opened."""
+    for name in ("memory.events", "memory.oom_control"):
+        try:
+            return os.open(f"{folder}/{name}", os.O_RDONLY)
+        except OSError:
+            continue
+    return None
+
+
+def counted_kills(file: int) -> int | None:
+    """Return the count in that file; None when the group is gone."""
+    try:
+        return _value(os.pread(file, _MOST, 0), b"oom_kill ")
+    except OSError:
+        return None
 
 
 class Hierarchies:

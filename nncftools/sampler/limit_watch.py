@@ -7,7 +7,7 @@ when its memory has doubled since the last time: whatever meets a limit has grow
 from __future__ import annotations
 
 from nncftools.journal.limit_kinds import ADDRESS_SPACE, DATA
-from nncftools.sampler.control_groups import Hierarchies
+from nncftools.sampler.control_groups import Hierarchies, counted_kills, opened_counts
 from nncftools.sampler.kernel_file import PAGE
 
 TYPE_CHECKING = False
@@ -36,8 +36,8 @@ class LimitWatch:
         self._again_at: dict[Process, int] = {}
         """In pages."""
         self._known: set[tuple[str, int, str]] = set()
-        self._groups: dict[str, tuple[ControlGroup, int | None]] = {}
-        """By folder: the groups of the processes, and their last count."""
+        self._groups: dict[str, tuple[int | None, int | None]] = {}
+        """By folder of the groups of the processes: the file with the count, kept open, and the last count."""
         self._checked_s = 0.0
         self._after_s = _FIRST_S
         self.at_s = 0.0
@@ -53,7 +53,7 @@ class LimitWatch:
     def look_again(self, processes: Iterable[Process], now_s: float) -> None:
         """Read the limits of the largest process."""
         self.at_s = now_s + self._after_s
-        self._after_s = min(_EVERY_S, 2 * self._after_s)
+        self._after_s = min(_EVERY_S, 4 * self._after_s)
         is_settled = self._after_s >= _EVERY_S
         self._read(max(processes, key=lambda process: process.rss), groups_too=is_settled)
 
@@ -84,20 +84,21 @@ class LimitWatch:
         self._again_at.pop(process, None)
 
     def _add(self, group: ControlGroup, process: Process) -> None:
-        kills = group.oom_kills()
-        self._groups[group.folder] = group, kills
+        file = opened_counts(group.folder)
+        kills = None if file is None else counted_kills(file)
+        self._groups[group.folder] = file, kills
         self._write_line("group", {"folder": group.folder, "oom_kills": kills, "process": process.number})
 
     def check(self, now_s: float) -> None:
         """Write how many processes of each group were killed since the last call."""
-        for folder, (group, before) in self._groups.items():
-            kills = group.oom_kills()
-            if kills is None:  # the group is gone
+        for folder, (file, before) in self._groups.items():
+            kills = None if file is None else counted_kills(file)
+            if kills is None or before is None:  # the group is gone
                 continue
-            if before is not None and kills > before:
+            if kills > before:
                 span = {"from_s": round(self._checked_s, 6), "to_s": round(now_s, 6)}
                 self._write_line("oom_kills", {"group": folder, **span, "count": kills - before})
-            self._groups[folder] = group, kills
+                self._groups[folder] = file, kills
         self._checked_s = now_s
 
 

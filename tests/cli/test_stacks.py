@@ -163,7 +163,7 @@ def test_helper_that_fails(tmp_path: pathlib.Path, number: int) -> None:
     words = command_line("monitor", "--stacks", "-q", "-o", tmp_path / "run.json", "--", *burn("main", "0"))
     with subprocess.Popen(words) as running:
         log = tmp_path / "run.snapshots.jsonl"
-        until(lambda: log.exists() and b'"look"' in log.read_bytes(), "a look")
+        until(lambda: log.exists() and b'{"stack"' in log.read_bytes(), "a stack")
         os.kill(helper_of(running.pid), number)
         assert running.wait() == 0
     session = Session.load(tmp_path / "run.json")
@@ -181,7 +181,7 @@ def test_killed_command_line(tmp_path: pathlib.Path) -> None:
     words = command_line("monitor", "--stacks", "-q", "-o", tmp_path / "run.json", "--", *burn("main", "0"))
     with subprocess.Popen(words) as running:
         log = tmp_path / "run.snapshots.jsonl"
-        until(lambda: log.exists() and b'"look"' in log.read_bytes(), "a look")
+        until(lambda: log.exists() and b'{"stack"' in log.read_bytes(), "a stack")
         running.kill()
     journal = tmp_path / "run.journal.jsonl"
     until(lambda: b'"end"' in journal.read_bytes() and b'"end"' in log.read_bytes(), "the end of both")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.journal.limit_kinds import ADDRESS_SPACE, DATA
 from nncftools.limits.effective import MACHINE
 from nncftools.limits.judging import verdict
 from nncftools.limits.needs import needs
@@ -70,7 +69,7 @@ def _share(found: Verdict, rss: int, unit: MemoryUnit) -> str:
     limit = found.limit
     if limit is None:
         return ""
-    if limit.kind in {ADDRESS_SPACE, DATA}:
+    if limit.is_of_process:
         rss = max((process.peak_rss or 0 for process in found.state.largest), default=0)
     whose = "of the machine" if limit.kind == MACHINE else f"({limit.kind})"
     return f"; {limit.share_text(rss)} of {unit.brief(limit.size)} {unit} {whose}"
