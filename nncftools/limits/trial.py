@@ -1,0 +1,61 @@
+"""A run under a memory limit, and all runs of a search."""
+
+from __future__ import annotations
+
+import msgspec
+
+FORMAT = "nncf-tools-fit"
+VERSION = 1
+"""1: first version (2026-11)."""
+FREE, RUN = "free", "run"
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One run; bytes and seconds, null for unknown."""
+
+    limit: int
+    worked: bool
+    ended: str
+    """How it ended, in words: ``worked``, ``out of memory``, ``exit status 1``, ``given up after 12 s``."""
+    duration_s: float
+    slower: float
+    """How many times the duration of the free run."""
+    refaults: int | None = None
+    """What was dropped and read again."""
+    stall_s: float | None = None
+    """For how long a task waited for memory (PSI)."""
+    peak_rss: int | None = None
+    session: str = ""
+    """The file of its recording."""
+    is_warm: bool = False
+    """Whether much of the files that it reads was in the page cache before: what is cached outside of a group is free."""
+
+
+class Free(msgspec.Struct, frozen=True, kw_only=True):
+    """The run without a limit; bytes and seconds."""
+
+    duration_s: float
+    floor: int
+    comfortable: int
+    peak_rss: int
+    session: str = ""
+    files: list[str] = []
+    """What it read and mapped."""
+
+
+class Fit(msgspec.Struct, kw_only=True):
+    """A search, as far as it went: the file ``fit.json``."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    command: list[str]
+    tolerance: float
+    slower: float
+    swap: int = 0
+    free: Free | None = None
+    trials: list[Trial] = []
+    is_finished: bool = False
+    works_from: int | None = None
+    """The smallest limit with which the command worked."""
+    fast_from: int | None = None
+    """The smallest limit with which it took about as long as without one."""
