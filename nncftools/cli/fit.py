@@ -43,7 +43,9 @@ GiveUp = Annotated[
 Swap = Annotated[str, typer.Option("--swap", metavar="SIZE", help="Swap that a run may use beside its limit.")]
 Success = Annotated[
     str | None,
-    typer.Option("--success", metavar="COMMAND", help="Run this shell command after each run; it fails if the run did."),
+    typer.Option(
+        "--success", metavar="COMMAND", help="Run this shell command after each run; it fails if the run did."
+    ),
 ]
 Before = Annotated[
     str | None, typer.Option("--before", metavar="COMMAND", help="Run this shell command before each run, to clean up.")
@@ -115,7 +117,9 @@ def _fit(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: 
         except OSError as error:
             reason = error.strerror or error
             allowed = "run it as root, or use --free-only for the floor and the comfortable amount of a free run"
-            raise NncfToolsError(f"no control group with a memory limit can be made here: {reason}; {allowed}") from error
+            raise NncfToolsError(
+                f"no control group with a memory limit can be made here: {reason}; {allowed}"
+            ) from error
     folder = fitting.folder(choices, output, resume=resume, force=force)
     return fitting.search(choices, folder, parent, resume=resume)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pathlib
 import shlex
@@ -9,19 +10,21 @@ import signal
 import subprocess
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
+import msgspec.structs
 
-from nncftools.cli import destination, recording, screen
+from nncftools.cli import destination, planning, recording, screen
 from nncftools.cli.display import DisplayOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import replacing
 from nncftools.limits import groups, page_cache
 from nncftools.limits.needs import needs
 from nncftools.limits.search import Search
-from nncftools.limits.trial import Fit, Free, Trial
+from nncftools.limits.trial import WORKED, Fit, Free, Trial
+from nncftools.redaction import Redaction
 from nncftools.render.fit import outputs, words
 from nncftools.render.view import View
 from nncftools.sampler.starter import Starter, held_back
@@ -44,9 +47,11 @@ _POLL_S = 0.1
 _GRACE_S = 2.0
 _SHORTEST_S = 2.0
 """No run is given up earlier."""
-_WARM = 0.02
+_MANY_FILES = 32 << 20
+"""Reading fewer bytes takes no time that matters."""
+_MUCH = 0.02
 """Of the comfortable amount: with more of a run's files in the page cache before it, its limit seems too low."""
-_USUAL_RUNS = 6
+_USUAL_RUNS, _SLOWER_AS_A_RULE = 7, 1.5
 
 
 @dataclass(frozen=True)
@@ -90,46 +95,52 @@ def search(choices: Choices, place: pathlib.Path, parent: ControlGroup | None, *
         for left in groups.remove_leftovers(parent):
             screen.to_stderr(f"Removed the control group of a search that was killed: {printable(left)}\n")
     with Starter() as starter:
-        run = _Runs(choices, place, parent, fit, starter)
-        if run.go() == _INTERRUPTED:
-            screen.to_stderr(f"Interrupted; go on with: --resume --output {shlex.quote(str(place))}\n")
-            return 128 + signal.SIGINT
-    _write(fit, place)
-    outputs.write(fit, choices.unit, place)
+        if not _Runs(choices, place, parent, fit, starter).go():
+            how = f"--resume --output {shlex.quote(str(place))}"
+            screen.to_stderr(f"Interrupted; the runs that ended are kept; go on with: {printable(how)}\n")
+            return 128 + (starter.received or signal.SIGINT)
+    try:
+        outputs.write(fit, choices.unit, place)
+    except OSError as error:
+        raise destination.cannot_write("--output", place, error) from error
     screen.to_stdout(outputs.text(fit, choices.unit))
     screen.to_stderr(f"\nWritten to {printable(str(place))}\n")
-    return 0 if fit.free is not None and (choices.free_only or fit.works_from is not None) else 1
+    return int(not choices.free_only and fit.works_from is None)
 
 
 def _new(choices: Choices) -> Fit:
-    return Fit(
-        command=[os.fsencode(word).decode(errors="backslashreplace") for word in choices.argv],
-        tolerance=choices.tolerance,
-        slower=choices.slower,
-        swap=choices.swap,
-    )
+    words = [os.fsencode(word).decode(errors="backslashreplace") for word in choices.argv]
+    command = Redaction(choices.plan.redact).words(words)
+    return Fit(command=command, tolerance=choices.tolerance, slower=choices.slower, swap=choices.swap)
 
 
 def _begun(choices: Choices, place: pathlib.Path) -> Fit:
-    """Return a search that was begun before. Raises UsageError."""
-    file = place / STATE
+    """Return a search that was begun before, to be finished as exactly as is wanted now. Raises UsageError."""
+    file, new = place / STATE, _new(choices)
     try:
         fit = msgspec.json.decode(file.read_bytes(), type=Fit)
     except FileNotFoundError:
-        return _new(choices)
+        return new
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
-    if fit.command != _new(choices).command:
+    if (fit.format, fit.version) != (new.format, new.version):
+        raise UsageError(f"option --resume: {str(file)!r} is not the result of a search, or one of a newer version")
+    if fit.command != new.command:
         raise UsageError(f"option --resume: {str(file)!r} is of another command: {shlex.join(fit.command)}")
+    if fit.swap != new.swap:
+        raise UsageError(f"option --swap: the runs in {str(file)!r} had {fit.swap} bytes of swap")
+    fit.tolerance, fit.slower = new.tolerance, new.slower
     return fit
 
 
 def _write(fit: Fit, place: pathlib.Path) -> None:
-    with replacing(place / STATE) as beside:
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(fit), indent=2) + b"\n")
-
-
-_DONE, _INTERRUPTED = range(2)
+    """Write what is known so far. Raises NncfToolsError."""
+    file = place / STATE
+    try:
+        with replacing(file) as beside:
+            beside.write_bytes(msgspec.json.format(msgspec.json.encode(fit), indent=2) + b"\n")
+    except OSError as error:
+        raise destination.cannot_write("--output", file, error) from error
 
 
 class _Runs:
@@ -144,132 +155,169 @@ class _Runs:
         self._fit = fit
         self._starter = starter
 
-    def go(self) -> int:
-        """Run until both limits are found, or no run is left."""
+    def go(self) -> bool:
+        """Run until both limits are found, or no run is left; return False if we were interrupted before."""
         fit, choices = self._fit, self._choices
         if fit.free is None:
-            self._say(f"Run 1: without a limit, {printable(shlex.join(fit.command))}")
-            free = self._run_free()
-            if free is None:
-                return _INTERRUPTED
-            fit.free = free
-            _write(fit, self._place)
+            self._say(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
+            if not self._run_free():
+                return False
+        assert fit.free is not None
         if choices.free_only or self._parent is None:
-            return _DONE
+            return True
         of = Search(fit.free.floor, fit.free.comfortable, fit.free.duration_s, choices.tolerance, choices.slower)
-        left = choices.most_runs - 1 - len(fit.trials)
-        expected_s = fit.free.duration_s * min(left, _USUAL_RUNS) * 1.5
-        self._say(f"{words.of_free(fit.free, choices.unit)}; usually 4 to 7 more runs, about {seconds_text(expected_s)}")
-        while len(fit.trials) < choices.most_runs - 1:
-            limit = of.next_limit(fit.trials)
-            if limit is None:
-                fit.is_finished = True
-                break
-            trial = self._try(limit, len(fit.trials) + 2)
+        self._announce(fit.free)
+        while (limit := of.next_limit(fit.trials)) is not None and fit.runs < choices.most_runs:
+            trial = self._try(limit, fit.free)
             if trial is None:
-                return _INTERRUPTED
+                return False
             fit.trials.append(trial)
-            self._say(words.of_trial(trial, len(fit.trials) + 1, choices.unit))
-            works, fast = of.works_from(fit.trials), of.fast_from(fit.trials)
-            fit.works_from = None if works is None else works.limit
-            fit.fast_from = None if fast is None else fast.limit
-            _write(fit, self._place)
-        return _DONE
+            self._keep(of)
+            left = choices.most_runs - fit.runs
+            self._say(f"Run {fit.runs}: {words.of_trial(trial, choices.unit)} (at most {left} more)")
+        fit.is_finished = limit is None
+        self._keep(of)
+        return True
+
+    def _keep(self, of: Search) -> None:
+        """Write all that is known after a run."""
+        works, fast = of.works_from(self._fit.trials), of.fast_from(self._fit.trials)
+        self._fit.works_from = None if works is None else works.limit
+        self._fit.fast_from = None if fast is None else fast.limit
+        _write(self._fit, self._place)
+
+    def _is_interrupted(self) -> bool:
+        return self._starter.received is not None
 
     def _say(self, text: str) -> None:
         screen.to_stderr(f"{text}\n")
 
-    def _run_free(self) -> Free | None:
+    def _announce(self, free: Free) -> None:
+        """Say how many runs follow, and how long they may take."""
+        most = max(0, self._choices.most_runs - self._fit.runs)
+        usual_s = free.duration_s * _SLOWER_AS_A_RULE * min(most, _USUAL_RUNS)
+        self._say(f"Usually 2 to {_USUAL_RUNS} more runs, at most {most}; about {seconds_text(usual_s)}")
+
+    def _run_free(self) -> bool:
+        """Run without a limit; again, if the first run found its files in the page cache."""
+        fit = self._fit
+        is_warm = True
+        while is_warm:
+            found = self._free()
+            if found is None:
+                return False
+            free, is_warm = found
+            known = [] if fit.free is None else fit.free.files
+            fit.free = msgspec.structs.replace(free, files=sorted({*known, *free.files}))
+            fit.free_runs += 1
+            again = "; again, because its files were in the page cache" if is_warm else ""
+            self._say(f"Run {fit.runs}: {words.of_free(free, self._choices.unit)}{again}")
+            if is_warm:
+                page_cache.drop(fit.free.files)
+        _write(fit, self._place)
+        return True
+
+    def _free(self) -> tuple[Free, bool] | None:
+        """Run once without a limit; return the figures, and whether most of its files came from the page cache."""
         if self._parent is None:
-            done = self._record("run-1", None, None)
+            done = self._record(None, None)
         else:
-            with groups.LimitedGroup(self._parent, 1) as group:
-                done = self._record("run-1", group, None)
+            with groups.LimitedGroup(self._parent, self._fit.runs + 1) as group:
+                done = self._record(group, None)
         if done is None:
             return None
-        session, watch = done.session, done.watch
+        session = done.session
         needed = None if session is None else needs(session)
-        if session is None or needed is None or done.ended != words.WORKED:
-            raise NncfToolsError(f"the command does not work without a limit: {done.ended}; see {self._place}/run-1.log")
+        if session is None or needed is None or done.ended != WORKED:
+            log = self._place / f"{done.name}.log"
+            raise NncfToolsError(f"the command does not work without a limit: {done.ended}; its output is in {log}")
         peak = session.peaks.get("rss")
         read = {file.path for file in session.files_read}
-        return Free(
+        of_files = needed.comfortable - needed.floor
+        stored = session.totals.get("read_bytes")
+        is_worth_it = self._parent is not None and of_files > max(_MANY_FILES, needed.comfortable * _MUCH)
+        is_warm = is_worth_it and self._fit.free_runs == 0 and (stored is None or stored < of_files / 2)
+        free = Free(
             duration_s=session.duration_s,
             floor=needed.floor,
             comfortable=needed.comfortable,
             peak_rss=0 if peak is None else peak.low or 0,
             session=f"{done.name}.json",
-            files=sorted(read | watch.files),
+            files=sorted(read | done.watch.files),
         )
+        return free, is_warm
 
-    def _try(self, limit: int, number: int) -> Trial | None:
+    def _try(self, limit: int, free: Free) -> Trial | None:
         assert self._parent is not None
-        assert self._fit.free is not None
-        free = self._fit.free
-        is_warm = page_cache.drop(free.files) > free.comfortable * _WARM
-        with groups.LimitedGroup(self._parent, number) as group:
-            group.limit(limit, self._choices.swap)
-            most_s = max(_SHORTEST_S, free.duration_s * self._choices.give_up)
-            done = self._record(f"run-{number}", group, most_s)
-            if done is None:
-                return None
+        is_warm = page_cache.drop(free.files) > free.comfortable * _MUCH
+        with groups.LimitedGroup(self._parent, self._fit.runs + 1) as group:
+            try:
+                group.limit(limit, self._choices.swap)
+            except OSError as error:
+                reason = error.strerror or error
+                raise NncfToolsError(f"the control group {str(group.folder)!r} takes no limit: {reason}") from error
+            done = self._record(group, max(_SHORTEST_S, free.duration_s * self._choices.give_up))
             refaults = group.refaults()
+        if done is None:
+            return None
         session = done.session
         duration_s = done.seconds if session is None else session.duration_s
         peak = None if session is None else session.peaks.get("rss")
-        stall = None if session is None else session.totals.get("memory_stall")
         return Trial(
             limit=limit,
-            worked=done.ended == words.WORKED,
+            worked=done.ended == WORKED,
             ended=done.ended,
+            gave_up=done.watch.gave_up,
             duration_s=duration_s,
             slower=duration_s / free.duration_s if free.duration_s else 0.0,
             refaults=refaults,
-            stall_s=stall,
+            stall_s=None if session is None else session.totals.get("memory_stall"),
             peak_rss=None if peak is None else peak.low,
             session=f"{done.name}.json",
             is_warm=is_warm,
         )
 
-    def _record(self, name: str, group: LimitedGroup | None, most_s: float | None) -> _Done | None:
-        """Run the command once; return None if we were interrupted."""
-        if self._choices.before is not None and self._shell(self._choices.before, name):
-            raise NncfToolsError(f"--before failed: {self._choices.before}; see {self._place}/{name}.log")
+    def _record(self, group: LimitedGroup | None, most_s: float | None) -> _Done | None:
+        """Run the command once; return None if we were interrupted. Raises NncfToolsError."""
+        name = f"run-{self._fit.runs + 1}"
+        log = self._place / f"{name}.log"
+        log.unlink(missing_ok=True)
+        failed = self._choices.before is not None and self._shell(self._choices.before, log)
+        if self._is_interrupted():
+            return None
+        if failed:
+            raise NncfToolsError(f"option --before: {self._choices.before!r} failed; its output is in {log}")
         file = self._place / f"{name}.json"
         place = destination.at_file(file, [], [], plot=False, force=True)
-        log = self._place / f"{name}.log"
-        run = recording.Run(
-            self._starter,
-            replace_plan(self._choices.plan),
-            name,
-            self._choices.argv,
-            place,
-            entry=() if group is None else group.entry,
-        )
+        plan = copy.deepcopy(self._choices.plan)
+        planning.watch_disks(plan, self._choices.argv, self._place)
+        entry = () if group is None else group.entry
+        run = recording.Run(self._starter, plan, name, self._choices.argv, place, entry=entry)
         view = View(metrics=["rss"], unit=self._choices.unit)
-        begun_s = time.monotonic()
-        with _Watch(group, most_s) as watch:
+        with _Watch(group, most_s, self._starter) as watch:
             recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=log))
-        seconds = time.monotonic() - begun_s
-        if recorded.interrupted or self._starter.asked_to_end is not None or recorded.status == 128 + signal.SIGINT:
+        if self._is_interrupted():
             return None
-        kills = 0 if group is None else group.oom_kills()
-        if watch.gave_up:
-            ended = f"given up after {seconds_text(most_s)}"
-        elif kills:
-            ended = "out of memory"
-        elif recorded.status:
-            ended = f"exit status {recorded.status}"
-        elif self._choices.success is not None and self._shell(self._choices.success, name):
-            ended = "--success failed"
-        else:
-            ended = words.WORKED
-        return _Done(name, recorded.session, watch, ended, seconds)
+        ended = self._ended(recorded.status, group, watch, log)
+        return _Done(name, recorded.session, watch, ended, watch.seconds)
 
-    def _shell(self, script: str, name: str) -> int:
+    def _ended(self, status: int, group: LimitedGroup | None, watch: _Watch, log: pathlib.Path) -> str:
+        """Return how a run ended."""
+        if watch.gave_up:
+            return f"given up after {seconds_text(watch.seconds)}"
+        if group is not None and group.oom_kills():
+            return "out of memory"
+        if status:
+            return f"exit status {status}"
+        if self._choices.success is not None and self._shell(self._choices.success, log):
+            return "not successful"
+        return WORKED
+
+    def _shell(self, script: str, log: pathlib.Path) -> int:
         """Run a shell command, whose output goes to the log of a run; return its exit status."""
-        with (self._place / f"{name}.log").open("ab") as log:
-            return subprocess.run(["sh", "-c", script], stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False).returncode
+        with log.open("ab") as output:
+            words = ["sh", "-c", script]
+            return subprocess.run(words, stdout=output, stderr=output, stdin=subprocess.DEVNULL, check=False).returncode
 
 
 @dataclass(frozen=True)
@@ -282,32 +330,48 @@ class _Done:
 
 
 class _Watch:
-    """A thread beside a run: it lists the files that the run maps, and ends a run that takes too long."""
+    """A thread beside a run: it lists the files that the run maps, and ends a run that takes too long.
 
-    def __init__(self, group: LimitedGroup | None, most_s: float | None) -> None:
+    It also ends what ignores that we were asked to end.
+    """
+
+    def __init__(self, group: LimitedGroup | None, most_s: float | None, starter: Starter) -> None:
         self._group = group
-        self._until_s = None if most_s is None else time.monotonic() + most_s
+        self._most_s = most_s
+        self._starter = starter
+        self._begun_s = 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._ours = groups.files_of([os.getpid()])
+        """They stay in the page cache: we have mapped them, too."""
         self.files: set[str] = set()
         self.gave_up = False
+        self.seconds = 0.0
 
     def __enter__(self) -> Self:
+        self._begun_s = time.monotonic()
         with held_back():
             self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self._begun_s
         self._over.set()
         self._thread.join()
 
     def _watch(self) -> None:
         group = self._group
         while group is not None and not self._over.wait(_POLL_S):
-            if self._until_s is None:
-                self.files |= groups.files_of(group.pids())
-            elif time.monotonic() > self._until_s:
+            if self._starter.received is not None:
+                self._end(group)
+            elif self._most_s is None:
+                self.files |= groups.files_of(group.pids()) - self._ours
+            elif time.monotonic() > self._begun_s + self._most_s:
                 self.gave_up = True
                 group.end(signal.SIGTERM)
-                if not self._over.wait(_GRACE_S):
-                    group.end(signal.SIGKILL)
+                self._end(group)
+
+    def _end(self, group: LimitedGroup) -> None:
+        """Kill what does not end by itself."""
+        if not self._over.wait(_GRACE_S):
+            group.end(signal.SIGKILL)

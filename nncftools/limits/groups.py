@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import time
 from typing import TYPE_CHECKING
 
+from nncftools.errors import NncfToolsError
 from nncftools.sampler.control_groups import ControlGroup, Hierarchies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     from typing_extensions import Self
 
@@ -55,7 +57,7 @@ class LimitedGroup:
 
     @property
     def entry(self) -> list[str]:
-        """The words before a command that make it enter the group first: what was taken before is charged to another."""
+        """Words before a command that make it enter the group first: what it took before is charged elsewhere."""
         return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.folder / "cgroup.procs")]
 
     def pids(self) -> list[int]:
@@ -95,8 +97,8 @@ def remove_leftovers(parent: ControlGroup) -> list[str]:
     """Remove the groups of searches that were killed, with all that runs in them; return their folders."""
     found = []
     for folder in pathlib.Path(parent.folder).glob(f"{_PREFIX}*"):
-        pid, started, _ = folder.name.removeprefix(_PREFIX).split("-")
-        if _started(int(pid)) != started:
+        owner = re.fullmatch(rf"{_PREFIX}(\d+)-(\d+)-\d+", folder.name)
+        if owner is not None and _started(int(owner[1])) != owner[2]:
             remove(folder)
             found.append(str(folder))
     return found
@@ -105,19 +107,30 @@ def remove_leftovers(parent: ControlGroup) -> list[str]:
 def remove(folder: pathlib.Path) -> None:
     """Kill all processes of a group, give its page cache back and remove it; do nothing if it is gone.
 
-    Its parent would inherit the cache: what a run has read would be free for the next one.
+    Its parent would inherit the cache: what a run has read would be free for the next one. Raises NncfToolsError.
     """
     until_s = time.monotonic() + _REMOVE_WITHIN_S
     while folder.exists():
         _signal(folder, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            _write(folder / "memory.force_empty", 0)
+        if not _pids(folder):
+            _give_back(folder)
         try:
             folder.rmdir()
-        except OSError:  # EBUSY while a process ends
+        except FileNotFoundError:
+            return
+        except OSError as error:  # EBUSY while a process ends
             if time.monotonic() > until_s:
-                raise
+                reason = error.strerror or error
+                raise NncfToolsError(f"the control group {str(folder)!r} cannot be removed: {reason}") from error
             time.sleep(_PAUSE_S)
+
+
+def _give_back(folder: pathlib.Path) -> None:
+    """Drop a group's page cache; a v2 group drops as much as it is told to."""
+    with contextlib.suppress(OSError):
+        _write(folder / "memory.force_empty", 0)
+    with contextlib.suppress(OSError, ValueError):
+        _write(folder / "memory.reclaim", int((folder / "memory.current").read_text()))
 
 
 def _pids(folder: pathlib.Path) -> list[int]:
@@ -148,7 +161,7 @@ def _write(file: pathlib.Path, value: int) -> None:
         os.close(descriptor)
 
 
-def files_of(pids: Iterator[int] | list[int]) -> set[str]:
+def files_of(pids: Iterable[int]) -> set[str]:
     """Return the files that processes have mapped."""
     found: set[str] = set()
     for pid in pids:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import mmap
 import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_PROBES = 64
-_PAGE = 4096
-
 
 def drop(paths: Iterable[str]) -> int:
-    """Drop files as far as that is possible; return how many of their bytes are still cached, by a sample.
+    """Drop files as far as that is possible; return how many of their bytes are still cached.
 
     The kernel keeps pages that a process has mapped, and dirty ones (posix_fadvise(2)).
     """
     left = 0
     for path in paths:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             left += _drop(path)
     return left
 
@@ -31,21 +30,26 @@ def _drop(path: str) -> int:
         with contextlib.suppress(OSError):
             os.fsync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        return _cached(descriptor)
+        return cached(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _cached(descriptor: int) -> int:
-    """Return how many bytes of a file are cached: reading them does not wait (RWF_NOWAIT, preadv2(2))."""
-    size = os.fstat(descriptor).st_size
-    places = range(0, size, max(_PAGE, size // _PROBES))
-    hits = sum(_is_cached(descriptor, place) for place in places)
-    return size * hits // max(1, len(places))
+def cached(descriptor: int) -> int:
+    """Return how many bytes of a file are cached, without reading any (mincore(2)). Raises OSError, ValueError.
 
-
-def _is_cached(descriptor: int, place: int) -> bool:
-    try:
-        return os.preadv(descriptor, [bytearray(1)], place, os.RWF_NOWAIT) > 0
-    except OSError:
-        return False
+    Without the right to write to the file, the kernel says that all of them are.
+    """
+    with mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY) as mapping:
+        size = len(mapping)
+        pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+        address = (ctypes.c_char * size).from_buffer(mapping)
+        try:
+            failed = ctypes.CDLL(None, use_errno=True).mincore(
+                ctypes.c_void_p(ctypes.addressof(address)), ctypes.c_size_t(size), pages
+            )
+        finally:
+            del address
+        if failed:
+            raise OSError(ctypes.get_errno(), "mincore failed")
+    return min(size, bytes(pages).count(1) * mmap.PAGESIZE)

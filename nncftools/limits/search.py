@@ -5,20 +5,26 @@ More memory never hurts: what works with a limit works with any larger one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from nncftools.limits.trial import Trial
 
 _MIB = 1 << 20
-_ABOVE_FLOOR, _ABOVE_FILES = 1.005, 1.01
-_UP = (1.03, 1.1, 1.3, 2.0, 4.0)
-"""Multiples of the floor to try when it does not work with less."""
-_DOWN = 0.75
+_LEAST_STEP = 2 * _MIB
+"""Smaller differences say nothing: Python itself differs by as much between two runs."""
+_ABOVE_FLOOR = (1.005, 1.034, 1.064, 1.125, 1.3, 2.0, 4.0)
+"""Multiples of the floor to try, until it works."""
+_ABOVE_COMFORTABLE = (1.01, 1.15, 1.5)
+_DOWN = (0.01, 0.03, 0.25, 0.25)
+"""How much less to try while it works with less than the floor, which is seldom wrong by more than 1 %."""
 _NEAR_FULL = 0.05
+_JUST_BELOW = 0.9
+"""Of the tolerance: if it fails with so much less, the limit is found."""
 _NOTHING_S = 0.1
 """A difference of times that says nothing."""
 
@@ -40,11 +46,11 @@ class Search:
 
     def works_from(self, trials: Sequence[Trial]) -> Trial | None:
         """Return the trial with the smallest limit with which the command worked."""
-        return min((trial for trial in trials if trial.worked), key=lambda trial: trial.limit, default=None)
+        return min((trial for trial in trials if trial.worked), key=_limit, default=None)
 
     def fast_from(self, trials: Sequence[Trial]) -> Trial | None:
         """Return the trial with the smallest limit with which it took about as long as the free run."""
-        return min((trial for trial in trials if self.is_fast(trial)), key=lambda trial: trial.limit, default=None)
+        return min((trial for trial in trials if self.is_fast(trial)), key=_limit, default=None)
 
     def is_fast(self, trial: Trial) -> bool:
         """Return whether a trial took about as long as the free run."""
@@ -52,34 +58,64 @@ class Search:
 
     def _next_working(self, trials: Sequence[Trial]) -> float | None:
         works = self.works_from(trials)
+        below = (trial for trial in trials if not trial.worked and (works is None or trial.limit < works.limit))
+        failed = max(below, key=_limit, default=None)
         if works is None:
-            failed = max((trial.limit for trial in trials), default=None)
-            if failed is None:
-                return self.floor * _ABOVE_FLOOR
-            return next((self.floor * by for by in _UP if self.floor * by > failed * (1 + self.tolerance / 2)), None)
-        failed = max((trial.limit for trial in trials if not trial.worked and trial.limit < works.limit), default=None)
+            return next(self._upwards(failed), None)
         if failed is None:
-            tried = sum(trial.worked for trial in trials if trial.limit <= self.floor * _ABOVE_FLOOR)
-            return works.limit * (1 - self.tolerance * 0.9 if tried <= 1 else _DOWN) if works.limit > 2 * _MIB else None
-        return None if _is_close(failed, works.limit, self.tolerance) else (failed * works.limit) ** 0.5
+            return self._next_below(works.limit, trials)
+        if _is_close(failed.limit, works.limit, self.tolerance):
+            return None
+        if failed.gave_up:
+            return _down([trial.limit for trial in trials if trial.worked], failed.limit, self.tolerance)
+        return _middle(failed.limit, works.limit)
+
+    def _upwards(self, failed: Trial | None) -> Iterator[float]:
+        """Yield limits above one with which it failed; where it was only slow, its files need room."""
+        ways = [self.comfortable * by for by in _ABOVE_COMFORTABLE]
+        if failed is None or not failed.gave_up:
+            ways += [self.floor * by for by in _ABOVE_FLOOR]
+        least = 0.0 if failed is None else failed.limit + max(failed.limit * self.tolerance / 2, _LEAST_STEP)
+        return (limit for limit in sorted(ways) if limit >= least)
+
+    def _next_below(self, works: float, trials: Sequence[Trial]) -> float | None:
+        """Return a limit below all that were tried, with which it may fail; None to be content."""
+        tried = len([trial for trial in trials if trial.limit < self.floor * _ABOVE_FLOOR[0]])
+        if works <= _LEAST_STEP or tried >= len(_DOWN):
+            return None
+        step = max(works * _DOWN[tried], 0 if tried > 1 else _LEAST_STEP * _JUST_BELOW)
+        return max(works - step, works / 2)
 
     def _next_fast(self, trials: Sequence[Trial]) -> float | None:
         fast = self.fast_from(trials)
-        slow = max(
-            (trial.limit for trial in trials if not self.is_fast(trial) and (fast is None or trial.limit < fast.limit)),
-            default=None,
-        )
+        below = (trial for trial in trials if not self.is_fast(trial) and (fast is None or trial.limit < fast.limit))
+        slow = max(below, key=_limit, default=None)
         if fast is None:
-            ways = (self.comfortable * by for by in (_ABOVE_FILES, 1.15, 1.5))
-            return next((limit for limit in ways if slow is None or limit > slow * 1.02), None)
+            ways = (self.comfortable * by for by in _ABOVE_COMFORTABLE)
+            return next((limit for limit in ways if slow is None or limit > slow.limit * 1.02), None)
         near = max(self.tolerance, _NEAR_FULL)
-        if slow is None or _is_close(slow, fast.limit, near):
+        if slow is None or _is_close(slow.limit, fast.limit, near):
             return None
-        below = fast.limit * (1 - near * 0.9)
-        is_guess = fast.limit <= self.comfortable * _ABOVE_FILES * 1.001 and below > slow
-        nobody_below = not any(below * 0.99 <= trial.limit < fast.limit for trial in trials)
-        return below if is_guess and nobody_below and fast.limit > self.floor * 1.2 else (slow * fast.limit) ** 0.5
+        return _down([trial.limit for trial in trials if self.is_fast(trial)], slow.limit, near)
 
 
-def _is_close(failed: int, works: int, tolerance: float) -> bool:
-    return works - failed <= max(works * tolerance, _MIB)
+def _limit(trial: Trial) -> int:
+    return trial.limit
+
+
+def _down(good: list[int], bad: float, tolerance: float) -> float:
+    """Return a limit below the good ones: first so little below that it is found if that is bad.
+
+    Files that are read again and again fit or do not: the limit is often just below the first guess.
+    """
+    least, *others = sorted(good)
+    step = max(least * tolerance, _LEAST_STEP) * _JUST_BELOW
+    return max(least - max([step, *(2 * (other - least) for other in others[:1])]), _middle(bad, least))
+
+
+def _middle(failed: float, works: float) -> float:
+    return math.sqrt(failed * works)
+
+
+def _is_close(failed: float, works: float, tolerance: float) -> bool:
+    return works - failed <= max(works * tolerance, _LEAST_STEP)

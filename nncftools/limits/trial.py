@@ -7,7 +7,8 @@ import msgspec
 FORMAT = "nncf-tools-fit"
 VERSION = 1
 """1: first version (2026-11)."""
-FREE, RUN = "free", "run"
+WORKED = "worked"
+"""How a run ended that did what it should."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +18,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     worked: bool
     ended: str
     """How it ended, in words: ``worked``, ``out of memory``, ``exit status 1``, ``given up after 12 s``."""
+    gave_up: bool = False
+    """Whether it was ended because it took too long."""
     duration_s: float
     slower: float
     """How many times the duration of the free run."""
@@ -28,7 +31,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     session: str = ""
     """The file of its recording."""
     is_warm: bool = False
-    """Whether much of the files that it reads was in the page cache before: what is cached outside of a group is free."""
+    """Whether many of its files were in the page cache before: what is cached outside of a group is free inside."""
 
 
 class Free(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,9 +56,16 @@ class Fit(msgspec.Struct, kw_only=True):
     slower: float
     swap: int = 0
     free: Free | None = None
+    free_runs: int = 0
+    """2 where the first one found its files in the page cache."""
     trials: list[Trial] = []
     is_finished: bool = False
     works_from: int | None = None
     """The smallest limit with which the command worked."""
     fast_from: int | None = None
     """The smallest limit with which it took about as long as without one."""
+
+    @property
+    def runs(self) -> int:
+        """How many runs have ended."""
+        return self.free_runs + len(self.trials)
