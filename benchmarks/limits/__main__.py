@@ -2,7 +2,8 @@
 
 Deaths are programs that die in known ways, some in control groups of our own. Floors are six programs; the floor of a
 recording may differ by 3 % from the smallest limit of a control group with which the program still works. Fits are the
-same programs: the limit that ``fit`` finds may differ by 3 % from it, and by 5 % at full speed. The exit status is 1 if anything was wrong. Only root can make control groups.
+same programs and one more: the limit that ``fit`` finds may differ by 3 % from it, and by 5 % at full speed. The exit
+status is 1 if anything was wrong. Only root can make control groups.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pathlib
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,11 +15,15 @@ from benchmarks.limits.floors import BURNER, KINDS, MIB, ROOT
 from nncftools.limits.trial import Fit
 from tests.memory_group import MemoryGroup
 
+if TYPE_CHECKING:
+    import pathlib
+
 REREAD = "reread"
 _REREAD_SIZE = 600 * MIB
 _CLOSE, _CLOSE_FAST, _EXACT, _SMALLEST = 0.03, 0.05, 0.01, 4 * MIB
 _MOST_RUNS = 8
-_SLOWER = 1.1
+_SLOWER, _GIVE_UP, _SHORTEST_S = 1.1, 5, 2.0
+"""What ``fit`` does when nothing else is asked for."""
 
 
 def judge(folder: pathlib.Path, runs: int) -> int:
@@ -42,7 +46,9 @@ def judge(folder: pathlib.Path, runs: int) -> int:
 
 def _judge_floor(kind: str, told: str, file: pathlib.Path, folder: pathlib.Path) -> bool:
     fit, seconds = _fitted(kind, file, folder)
-    smallest = floors.smallest(kind, file, fit.free.floor if fit.free is not None else 0)
+    assert fit.free is not None
+    most_s = max(_SHORTEST_S, fit.free.duration_s * _GIVE_UP)
+    smallest = floors.smallest(kind, file, fit.free.floor, most_s)
     found = fit.works_from or 0
     is_wrong = abs(found - smallest) > max(smallest * _CLOSE, _SMALLEST) or fit.runs > _MOST_RUNS
     difference = (found - smallest) / smallest

@@ -55,23 +55,27 @@ def _recorded(kind: str, file: pathlib.Path, folder: pathlib.Path) -> tuple[int,
     return found.floor, found.comfortable
 
 
-def smallest(kind: str, file: pathlib.Path, guess: int) -> float:
-    """Return the smallest limit with which a program works, by bisection."""
+def smallest(kind: str, file: pathlib.Path, guess: int, most_s: float | None = None) -> float:
+    """Return the smallest limit with which a program works, by bisection; it may not take longer than ``most_s``."""
     low, high = 0.0, max(guess * 1.25, guess + 32 * MIB)
-    while not works(kind, file, high):
+    while not _works(kind, file, high, most_s):
         low, high = high, high * 1.5
     while high - low > max(high * _EXACT, MIB / 2):
         middle = (low + high) / 2
-        if works(kind, file, middle):
+        if _works(kind, file, middle, most_s):
             high = middle
         else:
             low = middle
     return high
 
 
-def works(kind: str, file: pathlib.Path, limit: float) -> bool:
+def _works(kind: str, file: pathlib.Path, limit: float, most_s: float | None) -> bool:
     machine.drop_from_cache(file)
     with MemoryGroup("floor", int(limit)) as group:
         words = [sys.executable, str(BURNER), kind, str(file)]
-        run = subprocess.run(["sh", "-c", f'{group.enter}; exec "$0" "$@"', *words], capture_output=True, check=False)
+        entering = ["sh", "-c", f'{group.enter}; exec "$0" "$@"', *words]
+        try:
+            run = subprocess.run(entering, capture_output=True, check=False, timeout=most_s)
+        except subprocess.TimeoutExpired:
+            return False
         return run.returncode == 0 and group.oom_kills() == 0

@@ -84,7 +84,7 @@ def fit(  # noqa: PLR0913 — one parameter per option
     metrics, others = planning.columns(None, options.DEFAULT_SOURCE, ("rss",))
     argv = planning.target(words or [], None, shell=shell)
     plan = planning.plan([*metrics, *others], interval=interval)
-    if slower < 1:
+    if not slower >= 1:
         raise UsageError(f"option --slower: a factor of at least 1 expected, found {slower:g}")
     if resume and output is None:
         raise UsageError("option --resume: only with --output, the folder of the search to go on with")

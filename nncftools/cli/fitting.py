@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from nncftools.journal.plan import Plan
-    from nncftools.limits.groups import LimitedGroup
-    from nncftools.sampler.control_groups import ControlGroup
+    from nncftools.limits.groups import LimitedGroup, Place
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
@@ -88,9 +87,9 @@ def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force
     return output.absolute()
 
 
-def search(choices: Choices, place: pathlib.Path, parent: ControlGroup | None, *, resume: bool) -> int:
+def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
-    fit = _begun(choices, place) if resume else _new(choices)
+    fit = begun(choices, place) if resume else new(choices)
     if parent is not None:
         for left in groups.remove_leftovers(parent):
             screen.to_stderr(f"Removed the control group of a search that was killed: {printable(left)}\n")
@@ -108,28 +107,29 @@ def search(choices: Choices, place: pathlib.Path, parent: ControlGroup | None, *
     return int(not choices.free_only and fit.works_from is None)
 
 
-def _new(choices: Choices) -> Fit:
+def new(choices: Choices) -> Fit:
+    """Return a search without runs."""
     words = [os.fsencode(word).decode(errors="backslashreplace") for word in choices.argv]
     command = Redaction(choices.plan.redact).words(words)
     return Fit(command=command, tolerance=choices.tolerance, slower=choices.slower, swap=choices.swap)
 
 
-def _begun(choices: Choices, place: pathlib.Path) -> Fit:
+def begun(choices: Choices, place: pathlib.Path) -> Fit:
     """Return a search that was begun before, to be finished as exactly as is wanted now. Raises UsageError."""
-    file, new = place / STATE, _new(choices)
+    file, wanted = place / STATE, new(choices)
     try:
         fit = msgspec.json.decode(file.read_bytes(), type=Fit)
     except FileNotFoundError:
-        return new
+        return wanted
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
-    if (fit.format, fit.version) != (new.format, new.version):
+    if (fit.format, fit.version) != (wanted.format, wanted.version):
         raise UsageError(f"option --resume: {str(file)!r} is not the result of a search, or one of a newer version")
-    if fit.command != new.command:
+    if fit.command != wanted.command:
         raise UsageError(f"option --resume: {str(file)!r} is of another command: {shlex.join(fit.command)}")
-    if fit.swap != new.swap:
+    if fit.swap != wanted.swap:
         raise UsageError(f"option --swap: the runs in {str(file)!r} had {fit.swap} bytes of swap")
-    fit.tolerance, fit.slower = new.tolerance, new.slower
+    fit.tolerance, fit.slower = wanted.tolerance, wanted.slower
     return fit
 
 
@@ -146,9 +146,7 @@ def _write(fit: Fit, place: pathlib.Path) -> None:
 class _Runs:
     """The runs of a search."""
 
-    def __init__(
-        self, choices: Choices, place: pathlib.Path, parent: ControlGroup | None, fit: Fit, starter: Starter
-    ) -> None:
+    def __init__(self, choices: Choices, place: pathlib.Path, parent: Place | None, fit: Fit, starter: Starter) -> None:
         self._choices = choices
         self._place = place
         self._parent = parent

@@ -12,7 +12,7 @@ import pathlib
 import re
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.errors import NncfToolsError
 from nncftools.sampler.control_groups import ControlGroup, Hierarchies
@@ -29,10 +29,17 @@ _PAUSE_S = 0.02
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
+class Place(NamedTuple):
+    """A group in which groups of our own can be made."""
+
+    folder: str
+    is_v2: bool
+
+
 class LimitedGroup:
     """A group that exists within a ``with`` block; at its end all of its processes are killed."""
 
-    def __init__(self, parent: ControlGroup, number: int) -> None:
+    def __init__(self, parent: Place, number: int) -> None:
         self.folder = pathlib.Path(parent.folder) / f"{_PREFIX}{os.getpid()}-{_started(os.getpid())}-{number}"
         self._is_v2 = parent.is_v2
         self._counts = ControlGroup(str(self.folder), parent.folder, is_v2=parent.is_v2)
@@ -81,19 +88,19 @@ class LimitedGroup:
         return None
 
 
-def parent_group() -> ControlGroup:
+def parent_group() -> Place:
     """Return the group in which groups can be made. Raises OSError, with a reason, where that is not allowed."""
     own = Hierarchies(PROC).group_of(os.getpid())
     if own is None:
         raise OSError("no memory controller accounts this process's control group")
-    parent = own if not own.is_v2 else ControlGroup(own.top, own.top, is_v2=True)
+    parent = Place(own.top if own.is_v2 else own.folder, own.is_v2)
     trial = LimitedGroup(parent, 0)
     with trial:
         trial.limit(1 << 30, 0)
     return parent
 
 
-def remove_leftovers(parent: ControlGroup) -> list[str]:
+def remove_leftovers(parent: Place) -> list[str]:
     """Remove the groups of searches that were killed, with all that runs in them; return their folders."""
     found = []
     for folder in pathlib.Path(parent.folder).glob(f"{_PREFIX}*"):

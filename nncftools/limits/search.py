@@ -19,7 +19,12 @@ _LEAST_STEP = 2 * _MIB
 """Smaller differences say nothing: Python itself differs by as much between two runs."""
 _ABOVE_FLOOR = (1.005, 1.034, 1.064, 1.125, 1.3, 2.0, 4.0)
 """Multiples of the floor to try, until it works."""
-_ABOVE_COMFORTABLE = (1.01, 1.15, 1.5)
+_ABOVE_SLOW = (1.125, 1.3, 1.6, 2.0)
+"""The same while it takes too long."""
+_FAR = 1.5
+_MANY_FILES = 4
+"""Of a program that needs so many times its floor for its files, what is above the floor says little."""
+_ABOVE_COMFORTABLE = (1.0, 1.15, 1.5)
 _DOWN = (0.01, 0.03, 0.25, 0.25)
 """How much less to try while it works with less than the floor, which is seldom wrong by more than 1 %."""
 _NEAR_FULL = 0.05
@@ -66,15 +71,17 @@ class Search:
             return self._next_below(works.limit, trials)
         if _is_close(failed.limit, works.limit, self.tolerance):
             return None
-        if failed.gave_up:
+        if failed.gave_up and works.limit > failed.limit * _FAR:
             return _down([trial.limit for trial in trials if trial.worked], failed.limit, self.tolerance)
         return _middle(failed.limit, works.limit)
 
     def _upwards(self, failed: Trial | None) -> Iterator[float]:
-        """Yield limits above one with which it failed; where it was only slow, its files need room."""
+        """Yield limits above one with which it failed; where it was only slow, its files need more room."""
         ways = [self.comfortable * by for by in _ABOVE_COMFORTABLE]
         if failed is None or not failed.gave_up:
             ways += [self.floor * by for by in _ABOVE_FLOOR]
+        elif self.comfortable < self.floor * _MANY_FILES:
+            ways += [self.floor * by for by in _ABOVE_SLOW]
         least = 0.0 if failed is None else failed.limit + max(failed.limit * self.tolerance / 2, _LEAST_STEP)
         return (limit for limit in sorted(ways) if limit >= least)
 

@@ -34,12 +34,8 @@ def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
     _draw_runs(axes, fit, unit)
     _draw_free(axes, fit.free, unit)
     _scale(axes, [*(trial.limit for trial in fit.trials), fit.free.floor, fit.free.peak_rss], unit)
-    for size, offset, words in ((fit.works_from, (6, 10), "works"), (fit.fast_from, (6, -16), "full speed")):
-        trial = next((trial for trial in fit.trials if trial.limit == size and trial.worked), None)
-        if trial is not None:
-            point = (unit.of(trial.limit), trial.duration_s)
-            drawing.annotate(axes, f"{words} from {unit.brief(trial.limit)} {unit}", point, offset, fontsize=9)
-    axes.set_ylim(0, max(trial.duration_s for trial in fit.trials) * 1.18)
+    _name_limits(axes, fit, unit)
+    axes.set_ylim(0, max(fit.free.duration_s, *(trial.duration_s for trial in fit.trials)) * 1.18)
     axes.set_ylabel("Time (s)")
     axes.set_xlabel(f"Memory limit ({unit})")
     drawing.legend_below(canvas, 5)
@@ -63,6 +59,15 @@ def _draw_free(axes: Axes, free: Free, unit: MemoryUnit) -> None:
     for size, style, name in ((free.floor, ":", "floor"), (free.peak_rss, "--", "free peak")):
         label = f"{name}, {unit.brief(size)} {unit}"
         axes.axvline(unit.of(size), color=drawing.INK, linewidth=1, linestyle=style, zorder=1.8, label=label)
+
+
+def _name_limits(axes: Axes, fit: Fit, unit: MemoryUnit) -> None:
+    for trial in fit.trials:
+        names = {"works": fit.works_from, "full speed": fit.fast_from}
+        found = [name for name, limit in names.items() if limit == trial.limit and trial.worked]
+        if found:
+            text = f"{', '.join(found)} from {unit.brief(trial.limit)} {unit}"
+            drawing.annotate(axes, text, (unit.of(trial.limit), trial.duration_s), (6, 10), fontsize=9)
 
 
 def _scale(axes: Axes, sizes: list[int], unit: MemoryUnit) -> None:
