@@ -163,10 +163,11 @@ class _Runs:
         assert fit.free is not None
         if choices.free_only or self._parent is None:
             return True
-        of = Search(fit.free.floor, fit.free.comfortable, fit.free.duration_s, choices.tolerance, choices.slower)
-        self._announce(fit.free)
+        free = fit.free
+        of = Search(free.floor, free.comfortable, free.peak_rss, free.duration_s, choices.tolerance, choices.slower)
+        self._announce(free)
         while (limit := of.next_limit(fit.trials)) is not None and fit.runs < choices.most_runs:
-            trial = self._try(limit, fit.free)
+            trial = self._try(limit, free)
             if trial is None:
                 return False
             fit.trials.append(trial)

@@ -15,21 +15,22 @@ if TYPE_CHECKING:
     from nncftools.limits.trial import Trial
 
 _MIB = 1 << 20
-_LEAST_STEP = 2 * _MIB
-"""Smaller differences say nothing: Python itself differs by as much between two runs."""
+_LEAST_STEP = 4 * _MIB
+"""Smaller differences say nothing: Python itself differs by almost as much between two runs."""
 _ABOVE_FLOOR = (1.005, 1.034, 1.064, 1.125, 1.3, 2.0, 4.0)
 """Multiples of the floor to try, until it works."""
 _ABOVE_SLOW = (1.125, 1.3, 1.6, 2.0)
 """The same while it takes too long."""
-_FAR = 1.5
-_MANY_FILES = 4
-"""Of a program that needs so many times its floor for its files, what is above the floor says little."""
+_MANY_FILES, _UP = 4, 3
+"""A program that needs so many times its floor for its files is tried with three times what was too little, once."""
+_FAR = 5
 _ABOVE_COMFORTABLE = (1.0, 1.15, 1.5)
 _DOWN = (0.01, 0.03, 0.25, 0.25)
 """How much less to try while it works with less than the floor, which is seldom wrong by more than 1 %."""
 _NEAR_FULL = 0.05
 _JUST_BELOW = 0.9
 """Of the tolerance: if it fails with so much less, the limit is found."""
+_FEW, _SLOW_STORAGE = 0.02, 1.5
 _NOTHING_S = 0.1
 """A difference of times that says nothing."""
 
@@ -40,6 +41,7 @@ class Search:
 
     floor: int
     comfortable: int
+    peak: int
     free_s: float
     tolerance: float = 0.03
     slower: float = 1.1
@@ -58,15 +60,20 @@ class Search:
         return min((trial for trial in trials if self.is_fast(trial)), key=_limit, default=None)
 
     def is_fast(self, trial: Trial) -> bool:
-        """Return whether a trial took about as long as the free run."""
-        return trial.worked and trial.duration_s <= max(self.free_s * self.slower, self.free_s + _NOTHING_S)
+        """Return whether a trial took about as long as the free run.
+
+        Storage is not always as fast: what read nothing twice was not slow for want of memory, within reason.
+        """
+        has_refaults = trial.refaults is None or trial.refaults > max(self.comfortable * _FEW, _LEAST_STEP)
+        factor = self.slower if has_refaults else max(self.slower, _SLOW_STORAGE)
+        return trial.worked and trial.duration_s <= max(self.free_s * factor, self.free_s + _NOTHING_S)
 
     def _next_working(self, trials: Sequence[Trial]) -> float | None:
         works = self.works_from(trials)
         below = (trial for trial in trials if not trial.worked and (works is None or trial.limit < works.limit))
         failed = max(below, key=_limit, default=None)
         if works is None:
-            return next(self._upwards(failed), None)
+            return next(self._upwards(failed, trials), None)
         if failed is None:
             return self._next_below(works.limit, trials)
         if _is_close(failed.limit, works.limit, self.tolerance):
@@ -75,13 +82,15 @@ class Search:
             return _down([trial.limit for trial in trials if trial.worked], failed.limit, self.tolerance)
         return _middle(failed.limit, works.limit)
 
-    def _upwards(self, failed: Trial | None) -> Iterator[float]:
+    def _upwards(self, failed: Trial | None, trials: Sequence[Trial]) -> Iterator[float]:
         """Yield limits above one with which it failed; where it was only slow, its files need more room."""
         ways = [self.comfortable * by for by in _ABOVE_COMFORTABLE]
         if failed is None or not failed.gave_up:
             ways += [self.floor * by for by in _ABOVE_FLOOR]
         elif self.comfortable < self.floor * _MANY_FILES:
             ways += [self.floor * by for by in _ABOVE_SLOW]
+        elif sum(trial.gave_up for trial in trials) == 1:
+            ways.append(failed.limit * _UP)
         least = 0.0 if failed is None else failed.limit + max(failed.limit * self.tolerance / 2, _LEAST_STEP)
         return (limit for limit in sorted(ways) if limit >= least)
 
@@ -98,7 +107,9 @@ class Search:
         below = (trial for trial in trials if not self.is_fast(trial) and (fast is None or trial.limit < fast.limit))
         slow = max(below, key=_limit, default=None)
         if fast is None:
-            ways = (self.comfortable * by for by in _ABOVE_COMFORTABLE)
+            ways = [self.comfortable * by for by in _ABOVE_COMFORTABLE]
+            if self.floor * (1 + _NEAR_FULL) < self.peak < self.comfortable * (1 - _NEAR_FULL):
+                ways.insert(0, self.peak)
             return next((limit for limit in ways if slow is None or limit > slow.limit * 1.02), None)
         near = max(self.tolerance, _NEAR_FULL)
         if slow is None or _is_close(slow.limit, fast.limit, near):
@@ -121,7 +132,7 @@ def _down(good: list[int], bad: float, tolerance: float) -> float:
 
 
 def _middle(failed: float, works: float) -> float:
-    return math.sqrt(failed * works)
+    return math.sqrt(failed * works) if works > failed * _FAR else (failed + works) / 2
 
 
 def _is_close(failed: float, works: float, tolerance: float) -> bool:

@@ -28,7 +28,9 @@ NEEDS = [sys.executable, "-S", "-E", str(BURNERS / "needs.py")]
 
 def choices(*argv: str) -> fitting.Choices:
     """Return what a user asks for who gives no options."""
-    return fitting.Choices(argv or ("work",), Plan(["rss"]), MemoryUnit.MiB, 0.03, 1.1, 10, 5, 0, None, None, free_only=False)
+    return fitting.Choices(
+        argv or ("work",), Plan(["rss"]), MemoryUnit.MiB, 0.03, 1.1, 10, 5, 0, None, None, free_only=False
+    )
 
 
 def result(folder: pathlib.Path) -> dict[str, object]:
