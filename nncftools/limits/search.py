@@ -21,8 +21,8 @@ _ABOVE_FLOOR = (1.005, 1.034, 1.064, 1.125, 1.3, 2.0, 4.0)
 """Multiples of the floor to try, until it works."""
 _ABOVE_SLOW = (1.125, 1.3, 1.6, 2.0)
 """The same while it takes too long."""
-_MANY_FILES, _UP = 4, 3
-"""A program that needs so many times its floor for its files is tried with three times what was too little, once."""
+_MANY_FILES, _UP, _TRIES_WITH_FILES = 4, 2, 3
+"""A program that needs so many times its floor for its files is tried with twice what was too little, so often."""
 _FAR = 5
 _ABOVE_COMFORTABLE = (1.0, 1.15, 1.5)
 _DOWN = (0.01, 0.03, 0.25, 0.25)
@@ -89,7 +89,7 @@ class Search:
             ways += [self.floor * by for by in _ABOVE_FLOOR]
         elif self.comfortable < self.floor * _MANY_FILES:
             ways += [self.floor * by for by in _ABOVE_SLOW]
-        elif sum(trial.gave_up for trial in trials) == 1:
+        elif len(trials) < _TRIES_WITH_FILES:
             ways.append(failed.limit * _UP)
         least = 0.0 if failed is None else failed.limit + max(failed.limit * self.tolerance / 2, _LEAST_STEP)
         return (limit for limit in sorted(ways) if limit >= least)
