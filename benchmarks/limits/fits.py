@@ -22,8 +22,12 @@ REREAD = "reread"
 _REREAD_SIZE = 600 * MIB
 _CLOSE, _CLOSE_FAST, _EXACT, _SMALLEST = 0.03, 0.05, 0.01, 4 * MIB
 _MOST_RUNS = 8
-_SLOWER, _GIVE_UP, _SHORTEST_S = 1.1, 5, 2.0
-"""What ``fit`` does when nothing else is asked for."""
+_SHORTEST_S = 2.0
+"""No run is given up earlier."""
+_CLIFF = 1.5
+"""With a little less than the file, reading it takes about twice as long, which is more than storage varies."""
+_GIVE_UP, _PATIENCE = 5, {"dirty": 20}
+"""Multiples of the free time; with little memory, how fast pages are written depends on the storage."""
 
 
 def judge(folder: pathlib.Path, runs: int) -> int:
@@ -47,7 +51,7 @@ def judge(folder: pathlib.Path, runs: int) -> int:
 def _judge_floor(kind: str, told: str, file: pathlib.Path, folder: pathlib.Path) -> bool:
     fit, seconds = _fitted(kind, file, folder)
     assert fit.free is not None
-    most_s = max(_SHORTEST_S, fit.free.duration_s * _GIVE_UP)
+    most_s = max(_SHORTEST_S, fit.free.duration_s * _PATIENCE.get(kind, _GIVE_UP))
     smallest = floors.smallest(kind, file, fit.free.floor, most_s)
     found = fit.works_from or 0
     is_wrong = abs(found - smallest) > max(smallest * _CLOSE, _SMALLEST) or fit.runs > _MOST_RUNS
@@ -58,7 +62,8 @@ def _judge_floor(kind: str, told: str, file: pathlib.Path, folder: pathlib.Path)
 
 def _judge_cliff(file: pathlib.Path, folder: pathlib.Path) -> bool:
     fit, seconds = _fitted(REREAD, file, folder)
-    most_s = 0.0 if fit.free is None else max(fit.free.duration_s * _SLOWER, fit.free.duration_s + 0.1)
+    assert fit.free is not None
+    most_s = fit.free.duration_s * _CLIFF
     low, high = _REREAD_SIZE * 0.8, _REREAD_SIZE * 1.2
     while high - low > high * _EXACT:
         middle = (low + high) / 2
@@ -78,7 +83,8 @@ def _print(told: str, figures: str, fit: Fit, seconds: float, *, is_wrong: bool)
 
 def _fitted(kind: str, file: pathlib.Path, folder: pathlib.Path) -> tuple[Fit, float]:
     output = folder / "fit"
-    words = [sys.executable, "-m", "nncftools", "fit", "--force", "-o", str(output), "--"]
+    give_up = f"{_PATIENCE.get(kind, _GIVE_UP)}x"
+    words = [sys.executable, "-m", "nncftools", "fit", "--force", "--give-up", give_up, "-o", str(output), "--"]
     machine.drop_from_cache(file)
     begun_s = time.monotonic()
     subprocess.run([*words, sys.executable, str(BURNER), kind, str(file)], check=True, cwd=ROOT, capture_output=True)

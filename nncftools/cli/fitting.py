@@ -202,7 +202,7 @@ class _Runs:
         fit = self._fit
         is_warm = True
         while is_warm:
-            found = self._free()
+            found = self._free([] if fit.free is None else fit.free.files)
             if found is None:
                 return False
             free, is_warm = found
@@ -211,18 +211,16 @@ class _Runs:
             fit.free_runs += 1
             again = "; again, because its files were in the page cache" if is_warm else ""
             self._say(f"Run {fit.runs}: {words.of_free(free, self._choices.unit)}{again}")
-            if is_warm:
-                page_cache.drop(fit.free.files)
         _write(fit, self._place)
         return True
 
-    def _free(self) -> tuple[Free, bool] | None:
+    def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:
         """Run once without a limit; return the figures, and whether most of its files came from the page cache."""
         if self._parent is None:
-            done = self._record(None, None)
+            done = self._record(None, None, files)
         else:
             with groups.LimitedGroup(self._parent, self._fit.runs + 1) as group:
-                done = self._record(group, None)
+                done = self._record(group, None, files)
         if done is None:
             return None
         session = done.session
@@ -248,14 +246,13 @@ class _Runs:
 
     def _try(self, limit: int, free: Free) -> Trial | None:
         assert self._parent is not None
-        is_warm = page_cache.drop(free.files) > free.comfortable * _MUCH
         with groups.LimitedGroup(self._parent, self._fit.runs + 1) as group:
             try:
                 group.limit(limit, self._choices.swap)
             except OSError as error:
                 reason = error.strerror or error
                 raise NncfToolsError(f"the control group {str(group.folder)!r} takes no limit: {reason}") from error
-            done = self._record(group, max(_SHORTEST_S, free.duration_s * self._choices.give_up))
+            done = self._record(group, max(_SHORTEST_S, free.duration_s * self._choices.give_up), free.files)
             refaults = group.refaults()
         if done is None:
             return None
@@ -273,11 +270,14 @@ class _Runs:
             stall_s=None if session is None else session.totals.get("memory_stall"),
             peak_rss=None if peak is None else peak.low,
             session=f"{done.name}.json",
-            is_warm=is_warm,
+            is_warm=done.cached > free.comfortable * _MUCH,
         )
 
-    def _record(self, group: LimitedGroup | None, most_s: float | None) -> _Done | None:
-        """Run the command once; return None if we were interrupted. Raises NncfToolsError."""
+    def _record(self, group: LimitedGroup | None, most_s: float | None, files: Sequence[str] = ()) -> _Done | None:
+        """Drop files from the page cache, and run the command once; return None if we were interrupted.
+
+        Raises NncfToolsError.
+        """
         name = f"run-{self._fit.runs + 1}"
         log = self._place / f"{name}.log"
         log.unlink(missing_ok=True)
@@ -293,12 +293,13 @@ class _Runs:
         entry = () if group is None else group.entry
         run = recording.Run(self._starter, plan, name, self._choices.argv, place, entry=entry)
         view = View(metrics=["rss"], unit=self._choices.unit)
+        cached = page_cache.drop(files)
         with _Watch(group, most_s, self._starter) as watch:
             recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=log))
         if self._is_interrupted():
             return None
         ended = self._ended(recorded.status, group, watch, log)
-        return _Done(name, recorded.session, watch, ended, watch.seconds)
+        return _Done(name, recorded.session, watch, ended, watch.seconds, cached)
 
     def _ended(self, status: int, group: LimitedGroup | None, watch: _Watch, log: pathlib.Path) -> str:
         """Return how a run ended."""
@@ -326,6 +327,8 @@ class _Done:
     watch: _Watch
     ended: str
     seconds: float
+    cached: int
+    """Bytes of its files that were in the page cache before."""
 
 
 class _Watch:

@@ -28,6 +28,8 @@ _ABOVE_COMFORTABLE = (1.0, 1.15, 1.5)
 _DOWN = (0.01, 0.03, 0.25, 0.25)
 """How much less to try while it works with less than the floor, which is seldom wrong by more than 1 %."""
 _NEAR_FULL = 0.05
+_NO_CLIFF, _NEAR_ON_SLOPE = 0.5, 0.1
+"""With less than half of the comfortable amount, time rises slowly: a tenth of that amount is near enough."""
 _JUST_BELOW = 0.9
 """Of the tolerance: if it fails with so much less, the limit is found."""
 _FEW, _SLOW_STORAGE = 0.02, 1.5
@@ -112,9 +114,13 @@ class Search:
                 ways.insert(0, self.peak)
             return next((limit for limit in ways if slow is None or limit > slow.limit * 1.02), None)
         near = max(self.tolerance, _NEAR_FULL)
-        if slow is None or _is_close(slow.limit, fast.limit, near):
+        is_slope = fast.limit < self.comfortable * _NO_CLIFF
+        enough = self.comfortable * _NEAR_ON_SLOPE if is_slope else 0
+        if slow is None or _is_close(slow.limit, fast.limit, near) or fast.limit - slow.limit <= enough:
             return None
-        return _down([trial.limit for trial in trials if self.is_fast(trial)], slow.limit, near)
+        good = [trial.limit for trial in trials if self.is_fast(trial)]
+        is_flat = len(good) > 1 and fast.limit > slow.limit * _FAR
+        return _middle(slow.limit, fast.limit) if is_flat else _down(good, slow.limit, near)
 
 
 def _limit(trial: Trial) -> int:

@@ -63,6 +63,11 @@ def measured_cliff(limit: float) -> float:
     return 1.0 if limit >= 600 else 2.2 if limit >= 24 else 9.0
 
 
+def measured_writing(limit: float) -> float:
+    """Return the times of a file of 300 MiB that is mapped and written, which is given up too late to matter."""
+    return 1.0 if limit >= 50 else 1.4 if limit >= 34 else 4.0
+
+
 class Program(NamedTuple):
     """A simulated program; MiB."""
 
@@ -87,6 +92,7 @@ PROGRAMS = {
     "spike": Program(414, 510, 510, 412, slope(510, 1.5), 412, 475),
     "spike, as measured": Program(406, 712, 512, 406.6, cliff(500, 1.4), 406.6, 500),
     "dirty": Program(9, 312, 312, 8, flat, 8, 8),
+    "dirty, as measured": Program(6, 366, 312, 8.5, measured_writing, 8.5, 50),
     "cliff where slow runs are given up": Program(9, 612, 16, 12, cliff(600, 20), 600, 600),
     "cliff, as measured": Program(6.9, 612.9, 13, 10, measured_cliff, 24, 600),
     "cliff": Program(300, 900, 310, 302, cliff(880), 302, 880),
@@ -98,16 +104,17 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_few_runs(program: Program) -> None:
-    """Both limits are found within 3 % and 5 %, or 4 MiB, in at most 8 runs with the free one."""
+    """Both limits are found within 3 % and 5 %, or nearly where there is no cliff, in at most 8 runs in all."""
     search = Search(*(round(size * MIB) for size in program[:3]), free_s=10.0)
     trials = searched(search, program.least, program.curve)
     works, fast = search.works_from(trials), search.fast_from(trials)
 
     assert works is not None
     assert fast is not None
+    slope_room = program.fast + program.comfortable / 10 if program.fast < program.comfortable / 2 else 0
     tried = [f"{trial.limit / MIB:.0f}{'' if trial.worked else ' failed'}" for trial in trials]
     assert program.works <= works.limit / MIB <= max(program.works * 1.031, program.works + 4), tried
-    assert program.fast <= fast.limit / MIB <= max(program.fast * 1.053, program.fast + 4), tried
+    assert program.fast <= fast.limit / MIB <= max(program.fast * 1.053, program.fast + 4, slope_room), tried
     assert len(trials) < MOST_RUNS, tried
 
 
