@@ -23,7 +23,7 @@ Examples:
   nncf-tools fit --free-only ./export.sh
 
 \b
-The command runs once without a limit and then, usually 5 to 8 times, in a
+The command runs once without a limit and then, usually 2 to 7 times, in a
 control group with a limit. It works if it exits with 0, and the kernel killed
 none of its processes. Making control groups needs root."""
 
