@@ -111,7 +111,7 @@ class Search:
         if fast is None:
             ways = [self.comfortable * by for by in _ABOVE_COMFORTABLE]
             if self.floor * (1 + _NEAR_FULL) < self.peak < self.comfortable * (1 - _NEAR_FULL):
-                ways.insert(0, self.peak)
+                ways[:0] = [self.peak, self.peak * (1 + _NEAR_FULL)]
             return next((limit for limit in ways if slow is None or limit > slow.limit * 1.02), None)
         near = max(self.tolerance, _NEAR_FULL)
         is_slope = fast.limit < self.comfortable * _NO_CLIFF
