@@ -12,8 +12,8 @@ from nncftools.session.session import Session
 from tests.memory_group import MemoryGroup
 
 MIB = 1 << 20
-_ROOT = pathlib.Path(__file__).parent.parent.parent
-_BURNER = _ROOT / "tests" / "burners" / "needs.py"
+ROOT = pathlib.Path(__file__).parent.parent.parent
+BURNER = ROOT / "tests" / "burners" / "needs.py"
 KINDS = {
     "anonymous": "300 MiB anonymous",
     "two": "two processes of 150 MiB",
@@ -37,11 +37,11 @@ def judge(folder: pathlib.Path, runs: int) -> int:
     for kind, told in KINDS.items():
         for _ in range(runs):
             floor, comfortable = _recorded(kind, file, folder)
-            smallest = _smallest(kind, file, floor)
-            difference = (floor - smallest) / smallest
-            is_wrong = abs(floor - smallest) > max(smallest * _CLOSE, _SMALL)
+            least = smallest(kind, file, floor)
+            difference = (floor - least) / least
+            is_wrong = abs(floor - least) > max(least * _CLOSE, _SMALL)
             wrong += is_wrong
-            sizes = " | ".join(f"{size / MIB:.1f}" for size in (floor, comfortable, smallest))
+            sizes = " | ".join(f"{size / MIB:.1f}" for size in (floor, comfortable, least))
             print(f"| {told} | {sizes} | {difference:+.1%}{' WRONG' if is_wrong else ''} |", flush=True)
     return wrong
 
@@ -50,31 +50,33 @@ def _recorded(kind: str, file: pathlib.Path, folder: pathlib.Path) -> tuple[int,
     """Return floor and comfortable amount of a recording."""
     output = folder / "run.json"
     words = [sys.executable, "-m", "nncftools", "monitor", "-q", "--force", "-o", str(output), "--"]
-    subprocess.run(
-        [*words, sys.executable, str(_BURNER), kind, str(file)], check=True, cwd=_ROOT, stdout=subprocess.PIPE
-    )
+    subprocess.run([*words, sys.executable, str(BURNER), kind, str(file)], check=True, cwd=ROOT, stdout=subprocess.PIPE)
     found = needs(Session.load(output))
     assert found is not None
     return found.floor, found.comfortable
 
 
-def _smallest(kind: str, file: pathlib.Path, guess: int) -> float:
-    """Return the smallest limit with which a program works, by bisection."""
+def smallest(kind: str, file: pathlib.Path, guess: int, most_s: float | None = None) -> float:
+    """Return the smallest limit with which a program works, by bisection; it may not take longer than ``most_s``."""
     low, high = 0.0, max(guess * 1.25, guess + 32 * MIB)
-    while not _works(kind, file, high):
+    while not _works(kind, file, high, most_s):
         low, high = high, high * 1.5
     while high - low > max(high * _EXACT, MIB / 2):
         middle = (low + high) / 2
-        if _works(kind, file, middle):
+        if _works(kind, file, middle, most_s):
             high = middle
         else:
             low = middle
     return high
 
 
-def _works(kind: str, file: pathlib.Path, limit: float) -> bool:
+def _works(kind: str, file: pathlib.Path, limit: float, most_s: float | None) -> bool:
     machine.drop_from_cache(file)
     with MemoryGroup("floor", int(limit)) as group:
-        words = [sys.executable, str(_BURNER), kind, str(file)]
-        run = subprocess.run(["sh", "-c", f'{group.enter}; exec "$0" "$@"', *words], capture_output=True, check=False)
+        words = [sys.executable, str(BURNER), kind, str(file)]
+        entering = ["sh", "-c", f'{group.enter}; exec "$0" "$@"', *words]
+        try:
+            run = subprocess.run(entering, capture_output=True, check=False, timeout=most_s)
+        except subprocess.TimeoutExpired:
+            return False
         return run.returncode == 0 and group.oom_kills() == 0

@@ -17,6 +17,7 @@ PROGRAM = "nncf-tools"
 COMMANDS = (
     "monitor",
     "profile",
+    "fit",
     "mark",
     "watch",
     "replay",

@@ -67,6 +67,8 @@ class Run:
     """How stacks and mappings are taken; None to take none."""
     looking_share: float = 0.0
     """The share of one core's time that this may take."""
+    entry: Sequence[str] = ()
+    """Words before the command that make its process enter a control group, and then execute the command."""
 
     def header(self) -> Header:
         """Return the journal's header."""
@@ -135,7 +137,7 @@ def _record_command(run: Run, header: Header, claim: Claim, view: View, display:
         sampler = client.Sampler(
             run.starter,
             run.plan,
-            run.argv,
+            [*run.entry, *run.argv],
             marks=run.place.marks,
             environment=_environment(run, helper),
             outputs=shown.outputs,

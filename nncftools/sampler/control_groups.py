@@ -27,17 +27,17 @@ class ControlGroup:
 
     def __init__(self, folder: str, top: str, *, is_v2: bool) -> None:
         self.folder = folder
-        self._top = top
-        self._is_v2 = is_v2
+        self.top = top
+        self.is_v2 = is_v2
 
     @property
     def usage_file(self) -> str:
         """The file with the bytes that are charged to the group, page cache included."""
-        return f"{self.folder}/{'memory.current' if self._is_v2 else 'memory.usage_in_bytes'}"
+        return f"{self.folder}/{'memory.current' if self.is_v2 else 'memory.usage_in_bytes'}"
 
     def limits(self) -> list[Limit]:
         """Return the smallest limit of this group and all groups above it, for each kind of limit that is set."""
-        found = self._limits_of_v2() if self._is_v2 else self._limits_of_v1()
+        found = self._limits_of_v2() if self.is_v2 else self._limits_of_v1()
         smallest: dict[str, Limit] = {}
         for limit in found:
             if limit[1] < _UNLIMITED and (limit[0] not in smallest or limit[1] < smallest[limit[0]][1]):
@@ -62,7 +62,7 @@ class ControlGroup:
 
     def _upwards(self) -> Iterator[str]:
         folder = self.folder
-        while folder.startswith(self._top):
+        while folder.startswith(self.top):
             yield folder
             folder = folder.rpartition("/")[0]
 
@@ -73,7 +73,7 @@ class ControlGroup:
     def used(self) -> int | None:
         """Return the bytes that are charged to the group and that the kernel cannot simply drop; None for unknown."""
         usage = _number(self.usage_file)
-        cache = self._of_stat(b"inactive_file " if self._is_v2 else b"total_inactive_file ")
+        cache = self._of_stat(b"inactive_file " if self.is_v2 else b"total_inactive_file ")
         return None if usage is None else max(0, usage - (cache or 0))
 
     def available(self) -> int | None:
@@ -81,12 +81,12 @@ class ControlGroup:
 
         Other groups may use what a group above has left. None without a limit.
         """
-        names = ("memory.max", "memory.high") if self._is_v2 else ("memory.limit_in_bytes",)
+        names = ("memory.max", "memory.high") if self.is_v2 else ("memory.limit_in_bytes",)
         own = self.used()
         left = [] if own is None else [size - own for _, size, _ in self.limits()]
         for folder in self._upwards():
             sizes = [size for name in names if (size := _number(f"{folder}/{name}")) is not None and size < _UNLIMITED]
-            used = ControlGroup(folder, self._top, is_v2=self._is_v2).used() if sizes else None
+            used = ControlGroup(folder, self.top, is_v2=self.is_v2).used() if sizes else None
             left += [size - used for size in sizes if used is not None]
         return max(0, min(left)) if left else None
 

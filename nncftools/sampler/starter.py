@@ -49,6 +49,8 @@ class Starter:
         self.passes_to: Callable[[int], None] | None = None
         self.asked_to_end: int | None = None
         """A signal that asked for the end while no command ran: no further command is started."""
+        self.received: int | None = None
+        """The first signal that asks for the end, also one that was passed on."""
         self.ignored: list[int] = []
         """Signals that a command must ignore, because this process did."""
         self.blocked: list[int] = []
@@ -89,6 +91,8 @@ class Starter:
         if self._raises and number in ENDING:
             self._raises = False
             raise Interrupted(number)
+        if number in ENDING:
+            self.received = self.received or number
         if self.passes_to is not None:
             self.passes_to(number)
         elif number in ENDING:

@@ -2,7 +2,7 @@
 
 ``anonymous``: 300. ``two``: two processes of 150. ``copied``: a file of 300, mapped privately and written. ``read``:
 200 anonymous, and a file of 300 that is mapped and read five times. ``spike``: 400 anonymous that are freed, then
-``read``. ``dirty``: a file of 300, mapped shared and written.
+``read``. ``dirty``: a file of 300, mapped shared and written. ``reread``: the file is read ten times, not mapped.
 """
 
 from __future__ import annotations
@@ -45,6 +45,15 @@ def mapped(path: str, flags: int) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, flags=flags)
 
 
+def reread(path: str) -> None:
+    """Read a whole file ten times, one MiB at a time."""
+    with pathlib.Path(path).open("rb", buffering=0) as file:
+        for _ in range(10):
+            file.seek(0)
+            while file.read(MIB):
+                pass
+
+
 def run(kind: str, path: str) -> None:
     """Take memory, and hold it for a moment."""
     held: list[mmap.mmap] = []
@@ -62,6 +71,8 @@ def run(kind: str, path: str) -> None:
     elif kind == "dirty":
         held.append(mapped(path, mmap.MAP_SHARED))
         write(held[0])
+    elif kind == "reread":
+        reread(path)
     else:
         if kind == "spike":
             spike = take(400 * MIB)

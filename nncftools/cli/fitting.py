@@ -1,0 +1,379 @@
+"""The runs of ``fit``: one without a limit, then under limits in control groups of our own."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import msgspec.structs
+
+from nncftools.cli import destination, planning, recording, screen
+from nncftools.cli.display import DisplayOptions
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.files import replacing
+from nncftools.limits import groups, page_cache
+from nncftools.limits.needs import needs
+from nncftools.limits.search import Search
+from nncftools.limits.trial import WORKED, Fit, Free, Trial
+from nncftools.redaction import Redaction
+from nncftools.render.fit import outputs, words
+from nncftools.render.view import View
+from nncftools.sampler.starter import Starter, held_back
+from nncftools.text import printable
+from nncftools.units import seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
+
+    from nncftools.journal.plan import Plan
+    from nncftools.limits.groups import LimitedGroup, Place
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
+
+STATE = "fit.json"
+_POLL_S = 0.1
+_GRACE_S = 2.0
+_SHORTEST_S = 2.0
+"""No run is given up earlier."""
+_MANY_FILES = 32 << 20
+"""Reading fewer bytes takes no time that matters."""
+_MUCH = 0.02
+"""Of the comfortable amount: with more of a run's files in the page cache before it, its limit seems too low."""
+_USUAL_RUNS, _SLOWER_AS_A_RULE = 7, 1.5
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the user asks for."""
+
+    argv: Sequence[str]
+    plan: Plan
+    unit: MemoryUnit
+    tolerance: float
+    slower: float
+    most_runs: int
+    give_up: float
+    swap: int
+    success: str | None
+    before: str | None
+    free_only: bool
+
+
+def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: bool) -> pathlib.Path:
+    """Return the folder of the results. Raises UsageError."""
+    if output is None:
+        made = destination.new_folder(
+            pathlib.Path("memory_logs"), f"fit-{pathlib.Path(choices.argv[0]).name}", [], [], plot=False
+        )
+        assert made.folder is not None
+        return made.folder
+    if (output / STATE).exists() and not (resume or force):
+        raise UsageError(f"option --output: {str(output)!r} has a search already; use --resume or --force")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"option --output: cannot make {str(output)!r}: {error.strerror}") from error
+    return output.absolute()
+
+
+def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
+    """Run the command as often as needed; write and show the result. Return the exit status."""
+    fit = begun(choices, place) if resume else new(choices)
+    if parent is not None:
+        for left in groups.remove_leftovers(parent):
+            screen.to_stderr(f"Removed the control group of a search that was killed: {printable(left)}\n")
+    with Starter() as starter:
+        if not _Runs(choices, place, parent, fit, starter).go():
+            how = f"--resume --output {shlex.quote(str(place))}"
+            screen.to_stderr(f"Interrupted; the runs that ended are kept; go on with: {printable(how)}\n")
+            return 128 + (starter.received or signal.SIGINT)
+    try:
+        outputs.write(fit, choices.unit, place)
+    except OSError as error:
+        raise destination.cannot_write("--output", place, error) from error
+    screen.to_stdout(outputs.text(fit, choices.unit))
+    screen.to_stderr(f"\nWritten to {printable(str(place))}\n")
+    return int(not choices.free_only and fit.works_from is None)
+
+
+def new(choices: Choices) -> Fit:
+    """Return a search without runs."""
+    words = [os.fsencode(word).decode(errors="backslashreplace") for word in choices.argv]
+    command = Redaction(choices.plan.redact).words(words)
+    return Fit(command=command, tolerance=choices.tolerance, slower=choices.slower, swap=choices.swap)
+
+
+def begun(choices: Choices, place: pathlib.Path) -> Fit:
+    """Return a search that was begun before, to be finished as exactly as is wanted now. Raises UsageError."""
+    file, wanted = place / STATE, new(choices)
+    try:
+        fit = msgspec.json.decode(file.read_bytes(), type=Fit)
+    except FileNotFoundError:
+        return wanted
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
+    if (fit.format, fit.version) != (wanted.format, wanted.version):
+        raise UsageError(f"option --resume: {str(file)!r} is not the result of a search, or one of a newer version")
+    if fit.command != wanted.command:
+        raise UsageError(f"option --resume: {str(file)!r} is of another command: {shlex.join(fit.command)}")
+    if fit.swap != wanted.swap:
+        raise UsageError(f"option --swap: the runs in {str(file)!r} had {fit.swap} bytes of swap")
+    fit.tolerance, fit.slower = wanted.tolerance, wanted.slower
+    return fit
+
+
+def _write(fit: Fit, place: pathlib.Path) -> None:
+    """Write what is known so far. Raises NncfToolsError."""
+    file = place / STATE
+    try:
+        with replacing(file) as beside:
+            beside.write_bytes(msgspec.json.format(msgspec.json.encode(fit), indent=2) + b"\n")
+    except OSError as error:
+        raise destination.cannot_write("--output", file, error) from error
+
+
+class _Runs:
+    """The runs of a search."""
+
+    def __init__(self, choices: Choices, place: pathlib.Path, parent: Place | None, fit: Fit, starter: Starter) -> None:
+        self._choices = choices
+        self._place = place
+        self._parent = parent
+        self._fit = fit
+        self._starter = starter
+
+    def go(self) -> bool:
+        """Run until both limits are found, or no run is left; return False if we were interrupted before."""
+        fit, choices = self._fit, self._choices
+        if fit.free is None:
+            self._say(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
+            if not self._run_free():
+                return False
+        assert fit.free is not None
+        if choices.free_only or self._parent is None:
+            return True
+        free = fit.free
+        of = Search(free.floor, free.comfortable, free.peak_rss, free.duration_s, choices.tolerance, choices.slower)
+        self._announce(free)
+        while (limit := of.next_limit(fit.trials)) is not None and fit.runs < choices.most_runs:
+            trial = self._try(limit, free)
+            if trial is None:
+                return False
+            fit.trials.append(trial)
+            self._keep(of)
+            left = choices.most_runs - fit.runs
+            self._say(f"Run {fit.runs}: {words.of_trial(trial, choices.unit)} (at most {left} more)")
+        fit.is_finished = limit is None
+        self._keep(of)
+        return True
+
+    def _keep(self, of: Search) -> None:
+        """Write all that is known after a run."""
+        works, fast = of.works_from(self._fit.trials), of.fast_from(self._fit.trials)
+        self._fit.works_from = None if works is None else works.limit
+        self._fit.fast_from = None if fast is None else fast.limit
+        _write(self._fit, self._place)
+
+    def _is_interrupted(self) -> bool:
+        return self._starter.received is not None
+
+    def _say(self, text: str) -> None:
+        screen.to_stderr(f"{text}\n")
+
+    def _announce(self, free: Free) -> None:
+        """Say how many runs follow, and how long they may take."""
+        most = max(0, self._choices.most_runs - self._fit.runs)
+        usual_s = free.duration_s * _SLOWER_AS_A_RULE * min(most, _USUAL_RUNS)
+        self._say(f"Usually 2 to {_USUAL_RUNS} more runs, at most {most}; about {seconds_text(usual_s)}")
+
+    def _run_free(self) -> bool:
+        """Run without a limit; again, if the first run found its files in the page cache."""
+        fit = self._fit
+        is_warm = True
+        while is_warm:
+            found = self._free([] if fit.free is None else fit.free.files)
+            if found is None:
+                return False
+            free, is_warm = found
+            known = [] if fit.free is None else fit.free.files
+            fit.free = msgspec.structs.replace(free, files=sorted({*known, *free.files}))
+            fit.free_runs += 1
+            again = "; again, because its files were in the page cache" if is_warm else ""
+            self._say(f"Run {fit.runs}: {words.of_free(free, self._choices.unit)}{again}")
+        _write(fit, self._place)
+        return True
+
+    def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:
+        """Run once without a limit; return the figures, and whether most of its files came from the page cache."""
+        if self._parent is None:
+            done = self._record(None, None, files)
+        else:
+            with groups.LimitedGroup(self._parent, self._fit.runs + 1) as group:
+                done = self._record(group, None, files)
+        if done is None:
+            return None
+        session = done.session
+        needed = None if session is None else needs(session)
+        if session is None or needed is None or done.ended != WORKED:
+            log = self._place / f"{done.name}.log"
+            raise NncfToolsError(f"the command does not work without a limit: {done.ended}; its output is in {log}")
+        peak = session.peaks.get("rss")
+        read = {file.path for file in session.files_read}
+        of_files = needed.comfortable - needed.floor
+        stored = session.totals.get("read_bytes")
+        is_worth_it = self._parent is not None and of_files > max(_MANY_FILES, needed.comfortable * _MUCH)
+        is_warm = is_worth_it and self._fit.free_runs == 0 and (stored is None or stored < of_files / 2)
+        free = Free(
+            duration_s=session.duration_s,
+            floor=needed.floor,
+            comfortable=needed.comfortable,
+            peak_rss=0 if peak is None else peak.low or 0,
+            session=f"{done.name}.json",
+            files=sorted(read | done.watch.files),
+        )
+        return free, is_warm
+
+    def _try(self, limit: int, free: Free) -> Trial | None:
+        assert self._parent is not None
+        with groups.LimitedGroup(self._parent, self._fit.runs + 1) as group:
+            try:
+                group.limit(limit, self._choices.swap)
+            except OSError as error:
+                reason = error.strerror or error
+                raise NncfToolsError(f"the control group {str(group.folder)!r} takes no limit: {reason}") from error
+            done = self._record(group, max(_SHORTEST_S, free.duration_s * self._choices.give_up), free.files)
+            refaults = group.refaults()
+        if done is None:
+            return None
+        session = done.session
+        duration_s = done.seconds if session is None else session.duration_s
+        peak = None if session is None else session.peaks.get("rss")
+        return Trial(
+            limit=limit,
+            worked=done.ended == WORKED,
+            ended=done.ended,
+            gave_up=done.watch.gave_up,
+            duration_s=duration_s,
+            slower=duration_s / free.duration_s if free.duration_s else 0.0,
+            refaults=refaults,
+            stall_s=None if session is None else session.totals.get("memory_stall"),
+            peak_rss=None if peak is None else peak.low,
+            session=f"{done.name}.json",
+            is_warm=done.cached > free.comfortable * _MUCH,
+        )
+
+    def _record(self, group: LimitedGroup | None, most_s: float | None, files: Sequence[str] = ()) -> _Done | None:
+        """Drop files from the page cache, and run the command once; return None if we were interrupted.
+
+        Raises NncfToolsError.
+        """
+        name = f"run-{self._fit.runs + 1}"
+        log = self._place / f"{name}.log"
+        log.unlink(missing_ok=True)
+        failed = self._choices.before is not None and self._shell(self._choices.before, log)
+        if self._is_interrupted():
+            return None
+        if failed:
+            raise NncfToolsError(f"option --before: {self._choices.before!r} failed; its output is in {log}")
+        file = self._place / f"{name}.json"
+        place = destination.at_file(file, [], [], plot=False, force=True)
+        plan = copy.deepcopy(self._choices.plan)
+        planning.watch_disks(plan, self._choices.argv, self._place)
+        entry = () if group is None else group.entry
+        run = recording.Run(self._starter, plan, name, self._choices.argv, place, entry=entry)
+        view = View(metrics=["rss"], unit=self._choices.unit)
+        cached = page_cache.drop(files)
+        with _Watch(group, most_s, self._starter) as watch:
+            recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=log))
+        if self._is_interrupted():
+            return None
+        ended = self._ended(recorded.status, group, watch, log)
+        return _Done(name, recorded.session, watch, ended, watch.seconds, cached)
+
+    def _ended(self, status: int, group: LimitedGroup | None, watch: _Watch, log: pathlib.Path) -> str:
+        """Return how a run ended."""
+        if watch.gave_up:
+            return f"given up after {seconds_text(watch.seconds)}"
+        if group is not None and group.oom_kills():
+            return "out of memory"
+        if status:
+            return f"exit status {status}"
+        if self._choices.success is not None and self._shell(self._choices.success, log):
+            return "not successful"
+        return WORKED
+
+    def _shell(self, script: str, log: pathlib.Path) -> int:
+        """Run a shell command, whose output goes to the log of a run; return its exit status."""
+        with log.open("ab") as output:
+            words = ["sh", "-c", script]
+            return subprocess.run(words, stdout=output, stderr=output, stdin=subprocess.DEVNULL, check=False).returncode
+
+
+@dataclass(frozen=True)
+class _Done:
+    name: str
+    session: Session | None
+    watch: _Watch
+    ended: str
+    seconds: float
+    cached: int
+    """Bytes of its files that were in the page cache before."""
+
+
+class _Watch:
+    """A thread beside a run: it lists the files that the run maps, and ends a run that takes too long.
+
+    It also ends what ignores that we were asked to end.
+    """
+
+    def __init__(self, group: LimitedGroup | None, most_s: float | None, starter: Starter) -> None:
+        self._group = group
+        self._most_s = most_s
+        self._starter = starter
+        self._begun_s = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._ours = groups.files_of([os.getpid()])
+        """They stay in the page cache: we have mapped them, too."""
+        self.files: set[str] = set()
+        self.gave_up = False
+        self.seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self._begun_s = time.monotonic()
+        with held_back():
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self._begun_s
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        group = self._group
+        while group is not None and not self._over.wait(_POLL_S):
+            if self._starter.received is not None:
+                self._end(group)
+            elif self._most_s is None:
+                self.files |= groups.files_of(group.pids()) - self._ours
+            elif time.monotonic() > self._begun_s + self._most_s:
+                self.gave_up = True
+                group.end(signal.SIGTERM)
+                self._end(group)
+
+    def _end(self, group: LimitedGroup) -> None:
+        """Kill what does not end by itself."""
+        if not self._over.wait(_GRACE_S):
+            group.end(signal.SIGKILL)

@@ -1,0 +1,58 @@
+"""The result of a search for a terminal, and its files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+from nncftools.files import replacing
+from nncftools.render.fit import words
+from nncftools.render.fit.table import runs
+from nncftools.render.tables import markdown as marked
+from nncftools.render.tables.paint import painted, warnings
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from rich.console import RenderableType
+
+    from nncftools.limits.trial import Fit
+    from nncftools.units import MemoryUnit
+
+MARKDOWN, PICTURE = "fit.md", "fit.png"
+
+
+def text(fit: Fit, unit: MemoryUnit) -> RenderableType:
+    """Return the result for Rich to print."""
+    sentence = words.sentence(fit, unit)
+    commands = [Text(f"  {line}", no_wrap=True, overflow="ignore") for line in words.commands(fit)]
+    return Group(
+        painted(runs(fit, unit)),
+        Text(),
+        Text(f"{sentence[:1].upper()}{sentence[1:]}.", style="bold"),
+        *commands,
+        *warnings(words.notes(fit)),
+    )
+
+
+def markdown(fit: Fit, unit: MemoryUnit) -> str:
+    """Return the result as GitHub's Markdown."""
+    sentence = words.sentence(fit, unit)
+    blocks = [[f"**{marked.text(sentence[:1].upper() + sentence[1:])}.**"], *marked.painted(runs(fit, unit))]
+    commands = words.commands(fit)
+    if commands:
+        blocks.append(["```sh", *commands, "```"])
+    blocks.append([f"- ⚠ {marked.text(note)}" for note in words.notes(fit)])
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
+
+def write(fit: Fit, unit: MemoryUnit, folder: pathlib.Path) -> None:
+    """Write Markdown and picture. Raises OSError."""
+    with replacing(folder / MARKDOWN) as beside:
+        beside.write_text(markdown(fit, unit), encoding="utf-8")
+    if fit.trials:
+        from nncftools.render.fit import picture
+
+        picture.draw(fit, unit, folder / PICTURE)

@@ -1,0 +1,92 @@
+"""Words for the runs of a search, and for its result."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from typing import TYPE_CHECKING
+
+from nncftools.limits.trial import WORKED
+from nncftools.text import printable
+from nncftools.units import seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nncftools.limits.trial import Fit, Free, Trial
+    from nncftools.units import MemoryUnit
+
+_MIB = 1 << 20
+
+
+def of_free(free: Free, unit: MemoryUnit) -> str:
+    """Return what a run without a limit took."""
+    sizes = f"floor {_size(free.floor, unit)}, comfortable {_size(free.comfortable, unit)}"
+    return f"without a limit, {WORKED}, {seconds_text(free.duration_s)}, {sizes}, peak {_size(free.peak_rss, unit)}"
+
+
+def of_trial(trial: Trial, unit: MemoryUnit) -> str:
+    """Return a run in one line: ``5.3 GiB, worked, 41 s, 2.1 × slower``."""
+    parts = [_size(trial.limit, unit), trial.ended, seconds_text(trial.duration_s)]
+    if trial.worked:
+        parts.append(_pace(trial))
+    if trial.is_warm:
+        parts.append("warm cache")
+    return ", ".join(parts)
+
+
+def sentence(fit: Fit, unit: MemoryUnit) -> str:
+    """Return the result in one sentence, and what was not found."""
+    if fit.free is None:
+        return "no run has ended"
+    free = f"its free peak is {_size(fit.free.peak_rss, unit)}"
+    if not fit.trials:
+        needs = f"needs at least {_size(fit.free.floor, unit)}"
+        return f"{needs}; {_size(fit.free.comfortable, unit)} to keep its files in memory; {free} (no limit was tried)"
+    return "; ".join([*_found(fit, unit), free])
+
+
+def _found(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
+    works = next((trial for trial in fit.trials if trial.limit == fit.works_from and trial.worked), None)
+    most = _size(max(trial.limit for trial in fit.trials), unit)
+    if works is None:
+        yield f"worked with no limit that was tried, up to {most}"
+    elif fit.fast_from == works.limit:
+        yield f"works from {_size(works.limit, unit)}, at full speed"
+    else:
+        yield f"works from {_size(works.limit, unit)} ({_pace(works)})"
+    if fit.fast_from is None and works is not None:
+        yield f"full speed was not reached with any limit that was tried, up to {most}"
+    elif works is not None and fit.fast_from is not None and fit.fast_from != works.limit:
+        yield f"full speed from {_size(fit.fast_from, unit)}"
+
+
+def notes(fit: Fit) -> Iterator[str]:
+    """Yield what makes the result less sure."""
+    if fit.trials and not fit.is_finished:
+        yield "the search is not finished: with more runs the limits may be smaller"
+    warm = [trial for trial in fit.trials if trial.is_warm]
+    if warm:
+        yield f"warm cache: {len(warm)} of {len(fit.trials)} runs found files in memory; without, they may need more"
+
+
+def commands(fit: Fit) -> list[str]:
+    """Return how to run the command with the smallest limit that works; limits are whole MiB, rounded up."""
+    if fit.works_from is None:
+        return []
+    size = math.ceil(fit.works_from / _MIB)
+    with_swap = size + math.ceil(fit.swap / _MIB)
+    command = printable(shlex.join(fit.command))
+    scope = f"-p MemoryMax={size}M -p MemorySwapMax={with_swap - size}M"
+    return [
+        f"docker run --memory {size}m --memory-swap {with_swap}m IMAGE {command}",
+        f"systemd-run --scope {scope} {command}",
+    ]
+
+
+def _pace(trial: Trial) -> str:
+    return f"{trial.slower:.1f} × slower" if trial.slower >= 1.05 else "as fast as without a limit"  # noqa: PLR2004 — one decimal
+
+
+def _size(size: float, unit: MemoryUnit) -> str:
+    return f"{unit.brief(size)} {unit}"

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nncftools.cli import fitting
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.journal.plan import Plan
+from nncftools.limits import groups
+from nncftools.limits.trial import Fit
+from nncftools.units import MemoryUnit
+from tests import waiting
+from tests.conftest import BURNERS, Run, command_line
+from tests.memory_group import IS_POSSIBLE
+from tests.surroundings import HANGING_S
+
+as_root = pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control groups")
+NEEDS = [sys.executable, "-S", "-E", str(BURNERS / "needs.py")]
+
+
+def choices(*argv: str) -> fitting.Choices:
+    """Return what a user asks for who gives no options."""
+    return fitting.Choices(
+        argv or ("work",), Plan(["rss"]), MemoryUnit.MiB, 0.03, 1.1, 10, 5, 0, None, None, free_only=False
+    )
+
+
+def result(folder: pathlib.Path) -> dict[str, object]:
+    """Return what is in ``fit.json``."""
+    found: dict[str, object] = json.loads((folder / "fit.json").read_text())
+    return found
+
+
+def left(pid: int) -> list[str]:
+    """Return the groups of a search."""
+    return [path.name for path in pathlib.Path(groups.parent_group().folder).glob(f"nncf-tools-fit-{pid}-*")]
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["--give-up", "1x"], "option --give-up: a factor above 1 expected, such as 5x, found '1x'"),
+            (["--give-up", "nan"], "option --give-up: a factor above 1 expected"),
+            (["--swap", "2"], "option --swap: a size above 0 with its unit"),
+            (["--tolerance", "0%"], "option --tolerance: a percentage above 0"),
+            (["--slower", "0.9"], "option --slower: a factor of at least 1 expected, found 0.9"),
+            (["--slower", "nan"], "option --slower: a factor of at least 1 expected"),
+            (["--resume"], "option --resume: only with --output"),
+        ],
+    )
+    def test_refused(self, in_process: Run, words: list[str], message: str) -> None:
+        """A wrong option is refused in one line before anything runs."""
+        done = in_process("fit", *words, "--", "true")
+
+        assert done.returncode == UsageError.exit_code
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+
+    def test_no_command(self, in_process: Run) -> None:
+        """A command is needed."""
+        assert "argument COMMAND: missing" in in_process("fit").stderr
+
+    def test_groups_cannot_be_made(self, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where no group can be made, one line says why and what would allow it, and nothing runs."""
+
+        def refuse() -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(groups, "parent_group", refuse)
+        done = in_process("fit", "--", "touch", "ran")
+
+        assert done.returncode == NncfToolsError.exit_code
+        assert done.stderr == (
+            "nncf-tools: error: no control group with a memory limit can be made here: Permission denied; run it as "
+            "root, or use --free-only for the floor and the comfortable amount of a free run\n"
+        )
+        assert not pathlib.Path("ran").exists()
+        assert not pathlib.Path("memory_logs").exists()
+
+    def test_finished_search(self, tmp_path: pathlib.Path) -> None:
+        """A folder with a search is not overwritten unless that is asked for."""
+        (tmp_path / "fit.json").write_text("{}")
+
+        with pytest.raises(UsageError, match="has a search already; use --resume or --force"):
+            fitting.folder(choices(), tmp_path, resume=False, force=False)
+        assert fitting.folder(choices(), tmp_path, resume=True, force=False) == tmp_path
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("{", "cannot be read"),
+            ('{"command": ["else"], "tolerance": 0.03, "slower": 1.1}', "is of another command: else"),
+            ('{"command": ["work"], "tolerance": 0.03, "slower": 1.1, "version": 2}', "a newer version"),
+            ('{"command": ["work"], "tolerance": 0.03, "slower": 1.1, "swap": 5}', "had 5 bytes of swap"),
+            ('{"command": ["work"], "tolerance": 0.03, "slower": 1.1, "trials": 5}', "cannot be read"),
+        ],
+    )
+    def test_cannot_go_on(self, tmp_path: pathlib.Path, content: str, message: str) -> None:
+        """A search that is damaged, or was of something else, is not continued."""
+        (tmp_path / "fit.json").write_text(content)
+
+        with pytest.raises(UsageError, match=message):
+            fitting.begun(choices(), tmp_path)
+
+    def test_nothing_to_go_on_with(self, tmp_path: pathlib.Path) -> None:
+        """Where no search was begun, one begins."""
+        assert fitting.begun(choices(), tmp_path) == Fit(command=["work"], tolerance=0.03, slower=1.1)
+
+    def test_secrets(self) -> None:
+        """The result does not contain what looks like a secret in the command."""
+        assert "hunter2" not in str(fitting.new(choices("work", "--password", "hunter2")).command)
+
+
+@pytest.mark.process
+def test_free_only(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """A free run alone gives floor and comfortable amount, without a control group."""
+    done = nncf_tools("fit", "--free-only", "-o", "out", "--", *NEEDS, "anonymous", "-")
+
+    assert done.returncode == 0, done.stderr
+    assert "Needs at least 30" in done.stdout
+    assert "no limit was tried" in " ".join(done.stdout.split())
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"fit.json", "fit.md", "run-1.json", "run-1.log"}
+
+
+@pytest.mark.process
+def test_command_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """A command that fails without a limit ends the search, with the place of its output."""
+    done = nncf_tools("fit", "--free-only", "-o", "out", "--", "sh", "-c", "echo no such model; exit 3")
+
+    assert done.returncode == 1
+    assert "the command does not work without a limit: exit status 3; its output is in " in done.stderr
+    assert (tmp_path / "out/run-1.log").read_text() == "no such model\n"
+
+
+@pytest.mark.process
+def test_clean_up_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """Nothing runs when the cleaning up before it fails."""
+    done = nncf_tools("fit", "--free-only", "--before", "echo oh; false", "-o", "out", "--", "touch", "ran")
+
+    assert done.returncode == 1
+    assert "option --before: 'echo oh; false' failed; its output is in " in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@as_root
+@pytest.mark.process
+@pytest.mark.long
+class TestSearches:
+    def test_anonymous(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """Memory that cannot be dropped has one limit, just above the floor; every run is a session."""
+        done = nncf_tools("fit", "-o", "out", "--before", "rm -f made", "--", *NEEDS, "anonymous", "-")
+        found = result(tmp_path / "out")
+        works = found["works_from"]
+
+        assert done.returncode == 0, done.stderr
+        assert isinstance(works, int)
+        assert 300 <= works / 2**20 <= 320
+        assert found["is_finished"]
+        assert done.stdout.count("out of memory") >= 1
+        sessions = sorted((tmp_path / "out").glob("run-*.json"))
+        assert len(sessions) == done.stderr.count("\nRun ") + done.stderr.startswith("Run ") - 1
+        killed = nncf_tools("report", sessions[-1]).stdout + nncf_tools("report", sessions[-2]).stdout
+        assert "out of memory" in killed or "killed" in killed
+
+    def test_success_is_not_exit_0(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A run whose child was killed has failed, though the command says 0, and so has one that did not succeed."""
+        quiet = 'exec 2>/dev/null; "$@"; touch made; exit 0'
+        words = ["sh", "-c", quiet, "-", *NEEDS, "anonymous", "-"]
+        done = nncf_tools("fit", "--success", "test -e made", "--before", "rm -f made", "-o", "out", "--", *words)
+        works = result(tmp_path / "out")["works_from"]
+
+        assert done.returncode == 0, done.stderr
+        assert isinstance(works, int)
+        assert works / 2**20 >= 300
+        refused = nncf_tools("fit", "--success", "test -e never", "-o", "other", "--", "true")
+        assert "does not work without a limit: not successful" in refused.stderr
+
+    def test_resumed(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A search that stopped after two runs goes on with the third."""
+        words = ["--output", "out", "--", *NEEDS, "anonymous", "-"]
+        first = nncf_tools("fit", "--runs", "2", *words)
+        again = nncf_tools("fit", "--resume", *words)
+
+        assert "the search is not finished" in first.stdout
+        assert "Run 3: " in again.stderr
+        assert "Run 2: " not in again.stderr
+        assert result(tmp_path / "out")["is_finished"]
+
+    def test_interrupted(self, tmp_path: pathlib.Path) -> None:
+        """Ctrl-C ends a command that ignores it, removes the group, and keeps the runs that ended."""
+        script = "trap '' INT TERM; test -e later && { touch here; while :; do sleep 0.1; done; }; touch later"
+        words = command_line("fit", "-o", "out", "--", "sh", "-c", script)
+        with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True) as process:
+            waiting.until((tmp_path / "here").exists)
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=HANGING_S)
+
+        assert process.returncode == 128 + signal.SIGINT
+        assert b"Interrupted; the runs that ended are kept; go on with: --resume --output " in said
+        assert left(process.pid) == []
+        assert result(tmp_path / "out")["free"] is not None
+
+    def test_hanging(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A run that takes too long is ended, and counts as failed."""
+        script = "test -e later && sleep 1000; touch later"
+        done = nncf_tools("fit", "--runs", "2", "-o", "out", "--", "sh", "-c", script)
+
+        assert done.returncode == 1
+        assert "given up after" in done.stdout
+        assert result(tmp_path / "out")["works_from"] is None
+
+    def test_killed(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """After kills at random moments, the next search removes every group that was left."""
+        chance = random.Random(7)  # noqa: S311 — moments, no secrets
+        pids = []
+        for number in range(4):
+            words = command_line("fit", "-o", f"out-{number}", "--", *NEEDS, "half", "-")
+            with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+                time.sleep(chance.uniform(0.2, 2.5))
+                process.kill()
+            pids.append(process.pid)
+        done = nncf_tools("fit", "--runs", "2", "-o", "out", "--", "true")
+
+        assert done.returncode == 0, done.stderr
+        assert [left(pid) for pid in pids] == [[], [], [], []]

@@ -1,0 +1,166 @@
+"""Searches on simulated programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from nncftools.limits.search import Search
+from nncftools.limits.trial import WORKED, Trial
+from tests.made_up import MIB
+
+MOST_RUNS = 8
+GIVE_UP = 5.0
+Curve = Callable[[float], float]
+"""The time under a limit of so many MiB, in multiples of the free time."""
+
+
+def flat(_: float) -> float:
+    """Return the time of a program without files."""
+    return 1.0
+
+
+def cliff(at: float, slow: float = 3.0) -> Curve:
+    """Return the times of a program that reads a file again and again: below its size, all of it comes from storage."""
+    return lambda limit: 1.0 if limit >= at else slow
+
+
+def slope(of: float, most: float) -> Curve:
+    """Return times that rise the less there is."""
+    return lambda limit: 1.0 + max(0.0, of - limit) / of * most
+
+
+def searched(search: Search, least: float, curve: Curve, most: int = 40) -> list[Trial]:
+    """Search with a program that works from ``least`` MiB; return the runs under limits."""
+    trials: list[Trial] = []
+    while len(trials) < most and (limit := search.next_limit(trials)) is not None:
+        times = curve(limit / MIB)
+        has_room, gave_up = limit >= least * MIB, times > GIVE_UP
+        works = has_room and not gave_up
+        trials.append(
+            Trial(
+                limit=limit,
+                worked=works,
+                ended=WORKED if works else "out of memory",
+                gave_up=has_room and gave_up,
+                duration_s=times * search.free_s,
+                slower=times,
+            )
+        )
+    return trials
+
+
+def measured(limit: float) -> float:
+    """Return the times of 200 MiB of anonymous memory beside a file of 300 MiB that is read five times."""
+    steps = ((500, 1.0), (410, 1.5), (300, 1.7), (250, 2.8), (232, 3.5))
+    return next((times for least, times in steps if limit >= least), 20.0)
+
+
+def measured_cliff(limit: float) -> float:
+    """Return the times of a file of 600 MiB that is read ten times."""
+    return 1.0 if limit >= 600 else 2.2 if limit >= 24 else 9.0
+
+
+def measured_writing(limit: float) -> float:
+    """Return the times of a file of 300 MiB that is mapped and written, which is given up too late to matter."""
+    return 1.0 if limit >= 50 else 1.4 if limit >= 34 else 4.0
+
+
+class Program(NamedTuple):
+    """A simulated program; MiB."""
+
+    floor: float
+    """What the free run seems to need."""
+    comfortable: float
+    peak: float
+    least: float
+    """It is killed with less."""
+    curve: Curve
+    works: float
+    """What the search should find."""
+    fast: float
+
+
+PROGRAMS = {
+    "anonymous": Program(307, 319, 312, 306, flat, 306, 306),
+    "two": Program(305, 313, 310, 304.6, flat, 304.6, 304.6),
+    "copied": Program(307, 610, 312, 304, flat, 304, 304),
+    "read": Program(214, 510, 512, 221, slope(510, 1.5), 221, 475),
+    "read, as measured": Program(210.4, 518.5, 512, 205, measured, 232, 500),
+    "spike": Program(414, 510, 510, 412, slope(510, 1.5), 412, 475),
+    "spike, as measured": Program(406, 712, 512, 406.6, cliff(500, 1.4), 406.6, 500),
+    "dirty": Program(9, 312, 312, 8, flat, 8, 8),
+    "dirty, as measured": Program(6, 366, 312, 8.5, measured_writing, 8.5, 50),
+    "cliff where slow runs are given up": Program(9, 612, 16, 12, cliff(600, 20), 600, 600),
+    "cliff, as measured": Program(6.9, 612.9, 13, 10, measured_cliff, 24, 600),
+    "cliff": Program(300, 900, 310, 302, cliff(880), 302, 880),
+    "a model": Program(5300, 7200, 7200, 5310, slope(5900, 8), 5310, 5826),
+    "floor slightly too low": Program(9000, 9000, 9000, 9100, flat, 9100, 9100),
+    "floor slightly too high": Program(9000, 9000, 9000, 8800, flat, 8800, 8800),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_few_runs(program: Program) -> None:
+    """Both limits are found within 3 % and 5 %, or nearly where there is no cliff, in at most 8 runs in all."""
+    search = Search(*(round(size * MIB) for size in program[:3]), free_s=10.0)
+    trials = searched(search, program.least, program.curve)
+    works, fast = search.works_from(trials), search.fast_from(trials)
+
+    assert works is not None
+    assert fast is not None
+    slope_room = program.fast + program.comfortable / 10 if program.fast < program.comfortable / 2 else 0
+    tried = [f"{trial.limit / MIB:.0f}{'' if trial.worked else ' failed'}" for trial in trials]
+    assert program.works <= works.limit / MIB <= max(program.works * 1.031, program.works + 4), tried
+    assert program.fast <= fast.limit / MIB <= max(program.fast * 1.053, program.fast + 4, slope_room), tried
+    assert len(trials) < MOST_RUNS, tried
+
+
+def test_never_works() -> None:
+    """What works with no limit ends the search: nothing was found."""
+    search = Search(100 * MIB, 200 * MIB, 100 * MIB, free_s=1.0)
+    trials = searched(search, 10_000, flat)
+
+    assert search.works_from(trials) is None
+    assert search.fast_from(trials) is None
+    assert max(trial.limit for trial in trials) == 400 * MIB
+
+
+def test_never_fast() -> None:
+    """What is slow with every limit has no limit of full speed."""
+    search = Search(100 * MIB, 200 * MIB, 100 * MIB, free_s=1.0)
+    trials = searched(search, 100, lambda _: 2.0)
+    works = search.works_from(trials)
+
+    assert works is not None
+    assert works.limit <= 103 * MIB
+    assert search.fast_from(trials) is None
+
+
+def test_works_with_almost_nothing() -> None:
+    """A floor that is far too high costs a few runs, no more."""
+    search = Search(1000 * MIB, 1000 * MIB, 1000 * MIB, free_s=1.0)
+    trials = searched(search, 0, flat)
+
+    assert len(trials) < MOST_RUNS
+
+
+def test_short_times_say_nothing() -> None:
+    """A difference of less than a tenth of a second is not slow."""
+    search = Search(100 * MIB, 100 * MIB, 100 * MIB, free_s=0.1)
+    trials = searched(search, 100, lambda _: 1.9)
+
+    assert search.fast_from(trials) == search.works_from(trials)
+
+
+def test_slow_storage() -> None:
+    """A run that read nothing twice was not slow for want of memory, unless it was very slow."""
+    search = Search(100 * MIB, 200 * MIB, 100 * MIB, free_s=10.0)
+    fields = {"limit": 200 * MIB, "worked": True, "ended": WORKED, "slower": 1.0}
+
+    assert search.is_fast(Trial(duration_s=14, refaults=0, **fields))
+    assert not search.is_fast(Trial(duration_s=16, refaults=0, **fields))
+    assert not search.is_fast(Trial(duration_s=14, refaults=100 * MIB, **fields))
+    assert not search.is_fast(Trial(duration_s=14, **fields))

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from nncftools.limits.trial import Fit
+from nncftools.render.fit import words
+from nncftools.units import MemoryUnit
+from tests.render.fit.searches import FOUND, FREE, search, trial
+
+GIB = MemoryUnit.GiB
+
+
+def said(fit: Fit) -> str:
+    """Return the result in words."""
+    return words.sentence(fit, GIB)
+
+
+def test_sentence() -> None:
+    """Both limits and the free peak are one sentence."""
+    assert said(FOUND) == "works from 5.30 GiB (2.1 × slower); full speed from 5.90 GiB; its free peak is 7.20 GiB"
+
+
+def test_one_limit() -> None:
+    """A smallest limit that is at full speed is named once."""
+    assert said(search(trial(5.3), fast=5.3)) == "works from 5.30 GiB, at full speed; its free peak is 7.20 GiB"
+
+
+def test_never_worked() -> None:
+    """That no limit was enough is said, with the largest that was tried."""
+    fit = search(trial(9, ended="exit status 1"), works=None, fast=None)
+
+    assert said(fit).startswith("worked with no limit that was tried, up to 9.00 GiB; ")
+    assert words.commands(fit) == []
+
+
+def test_never_fast() -> None:
+    """That full speed was not reached is said."""
+    fit = search(trial(5.3, 3.0), trial(9, 2.0), fast=None)
+
+    assert "full speed was not reached with any limit that was tried, up to 9.00 GiB" in said(fit)
+
+
+def test_only_free() -> None:
+    """A free run alone says what is needed, and that nothing was tried."""
+    assert said(search(works=None, fast=None)) == (
+        "needs at least 5.20 GiB; 7.00 GiB to keep its files in memory; its free peak is 7.20 GiB (no limit was tried)"
+    )
+
+
+def test_free_run() -> None:
+    """The free run is one line."""
+    assert words.of_free(FREE, GIB) == (
+        "without a limit, worked, 20.00 s, floor 5.20 GiB, comfortable 7.00 GiB, peak 7.20 GiB"
+    )
+
+
+def test_runs() -> None:
+    """Each run is one line, with how much slower it was if it worked, and a warm cache."""
+    assert words.of_trial(trial(5.3, 2.1), GIB) == "5.30 GiB, worked, 42.00 s, 2.1 × slower"
+    assert words.of_trial(trial(5.3, is_warm=True), GIB) == (
+        "5.30 GiB, worked, 20.00 s, as fast as without a limit, warm cache"
+    )
+    assert words.of_trial(trial(5.3, 0.5, "out of memory"), GIB) == "5.30 GiB, out of memory, 10.00 s"
+
+
+def test_commands() -> None:
+    """Limits of the commands are whole MiB, rounded up, and swap is as it was in the runs."""
+    assert words.commands(FOUND) == [
+        "docker run --memory 5428m --memory-swap 5428m IMAGE python 'export $x.py'",
+        "systemd-run --scope -p MemoryMax=5428M -p MemorySwapMax=0M python 'export $x.py'",
+    ]
+    with_swap = words.commands(search(trial(5.3), swap=1 << 30))
+
+    assert "--memory 5428m --memory-swap 6452m" in with_swap[0]
+    assert "MemorySwapMax=1024M" in with_swap[1]
+
+
+def test_notes() -> None:
+    """A search that was not finished and a warm cache are noted."""
+    assert list(words.notes(FOUND)) == []
+    assert list(words.notes(search(trial(5.3, is_warm=True), trial(6), is_finished=False))) == [
+        "the search is not finished: with more runs the limits may be smaller",
+        "warm cache: 1 of 2 runs found files in memory; without, they may need more",
+    ]
