@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
@@ -210,10 +211,12 @@ def _marks(session: Session, at_s: float) -> Iterator[Mark]:
 def _missing(sessions: Iterable[Session]) -> Iterator[str]:
     ranks = [session.rank for session in sessions if session.rank is not None]
     size = max((rank.size or 0 for rank in ranks), default=0)
-    missing = sorted(set(range(size)) - {rank.number for rank in ranks})
+    present = {rank.number for rank in ranks if 0 <= rank.number < size}
+    missing = size - len(present)
     if missing:
-        which = ", ".join(map(str, missing[:_NAMED])) + (", …" if len(missing) > _NAMED else "")
-        yield f"{len(missing)} of {size} ranks are missing: no recording of rank {which}, and sums do not count them"
+        first = itertools.islice((number for number in range(size) if number not in present), _NAMED)
+        which = ", ".join(map(str, first)) + (", …" if missing > _NAMED else "")
+        yield f"{missing} of {size} ranks are missing: no recording of rank {which}, and sums do not count them"
     jobs = sorted({rank.job for rank in ranks})
     if len(jobs) > 1:
         yield f"the recordings are of different jobs: {', '.join(job or 'one without a name' for job in jobs)}"

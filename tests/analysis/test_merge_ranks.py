@@ -297,3 +297,11 @@ def test_nothing_known() -> None:
 
     assert list(held(job).values()) == [None, None]
     assert job.peaks["rss"] == Peak(sampled=None, at_s=None, low=None)
+
+
+def test_a_job_of_very_many_ranks() -> None:
+    """A file may say that its job has any number of ranks: they are not listed one by one."""
+    one = rank(0, 100, rank=Rank(number=0, size=10**15, job="tune"))
+    job = merged({"a": one, "b": rank(1, 100)})
+
+    assert job.warnings[0].startswith("999999999999998 of 1000000000000000 ranks are missing: no recording of rank 2, 3")
