@@ -71,7 +71,7 @@ def _largest(session: SessionData) -> int:
 
 def _limit(session: SessionData) -> MemoryLimit | None:
     """Return the smallest limit of address space or data, unless it is larger than the machine."""
-    found = [limit for limit in session.memory_limits if limit.kind in {ADDRESS_SPACE, DATA}]
+    found = [limit for limit in session.memory_limits if limit.kind in {ADDRESS_SPACE, DATA} and limit.size > 0]
     smallest = min(found, key=lambda limit: limit.size, default=None)
     return None if smallest is None or smallest.size > (session.host.memory or smallest.size) else smallest
 

@@ -60,9 +60,9 @@ def smallest(
     found = [
         Effective(limit.kind, limit.size, limit.set_by)
         for limit in limits
-        if limit.kind in {GROUP, THROTTLE} and held <= limit.size * _ABOVE
+        if limit.kind in {GROUP, THROTTLE} and 0 < limit.size >= held / _ABOVE
     ]
-    if max_memory is not None:
+    if max_memory:
         found.append(Effective(MAX_MEMORY, max_memory))
     if machine:
         found.append(Effective(MACHINE, machine))

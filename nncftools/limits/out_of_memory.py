@@ -89,7 +89,7 @@ def _by_size(processes: Sequence[Process]) -> list[Process]:
 
 
 def _limit(session: SessionData) -> MemoryLimit | None:
-    found = [limit for limit in session.memory_limits if limit.kind == GROUP]
+    found = [limit for limit in session.memory_limits if limit.kind == GROUP and limit.size > 0]
     return min(found, key=lambda limit: limit.size, default=None)
 
 

@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from nncftools.limits.effective import effective_limit
 from nncftools.limits.judging import verdict
 from nncftools.session.model import Exit, LimitReached, RankRun
 from nncftools.session.store import STILL_RUNS
@@ -71,3 +72,13 @@ class TestOrder:
         session = run(Exit(signal=signal.SIGABRT), memory_limits=[address_space(310)])
 
         assert judged(session).cause == "allocation_failed"
+
+
+def test_limits_of_nothing() -> None:
+    """A file may have limits of 0 bytes: they say nothing."""
+    limits = [limit(0), address_space(0)]
+    reached = LimitReached(at_s=0.9, rss=290 * MIB, limit=0, action="warn")
+    session = run(KILLED, memory_limits=limits, limit_reached=reached, oom_kills=[counted()])
+
+    assert judged(session).cause == "out_of_memory"
+    assert effective_limit(session) == ("machine", 1000 * MIB, "")
