@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pathlib
+import re
 import tempfile
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_MOST_WORDS = 1000
+_MOST_WORDS, _MOST_INSIDE = 1000, 8
+_INSIDE = re.compile(r"/[\w.+@%~-]+(?:/[\w.+@%~-]+)*")
+"""Paths inside of a word: of a line for a shell, of ``of=/data/model.bin``."""
 
 
 def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, str]]:
@@ -22,7 +26,8 @@ def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, s
     for role, path in _candidates(argv, output):
         folder = _existing(path)
         try:
-            found.setdefault(folder.stat().st_dev, (_free_name(role, found.values()), str(folder)))
+            if os.statvfs(folder).f_blocks:  # 0 of /proc, /sys and the like
+                found.setdefault(folder.stat().st_dev, (_free_name(role, found.values()), str(folder)))
         except OSError:
             continue
     return list(found.values())
@@ -60,8 +65,9 @@ def _candidates(argv: Sequence[str], output: pathlib.Path) -> Iterable[tuple[str
     yield "output", output
     for word in argv[1:_MOST_WORDS]:
         path = word.partition("=")[2] if word.startswith("-") else word
-        if os.sep in path and len(path) < os.pathconf("/", "PC_PATH_MAX") and "\0" not in path:
-            yield "argument", pathlib.Path(path)
+        for part in dict.fromkeys([path, *itertools.islice(_INSIDE.findall(word), _MOST_INSIDE)]):
+            if os.sep in part and len(part) < os.pathconf("/", "PC_PATH_MAX") and "\0" not in part:
+                yield "argument", pathlib.Path(part)
 
 
 def _existing(path: pathlib.Path) -> pathlib.Path:

@@ -75,6 +75,14 @@ def test_words_that_are_no_paths(tmp_path: pathlib.Path, devices: dict[str, int]
     assert found(tmp_path, word) == [("cwd", "work")]
 
 
+@pytest.mark.parametrize("word", ["head -c 9 /dev/zero > {}/new", "of={}", "-o{}/x", "a={}:b"])
+def test_path_inside_of_a_word(tmp_path: pathlib.Path, devices: dict[str, int], word: str) -> None:
+    """A line for a shell, and an option with its value, have paths inside."""
+    devices.update({"data": 4})
+
+    assert found(tmp_path, word.format(tmp_path / "data")) == [("cwd", "work"), ("argument", "data")]
+
+
 def test_relative_path(tmp_path: pathlib.Path, devices: dict[str, int]) -> None:
     """A path that does not exist yet stands for the nearest folder above it."""
     devices["work/models"] = 4
