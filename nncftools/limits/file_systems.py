@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _MOST_WORDS, _MOST_INSIDE = 1000, 8
+_OF_KERNEL = ("/dev/", "/proc/", "/sys/")
 _INSIDE = re.compile(r"/[\w.+@%~-]+(?:/[\w.+@%~-]+)*")
 """Paths inside of a word: of a line for a shell, of ``of=/data/model.bin``."""
 
@@ -66,7 +67,8 @@ def _candidates(argv: Sequence[str], output: pathlib.Path) -> Iterable[tuple[str
     for word in argv[1:_MOST_WORDS]:
         path = word.partition("=")[2] if word.startswith("-") else word
         for part in dict.fromkeys([path, *itertools.islice(_INSIDE.findall(word), _MOST_INSIDE)]):
-            if os.sep in part and len(part) < os.pathconf("/", "PC_PATH_MAX") and "\0" not in part:
+            is_path = os.sep in part and len(part) < os.pathconf("/", "PC_PATH_MAX") and "\0" not in part
+            if is_path and not part.startswith(_OF_KERNEL):
                 yield "argument", pathlib.Path(part)
 
 
