@@ -25,7 +25,7 @@ Examples:
 \b
 The command runs once without a limit and then, usually 2 to 7 times, in a
 control group with a limit. It works if it exits with 0, and the kernel killed
-none of its processes. Making control groups needs root."""
+none of its processes. Control groups need root, or a user's systemd."""
 
 Output = Annotated[
     pathlib.Path | None,
@@ -79,6 +79,7 @@ def fit(  # noqa: PLR0913 — one parameter per option
     unit: options.Unit = MemoryUnit.MiB,
     shell: options.Shell = False,
     force: options.Force = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, as in fit.json.")] = False,
 ) -> int:
     """Find the smallest memory limit with which a command works, and the smallest at full speed."""
     metrics, others = planning.columns(None, options.DEFAULT_SOURCE, ("rss",))
@@ -102,21 +103,26 @@ def fit(  # noqa: PLR0913 — one parameter per option
         success=success,
         before=before,
         free_only=free_only,
+        as_json=as_json,
     )
     return _fit(choices, output, resume=resume, force=force)
 
 
 def _fit(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: bool) -> int:
     from nncftools.cli import fitting
-    from nncftools.limits import groups
+    from nncftools.limits import places
 
     parent = None
     if not choices.free_only:
         try:
-            parent = groups.parent_group()
+            parent = places.parent_group()
         except OSError as error:
+            places.start_in_scope()
             reason = error.strerror or error
-            allowed = "run it as root, or use --free-only for the floor and the comfortable amount of a free run"
+            allowed = (
+                "run it as root or, with control groups of version 2, as a user of systemd, "
+                "or use --free-only for the floor and the comfortable amount of a free run"
+            )
             raise NncfToolsError(
                 f"no control group with a memory limit can be made here: {reason}; {allowed}"
             ) from error

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shlex
 import signal
+import statistics
 import subprocess
 import threading
 import time
@@ -20,7 +21,7 @@ from nncftools.cli import destination, planning, recording, screen
 from nncftools.cli.display import DisplayOptions
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import replacing
-from nncftools.limits import groups, page_cache
+from nncftools.limits import groups, page_cache, places
 from nncftools.limits.needs import needs
 from nncftools.limits.search import Search
 from nncftools.limits.trial import WORKED, Fit, Free, Trial
@@ -68,6 +69,7 @@ class Choices:
     success: str | None
     before: str | None
     free_only: bool
+    as_json: bool
 
 
 def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: bool) -> pathlib.Path:
@@ -91,7 +93,7 @@ def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resum
     """Run the command as often as needed; write and show the result. Return the exit status."""
     fit = begun(choices, place) if resume else new(choices)
     if parent is not None:
-        for left in groups.remove_leftovers(parent):
+        for left in places.remove_leftovers(parent):
             screen.to_stderr(f"Removed the control group of a search that was killed: {printable(left)}\n")
     with Starter() as starter:
         if not _Runs(choices, place, parent, fit, starter).go():
@@ -102,7 +104,7 @@ def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resum
         outputs.write(fit, choices.unit, place)
     except OSError as error:
         raise destination.cannot_write("--output", place, error) from error
-    screen.to_stdout(outputs.text(fit, choices.unit))
+    screen.to_stdout(_json(fit) if choices.as_json else outputs.text(fit, choices.unit))
     screen.to_stderr(f"\nWritten to {printable(str(place))}\n")
     return int(not choices.free_only and fit.works_from is None)
 
@@ -138,9 +140,13 @@ def _write(fit: Fit, place: pathlib.Path) -> None:
     file = place / STATE
     try:
         with replacing(file) as beside:
-            beside.write_bytes(msgspec.json.format(msgspec.json.encode(fit), indent=2) + b"\n")
+            beside.write_bytes(_json(fit))
     except OSError as error:
         raise destination.cannot_write("--output", file, error) from error
+
+
+def _json(fit: Fit) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(fit), indent=2) + b"\n"
 
 
 class _Runs:
@@ -172,8 +178,7 @@ class _Runs:
                 return False
             fit.trials.append(trial)
             self._keep(of)
-            left = choices.most_runs - fit.runs
-            self._say(f"Run {fit.runs}: {words.of_trial(trial, choices.unit)} (at most {left} more)")
+            self._say(f"Run {fit.runs}: {words.of_trial(trial, choices.unit)} ({self._left(free)})")
         fit.is_finished = limit is None
         self._keep(of)
         return True
@@ -193,9 +198,14 @@ class _Runs:
 
     def _announce(self, free: Free) -> None:
         """Say how many runs follow, and how long they may take."""
-        most = max(0, self._choices.most_runs - self._fit.runs)
-        usual_s = free.duration_s * _SLOWER_AS_A_RULE * min(most, _USUAL_RUNS)
-        self._say(f"Usually 2 to {_USUAL_RUNS} more runs, at most {most}; about {seconds_text(usual_s)}")
+        self._say(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}")
+
+    def _left(self, free: Free) -> str:
+        """Return how many runs may follow, and how long they take as a rule: as long as those until now."""
+        most, trials = max(0, self._choices.most_runs - self._fit.runs), self._fit.trials
+        each_s = statistics.mean([t.duration_s for t in trials] or [free.duration_s * _SLOWER_AS_A_RULE])
+        runs = min(most, max(1, _USUAL_RUNS - len(trials)))
+        return f"at most {most} more, about {seconds_text(each_s * runs)}"
 
     def _run_free(self) -> bool:
         """Run without a limit; again, if the first run found its files in the page cache."""

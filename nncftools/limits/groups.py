@@ -1,21 +1,16 @@
-"""Control groups of our own with a memory limit, for the runs of a search (cgroups(7)).
-
-v1: the group is made inside of our own, so that a container's limit still holds. v2: a group with processes cannot have
-groups with controllers inside (cgroup-v2.rst, No Internal Process Constraint), so it is made at the top.
-"""
+"""Control groups of our own with a memory limit, for the runs of a search (cgroups(7))."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pathlib
-import re
 import signal
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.errors import NncfToolsError
-from nncftools.sampler.control_groups import ControlGroup, Hierarchies
+from nncftools.sampler.control_groups import ControlGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 PROC = "/proc"
-_PREFIX = "nncf-tools-fit-"
+PREFIX = "nncf-tools-fit-"
 _REMOVE_WITHIN_S = 10.0
 _PAUSE_S = 0.02
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -40,7 +35,7 @@ class LimitedGroup:
     """A group that exists within a ``with`` block; at its end all of its processes are killed."""
 
     def __init__(self, parent: Place, number: int) -> None:
-        self.folder = pathlib.Path(parent.folder) / f"{_PREFIX}{os.getpid()}-{_started(os.getpid())}-{number}"
+        self.folder = pathlib.Path(parent.folder) / f"{own_name()}-{number}"
         self._is_v2 = parent.is_v2
         self._counts = ControlGroup(str(self.folder), parent.folder, is_v2=parent.is_v2)
 
@@ -54,13 +49,13 @@ class LimitedGroup:
     def limit(self, size: int, swap: int) -> None:
         """Limit memory, and swap beside it, in bytes. Raises OSError."""
         if self._is_v2:
-            _write(self.folder / "memory.max", size)
+            write(self.folder / "memory.max", size)
             if (self.folder / "memory.swap.max").exists():
-                _write(self.folder / "memory.swap.max", swap)
+                write(self.folder / "memory.swap.max", swap)
             return
-        _write(self.folder / "memory.limit_in_bytes", size)
+        write(self.folder / "memory.limit_in_bytes", size)
         if (self.folder / "memory.memsw.limit_in_bytes").exists():
-            _write(self.folder / "memory.memsw.limit_in_bytes", size + swap)
+            write(self.folder / "memory.memsw.limit_in_bytes", size + swap)
 
     @property
     def entry(self) -> list[str]:
@@ -69,7 +64,7 @@ class LimitedGroup:
 
     def pids(self) -> list[int]:
         """Return its processes."""
-        return _pids(self.folder)
+        return pids_of(self.folder)
 
     def end(self, number: int) -> None:
         """Send a signal to all of its processes."""
@@ -88,29 +83,6 @@ class LimitedGroup:
         return None
 
 
-def parent_group() -> Place:
-    """Return the group in which groups can be made. Raises OSError, with a reason, where that is not allowed."""
-    own = Hierarchies(PROC).group_of(os.getpid())
-    if own is None:
-        raise OSError("no memory controller accounts this process's control group")
-    parent = Place(own.top if own.is_v2 else own.folder, own.is_v2)
-    trial = LimitedGroup(parent, 0)
-    with trial:
-        trial.limit(1 << 30, 0)
-    return parent
-
-
-def remove_leftovers(parent: Place) -> list[str]:
-    """Remove the groups of searches that were killed, with all that runs in them; return their folders."""
-    found = []
-    for folder in pathlib.Path(parent.folder).glob(f"{_PREFIX}*"):
-        owner = re.fullmatch(rf"{_PREFIX}(\d+)-(\d+)-\d+", folder.name)
-        if owner is not None and _started(int(owner[1])) != owner[2]:
-            remove(folder)
-            found.append(str(folder))
-    return found
-
-
 def remove(folder: pathlib.Path) -> None:
     """Kill all processes of a group, give its page cache back and remove it; do nothing if it is gone.
 
@@ -118,8 +90,10 @@ def remove(folder: pathlib.Path) -> None:
     """
     until_s = time.monotonic() + _REMOVE_WITHIN_S
     while folder.exists():
+        for inner in (path for path in folder.glob("*") if path.is_dir()):
+            remove(inner)
         _signal(folder, signal.SIGKILL)
-        if not _pids(folder):
+        if not pids_of(folder):
             _give_back(folder)
         try:
             folder.rmdir()
@@ -135,32 +109,38 @@ def remove(folder: pathlib.Path) -> None:
 def _give_back(folder: pathlib.Path) -> None:
     """Drop a group's page cache; a v2 group drops as much as it is told to."""
     with contextlib.suppress(OSError):
-        _write(folder / "memory.force_empty", 0)
+        write(folder / "memory.force_empty", 0)
     with contextlib.suppress(OSError, ValueError):
-        _write(folder / "memory.reclaim", int((folder / "memory.current").read_text()))
+        write(folder / "memory.reclaim", int((folder / "memory.current").read_text()))
 
 
-def _pids(folder: pathlib.Path) -> list[int]:
+def pids_of(folder: pathlib.Path) -> list[int]:
+    """Return the processes of a group; none when it is gone."""
     with contextlib.suppress(OSError):
         return [int(line) for line in (folder / "cgroup.procs").read_text().split()]
     return []
 
 
+def own_name() -> str:
+    """Return how the names of this process's groups begin: with its PID and when it began."""
+    return f"{PREFIX}{os.getpid()}-{started(os.getpid())}"
+
+
 def _signal(folder: pathlib.Path, number: int) -> None:
-    for pid in _pids(folder):
+    for pid in pids_of(folder):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
-def _started(pid: int) -> str:
+def started(pid: int) -> str:
     """Return when a process began, in clock ticks; empty when there is none."""
     with contextlib.suppress(OSError, IndexError):
         return pathlib.Path(PROC, str(pid), "stat").read_text().rpartition(")")[2].split()[19]
     return ""
 
 
-def _write(file: pathlib.Path, value: int) -> None:
-    """Write a number. Raises OSError, which closing a Python file would swallow."""
+def write(file: pathlib.Path, value: int | str) -> None:
+    """Write to a group's file. Raises OSError, which closing a Python file would swallow."""
     descriptor = os.open(file, os.O_WRONLY)
     try:
         os.write(descriptor, str(value).encode())

@@ -14,7 +14,7 @@ import pytest
 from nncftools.cli import fitting
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.plan import Plan
-from nncftools.limits import groups
+from nncftools.limits import places
 from nncftools.limits.trial import Fit
 from nncftools.units import MemoryUnit
 from tests import waiting
@@ -29,7 +29,18 @@ NEEDS = [sys.executable, "-S", "-E", str(BURNERS / "needs.py")]
 def choices(*argv: str) -> fitting.Choices:
     """Return what a user asks for who gives no options."""
     return fitting.Choices(
-        argv or ("work",), Plan(["rss"]), MemoryUnit.MiB, 0.03, 1.1, 10, 5, 0, None, None, free_only=False
+        argv or ("work",),
+        Plan(["rss"]),
+        MemoryUnit.MiB,
+        0.03,
+        1.1,
+        10,
+        5,
+        0,
+        None,
+        None,
+        free_only=False,
+        as_json=False,
     )
 
 
@@ -41,7 +52,7 @@ def result(folder: pathlib.Path) -> dict[str, object]:
 
 def left(pid: int) -> list[str]:
     """Return the groups of a search."""
-    return [path.name for path in pathlib.Path(groups.parent_group().folder).glob(f"nncf-tools-fit-{pid}-*")]
+    return [path.name for path in pathlib.Path(places.parent_group().folder).glob(f"nncf-tools-fit-{pid}-*")]
 
 
 class TestOptions:
@@ -75,13 +86,15 @@ class TestOptions:
         def refuse() -> None:
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(groups, "parent_group", refuse)
+        monkeypatch.setattr(places, "parent_group", refuse)
+        monkeypatch.setattr(places, "start_in_scope", lambda: None)
         done = in_process("fit", "--", "touch", "ran")
 
         assert done.returncode == NncfToolsError.exit_code
         assert done.stderr == (
             "nncf-tools: error: no control group with a memory limit can be made here: Permission denied; run it as "
-            "root, or use --free-only for the floor and the comfortable amount of a free run\n"
+            "root or, with control groups of version 2, as a user of systemd, or use --free-only for the floor and "
+            "the comfortable amount of a free run\n"
         )
         assert not pathlib.Path("ran").exists()
         assert not pathlib.Path("memory_logs").exists()
@@ -123,11 +136,12 @@ class TestOptions:
 @pytest.mark.process
 def test_free_only(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A free run alone gives floor and comfortable amount, without a control group."""
-    done = nncf_tools("fit", "--free-only", "-o", "out", "--", *NEEDS, "anonymous", "-")
+    done = nncf_tools("fit", "--free-only", "--json", "-o", "out", "--", *NEEDS, "anonymous", "-")
 
     assert done.returncode == 0, done.stderr
-    assert "Needs at least 30" in done.stdout
-    assert "no limit was tried" in " ".join(done.stdout.split())
+    assert json.loads(done.stdout) == result(tmp_path / "out")
+    assert "**Needs at least 30" in (tmp_path / "out/fit.md").read_text()
+    assert "no limit was tried" in (tmp_path / "out/fit.md").read_text()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"fit.json", "fit.md", "run-1.json", "run-1.log"}
 
 
