@@ -7,33 +7,22 @@ from typing import TYPE_CHECKING
 
 from nncftools.journal.limit_kinds import ADDRESS_SPACE, DATA
 from nncftools.limits.case import NEAR, VERY_NEAR
-from nncftools.limits.effective import Effective
-from nncftools.limits.verdict import ALLOCATION, CERTAIN, LIKELY, POSSIBLE
+from nncftools.limits.effective import smallest_of
+from nncftools.limits.verdict import ALLOCATION, LIKELY, POSSIBLE
 from nncftools.session.model import MEMORY
-from nncftools.text import printable
 
 if TYPE_CHECKING:
     from nncftools.limits.case import Case
+    from nncftools.limits.effective import Effective
     from nncftools.limits.verdict import Verdict
-    from nncftools.session.model import MemoryLimit, SessionData
+    from nncftools.session.model import SessionData
 
 
 def judge(case: Case) -> Verdict | None:
     """Return which program could not get memory, by its exception; None for none."""
-    failure = case.failure(MEMORY)
-    if failure is None or not (failure.fatal or case.has_failed):
-        return None
-    process, limit = case.process_of(failure.pid), _limit(case.session)
-    return case.verdict(
-        ALLOCATION,
-        CERTAIN if failure.fatal else LIKELY,
-        f"{case.who(process)} could not allocate memory ({printable(failure.error)})",
-        failure.at_s,
-        process=process,
-        limit=case.limit if limit is None else _as_effective(limit),
-        evidence=["the exception, as the hook of `profile` saw it", *_of_limit(case, limit)],
-        is_for_memory=True,
-    )
+    limit = _limit(case.session)
+    of_limit = {"limit": limit or case.limit, "is_for_memory": True}
+    return case.by_exception(MEMORY, ALLOCATION, "could not allocate memory", _of_limit(case, limit), **of_limit)
 
 
 def judge_by_limit(case: Case) -> Verdict | None:
@@ -59,7 +48,7 @@ def judge_by_limit(case: Case) -> Verdict | None:
         case.end_s if death is None else death.at_s,
         process=case.command,
         signal=None if death is None else death.signal_name,
-        limit=_as_effective(limit),
+        limit=limit,
         evidence=_of_limit(case, limit),
         is_for_memory=True,
     )
@@ -69,19 +58,14 @@ def _largest(session: SessionData) -> int:
     return max((process.peak_rss or 0 for process in session.processes), default=0)
 
 
-def _limit(session: SessionData) -> MemoryLimit | None:
+def _limit(session: SessionData) -> Effective | None:
     """Return the smallest limit of address space or data, unless it is larger than the machine."""
-    found = [limit for limit in session.memory_limits if limit.kind in {ADDRESS_SPACE, DATA} and limit.size > 0]
-    smallest = min(found, key=lambda limit: limit.size, default=None)
+    smallest = smallest_of(session, ADDRESS_SPACE, DATA)
     return None if smallest is None or smallest.size > (session.host.memory or smallest.size) else smallest
 
 
-def _of_limit(case: Case, limit: MemoryLimit | None) -> list[str]:
+def _of_limit(case: Case, limit: Effective | None) -> list[str]:
     if limit is None:
         return []
     allows = f"{limit.kind} allows each process {case.size(limit.size)} ({limit.set_by})"
     return [f"{allows}; the largest held {case.size(_largest(case.session))}, without what it only reserved"]
-
-
-def _as_effective(limit: MemoryLimit) -> Effective:
-    return Effective(limit.kind, limit.size, limit.set_by)

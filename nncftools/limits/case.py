@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from nncftools.limits.deaths import command_of, deaths
 from nncftools.limits.effective import effective_limit
 from nncftools.limits.last_state import last_state
-from nncftools.limits.verdict import Verdict
+from nncftools.limits.verdict import CERTAIN, LIKELY, Verdict
 from nncftools.metrics import cpu_counters
 from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nncftools.limits.deaths import Death
     from nncftools.session.model import Failure, Process
     from nncftools.session.session import Session
@@ -73,6 +75,22 @@ class Case:
         """Return the exception that says that this ran out, rather one that ended its program."""
         found = [failure for failure in self.session.failures if failure.cause == cause]
         return min(found, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
+
+    def by_exception(self, ran_out: str, cause: str, says: str, evidence: Sequence[str], **more: Any) -> Verdict | None:  # noqa: ANN401 — further fields of the verdict
+        """Return which program ended because something ran out, by its exception; None for none."""
+        failure = self.failure(ran_out)
+        if failure is None or not (failure.fatal or self.has_failed):
+            return None
+        process = self.process_of(failure.pid)
+        return self.verdict(
+            cause,
+            CERTAIN if failure.fatal else LIKELY,
+            f"{self.who(process)} {says} ({printable(failure.error)})",
+            failure.at_s,
+            process=process,
+            evidence=["the exception, as the hook of `profile` saw it", *evidence],
+            **more,
+        )
 
     def process_of(self, pid: int) -> Process | None:
         """Return the process with this PID."""

@@ -26,6 +26,11 @@ class Effective(NamedTuple):
     set_by: str = ""
     """The file that sets it."""
 
+    @classmethod
+    def of(cls, limit: MemoryLimit) -> Effective:
+        """Return a limit that was read."""
+        return cls(limit.kind, limit.size, limit.set_by)
+
     @property
     def name(self) -> str:
         """Its name where there is little room."""
@@ -58,12 +63,16 @@ def smallest(
 ) -> Effective | None:
     """Return the smallest limit on a run that held so many bytes: of groups, of the recording, or all of a machine."""
     found = [
-        Effective(limit.kind, limit.size, limit.set_by)
-        for limit in limits
-        if limit.kind in {GROUP, THROTTLE} and 0 < limit.size >= held / _ABOVE
+        Effective.of(limit) for limit in limits if limit.kind in {GROUP, THROTTLE} and 0 < limit.size >= held / _ABOVE
     ]
     if max_memory:
         found.append(Effective(MAX_MEMORY, max_memory))
     if machine:
         found.append(Effective(MACHINE, machine))
+    return min(found, key=lambda limit: limit.size, default=None)
+
+
+def smallest_of(session: SessionData, *kinds: str) -> Effective | None:
+    """Return the smallest limit of these kinds, whatever the run held; None for none."""
+    found = [Effective.of(limit) for limit in session.memory_limits if limit.kind in kinds and limit.size > 0]
     return min(found, key=lambda limit: limit.size, default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from nncftools.limits.verdict import CERTAIN, DISK_FULL, LIKELY, POSSIBLE
+from nncftools.limits.verdict import DISK_FULL, LIKELY, POSSIBLE
 from nncftools.session.model import DISK
 from nncftools.text import printable
 from nncftools.units import seconds_text
@@ -23,18 +23,9 @@ _MOST_OF = 0.9
 
 def judge(case: Case) -> Verdict | None:
     """Return which program failed because a disk was full, by its exception; None for none."""
-    failure = case.failure(DISK)
-    if failure is None or not (failure.fatal or case.has_failed):
-        return None
-    process, full = case.process_of(failure.pid), fullest(case.session)
-    return case.verdict(
-        DISK_FULL,
-        CERTAIN if failure.fatal else LIKELY,
-        f"{case.who(process)} failed because a disk was full ({printable(failure.error)})",
-        failure.at_s,
-        process=process,
-        evidence=["the exception, as the hook of `profile` saw it", *([] if full is None else [_room(case, full)])],
-    )
+    full = fullest(case.session)
+    room = [] if full is None else [_room(case, full)]
+    return case.by_exception(DISK, DISK_FULL, "failed because a disk was full", room)
 
 
 def judge_by_room(case: Case) -> Verdict | None:

@@ -6,7 +6,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from nncftools.journal.limit_kinds import GROUP
-from nncftools.limits.effective import Effective
+from nncftools.limits.effective import smallest_of
 from nncftools.limits.verdict import CERTAIN, LIKELY, OUT_OF_MEMORY, POSSIBLE
 from nncftools.units import seconds_text
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from nncftools.limits.case import Case
+    from nncftools.limits.effective import Effective
     from nncftools.limits.verdict import Verdict
-    from nncftools.session.model import MemoryLimit, Process, SessionData
+    from nncftools.session.model import Process, SessionData
 
 _AROUND_S = 0.15
 """The end of a process is known at the sample after it; its group's count may be read before."""
@@ -29,7 +30,7 @@ _MUCH_MORE = 2.0
 def judge(case: Case) -> Verdict | None:
     """Return whom the kernel killed; None for nothing."""
     session = case.session
-    limit = _limit(session)
+    limit = smallest_of(session, GROUP)
     victims, certainty = _victims(case, limit)
     if certainty is None:
         return None
@@ -49,7 +50,7 @@ def judge(case: Case) -> Verdict | None:
     )
 
 
-def _victims(case: Case, limit: MemoryLimit | None) -> tuple[list[Process], str | None]:
+def _victims(case: Case, limit: Effective | None) -> tuple[list[Process], str | None]:
     """Return the victims, the largest first, and how sure that is; None for no victim.
 
     A log that can be read and names nobody of the run says that the kernel killed none of it.
@@ -88,12 +89,7 @@ def _by_size(processes: Sequence[Process]) -> list[Process]:
     return sorted(processes, key=lambda one: max(one.peak_rss or 0, one.high_water_mark or 0), reverse=True)
 
 
-def _limit(session: SessionData) -> MemoryLimit | None:
-    found = [limit for limit in session.memory_limits if limit.kind == GROUP and limit.size > 0]
-    return min(found, key=lambda limit: limit.size, default=None)
-
-
-def _is_of_group(session: SessionData, limit: MemoryLimit | None) -> bool:
+def _is_of_group(session: SessionData, limit: Effective | None) -> bool:
     """Return whether a control group ran out of memory, and not the machine."""
     if session.kernel_kills:
         return any(kill.group is not None for kill in session.kernel_kills)
@@ -102,12 +98,12 @@ def _is_of_group(session: SessionData, limit: MemoryLimit | None) -> bool:
     return limit is not None and not machine_was_full
 
 
-def _reached(session: SessionData, limit: MemoryLimit | None) -> Effective | None:
+def _reached(session: SessionData, limit: Effective | None) -> Effective | None:
     """Return the limit that was reached, unless the run is known to have held more: then it is another group's."""
     peak = session.peaks.get("rss")
     if limit is None or (peak is not None and (peak.sampled or 0) > limit.size * _MUCH_MORE):
         return None
-    return Effective(limit.kind, limit.size, limit.set_by)
+    return limit
 
 
 def _who(case: Case, victims: Sequence[Process]) -> str:
@@ -116,7 +112,7 @@ def _who(case: Case, victims: Sequence[Process]) -> str:
     return f"{case.who(next(iter(victims), None))} was"
 
 
-def _evidence(session: SessionData, limit: MemoryLimit | None) -> Iterator[str]:
+def _evidence(session: SessionData, limit: Effective | None) -> Iterator[str]:
     if session.kernel_kills:
         yield "the kernel's log names it"
     for group in dict.fromkeys(rise.group for rise in session.oom_kills):
