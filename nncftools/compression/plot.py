@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
@@ -186,7 +186,7 @@ def _add_names(drawing: Drawing, drawn: Sequence[Panel]) -> None:
     assert engine is not None
     engine.execute(drawing.figure)
     drawing.figure.set_layout_engine("none")
-    renderer: RendererBase = FigureCanvasAgg(drawing.figure).get_renderer()  # type: ignore[no-untyped-call] # matplotlib's
+    renderer: RendererBase = RendererAgg(1, 1, drawing.figure.dpi)  # type: ignore[no-untyped-call] # measures text only
     for panel in drawn:
         panels.add_names(panel, renderer, drawing.figure.dpi)
     drawing.unnamed = sum(panel.unnamed for panel in drawn)

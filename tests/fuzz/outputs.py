@@ -181,7 +181,7 @@ def _table(path: pathlib.Path, _: pathlib.Path) -> None:
     also = [figure for figure in FIGURES if figure.column.encode() in columns]
     bounds = Bounds([Bound(figure, 5.0, is_inside=True, text="5") for figure in also])
     request = outputs.Request([path], path.parent / "out", ("svg", "html"), (*STANDARD,), extra=True)
-    outputs.make(request._replace(bounds=bounds, also=also))
+    outputs.make(request._replace(bounds=bounds, also=also[:2]))
 
 
 def _evaluation(path: pathlib.Path, _: pathlib.Path) -> None:
