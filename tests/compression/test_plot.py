@@ -311,20 +311,34 @@ class TestPanels:
         assert peak.get_title(loc="left") == "bars: from the lower to the upper bound"
 
     def test_front_of_each_panel(self, tmp_path: pathlib.Path) -> None:
-        """Each panel has a front of its own: less is better there, and what is dominated is lighter."""
-        rows = many(9)
-        header = [*HEADER, PEAK.column]
-        numbered = [{**one, PEAK.column: str(1000 + 100 * place)} for place, one in enumerate(rows)]
-        main, peak = draw(compared(written(tmp_path / "a.csv", numbered, header)), also=(PEAK,)).figure.axes
-        opaque = [
+        """Each panel has a front of its own, where less is better; what is dominated there is lighter."""
+        peaks = {"fp32": "", "int8": "30", "int4": "10", "int4 + gptq": "20"}
+        errors = {"fp32": "1", "int8": "0.98", "int4": "0.96", "int4 + gptq": "0.94"}
+        rows = [{**one, PEAK.column: peaks[one["mode"]], "WWB, similarity": errors[one["mode"]]} for one in four()]
+        main, peak = draw(compared(written(tmp_path / "a.csv", rows, [*HEADER, PEAK.column])), also=(PEAK,)).figure.axes
+        best = [
             {str(line.get_gid())[-5:] for line in axes.lines if line.get_gid() and line.get_alpha() == 1}
             for axes in (main, peak)
         ]
-        ends = [list(line.get_ydata()) for line in main.lines if line.get_drawstyle() == "steps-post"]
+        fronts = [
+            [list(line.get_ydata()) for line in axes.lines if line.get_drawstyle() == "steps-post"]
+            for axes in (main, peak)
+        ]
 
-        assert len(opaque[0]) > 1
-        assert opaque[1] == set()  # the baseline has the smallest peak and no error
-        assert len(ends) == 1
+        assert best == [{"row-1", "row-2"}, {"row-1", "row-2"}]
+        assert fronts == [[[4, 8]], [[30, 10]]]
+
+    def test_baseline_dominates(self, tmp_path: pathlib.Path) -> None:
+        """A result that needs more than the baseline is dominated: the baseline has no error."""
+        rows = [
+            {**one, LATENCY.column: "1" if one["mode"] == "fp32" else "2", "WWB, similarity": "0.9"} for one in four()
+        ]
+        rows[0]["WWB, similarity"] = "1"
+        axes = draw(
+            compared(written(tmp_path / "a.csv", rows, [*HEADER, LATENCY.column])), also=(LATENCY,)
+        ).figure.axes[1]
+
+        assert {line.get_alpha() for line in axes.lines if line.get_gid()} == {DOMINATED}
 
     def test_unknown_is_counted(self, tmp_path: pathlib.Path) -> None:
         """Rows without the figure are not in the panel, which says how many; without any, it says so."""
@@ -351,7 +365,7 @@ class TestPanels:
         assert dotted == [[[pytest.approx(8 / 1.5)] * 2], [[5, 5]], []]
         assert rings == [[8], [pytest.approx(4300 / 1024)], [pytest.approx(30)]]
 
-    @pytest.mark.parametrize("count", [4, 16, 40])
+    @pytest.mark.parametrize("count", [4, 16, pytest.param(40, marks=pytest.mark.long)])
     def test_names(self, tmp_path: pathlib.Path, count: int) -> None:
         """No name overlaps another one or a point in any panel, and the legend is below all of them."""
         rows = [
