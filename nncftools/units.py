@@ -146,19 +146,39 @@ def text_of(value: float | None, unit: str) -> str:
     return {"B": size_text, "s": seconds_text}.get(unit, number_text)(value)
 
 
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
-_BY_NAME = {unit.value.casefold(): unit for unit in MemoryUnit}
+_WITH_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
+_BY_NAME = {
+    **{unit.value.casefold(): unit for unit in MemoryUnit},
+    **{unit[0].casefold(): unit for unit in (MemoryUnit.KiB, MemoryUnit.MiB, MemoryUnit.GiB)},
+}
+"""A single letter is binary, as for Docker and systemd."""
 
 
 def size_from(text: str) -> tuple[int, MemoryUnit]:
-    """Parse a size with its unit, in any case: ``"8GiB"``, ``"1.5 MB"``. Returns the bytes and the unit.
+    """Parse a size with its unit, in any case: ``"8GiB"``, ``"8G"``, ``"1.5 MB"``. Returns the bytes and the unit.
 
     Raises ValueError, which says what was expected and what was found.
     """
-    found = _SIZE.fullmatch(text.strip())
+    found = _WITH_UNIT.fullmatch(text.strip())
     unit = None if found is None else _BY_NAME.get(found[2].casefold())
     size = math.inf if found is None or unit is None else float(found[1]) * unit.factor
     if unit is None or not math.isfinite(size) or round(size) <= 0:
         expected = f"a size above 0 with its unit ({', '.join(MemoryUnit)}) expected, such as 8GiB"
         raise ValueError(f"{expected}, found {text!r}")
     return round(size), unit
+
+
+_TIMES = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def seconds_from(text: str) -> float:
+    """Parse a duration with its unit, in any case: ``"100ms"``, ``"2 min"``. Returns seconds.
+
+    Raises ValueError, which says what was expected and what was found.
+    """
+    found = _WITH_UNIT.fullmatch(text.strip())
+    factor = None if found is None else _TIMES.get(found[2].casefold())
+    seconds = math.inf if found is None or factor is None else float(found[1]) * factor
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"a time above 0 with its unit ({', '.join(_TIMES)}) expected, such as 100ms, found {text!r}")
+    return seconds

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.units import MemoryUnit, brief_size, part_text, seconds_text, size_from, size_text
+from nncftools.units import MemoryUnit, brief_size, part_text, seconds_from, seconds_text, size_from, size_text
 from tests.made_up import MIB
 
 GB = 10**9
@@ -109,10 +109,15 @@ def test_size_text(size: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size", "unit"),
-    [("8GiB", 8 << 30, MemoryUnit.GiB), (" 0.5 gib ", 1 << 29, MemoryUnit.GiB), ("70B", 70, MemoryUnit.B)],
+    [
+        ("8GiB", 8 << 30, MemoryUnit.GiB),
+        (" 0.5 gib ", 1 << 29, MemoryUnit.GiB),
+        ("3 m", 3 << 20, MemoryUnit.MiB),
+        ("70B", 70, MemoryUnit.B),
+    ],
 )
 def test_size_from(text: str, size: int, unit: MemoryUnit) -> None:
-    """A size is a number with its unit, in any case."""
+    """A size is a number with its unit, in any case; a single letter is binary."""
     assert size_from(text) == (size, unit)
 
 
@@ -121,6 +126,21 @@ def test_no_size(text: str) -> None:
     """Anything else is refused with what was expected."""
     with pytest.raises(ValueError, match=r"a size above 0 with its unit \(B, KiB, .* expected, such as 8GiB, found"):
         size_from(text)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("100ms", 0.1), ("2 min", 120), ("1.5 H", 5400), (" 3s ", 3)])
+def test_seconds_from(text: str, seconds: float) -> None:
+    """A duration is a number with its unit, in any case."""
+    assert seconds_from(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "8", "s", "-1s", "0s", "8 d", "8GiB", "9" * 400 + "s"])
+def test_no_duration(text: str) -> None:
+    """Anything else is refused with what was expected."""
+    with pytest.raises(
+        ValueError, match=r"a time above 0 with its unit \(ms, s, min, h\) expected, such as 100ms, found"
+    ):
+        seconds_from(text)
 
 
 def test_decimals() -> None:

@@ -14,12 +14,15 @@ from nncftools.errors import UsageError
 
 if TYPE_CHECKING:
     from nncftools.compression.outputs import Outcome
-    from nncftools.compression.results import Bound
+    from nncftools.compression.recommending import Bounds
+    from nncftools.compression.results import Result
 
 EXAMPLES = """\b
 Examples:
   nncf-tools viz-compression -i data.csv -o out
   nncf-tools viz-compression -i data.csv --recommend 'error<=5%'
+  nncf-tools viz-compression -i data.csv --recommend 'error<=5%, peak<=8GiB'
+  nncf-tools viz-compression -i data.csv --also peak --also latency
   nncf-tools viz-compression -i a.csv -i b.csv -f png -f html -o out
   nncf-tools viz-compression -i data.csv --metric 'mmlu, acc:higher'
   nncf-tools viz-compression -i data.csv --json --extra"""
@@ -32,6 +35,16 @@ class Format(StrEnum):
     SVG = "svg"
     PDF = "pdf"
     HTML = "html"
+
+
+class Also(StrEnum):
+    """A figure that the picture can show below the compression rate."""
+
+    PEAK = "peak"
+    INFERENCE_PEAK = "inference-peak"
+    TIME = "time"
+    LATENCY = "latency"
+    FIRST_TOKEN = "first-token"  # noqa: S105 — of a text
 
 
 Inputs = Annotated[
@@ -66,7 +79,22 @@ Metrics = Annotated[
 ]
 Recommend = Annotated[
     str,
-    typer.Option("--recommend", metavar="BOUND", help="Print the smallest model within BOUND, such as 'error<=5%'."),
+    typer.Option(
+        "--recommend",
+        metavar="BOUNDS",
+        help="Print the smallest model within BOUNDS, such as 'error<=5%, peak<=8GiB, latency<100ms'. Names: error, "
+        "size, peak, inference peak, time, latency, first token.",
+    ),
+]
+Panels = Annotated[
+    list[Also] | None,
+    typer.Option(
+        "--also",
+        metavar="FIGURE",
+        show_default=False,
+        help="Add a panel of FIGURE over the error to the picture: peak, inference-peak, time, latency, first-token; "
+        "repeatable.",
+    ),
 ]
 MaxError = Annotated[
     str, typer.Option("--max-error", metavar="PERCENT", help="Leave rows with a larger error out of the picture.")
@@ -86,6 +114,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     formats: Formats = [Format.PNG],  # noqa: B006 — Typer's way to give a default
     metrics: Metrics = None,
     recommend: Recommend = "",
+    also: Panels = None,
     max_error: MaxError = "",
     extra: Annotated[bool, typer.Option("--extra", help="Show the file's other columns in the table.")] = False,
     lenient: Annotated[bool, typer.Option("--lenient", help="Omit the note of missing int8, int4, gptq rows.")] = False,
@@ -99,15 +128,15 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     other rows are compared with the fp32 row.
     """
     from nncftools.cli import screen
-    from nncftools.compression.columns import chosen_metrics
+    from nncftools.compression.columns import FIGURES, chosen_metrics
     from nncftools.compression.outputs import Request, make
-    from nncftools.compression.results import bound_of
+    from nncftools.compression.recommending import bounds_of
     from nncftools.compression.table import rows
 
     if len({path.resolve() for path in inputs}) < len(inputs):
         raise UsageError("option --input-file: a file is given twice")
     with options.named("--recommend"):
-        bound = bound_of(recommend) if recommend else None
+        bounds = bounds_of(recommend) if recommend else None
     with options.named("--metric"):
         chosen = chosen_metrics(tuple(metrics or ()))
     request = Request(
@@ -117,7 +146,10 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         metrics=chosen,
         lenient=lenient,
         extra=extra,
-        bound=bound,
+        bounds=bounds,
+        also=[
+            figure for one in dict.fromkeys(also or ()) for figure in FIGURES if figure.name == one.replace("-", " ")
+        ],
         max_error=_percent(max_error) if max_error else None,
     )
     with options.reading(max_size), options.mended(folder="; choose another --output-dir"):
@@ -125,9 +157,9 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     if as_json:
         import json
 
-        screen.to_stdout(json.dumps(rows(outcome.comparisons, bound), indent=2) + "\n")
-    elif bound is not None:
-        screen.to_stdout(_recommendation(outcome, bound))
+        screen.to_stdout(json.dumps(rows(outcome.comparisons, bounds), indent=2) + "\n")
+    elif bounds is not None:
+        screen.to_stdout(_recommendation(outcome, bounds))
     screen.to_stderr(_closing(outcome))
     return 0
 
@@ -153,19 +185,35 @@ def _percent(text: str) -> float:
     return value / 100
 
 
-def _recommendation(outcome: Outcome, bound: Bound) -> str:
-    """Return a line per model: the smallest one under the bound."""
-    from nncftools.compression.results import recommended
-    from nncftools.compression.table import error_text, rate_text
+def _recommendation(outcome: Outcome, bounds: Bounds) -> str:
+    """Return a line per model: the smallest one within the bounds, and how many rows could not be judged."""
+    from nncftools.compression.recommending import chosen, left_out_text
     from nncftools.text import printable
 
     lines = []
     for comparison in outcome.comparisons:
-        best = recommended(comparison, bound)
-        if best is None:
-            lines.append(f"{comparison.name}: no row with {bound}")
+        choice = chosen(comparison, bounds)
+        left_out = f"; {left_out_text(choice)}" if choice.left_out else ""
+        if choice.best is None:
+            lines.append(f"{comparison.name}: no row with {bounds}{left_out}")
             continue
-        name = best.row.mode + (f" ({best.row.plot_name})" if best.row.plot_name else "")
-        figures = f"error {error_text(best.error)}, {best.row.size:g} Gb, {rate_text(best.rate)} smaller"
-        lines.append(f"{comparison.name}: the smallest with {bound} is {name}: {figures}")
+        row = choice.best.row
+        name = row.mode + (f" ({row.plot_name})" if row.plot_name else "")
+        found = f"{name}: {_figures(choice.best, bounds)}"
+        lines.append(f"{comparison.name}: the smallest with {bounds} is {found}{left_out}")
     return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _figures(result: Result, bounds: Bounds) -> str:
+    """Return error, size and rate of a result, and its other bounded figures."""
+    from nncftools.compression.columns import FIGURES
+    from nncftools.compression.figures import figure_text, measured
+    from nncftools.compression.table import error_text, rate_text
+
+    bounded = [
+        f"{figure.name} {figure_text(figure, found.high)}"
+        for figure in bounds.figures
+        if figure in FIGURES and (found := measured(result.row, figure))
+    ]
+    usual = [f"error {error_text(result.error)}", f"{result.row.size:g} Gb", f"{rate_text(result.rate)} smaller"]
+    return ", ".join([*usual, *bounded])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nncftools.backports import StrEnum
 from nncftools.errors import UsageError
+from nncftools.units import MemoryUnit
 
 MODE = "mode"
 INT4 = "%int4"
@@ -21,6 +22,12 @@ COMPUTED = (ERROR, RATE)
 """Published files hold them, too; they are computed here, never read."""
 STDERR = " stderr"
 """The suffix of the column with a metric's standard error."""
+
+PEAK_OWNER = "peak owner"
+"""The process that held most at the peak, as text."""
+BITS_PER_WEIGHT = "bits per weight"
+BIT_WIDTHS = "bit widths"
+"""How many weights have which width, as text."""
 
 
 class Direction(StrEnum):
@@ -62,6 +69,48 @@ LAMBADA_PERPLEXITY = Metric("lambada-openai, perplexity", Direction.LOWER, least
 SIMILARITY = Metric("WWB, similarity", Direction.SIMILARITY, least=-1, most=1)
 """who-what-benchmark's mean cosine of embeddings: a collapsed model can be a little below 0."""
 STANDARD = (WIKITEXT, LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, SIMILARITY)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What compressing a model takes, or using it; less is better. A file may lack its column, and a row its figure."""
+
+    name: str
+    """What users call it."""
+    label: str
+    column: str
+    factor: float
+    """The bytes or seconds in one of the column."""
+    is_size: bool
+    """Whether it is in bytes; otherwise in seconds."""
+    decimals: int
+    """Digits behind the point in a table."""
+    high_column: str = ""
+    """The column with the upper end of a bracket, in the same unit; that end counts."""
+
+
+MODEL_SIZE = Figure("size", "Model size", SIZE, MemoryUnit.GiB.factor, is_size=True, decimals=3)
+"""Published tables write Gb and count GiB."""
+_MIB = MemoryUnit.MiB.factor
+PEAK = Figure(
+    "peak",
+    "Peak memory of compression",
+    "peak memory, MiB",
+    _MIB,
+    is_size=True,
+    decimals=0,
+    high_column="peak memory high, MiB",
+)
+INFERENCE_PEAK = Figure(
+    "inference peak", "Peak memory of inference", "inference peak memory, MiB", _MIB, is_size=True, decimals=0
+)
+TIME = Figure("time", "Compression time", "compression time, s", 1, is_size=False, decimals=2)
+LATENCY = Figure("latency", "Latency per token", "per token, s", 1, is_size=False, decimals=5)
+FIRST_TOKEN = Figure("first token", "Latency of the first token", "first token, s", 1, is_size=False, decimals=4)
+FIGURES = (PEAK, INFERENCE_PEAK, TIME, LATENCY, FIRST_TOKEN)
+"""Those in columns of their own, which a file may lack."""
+DECIMALS = {**{figure.column: figure.decimals for figure in FIGURES}, PEAK.high_column: 0, BITS_PER_WEIGHT: 2}
+"""Digits behind the point of known further columns in a table."""
 
 
 def chosen_metrics(texts: tuple[str, ...]) -> tuple[Metric, ...]:

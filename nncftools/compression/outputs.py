@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nncftools.compression.checking import BASELINE, load
 from nncftools.compression.columns import STANDARD
 from nncftools.compression.errors import ResultsError
+from nncftools.compression.figures import require
 from nncftools.compression.results import comparisons, differing
 from nncftools.compression.table import cells, markdown
 from nncftools.files import replacing
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from nncftools.compression.columns import Metric
+    from nncftools.compression.columns import Figure, Metric
     from nncftools.compression.plot import Drawing
-    from nncftools.compression.results import Bound, Comparison
+    from nncftools.compression.recommending import Bounds
+    from nncftools.compression.results import Comparison
 
 FORMATS = ("png", "svg", "pdf", "html")
 
@@ -36,7 +38,9 @@ class Request(NamedTuple):
     lenient: bool = False
     """Modes may be missing without a note."""
     extra: bool = False
-    bound: Bound | None = None
+    bounds: Bounds | None = None
+    also: Sequence[Figure] = ()
+    """What further panels of the picture show."""
     max_error: float | None = None
     """Results with a larger error are not drawn."""
 
@@ -76,9 +80,10 @@ def make(request: Request) -> Outcome:
     from nncftools.compression.plot import draw
 
     models = load(request.inputs, request.metrics)
+    require(models, [*(request.bounds.figures if request.bounds else ()), *request.also])
     found = comparisons(models, request.metrics)
     targets = _targets(request)
-    drawing = draw(found, request.bound, request.max_error)
+    drawing = draw(found, request.bounds, request.max_error, request.also)
     contents = _contents(request, found, targets, drawing)
     _write(contents)
     notes = _notes(found, drawing.unnamed, lenient=request.lenient)
@@ -113,7 +118,7 @@ def _contents(
         if kind == "html":
             from nncftools.compression.page import page
 
-            picture = page(found, picture, request.bound, extra=request.extra).encode()
+            picture = page(found, picture, request.bounds, extra=request.extra).encode()
         contents[targets[kind]] = picture
     return contents
 

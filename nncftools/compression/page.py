@@ -10,21 +10,26 @@ from typing import TYPE_CHECKING
 
 from nncftools.compression.checking import number
 from nncftools.compression.columns import ERROR, INT4, INT8, RATE
-from nncftools.compression.results import recommended
+from nncftools.compression.recommending import chosen, left_out_text
 from nncftools.compression.table import cells, details
 from nncftools.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from nncftools.compression.results import Bound, Comparison, Result
+    from nncftools.compression.recommending import Bounds
+    from nncftools.compression.results import Comparison, Result
 
 _TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 _UNSEEN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->", re.DOTALL)
 """The parts of matplotlib's SVG that a page does not need, with the addresses in them."""
 
+_ALL_DIGITS_FROM = 1e5
 
-def page(comparisons: Sequence[Comparison], picture: bytes, bound: Bound | None = None, *, extra: bool = False) -> str:
+
+def page(
+    comparisons: Sequence[Comparison], picture: bytes, bounds: Bounds | None = None, *, extra: bool = False
+) -> str:
     """Return the page; ``picture`` is the SVG of the same results."""
     header, table = cells(comparisons, extra=extra)
     results = [result for comparison in comparisons for result in comparison.results]
@@ -32,15 +37,18 @@ def page(comparisons: Sequence[Comparison], picture: bytes, bound: Bound | None 
         all(number(cell.rstrip("%x")) is not None for cell in column if cell) for column in zip(*table, strict=True)
     ]
     kinds = [' class="number"' if right_aligned else "" for right_aligned in is_number]
-    best = [recommended(comparison, bound) for comparison in comparisons] if bound else []
+    choices = [chosen(comparison, bounds) for comparison in comparisons] if bounds else []
+    best = [choice.best for choice in choices]
     rows = [
         _row(place, result, zip(header, line, kinds, strict=True), is_best=any(result is one for one in best))
         for place, (result, line) in enumerate(zip(results, table, strict=True))
     ]
     title = " · ".join(comparison.title for comparison in comparisons)
     note = "Point at a mark to see its full row; click a heading to sort."
-    for comparison, one in zip(comparisons, best, strict=False):
-        note += f" {comparison.name}: {'none' if one is None else one.label} is the smallest with {bound}."
+    for comparison, choice in zip(comparisons, choices, strict=False):
+        left_out = f" ({left_out_text(choice)})" if choice.left_out else ""
+        name = "none" if choice.best is None else choice.best.label
+        note += f" {comparison.name}: {name} is the smallest with {bounds}{left_out}."
     parts = {
         "TITLE": _text(title),
         "NOTE": _text(note),
@@ -85,4 +93,6 @@ def _plain(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.5g}" if isinstance(value, float) else printable(str(value))
+    if isinstance(value, float):
+        return f"{value:.5g}" if abs(value) < _ALL_DIGITS_FROM else f"{value:.0f}"
+    return printable(str(value))

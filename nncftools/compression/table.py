@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
-from nncftools.compression.columns import ERROR, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, RATE, SIZE, STDERR
-from nncftools.compression.results import recommended
+from nncftools.compression.checking import number
+from nncftools.compression.columns import (
+    DECIMALS,
+    ERROR,
+    INT4,
+    INT8,
+    LORA_RANK,
+    MODE,
+    PLOT_NAME,
+    RATE,
+    SIZE,
+    STDERR,
+)
+from nncftools.compression.recommending import chosen
 from nncftools.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.compression.results import Bound, Comparison, Result
+    from nncftools.compression.recommending import Bounds
+    from nncftools.compression.results import Comparison, Result
 
 _COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)
 MODEL = "model"
@@ -33,7 +47,7 @@ def cells(comparisons: Sequence[Comparison], *, extra: bool = False) -> tuple[li
         [
             *([comparison.name] if several else []),
             *_standard(result),
-            *(result.row.extra.get(name, "") for name in more),
+            *(extra_text(name, result.row.extra.get(name, "")) for name in more),
         ]
         for comparison in comparisons
         for result in comparison.results
@@ -45,7 +59,7 @@ def details(comparison: Comparison, result: Result) -> dict[str, object]:
     """Return all that is known of a result, by column name; None is unknown."""
     row = result.row
     return {
-        **row.extra,
+        **{name: _known(name, cell) for name, cell in row.extra.items()},
         comparison.model.setup or MODEL: row.model,
         MODE: row.mode,
         INT4: row.int4,
@@ -65,15 +79,33 @@ def details(comparison: Comparison, result: Result) -> dict[str, object]:
     }
 
 
-def rows(comparisons: Sequence[Comparison], bound: Bound | None = None) -> list[dict[str, object]]:
-    """Return the details of all results; with a bound, ``recommended`` marks each model's best choice."""
+def rows(comparisons: Sequence[Comparison], bounds: Bounds | None = None) -> list[dict[str, object]]:
+    """Return the details of all results.
+
+    With bounds, ``within bounds`` is None when only unknown figures decide, and ``recommended`` marks each model's best
+    choice.
+    """
     found: list[dict[str, object]] = []
     for comparison in comparisons:
-        best = recommended(comparison, bound) if bound is not None else None
+        best = chosen(comparison, bounds).best if bounds is not None else None
         for result in comparison.results:
-            chosen = {} if bound is None else {"recommended": result is best}
-            found.append({**details(comparison, result), **chosen})
+            judged = {} if bounds is None else {"within bounds": bounds.hold(result), "recommended": result is best}
+            found.append({**details(comparison, result), **judged})
     return found
+
+
+def extra_text(name: str, cell: str) -> str:
+    """Return a cell of a further column; the figures of known ones have as many digits as they need."""
+    value = number(cell) if name in DECIMALS else None
+    return cell if value is None or not math.isfinite(value) else f"{value:.{DECIMALS[name]}f}"
+
+
+def _known(name: str, cell: str) -> str | float | None:
+    """Return the figure of a known column, None for an empty cell; any other cell as it is."""
+    if name not in DECIMALS:
+        return cell
+    value = number(cell)
+    return (cell or None) if value is None or not math.isfinite(value) else value
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -10,7 +10,9 @@ from typing import TypeVar
 
 import pytest
 
-from tests.compression.made_up import HEADER, MADE_UP, changed, four, many, row, written
+from nncftools.cli.viz_compression import Also
+from nncftools.compression.columns import FIGURES
+from tests.compression.made_up import HEADER, MADE_UP, changed, four, many, row, with_figures, written
 from tests.conftest import Run
 
 Done = TypeVar("Done")
@@ -105,6 +107,29 @@ class TestOutput:
             "error 5.0%, 1.25 Gb, 6.4x smaller\n"
         )
 
+    def test_several_bounds(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """The recommendation has the bounded figures, and the number of rows left out for want of one."""
+        with_figures(tmp_path / "a.csv")
+        words = ["viz-compression", "-i", "a.csv", "--recommend"]
+        found = in_process(*words, "size<3GiB, peak<=5G, latency<50ms")
+        none = in_process(*words, "peak<1GiB")
+
+        assert found.stdout == (
+            "Made-up-7b: the smallest with size < 3 GiB, peak ≤ 5 GiB, latency < 50 ms is int4 (int4): "
+            "error 0.0%, 1 Gb, 8.0x smaller, peak 4.2 GiB, latency 30 ms\n"
+        )
+        assert none.stdout == "Made-up-7b: no row with peak < 1 GiB; 1 row left out, peak unknown\n"
+
+    def test_also(self, in_process: Run, tmp_path: pathlib.Path) -> None:
+        """--also adds panels to the picture; each figure has one, however often it is asked for."""
+        with_figures(tmp_path / "a.csv")
+        words = [word for one in Also for word in ("--also", one, "--also", one)]
+        result = in_process("viz-compression", "-i", "a.csv", "-f", "svg", *words)
+        drawn = (tmp_path / "a.svg").read_text()
+
+        assert result.returncode == 0
+        assert drawn.count('id="panel-') == 3 * len(FIGURES)
+
     def test_lenient(self, in_process: Run, tmp_path: pathlib.Path) -> None:
         """Missing modes are a note on standard error; --lenient omits it."""
         written(tmp_path / "a.csv", [row("fp32"), row("int8")])
@@ -190,6 +215,13 @@ class TestBadInput:
             (["-i", "none.csv"], "cannot read 'none.csv': No such file or directory"),
             (["-i", "data.csv", "-i", "./data.csv"], "option --input-file: a file is given twice"),
             (["-i", "data.csv", "--recommend", "small"], "option --recommend: 'error<=5%'"),
+            (
+                ["-i", "data.csv", "--recommend", "peek<1GiB"],
+                "option --recommend: no bound is called 'peek'; did you mean",
+            ),
+            (["-i", "data.csv", "--recommend", "peak<1GiB"], "'data.csv': 'peak' needs the column 'peak memory, MiB'"),
+            (["-i", "data.csv", "--also", "time"], "'data.csv': 'time' needs the column 'compression time, s'"),
+            (["-i", "data.csv", "--also", "memory"], "'memory' is not one of"),
             (["-i", "data.csv", "--metric", "mmlu"], "option --metric: 'COLUMN:higher'"),
             (["-i", "data.csv", "--metric", "mmlu:lower"], "row 1: no column 'mmlu'"),
             (["-i", "data.csv", "--max-error", "much"], "option --max-error: a percentage above 0 expected"),

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Mapping
 
 from nncftools.compression.checking import load
-from nncftools.compression.columns import STANDARD, Metric
+from nncftools.compression.columns import FIGURES, PEAK, PEAK_OWNER, STANDARD, Metric
 from nncftools.compression.results import Comparison, comparisons
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
@@ -103,3 +103,17 @@ def many(count: int, seed: int = 4) -> list[dict[str, str]]:
         cells = ["Made-up-7b", mode, int4, 1 - int4, "", f"{mode} no. {number}", *(f"{value:.4f}" for value in figures)]
         rows.append(dict(zip(HEADER, map(str, cells), strict=True)))
     return rows
+
+
+def with_figures(path: pathlib.Path, changes: Mapping[str, str] | None = None) -> pathlib.Path:
+    """Write the four rows with figures of memory and time; ``changes`` replaces cells of all rows."""
+    header = [PEAK.column, PEAK.high_column, *(figure.column for figure in FIGURES[1:])]
+    figures = [
+        ("", "", 9000, "", 0.2, 0.6),
+        (3000, 4000, 2500, 0.9, 0.05, 0.2),
+        (4300, "", 1500, 12.345, 0.03, 0.15),
+        (5000, 5500, 1400, 80, 0.0123456, 0.12),
+    ]
+    cells = [{**dict(zip(header, map(str, found), strict=True)), **(changes or {})} for found in figures]
+    rows = [{**one, **more, PEAK_OWNER: "optimum-cli"} for one, more in zip(four(), cells, strict=True)]
+    return written(path, rows, [*HEADER, *header, PEAK_OWNER])

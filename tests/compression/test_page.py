@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
+from nncftools.compression.columns import LATENCY, PEAK, Figure
 from nncftools.compression.page import page
 from nncftools.compression.plot import draw, rendered
-from nncftools.compression.results import bound_of
+from nncftools.compression.recommending import bounds_of
 from tests.browser import browser
-from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, written
+from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, with_figures, written
 
 HOSTILE = "</script><script>window.injected = 1</script><img src=x onerror='window.injected = 1'>\x1b[31m"
 PROBE = """
 const found = {injected: window.injected ?? null, points: {}, orders: {}, title: document.title};
-document.querySelector("#picture").scrollIntoView();
 for (const point of document.querySelectorAll("#picture .point")) {
+  point.scrollIntoView({block: "center"});
   const box = point.getBoundingClientRect();
   const left = box.left + box.width / 2, top = box.top + box.height / 2;
   const hit = document.elementFromPoint(left, top)?.closest(".point");
@@ -50,11 +51,11 @@ document.body.append(result);
 """
 
 
-def made(*paths: pathlib.Path, bound: str = "", extra: bool = False) -> str:
+def made(*paths: pathlib.Path, bound: str = "", extra: bool = False, also: tuple[Figure, ...] = ()) -> str:
     """Return the page of results."""
     comparisons = compared(*paths)
-    limit = bound_of(bound) if bound else None
-    return page(comparisons, rendered(draw(comparisons, limit), "svg"), limit, extra=extra)
+    limit = bounds_of(bound) if bound else None
+    return page(comparisons, rendered(draw(comparisons, limit, also=also), "svg"), limit, extra=extra)
 
 
 def hostile(folder: pathlib.Path) -> pathlib.Path:
@@ -99,6 +100,12 @@ class TestPage:
 
         assert "Made-up-7b: 80% int4 is the smallest with error ≤ 5%." in text
         assert re.findall(r'<tr data-row="(\d)" class="recommended">', text) == ["3"]
+
+    def test_rows_left_out(self, tmp_path: pathlib.Path) -> None:
+        """The page says how many rows could not be judged."""
+        text = made(with_figures(tmp_path / "a.csv"), bound="peak<=4GiB")
+
+        assert "Made-up-7b: int8 is the smallest with peak ≤ 4 GiB (1 row left out, peak unknown)." in text
 
 
 def in_browser(text: str, folder: pathlib.Path) -> dict[str, Any]:
@@ -166,6 +173,21 @@ class TestInBrowser:
         assert found["injected"] is None
         assert HOSTILE.replace("\x1b", "\\x1b") in shown
         assert len(found["points"]) == 3
+
+    def test_panels(self, tmp_path: pathlib.Path) -> None:
+        """A point in any panel shows its row."""
+        points = in_browser(made(with_figures(tmp_path / "a.csv"), also=(PEAK, LATENCY)), tmp_path)["points"]
+        last = dict(zip(points["panel-2-row-3"]["names"], points["panel-2-row-3"]["values"], strict=True))
+        below = {
+            name: (point["hit"], point["shown"], point["lines"]) for name, point in points.items() if "panel" in name
+        }
+
+        assert below == {
+            f"panel-{panel}-row-{number}": (f"panel-{panel}-row-{number}", True, [number])
+            for panel in (1, 2)
+            for number in (1, 2, 3)
+        }
+        assert (last["mode"], last["peak memory, MiB"], last["per token, s"]) == ("int4 + gptq", "5000", "0.012346")
 
     def test_several_models(self, tmp_path: pathlib.Path) -> None:
         """Points of several models lead to their own rows."""

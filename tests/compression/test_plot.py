@@ -13,10 +13,24 @@ from matplotlib.lines import Line2D  # noqa: TID253 — the same
 from matplotlib.text import Annotation, Text  # noqa: TID253 — the same
 from matplotlib.transforms import Bbox  # noqa: TID253 — the same
 
+from nncftools.compression.columns import LATENCY, PEAK, TIME
 from nncftools.compression.labels import Labels
-from nncftools.compression.plot import DOMINATED, MAX_NAMED, Drawing, draw, rendered
-from nncftools.compression.results import Comparison, bound_of
-from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, many, row, without_int8, written
+from nncftools.compression.panel import DOMINATED, MAX_NAMED
+from nncftools.compression.plot import Drawing, draw, rendered
+from nncftools.compression.recommending import bounds_of
+from nncftools.compression.results import Comparison
+from tests.compression.made_up import (
+    HEADER,
+    MADE_UP,
+    changed,
+    compared,
+    four,
+    many,
+    row,
+    with_figures,
+    without_int8,
+    written,
+)
 
 
 def boxes(drawing: Drawing) -> tuple[list[Bbox], list[tuple[float, float]], Bbox]:
@@ -75,7 +89,7 @@ class TestNames:
 
     def test_phi3(self, phi3: pathlib.Path) -> None:
         """The same for the published results of Phi-3."""
-        names, points, frame = boxes(draw(compared(phi3), bound_of("error<=5%")))
+        names, points, frame = boxes(draw(compared(phi3), bounds_of("error<=5%")))
 
         assert len(names) == 10
         check(names, points, frame)
@@ -203,7 +217,7 @@ class TestPicture:
 
     def test_bound_and_recommendation(self) -> None:
         """A bound and the smallest model within it are marked."""
-        words = texts(compared(MADE_UP), bound=bound_of("error<=5%"))
+        words = texts(compared(MADE_UP), bounds=bounds_of("error<=5%"))
 
         assert "smallest with error ≤ 5%" in words
 
@@ -250,3 +264,140 @@ class TestPicture:
 
         assert first.startswith(magic)
         assert first == again
+
+
+class TestPanels:
+    def drawn(self, folder: pathlib.Path, bounds: str = "") -> Drawing:
+        """Draw the four rows with panels of peak and latency."""
+        comparisons = compared(with_figures(folder / "a.csv"))
+        return draw(comparisons, bounds_of(bounds) if bounds else None, also=(PEAK, LATENCY))
+
+    def test_share_errors(self, tmp_path: pathlib.Path) -> None:
+        """Each figure has a panel below the compression rate with the same scale of errors and its unit."""
+        main, peak, latency = self.drawn(tmp_path).figure.axes
+
+        assert main.get_xlim() == peak.get_xlim() == latency.get_xlim()
+        assert main.get_position().y0 > peak.get_position().y1 > peak.get_position().y0 > latency.get_position().y1
+        assert [peak.get_ylabel(), latency.get_ylabel()] == [
+            "Peak memory of compression (GiB)",
+            "Latency per token (ms)",
+        ]
+        assert [axes.get_xlabel() for axes in (main, peak, latency)] == ["", "", "Average relative error"]
+
+    def test_same_looks(self, tmp_path: pathlib.Path) -> None:
+        """A result has the same marker, colour and name in every panel, and an id of its own."""
+        figure = self.drawn(tmp_path).figure
+        looks = [
+            {str(line.get_gid())[-5:]: (line.get_marker(), line.get_color()) for line in axes.lines if line.get_gid()}
+            for axes in figure.axes
+        ]
+        ids = [str(line.get_gid()) for line in figure.axes[1].lines if line.get_gid()]
+
+        assert looks[0] == looks[1] == looks[2]
+        assert ids == ["panel-1-row-1", "panel-1-row-2", "panel-1-row-3"]
+        assert [[text.get_text() for text in axes.texts] for axes in figure.axes] == [
+            ["int8", "int4", "int4 + gptq"]
+        ] * 3
+
+    def test_figures(self, tmp_path: pathlib.Path) -> None:
+        """A point is at the figure in the unit of the scale; a bracket is a bar below its upper end."""
+        _, peak, latency = self.drawn(tmp_path).figure.axes
+        points = {str(line.get_gid()): float(line.get_ydata()[0]) for axes in (peak, latency) for line in axes.lines}
+        bars = [list(line.get_ydata()) for line in peak.lines if line.get_marker() == "_"]
+
+        assert points["panel-1-row-1"] == 4000 / 1024
+        assert points["panel-2-row-3"] == pytest.approx(12.3456)
+        assert bars == [[3000 / 1024, 4000 / 1024], [5000 / 1024, 5500 / 1024]]
+        assert peak.get_title(loc="left") == "bars: from the lower to the upper bound"
+
+    def test_front_of_each_panel(self, tmp_path: pathlib.Path) -> None:
+        """Each panel has a front of its own, where less is better; what is dominated there is lighter."""
+        peaks = {"fp32": "", "int8": "30", "int4": "10", "int4 + gptq": "20"}
+        errors = {"fp32": "1", "int8": "0.98", "int4": "0.96", "int4 + gptq": "0.94"}
+        rows = [{**one, PEAK.column: peaks[one["mode"]], "WWB, similarity": errors[one["mode"]]} for one in four()]
+        main, peak = draw(compared(written(tmp_path / "a.csv", rows, [*HEADER, PEAK.column])), also=(PEAK,)).figure.axes
+        best = [
+            {str(line.get_gid())[-5:] for line in axes.lines if line.get_gid() and line.get_alpha() == 1}
+            for axes in (main, peak)
+        ]
+        fronts = [
+            [list(line.get_ydata()) for line in axes.lines if line.get_drawstyle() == "steps-post"]
+            for axes in (main, peak)
+        ]
+
+        assert best == [{"row-1", "row-2"}, {"row-1", "row-2"}]
+        assert fronts == [[[4, 8]], [[30, 10]]]
+
+    def test_baseline_dominates(self, tmp_path: pathlib.Path) -> None:
+        """A result that needs more than the baseline is dominated: the baseline has no error."""
+        rows = [
+            {**one, LATENCY.column: "1" if one["mode"] == "fp32" else "2", "WWB, similarity": "0.9"} for one in four()
+        ]
+        rows[0]["WWB, similarity"] = "1"
+        axes = draw(
+            compared(written(tmp_path / "a.csv", rows, [*HEADER, LATENCY.column])), also=(LATENCY,)
+        ).figure.axes[1]
+
+        assert {line.get_alpha() for line in axes.lines if line.get_gid()} == {DOMINATED}
+
+    def test_unknown_is_counted(self, tmp_path: pathlib.Path) -> None:
+        """Rows without the figure are not in the panel, which says how many; without any, it says so."""
+        rows = [{**one, PEAK.column: cell} for one, cell in zip(four(), ("", "10", "", "30"), strict=True)]
+        some = draw(compared(written(tmp_path / "a.csv", rows, [*HEADER, PEAK.column])), also=(PEAK,)).figure.axes[1]
+        rows = [{**one, PEAK.column: ""} for one in four()]
+        none = draw(compared(written(tmp_path / "b.csv", rows, [*HEADER, PEAK.column])), also=(PEAK,)).figure.axes[1]
+
+        assert some.get_title(loc="left") == "unknown, not shown: 1"
+        assert [text.get_text() for text in none.texts] == ["no row has this figure"]
+
+    def test_wide_range_is_logarithmic(self, tmp_path: pathlib.Path) -> None:
+        """A figure that differs by more than ten times has a logarithmic scale."""
+        drawing = draw(compared(with_figures(tmp_path / "a.csv")), also=(TIME, PEAK))
+
+        assert [axes.get_yscale() for axes in drawing.figure.axes] == ["linear", "log", "linear"]
+
+    def test_bounds(self, tmp_path: pathlib.Path) -> None:
+        """A bound is a line in the panel of its figure, that of size among the rates; each panel has the ring."""
+        axes = self.drawn(tmp_path, "size<1.5GiB, peak<5GiB, latency<1h").figure.axes
+        dotted = [[list(line.get_ydata()) for line in one.lines if line.get_linestyle() == ":"] for one in axes]
+        rings = [[line.get_ydata()[0] for line in one.lines if line.get_markersize() == 15] for one in axes]
+
+        assert dotted == [[[pytest.approx(8 / 1.5)] * 2], [[5, 5]], []]
+        assert rings == [[8], [pytest.approx(4300 / 1024)], [pytest.approx(30)]]
+
+    @pytest.mark.parametrize("count", [4, 16, pytest.param(40, marks=pytest.mark.long)])
+    def test_names(self, tmp_path: pathlib.Path, count: int) -> None:
+        """No name overlaps another one or a point in any panel, and the legend is below all of them."""
+        rows = [
+            {**one, PEAK.column: str(1000 + 7 * place % 60), LATENCY.column: one["model size, Gb"]}
+            for place, one in enumerate(many(count))
+        ]
+        comparisons = compared(written(tmp_path / "a.csv", rows, [*HEADER, PEAK.column, LATENCY.column]))
+        drawing = draw(comparisons, bounds_of("error<=9%, peak<=2GiB"), also=(PEAK, LATENCY))
+        renderer = FigureCanvasAgg(drawing.figure).get_renderer()  # type: ignore[no-untyped-call]
+        drawing.figure.draw(renderer)
+
+        assert drawing.unnamed == 0
+        for axes in drawing.figure.axes:
+            found = [text for text in axes.texts if isinstance(text, Annotation)]
+            marks = [line for line in axes.lines if line.get_gid()]
+            points = [tuple(axes.transData.transform(line.get_xydata()[0])) for line in marks]
+            names = [Bbox(Text.get_window_extent(text, renderer)) for text in found]
+            check(names, points, Bbox(axes.get_window_extent(renderer)))
+        assert drawing.figure.legends[0].get_window_extent().y1 < drawing.figure.axes[-1].get_window_extent().y0
+
+    def test_baseline_alone(self, tmp_path: pathlib.Path) -> None:
+        """A baseline without compressed models gives a message in every panel."""
+        rows = [{**row("fp32"), PEAK.column: "10"}]
+        figure = draw(compared(written(tmp_path / "a.csv", rows, [*HEADER, PEAK.column])), also=(PEAK,)).figure
+
+        assert [axes.texts[0].get_text() for axes in figure.axes] == ["no compressed models to show"] * 2
+
+    def test_several_models(self, tmp_path: pathlib.Path) -> None:
+        """Several models have one colour each in every panel."""
+        comparisons = compared(with_figures(tmp_path / "a.csv"), with_figures(tmp_path / "b.csv"))
+        drawing = draw(comparisons, bounds_of("size<1GiB"), also=(PEAK,))
+        colours = [{line.get_color() for line in axes.lines if line.get_gid()} for axes in drawing.figure.axes]
+
+        assert len(colours[0]) == 2
+        assert colours[0] == colours[1]

@@ -6,8 +6,9 @@ import pathlib
 import pytest
 from markdown_it import MarkdownIt
 
+from nncftools.compression.columns import FIGURES, PEAK, PEAK_OWNER
 from nncftools.compression.table import cells, error_text, escaped, markdown, percent
-from tests.compression.made_up import EXPECTED, HEADER, MADE_UP, changed, compared, four, written
+from tests.compression.made_up import EXPECTED, HEADER, MADE_UP, changed, compared, four, with_figures, written
 
 HOSTILE = [
     "a | b",
@@ -88,6 +89,16 @@ def test_extra_columns() -> None:
     table = parsed(markdown(*cells(compared(MADE_UP), extra=True)))
 
     assert [row[-1] for row in table] == ["compression<br>time,<br>min", "0", "0.5", "60", "12.5", "90", "2"]
+
+
+def test_known_columns_have_few_digits(tmp_path: pathlib.Path) -> None:
+    """Figures of known further columns are rounded; an empty cell stays empty, and a text stays as it is."""
+    (comparison,) = compared(with_figures(tmp_path / "a.csv", changes={"inference peak memory, MiB": "much"}))
+    header, table = cells([comparison], extra=True)
+
+    assert header[6:] == [PEAK.column, PEAK.high_column, *(figure.column for figure in FIGURES[1:]), PEAK_OWNER]
+    assert table[0][6:] == ["", "", "much", "", "0.20000", "0.6000", "optimum-cli"]
+    assert table[2][6:] == ["4300", "", "much", "12.35", "0.03000", "0.1500", "optimum-cli"]
 
 
 def test_several_models(tmp_path: pathlib.Path) -> None:

@@ -14,6 +14,7 @@ from nncftools.marks import line
 from nncftools.marks.collecting import write_sidecar
 from nncftools.session.model import Mark, OwnMemory, Process, Rank, Rise, SavedModel, Series, Start
 from nncftools.session.session import Session
+from tests.compression.made_up import with_figures
 from tests.importers.logs import INFO, LOGS, USAGE
 from tests.made_up import END, MIB, UTC, header, journal, mib, session
 from tests.made_up_stacks import frame, group, grown
@@ -155,6 +156,12 @@ def _sidecar() -> bytes:
         return path.read_bytes()
 
 
+def _measured() -> bytes:
+    """Return results with figures of memory and time."""
+    with tempfile.TemporaryDirectory() as folder:
+        return with_figures(pathlib.Path(folder) / "measured.csv").read_bytes()
+
+
 def samples() -> list[Sample]:
     """Return one sample or more of each kind of file."""
     plain = _saved(session(start=Start(utc=UTC, monotonic_ns=5), processes=[Process(id=0, pid=100, start_s=0.0)]))
@@ -186,6 +193,7 @@ def samples() -> list[Sample]:
         ),
         Sample("psrecord.txt.gz", gzip.compress(LOGS["psrecord.txt"][0], mtime=0)),
         Sample("results.csv", csv, TABLE),
+        Sample("measured.csv", _measured(), TABLE),
         Sample("results.json", json.dumps(EVALUATED).encode(), EVALUATION),
         Sample("metrics.csv", b"prompt,similarity\na,0.9\nb,0.95\n", SIMILARITY),
         Sample("pyproject.toml", PROJECT_FILE, PROJECT),

@@ -12,7 +12,8 @@ import msgspec
 from nncftools.analysis import comparison, gates, hints, merge_ranks
 from nncftools.cli import opening, options, screen
 from nncftools.compression import evaluations, outputs
-from nncftools.compression.columns import STANDARD
+from nncftools.compression.columns import FIGURES, STANDARD
+from nncftools.compression.recommending import Bound, Bounds
 from nncftools.errors import NncfToolsError
 from nncftools.live.screen import figures
 from nncftools.live.screen.layout import Drawing
@@ -176,8 +177,11 @@ def _with_marks(path: pathlib.Path, marks: pathlib.Path) -> Session:
 
 
 def _table(path: pathlib.Path, _: pathlib.Path) -> None:
+    columns = path.read_bytes()
+    also = [figure for figure in FIGURES if figure.column.encode() in columns]
+    bounds = Bounds([Bound(figure, 5.0, is_inside=True, text="5") for figure in also])
     request = outputs.Request([path], path.parent / "out", ("svg", "html"), (*STANDARD,), extra=True)
-    outputs.make(request)
+    outputs.make(request._replace(bounds=bounds, also=also[:2]))
 
 
 def _evaluation(path: pathlib.Path, _: pathlib.Path) -> None:
