@@ -38,7 +38,8 @@ def decimated_with_gaps(time_s: ArrayLike, values: ArrayLike, interval_s: float 
         time, value = time[known], value[known]
     elif interval_s:
         after = np.flatnonzero(np.diff(time) > GAP * interval_s) + 1
-        time, value = np.insert(time, after, time[after]), np.insert(value, after, np.nan)
+        if len(after):
+            time, value = np.insert(time, after, time[after]), np.insert(value, after, np.nan)
     return decimated(time, value, points)
 
 
@@ -51,12 +52,13 @@ def decimated(time: NDArray[np.float64], value: NDArray[np.float64], points: int
         return time, value
     unknown = np.isnan(value)
     length = -(-len(time) // (points // 2))
-    starts = np.arange(0, len(time), length)
-    padding = np.full(len(starts) * length - len(time), np.nan)
-    buckets = np.append(value, padding).reshape(-1, length)
+    whole = len(value) - len(value) % length
     kept = [np.flatnonzero(unknown)]
     for extreme, instead in ((np.argmin, np.inf), (np.argmax, -np.inf)):
-        kept.append(starts + extreme(np.where(np.isnan(buckets), instead, buckets), axis=1))
+        filled = np.where(unknown, instead, value) if len(kept[0]) else value
+        kept.append(np.arange(0, whole, length) + extreme(filled[:whole].reshape(-1, length), axis=1))
+        if whole < len(value):
+            kept.append(np.array([whole + extreme(filled[whole:])]))
     places = np.unique(np.concatenate(kept))
     return time[places], value[places]
 
