@@ -100,6 +100,7 @@ def test_summaries(of_torchrun: Job) -> None:
     assert float(found[1]) * MIB == pytest.approx(of_torchrun.rss[2], rel=0.02)
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_folders(tmp_path: pathlib.Path, in_process: Run) -> None:
     """In the log folder each rank has its own folder, and folders can be merged, too."""
@@ -155,6 +156,7 @@ def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run
     assert "Mine" in run.stdout
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_two_recordings_of_one_rank(tmp_path: pathlib.Path, of_torchrun: Job, in_process: Run) -> None:
     """Files that cannot belong to one job are refused in a line that names them."""
@@ -166,6 +168,7 @@ def test_two_recordings_of_one_rank(tmp_path: pathlib.Path, of_torchrun: Job, in
     assert run.stderr.endswith("a.json and a-rank1.json are both of rank 1: name the recordings of one job\n")
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_the_same_file_twice(of_torchrun: Job, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording cannot be given twice, however its path is written."""
@@ -176,12 +179,14 @@ def test_the_same_file_twice(of_torchrun: Job, in_process: Run, monkeypatch: pyt
     assert "is given twice" in run.stderr
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_rank_alone(of_torchrun: Job, in_process: Run) -> None:
     """The report of a single rank gives its number and the number of ranks."""
     assert ", rank 1 of 3, " in in_process("report", of_torchrun.folder / "run-rank1.json").stdout
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_ranks_are_no_repeated_runs(of_torchrun: Job, in_process: Run) -> None:
     """Ranks are not compared as repeated runs."""
@@ -208,6 +213,7 @@ def test_logs_of_the_memory_monitor(tmp_path: pathlib.Path) -> None:
     assert {f"rss_memory_usage-rank{number}_from-zero.txt" for number in range(2)} <= names
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_the_rank_of_a_program_that_records_itself(tmp_path: pathlib.Path) -> None:
     """A session of the Python API knows its rank, too."""

@@ -156,6 +156,7 @@ def helper_of(starter: int) -> int:
     return pid
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_helper_that_fails(tmp_path: pathlib.Path, number: int) -> None:
@@ -175,6 +176,7 @@ def test_helper_that_fails(tmp_path: pathlib.Path, number: int) -> None:
     assert session.snapshots.stacks
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_killed_command_line(tmp_path: pathlib.Path) -> None:
     """When the command line was killed, the journal and the helper's log still tell whose the peak is."""

@@ -196,6 +196,7 @@ def test_server_again(server): touch(20)
     assert table["test_server_again"].above_start_mib < 25
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_late_answer(suite: Suite) -> None:
     """A slow sampler is waited for, so that the memory of a child is in the figure."""
@@ -224,6 +225,7 @@ def test_last(server): pass
     assert result.table["test_server"].known == "sampled"
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_children_between_two_ends(suite: Suite) -> None:
     """The sum over processes, forked copies included, is sampled while the test runs."""
@@ -253,6 +255,7 @@ def test_fork(sampled):
     assert {figures.known for figures in table.values()} == {"sampled"}
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_limits(suite: Suite) -> None:
     """A test above its closest limit fails with one line; a failed test keeps its failure, an xfail is expected."""
@@ -374,6 +377,7 @@ def test_recording_around(suite: Suite, nncf_tools: Run) -> None:
     assert largest / MIB >= suite.said()["mark"] - 1
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_lost_sampler(suite: Suite) -> None:
     """If the sampler is killed, tests continue with the kernel's figures and one warning, never an error."""
@@ -398,6 +402,7 @@ def test_limit(): pass
     assert not Session.load(suite.path / "run.json").finished
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_no_sampler(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """If no recording can be started, there are the kernel's figures, and a warning says why there are no others."""
@@ -414,6 +419,7 @@ def test_no_sampler(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line for line in result.lines if "could not be started: no more processes" in line]
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_interrupted(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupted run shows the tests measured so far and leaves no temporary files."""
@@ -427,6 +433,7 @@ def test_interrupted(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not list(temporary.glob("nncf-tools-*"))
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_copies_of_the_process(suite: Suite) -> None:
     """A forked copy that runs on into pytest's code does not end the recording."""
@@ -446,6 +453,7 @@ def test_child(sampled):
     assert result.table["test_child"].known == "sampled"
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_off(suite: Suite) -> None:
     """Without --memory, the marker is known and does nothing, and only the module with the options is loaded."""
@@ -464,6 +472,7 @@ def test_it():
     assert not result.table
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_the_plugin_loads_nothing_else() -> None:
     """The module that every start of pytest loads needs only pytest and the standard library."""
@@ -495,6 +504,7 @@ def test_wrong_option(pytester: pytest.Pytester, words: tuple[str, ...], said: s
     assert [line for line in result.errlines if said in line]
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.parametrize(("top", "heading"), [("1", "memory: 1 largest peak of 3 tests"), ("0", "memory: 3 tests")])
 def test_top(suite: Suite, top: str, heading: str) -> None:
@@ -508,6 +518,7 @@ def test_top(suite: Suite, top: str, heading: str) -> None:
     assert max(map(len, result.section)) == 80
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_ranks_of_a_job(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank of a job writes its own recording."""

@@ -16,7 +16,7 @@ from nncftools import Session
 from tests.conftest import HANGING_S, Run, command_line
 from tests.waiting import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 OTHER = 65534
 """A user with ordinary permissions."""

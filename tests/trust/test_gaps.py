@@ -21,7 +21,7 @@ from tests.conftest import HANGING_S, burner, command_line
 from tests.trust.recorder import JOURNAL, SESSION, Recorder, changed_package, state_of
 from tests.waiting import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 MIB = 2**20
 CANNOT = "nncf-tools: the journal cannot be written: {}; trying again\n"

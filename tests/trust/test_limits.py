@@ -13,7 +13,7 @@ from nncftools import Session
 from nncftools.backports import toml_of
 from tests.conftest import HANGING_S, burner, command_line
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 ROOT = pathlib.Path(__file__).parents[2]
 INHERITING = """

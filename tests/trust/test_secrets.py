@@ -111,6 +111,7 @@ def text_of(content: formats.Content, folder: pathlib.Path) -> bytes:
     return out.getvalue().encode()
 
 
+@pytest.mark.long
 @pytest.mark.process
 class TestRecording:
     def test_modes(self, recorded: Recorded) -> None:
@@ -249,6 +250,7 @@ class TestForeignLogs:
         assert [process.command for process in session.processes] == [["work", "--token", "***"]]
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_pytest_plugin(tmp_path: pathlib.Path) -> None:
     """Neither the summary of the pytest plugin nor its recording reveals the secrets of a test's child."""

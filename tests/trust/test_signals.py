@@ -14,7 +14,7 @@ from tests.conftest import HANGING_S, Run, command_line
 from tests.trust.recorder import SESSION, Recorder, signalled_at, state_of
 from tests.waiting import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 STOPPING = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 TO_GROUP = sorted(signal.valid_signals() - STOPPING - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})

@@ -22,7 +22,7 @@ from tests.conftest import HANGING_S, command_line
 from tests.trust.recorder import GO, JOURNAL, SESSION, state_of
 from tests.waiting import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 WRITES_ON = f"echo before; until [ -e {GO} ]; do sleep 0.02; done; echo after && echo after >&2 && echo > wrote; exit 6"
 """Writes before and after an action of the test; creates a file on success."""
