@@ -104,7 +104,11 @@ def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resum
         outputs.write(fit, choices.unit, place)
     except OSError as error:
         raise destination.cannot_write("--output", place, error) from error
-    screen.to_stdout(_json(fit) if choices.as_json else outputs.text(fit, choices.unit))
+    if choices.as_json:
+        screen.to_stdout(_json(fit))
+    else:
+        screen.to_stdout(outputs.text(fit, choices.unit))
+        screen.to_stdout(outputs.commands(fit))
     screen.to_stderr(f"\nWritten to {printable(str(place))}\n")
     return int(not choices.free_only and fit.works_from is None)
 
@@ -170,7 +174,15 @@ class _Runs:
         if choices.free_only or self._parent is None:
             return True
         free = fit.free
-        of = Search(free.floor, free.comfortable, free.peak_rss, free.duration_s, choices.tolerance, choices.slower)
+        of = Search(
+            free.floor,
+            free.comfortable,
+            free.peak_rss,
+            free.duration_s,
+            choices.tolerance,
+            choices.slower,
+            free.charged,
+        )
         self._announce(free)
         while (limit := of.next_limit(fit.trials)) is not None and fit.runs < choices.most_runs:
             trial = self._try(limit, free)
@@ -226,11 +238,13 @@ class _Runs:
 
     def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:
         """Run once without a limit; return the figures, and whether most of its files came from the page cache."""
+        charged = None
         if self._parent is None:
             done = self._record(None, None, files)
         else:
             with groups.LimitedGroup(self._parent, self._fit.runs + 1) as group:
                 done = self._record(group, None, files)
+                charged = group.most_charged()
         if done is None:
             return None
         session = done.session
@@ -250,6 +264,7 @@ class _Runs:
             comfortable=needed.comfortable,
             peak_rss=0 if peak is None else peak.low or 0,
             session=f"{done.name}.json",
+            charged=charged,
             files=sorted(read | done.watch.files),
         )
         return free, is_warm

@@ -74,6 +74,13 @@ class LimitedGroup:
         """Return how many of its processes the kernel killed."""
         return self._counts.oom_kills() or 0
 
+    def most_charged(self) -> int | None:
+        """Return the most bytes that were charged to it; None for unknown (memory.peak: Linux 5.19)."""
+        with contextlib.suppress(OSError, ValueError):
+            file = "memory.peak" if self._is_v2 else "memory.max_usage_in_bytes"
+            return int((self.folder / file).read_text())
+        return None
+
     def refaults(self) -> int | None:
         """Return the bytes that were dropped and read again; None for unknown."""
         with contextlib.suppress(OSError):

@@ -29,7 +29,9 @@ _DOWN = (0.01, 0.03, 0.25, 0.25)
 """How much less to try while it works with less than the floor, which is seldom wrong by more than 1 %."""
 _NEAR_FULL = 0.05
 _NO_CLIFF, _NEAR_ON_SLOPE = 0.5, 0.1
-"""With less than half of the comfortable amount, time rises slowly: a tenth of that amount is near enough."""
+"""With less than half of the comfortable amount, time rises slowly: a tenth of that amount is near enough. Above all of
+it, a tenth of the limit is.
+"""
 _JUST_BELOW = 0.9
 """Of the tolerance: if it fails with so much less, the limit is found."""
 _FEW, _SLOW_STORAGE = 0.02, 1.5
@@ -47,6 +49,8 @@ class Search:
     free_s: float
     tolerance: float = 0.03
     slower: float = 1.1
+    charged: int | None = None
+    """The most that was charged to the free run's group; None for unknown."""
 
     def next_limit(self, trials: Sequence[Trial]) -> int | None:
         """Return the limit to try next; None when both limits are found, or cannot be found."""
@@ -109,18 +113,30 @@ class Search:
         below = (trial for trial in trials if not self.is_fast(trial) and (fast is None or trial.limit < fast.limit))
         slow = max(below, key=_limit, default=None)
         if fast is None:
-            ways = [self.comfortable * by for by in _ABOVE_COMFORTABLE]
+            ways = self._enough_for_files()
             if self.floor * (1 + _NEAR_FULL) < self.peak < self.comfortable * (1 - _NEAR_FULL):
                 ways[:0] = [self.peak, self.peak * (1 + _NEAR_FULL)]
             return next((limit for limit in ways if slow is None or limit > slow.limit * 1.02), None)
         near = max(self.tolerance, _NEAR_FULL)
-        is_slope = fast.limit < self.comfortable * _NO_CLIFF
-        enough = self.comfortable * _NEAR_ON_SLOPE if is_slope else 0
-        if slow is None or _is_close(slow.limit, fast.limit, near) or fast.limit - slow.limit <= enough:
+        if slow is None or _is_close(slow.limit, fast.limit, near):
+            return None
+        between = fast.limit - slow.limit
+        if slow.limit >= self.comfortable:
+            return None if between <= fast.limit * _NEAR_ON_SLOPE else _middle(slow.limit, fast.limit)
+        if fast.limit < self.comfortable * _NO_CLIFF and between <= self.comfortable * _NEAR_ON_SLOPE:
             return None
         good = [trial.limit for trial in trials if self.is_fast(trial)]
         is_flat = len(good) > 1 and fast.limit > slow.limit * _FAR
         return _middle(slow.limit, fast.limit) if is_flat else _down(good, slow.limit, near)
+
+    def _enough_for_files(self) -> list[float]:
+        """Return limits at which it may be at full speed; at the last one it was, if what was charged is known.
+
+        The comfortable amount is without page cache of files that were read once, and of what was written.
+        """
+        if self.charged is None or self.charged < self.comfortable * _ABOVE_COMFORTABLE[1]:
+            return [self.comfortable * by for by in _ABOVE_COMFORTABLE]
+        return [self.comfortable, _middle(self.comfortable, self.charged), self.charged]
 
 
 def _limit(trial: Trial) -> int:

@@ -41,6 +41,8 @@ class Free(msgspec.Struct, frozen=True, kw_only=True):
     floor: int
     comfortable: int
     peak_rss: int
+    charged: int | None = None
+    """The most that was charged to its group, with all of its page cache: a limit of so much changes nothing."""
     session: str = ""
     files: list[str] = []
     """What it read and mapped."""

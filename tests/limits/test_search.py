@@ -118,6 +118,17 @@ def test_few_runs(program: Program) -> None:
     assert len(trials) < MOST_RUNS, tried
 
 
+def test_full_speed_above_the_comfortable_amount() -> None:
+    """The page cache of what is written counts, too: with what was charged to the free run's group, nothing changes."""
+    search = Search(647 * MIB, 1311 * MIB, 1300 * MIB, free_s=18.0, charged=2600 * MIB)
+    trials = searched(search, 660, lambda limit: 1.0 if limit >= 2200 else 1.15)
+    fast = search.fast_from(trials)
+
+    assert fast is not None
+    assert 2200 <= fast.limit / MIB <= 2200 * 1.1
+    assert len(trials) < MOST_RUNS
+
+
 def test_never_works() -> None:
     """What works with no limit ends the search: nothing was found."""
     search = Search(100 * MIB, 200 * MIB, 100 * MIB, free_s=1.0)

@@ -27,23 +27,26 @@ MARKDOWN, PICTURE = "fit.md", "fit.png"
 def text(fit: Fit, unit: MemoryUnit) -> RenderableType:
     """Return the result for Rich to print."""
     sentence = words.sentence(fit, unit)
-    commands = [Text(f"  {line}", no_wrap=True, overflow="ignore") for line in words.commands(fit)]
     return Group(
         painted(runs(fit, unit)),
         Text(),
         Text(f"{sentence[:1].upper()}{sentence[1:]}.", style="bold"),
-        *commands,
         *warnings(words.notes(fit)),
     )
+
+
+def commands(fit: Fit) -> str:
+    """Return lines to copy, which are not wrapped; empty when no limit was found."""
+    return "".join(f"  {line}\n" for line in words.commands(fit))
 
 
 def markdown(fit: Fit, unit: MemoryUnit) -> str:
     """Return the result as GitHub's Markdown."""
     sentence = words.sentence(fit, unit)
     blocks = [[f"**{marked.text(sentence[:1].upper() + sentence[1:])}.**"], *marked.painted(runs(fit, unit))]
-    commands = words.commands(fit)
-    if commands:
-        blocks.append(["```sh", *commands, "```"])
+    to_copy = words.commands(fit)
+    if to_copy:
+        blocks.append(["```sh", *to_copy, "```"])
     blocks.append([f"- ⚠ {marked.text(note)}" for note in words.notes(fit)])
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 

@@ -27,7 +27,7 @@ def drawn(fit: Fit, folder: pathlib.Path) -> list[str]:
 
 
 def test_text() -> None:
-    """The text has a line for each run, the sentence and the commands, each on one line."""
+    """The text has a line for each run, and the sentence."""
     lines = screen.plain(outputs.text(FOUND, GIB)).splitlines()
 
     assert [line.split() for line in lines[:6]] == [
@@ -39,7 +39,16 @@ def test_text() -> None:
         ["5.200", "out", "of", "memory", "8.00", "s", "0.4", "–", "1.50", "s"],
     ]
     assert lines[7].startswith("Works from 5.30 GiB (2.1 × slower); full speed from 5.90 GiB; ")
-    assert [line.split()[0] for line in lines[8:10]] == ["docker", "systemd-run"]
+
+
+def test_commands() -> None:
+    """Commands to copy are not cut, however long."""
+    fit = search(trial(5.3), fast=5.3)
+    fit.command = ["optimum-cli", "export", "--model", "m" * 200, "OUT"]
+    lines = outputs.commands(fit).splitlines()
+
+    assert [line.split()[0] for line in lines] == ["docker", "systemd-run"]
+    assert all(line.endswith("m OUT") for line in lines)
 
 
 def test_markdown() -> None:
