@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nncftools import drawing
@@ -67,7 +68,9 @@ def _name_limits(axes: Axes, fit: Fit, unit: MemoryUnit) -> None:
         found = [name for name, limit in names.items() if limit == trial.limit and trial.worked]
         if found:
             text = f"{', '.join(found)} from {unit.brief(trial.limit)} {unit}"
-            drawing.annotate(axes, text, (unit.of(trial.limit), trial.duration_s), (6, 10), fontsize=9)
+            halo = [withStroke(linewidth=3, foreground="white")]
+            at = unit.of(trial.limit), trial.duration_s
+            drawing.annotate(axes, text, at, (6, 10), fontsize=9, path_effects=halo)
 
 
 def _scale(axes: Axes, sizes: list[int], unit: MemoryUnit) -> None:
