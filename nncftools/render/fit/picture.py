@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nncftools import drawing
@@ -68,9 +67,8 @@ def _name_limits(axes: Axes, fit: Fit, unit: MemoryUnit) -> None:
         found = [name for name, limit in names.items() if limit == trial.limit and trial.worked]
         if found:
             text = f"{', '.join(found)} from {unit.brief(trial.limit)} {unit}"
-            halo = [withStroke(linewidth=3, foreground="white")]
             at = unit.of(trial.limit), trial.duration_s
-            drawing.annotate(axes, text, at, (6, 10), fontsize=9, path_effects=halo)
+            drawing.annotate(axes, text, at, (6, 10), fontsize=9, bbox={"fc": "white", "ec": "none", "pad": 1})
 
 
 def _scale(axes: Axes, sizes: list[int], unit: MemoryUnit) -> None:
