@@ -37,9 +37,9 @@ def time_ticks(begin_s: float, end_s: float, most: int) -> list[float]:
 
 
 def clock(seconds: float) -> str:
-    """Return a time as ``0.5``, ``0:07``, ``12:30`` or ``1:02:03``."""
+    """Return a time as ``0.5 s``, ``0:07``, ``12:30`` or ``1:02:03``."""
     if seconds != int(seconds):
-        return f"{seconds:g}"
+        return f"{seconds:g} s"
     minutes, left = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
