@@ -32,7 +32,7 @@ THEMES = {
 }
 _ARMS = {
     "─": "lr", "│": "ud", "╭": "rd", "╮": "ld", "╰": "ru", "╯": "lu", "├": "udr", "┤": "udl", "┬": "lrd", "└": "ur",
-    "╌": "lr", "━": "lr",
+    "━": "lr",
 }  # fmt: skip
 """To which sides the lines of a character lead."""
 _BRAILLE, _BLOCKS = 0x2800, "▁▂▃▄▅▆▇█"
@@ -103,10 +103,9 @@ def _draw_lines(draw: ImageDraw.ImageDraw, at: tuple[int, int], cell: _Cell) -> 
     x, y = at
     middle, centre = y + HEIGHT // 2, x + WIDTH // 2
     thick = 3 if cell.character == "━" else 1
-    end = WIDTH - 3 if cell.character == "╌" else WIDTH - 1
     for arm in _ARMS[cell.character]:
         if arm in "lr":
-            left, right = (x, centre) if arm == "l" else (centre, x + end)
+            left, right = (x, centre) if arm == "l" else (centre, x + WIDTH - 1)
             draw.rectangle((left, middle - thick // 2, right, middle + thick // 2), fill=cell.ink)
         else:
             top, bottom = (y, middle) if arm == "u" else (middle, y + HEIGHT - 1)

@@ -9,16 +9,17 @@ import numpy as np
 
 from nncftools.render.terminal.bands import operations_row
 from nncftools.render.terminal.plot import MOST_LINES, Line, Marked, plot
-from nncftools.render.terminal.rates import rate_rows, rates_shown
+from nncftools.render.terminal.rates import LABEL, rate_label, rate_rows, rates_shown
 from nncftools.render.terminal.window import Window
 from nncftools.render.view import label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from nncftools.live.screen.look import Look
     from nncftools.live.state.run import Run
     from nncftools.render.terminal.palette import Medium
+    from nncftools.render.terminal.rates import Rate
     from nncftools.render.terminal.rows import Row
 
 _SHORTEST_S, _GROWTH = 5.0, 1.25
@@ -26,55 +27,82 @@ _SHORTEST_S, _GROWTH = 5.0, 1.25
 _STEPS = 8
 """Zoomed in, the axis moves on in parts of its length."""
 _SMALLEST_CHART = 3
+_FINE = 256
+"""The latest value is drawn when it has changed by this part of the peak: no chart has so many dots in its height."""
 _RATES = ((44, (4, 2, 2)), (26, (3, 1, 1)), (11, (1, 1, 1)), (8, (1,)))
 """From which height on, the heights of CPU and of the other rates."""
 
 
 class Body:
-    """Draws what happened over time."""
+    """Draws what happened over time; a chart that would look the same is not drawn again."""
 
-    def __init__(self, run: Run, look: Look, medium: Medium, width: int) -> None:
-        """Draw a run in ``width`` columns."""
-        self._run, self._look, self._medium = run, look, medium
-        self._window = _window(run.latest_s, look.zoom, max(10, width - medium.gutter - 1), has_ended=run.ended)
+    def __init__(self) -> None:
+        """Begin with nothing drawn."""
+        self._state: object = None
+        self._drawn: list[Row] = []
+        self._state_of_rates: object = None
+        self._rate_rows: list[tuple[Rate, list[Row]]] = []
 
-    def rows(self, height: int) -> list[Row]:
+    def rows(self, run: Run, look: Look, medium: Medium, width: int, height: int) -> list[Row]:
         """Return ``height`` rows: chart, operations and rates; without the chart if there is little room."""
         if not height:
             return []
-        spans = self._run.operations.outermost(self._run.latest_s)
-        below = [operations_row(spans, self._window, self._medium)] if spans else []
-        below += self._rates(height)
+        shown = _window(run.latest_s, look.zoom, max(10, width - medium.gutter - 1), has_ended=run.ended)
+        spans = run.operations.outermost(run.latest_s)
+        below = [operations_row(spans, shown, medium)] if spans else []
+        below += self._rates(run, medium, shown, height)
         room = height - len(below)
-        chart = self._chart(room) if room >= _SMALLEST_CHART else [[] for _ in range(room)]
+        chart = self._chart(run, look, medium, shown, room) if room >= _SMALLEST_CHART else [[] for _ in range(room)]
         return [*chart, *below][:height]
 
-    def _chart(self, height: int) -> list[Row]:
-        run, shown = self._run, self._window
-        names = self._look.chart(run.columns)[:MOST_LINES]
-        lines: list[Line] = []
-        for name in names:
-            points = run.history.points(name, shown.begin_s, shown.end_s, 2 * shown.columns)
-            is_nothing = bool(lines) and not points[1].any()
-            lines.append(Line(label(name), *((points[0][:0], points[1][:0]) if is_nothing else points)))
-        peak = run.peaks.get(names[0]) if names else None
+    def _chart(self, run: Run, look: Look, medium: Medium, shown: Window, height: int) -> list[Row]:
+        names = look.chart(run.columns)[:MOST_LINES]
+        peaks = [run.peaks.get(name) for name in names]
+        heights = [
+            None if peak is None or name not in run.latest else round(run.latest[name] / (peak.value or 1.0) * _FINE)
+            for name, peak in zip(names, peaks, strict=True)
+        ]
+        dot_s = (shown.end_s - shown.begin_s) / shown.columns / 2
         limit = run.limit.size if run.limit is not None and names[:1] == ["rss"] else None
-        marked = Marked(None if peak is None else (peak.value, peak.at_s), limit)
-        return plot(lines, marked, shown, height, self._medium)
+        state = names, medium, height, shown._replace(now_s=shown.now_s // dot_s), peaks, heights, limit
+        if self._state != state:
+            self._state = state
+            marked = Marked(None if not peaks or peaks[0] is None else (peaks[0].value, peaks[0].at_s), limit)
+            self._drawn = plot(_lines(run, names, shown), marked, shown, height, medium)
+        return self._drawn
 
-    def _rates(self, height: int) -> Iterator[Row]:
-        """Yield CPU and I/O as bars, with the rate of now."""
+    def _rates(self, run: Run, medium: Medium, shown: Window, height: int) -> Iterator[Row]:
+        """Yield CPU and I/O as bars, which move on with each column, and the rate of now, which is always new."""
         heights = next((heights for least, heights in _RATES if height >= least), ())
-        shown, run = self._window, self._run
-        for place, rate in enumerate(rates_shown(run.columns)):
-            rows = heights[min(place, len(heights) - 1)] if heights else 0
-            if not rows or (place and len(heights) == 1):
-                return
-            found = [run.history.rates(name, shown.begin_s, shown.end_s, shown.columns) for name in rate.counters]
-            if all(len(rates) for rates in found):
-                rates = np.sum(found, axis=0)
-                rates[shown.column(shown.now_s) + 1 :] = np.nan
-                yield from rate_rows(rate, rates, run.rate(rate.counters) or 0.0, self._medium, rows)
+        state = medium, heights, shown._replace(now_s=shown.column(shown.now_s)), tuple(run.columns)
+        if self._state_of_rates != state:
+            self._state_of_rates = state
+            self._rate_rows = list(_drawn_rates(run, shown, medium, heights)) if heights else []
+        for rate, rows in self._rate_rows:
+            yield from rows[:-1]
+            yield [*rate_label(rate, run.rate(rate.counters) or 0.0, medium), *rows[-1][LABEL:]]
+
+
+def _lines(run: Run, names: Sequence[str], shown: Window) -> list[Line]:
+    lines: list[Line] = []
+    for name in names:
+        time_s, values = run.history.points(name, shown.begin_s, shown.end_s, 2 * shown.columns)
+        if lines and not values.any():  # along the axis, it says nothing
+            time_s, values = time_s[:0], values[:0]
+        lines.append(Line(label(name), time_s, values))
+    return lines
+
+
+def _drawn_rates(run: Run, shown: Window, medium: Medium, heights: Sequence[int]) -> Iterator[tuple[Rate, list[Row]]]:
+    """Yield CPU and I/O as bars."""
+    for place, rate in enumerate(rates_shown(run.columns)):
+        found = [run.history.rates(name, shown.begin_s, shown.end_s, shown.columns) for name in rate.counters]
+        if all(len(rates) for rates in found):
+            rates = np.sum(found, axis=0)
+            rates[shown.column(shown.now_s) + 1 :] = np.nan
+            yield rate, list(rate_rows(rate, rates, 0.0, medium, heights[min(place, len(heights) - 1)]))
+        if len(heights) == 1:
+            return
 
 
 def _window(now_s: float, zoom: int, columns: int, *, has_ended: bool) -> Window:

@@ -116,7 +116,7 @@ def memory_left(run: Run, available: float | None, medium: Medium, width: int) -
     room = min(width - length(row) - _GAP, _LONGEST_GAUGE)
     if used is None or room < _SHORTEST_GAUGE:
         return row
-    role = "danger" if used >= _VERY_HIGH else "warning" if used >= _HIGH else "good"
+    role = "danger" if near or used >= _VERY_HIGH else "warning" if used >= _HIGH else "good"
     return [*row, text(" " * (width - length(row) - room)), *gauge(used, room, role, medium)]
 
 

@@ -25,7 +25,7 @@ _BOXED_FROM = 60, 12
 _NARROW, _NARROW_GUTTER = 60, 10
 _WIDE, _WIDE_GUTTER = 100, 16
 _SMALLEST_BODY = 5
-_MOST_PROCESSES = ((60, 12), (40, 8), (24, 4), (18, 2), (12, 1))
+_MOST_PROCESSES = ((60, 12), (40, 8), (20, 4), (16, 2), (12, 1))
 """From which height on, how many processes are shown below the chart."""
 
 
@@ -59,6 +59,7 @@ class Drawing:
     def __init__(self, here: Machine) -> None:
         """Ask ``here`` for what the recording does not hold."""
         self._here = here
+        self._body = Body()
         self._most: dict[tuple[int, int], int] = {}
         """The largest number of processes on a screen of this size: its rows stay, so that the chart does not jump."""
 
@@ -69,7 +70,7 @@ class Drawing:
         seen = self._here.processes(run)
         shown = chosen(seen, look)
         screen = _Screen(run, look, medium, width, height, seen, shown, self._here.available(run))
-        return [painted(fitted(row, width), medium) for row in self._rows(screen)[:height]]
+        return [painted(row, medium) for row in self._rows(screen)[:height]]
 
     def _rows(self, screen: _Screen) -> list[Row]:
         """Return the rows from top to bottom."""
@@ -80,10 +81,10 @@ class Drawing:
         if not screen.is_boxed and not screen.look.keys:
             middle += 1
         processes = self._processes(screen, max(0, middle))
-        body = Body(run, screen.look, medium, width).rows(max(0, middle - len(processes)))
+        body = self._body.rows(run, screen.look, medium, width, max(0, middle - len(processes)))
         if not screen.is_boxed:
             below = [keys(screen.look, medium, width)] if screen.look.keys else []
-            return [_title(screen), *head, *body, *processes, *foot, *below]
+            return [fitted(row, width) for row in (_title(screen), *head, *body, *processes, *foot, *below)]
         return _boxed(screen, [*head, *body], processes, foot)
 
     def _processes(self, screen: _Screen, room: int) -> list[Row]:

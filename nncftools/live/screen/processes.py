@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 
 from nncftools.live.screen.look import Order
-from nncftools.live.screen.telling_apart import told_apart
+from nncftools.live.screen.telling_apart import told_apart, without_interpreter
 from nncftools.render.terminal.palette import CURVES
 from nncftools.render.terminal.rows import text
 from nncftools.text import printable, shortened
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PID, _CPU, _RSS = 7, 7, 12
 _BAR_FROM, _LONGEST_BAR = 56, 24
 _MOST = 200
-"""The most commands that are compared with one another."""
+"""The most commands that those on the screen are compared with."""
 
 
 def chosen(seen: Sequence[Seen], look: Look) -> list[Seen]:
@@ -35,18 +35,21 @@ def chosen(seen: Sequence[Seen], look: Look) -> list[Seen]:
         Order.MEMORY: lambda one: (-one.rss, one.number),
         Order.CPU: lambda one: (-(one.cpu or 0.0), -one.rss, one.number),
         Order.AGE: lambda one: (one.number,),
-        Order.NAME: lambda one: (_whole(one).rpartition("/")[2].casefold(), one.number),
+        Order.NAME: lambda one: (_whole(one).casefold(), one.number),
     }
     return sorted(passed, key=keys[look.order])
 
 
 def _whole(one: Seen) -> str:
-    return f"{' '.join(one.process.command) or one.process.name} {one.process.pid or ''}"
+    """Return what the filter looks at: not the folders and the interpreter, which are not shown either."""
+    command = " ".join(without_interpreter(one.process.command))
+    return f"{command} {one.process.name} {one.process.pid or ''}"
 
 
 def process_rows(shown: Sequence[Seen], seen: Sequence[Seen], medium: Medium, width: int) -> Iterator[Row]:
     """Yield a row of ``width`` columns for each process that is ``shown``; ``seen`` are all of them."""
-    labels = _labels(tuple((one.number, tuple(one.process.command)) for one in seen[:_MOST]))
+    compared = sorted({one.number: one for one in [*shown, *seen[:_MOST]]}.items())
+    labels = _labels(tuple((number, tuple(one.process.command)) for number, one in compared))
     whole = sum(one.rss for one in seen)
     has_cpu = any(one.cpu is not None for one in seen)
     bar = min(width // 5, _LONGEST_BAR) if width >= _BAR_FROM else 0

@@ -21,12 +21,24 @@ _LONG, _HEAD, _CONTEXT = 32, 20, 8
 _LEFT_OUT = "…"
 
 
+def without_interpreter(command: Sequence[str]) -> list[str]:
+    """Return the words of a command, harmless and without folders of programs and scripts."""
+    words = [printable(word[:_MOST_CHARACTERS]) for word in command[:_MOST_WORDS]]
+    first = _INTERPRETER.fullmatch(_name(words[0])) if words else None
+    if first is not None:
+        rest = words[1:]
+        while rest and rest[0] in _SWITCHES:
+            rest = rest[1:]
+        words = rest if rest and not rest[0].startswith("-") else [first[1].rstrip("0123456789."), *rest]
+    return [_name(words[0]), *words[1:]] if words else []
+
+
 def told_apart(commands: Mapping[int, Sequence[str]]) -> dict[int, str]:
     """Return a short text for every command: its program, and the words that others of this program do not have.
 
     Folders, and the interpreter of a script, are left out; words that are the same in all are ``…``.
     """
-    words = {number: _without_interpreter(command[:_MOST_WORDS]) for number, command in commands.items()}
+    words = {number: without_interpreter(command) for number, command in commands.items()}
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for number, command in words.items():
         groups[_program(command)].append(number)
@@ -35,18 +47,6 @@ def told_apart(commands: Mapping[int, Sequence[str]]) -> dict[int, str]:
         for number, kept in zip(numbers, _different([words[one] for one in numbers], len(program)), strict=True):
             found[number] = shortened(" ".join(kept), _MOST_CHARACTERS)
     return found
-
-
-def _without_interpreter(command: Sequence[str]) -> list[str]:
-    """Return the words of a command, harmless and without folders of programs and scripts."""
-    words = [printable(word[:_MOST_CHARACTERS]) for word in command]
-    first = _INTERPRETER.fullmatch(_name(words[0])) if words else None
-    if first is not None:
-        rest = words[1:]
-        while rest and rest[0] in _SWITCHES:
-            rest = rest[1:]
-        words = rest if rest and not rest[0].startswith("-") else [first[1].rstrip("0123456789."), *rest]
-    return [_name(words[0]), *words[1:]] if words else []
 
 
 def _name(path: str) -> str:

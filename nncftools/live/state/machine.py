@@ -22,7 +22,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _USER, _SYSTEM, _STARTED, _RSS = 11, 12, 19, 21
 """Places behind the name of the process, from 0."""
-_MOSTLY_FREE = 0.9
+_MOSTLY_FREE, _HALF_FREE, _SOON_S = 0.9, 0.5, 60.0
+_FREED = 0.1
 _FURTHEST = 30
 """A trend over T seconds is extrapolated over at most this many times T."""
 _FEWEST = 10
@@ -62,10 +63,13 @@ def time_left(used: Iterable[tuple[float, float]], available: float, size: float
 
     ``used`` are the seconds and bytes of the last half minute. The trend is the least-squares line. It counts when all
     of this holds: over at least 5 seconds it rises by more than 16 MiB and by more than three times the standard
-    deviation of the residuals; the last figure is above the mean of the second half; and memory is exhausted within
-    thirty times the span of the figures, that is a quarter of an hour. While nine tenths are free, nothing is foretold.
+    deviation of the residuals; the last figure is above the mean of the second half, and by less than a tenth of the
+    rise below the highest one, as memory that is freed now and then need not grow on; memory is exhausted within thirty
+    times the span of the figures, that is a quarter of an hour. While half is free, only what happens within a minute is
+    foretold; while nine tenths are free, nothing is.
     """
-    if size is not None and available >= _MOSTLY_FREE * size:
+    free = 0.0 if not size else available / size
+    if free >= _MOSTLY_FREE:
         return None
     known = [(at_s, level) for at_s, level in used if not isnan(level)]
     time, value = np.array(known).reshape(-1, 2).T
@@ -77,5 +81,7 @@ def time_left(used: Iterable[tuple[float, float]], available: float, size: float
     half = len(time) // 2
     if risen <= max(_NOTICEABLE, _NOISE * deviation) or value[half:].mean() >= value[-1]:
         return None
+    if value.max() - value[-1] > _FREED * risen:
+        return None
     left_s = available / float(slope)
-    return left_s if left_s <= _FURTHEST * (time[-1] - time[0]) else None
+    return left_s if left_s <= (_SOON_S if free >= _HALF_FREE else _FURTHEST * (time[-1] - time[0])) else None

@@ -117,10 +117,12 @@ class Canvas:
         self._characters[row, column : column + len(text)] = [ord(character) for character in text]
         self._owners[row, column : column + len(text)] = self._owner(role)
 
-    def line(self, row: int, character: str, role: str) -> None:
-        """Draw a horizontal line where nothing is."""
+    def line(self, part: float, role: str) -> None:
+        """Draw a horizontal line at a part of the height, where nothing is."""
+        row = self.row_of(part)
         free = self._characters[row] == _BLANK
-        self._characters[row, free] = ord(character)
+        up = int(np.clip(np.ceil(part * self._rows * self._up - 1e-9) - 1, 0, None)) % self._up
+        self._characters[row, free] = _BRAILLE + _BITS[_UP - 1 - up].sum() if self._unicode else ord("-")
         self._owners[row, free] = self._owner(role)
 
     def rows(self) -> list[list[tuple[str, str]]]:

@@ -17,8 +17,8 @@ GUTTER = 12
 """Columns to the left of a chart, for the labels of its axis."""
 AREA = "area"
 _SYSTEMS = {"256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
-_DEEP, _HIGH = (0x30, 0x70, 0xD8), (0x00, 0xA5, 0xC8)
-"""The area at the bottom and at the top of a chart; with both, as with all colours below, contrast is 2.8 at least."""
+_DEEP, _HIGH = (0x30, 0x70, 0xD8), (0x00, 0x9D, 0xC6)
+"""The area at the bottom and at the top of a chart. All colours have a contrast (WCAG) of 3 to white and to black."""
 
 
 class _Look(NamedTuple):
@@ -39,7 +39,7 @@ _LOOKS = {
     "curve 3": _Look("cyan", "#c07f20", ""),
     AREA: _Look("bright_blue", "", ""),
     "peak": _Look("red", "#e85040", "bold"),
-    "limit": _Look("red", "#e85040", ""),
+    "limit": _Look("red", "#e85040", "dim"),
     "cpu": _Look("green", "#1fa060", "dim"),
     "read": _Look("bright_blue", "#4a90e0", "dim"),
     "write": _Look("yellow", "#c07f20", "dim"),

@@ -67,7 +67,7 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, medi
     for first in found[:1]:  # above the others: where they are the same, this one is seen
         canvas.curve(first, CURVES[0], "" if medium.unicode else _PLAIN[0])
     if limit is not None:
-        _draw_limit(canvas, limit, top, medium)
+        _draw_limit(canvas, limit, top)
     if peak is not None:
         canvas.write(canvas.row_of(peak[0] / top), shown.column(peak[1]), "◆" if medium.unicode else "^", "peak")
     return [*_with_labels(canvas, top, rows, medium), _times(shown, medium)]
@@ -78,10 +78,9 @@ def _levels(line: Line, shown: Window, cells: int, top: float) -> Levels:
     return Levels(low / top, high / top)
 
 
-def _draw_limit(canvas: Canvas, limit: float, top: float, medium: Medium) -> None:
-    row = canvas.row_of(limit / top)
-    canvas.line(row, "╌" if medium.unicode else "-", "limit")
-    canvas.write(row, 1, f" limit {brief_size(limit)} ", "limit")
+def _draw_limit(canvas: Canvas, limit: float, top: float) -> None:
+    canvas.line(limit / top, "limit")
+    canvas.write(canvas.row_of(limit / top), 1, f" limit {brief_size(limit)} ", "limit")
 
 
 def _with_labels(canvas: Canvas, top: float, rows: int, medium: Medium) -> Iterator[Row]:

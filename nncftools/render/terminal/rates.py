@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _BLOCKS, _PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", ".:-=+*#@"
 _NAME = 5
+LABEL = 2
 _OF_STORAGE = {"read_bytes": ("Read", "read"), "write_bytes": ("Write", "write")}
 
 
@@ -60,14 +61,18 @@ def rate_rows(rate: Rate, rates: NDArray[np.float64], figure: float, medium: Med
     full = float(np.nanmax(rates, initial=0.0))
     if rate.unit == "cores":
         full = max(full, 1.0)
-    name = text(f"{rate.name:<{_NAME}}")
-    room = medium.gutter - _NAME
-    value = text(f"{_fitted(rate.figure(figure), room):>{room}} ", medium.style("axis"))
     style = medium.style(rate.role)
     drawn = [_bars(rates, full, unicode=medium.unicode)] if height == 1 else _area(rates, full, height, medium)
     for place, bars in enumerate(drawn):
-        label = [name, value] if place == height - 1 else [text(" " * (medium.gutter + 1))]
+        label = rate_label(rate, figure, medium) if place == height - 1 else [text(" " * (medium.gutter + 1))]
         yield [*label, text(bars, style)]
+
+
+def rate_label(rate: Rate, figure: float, medium: Medium) -> Row:
+    """Return the name of a rate and a figure, as ``LABEL`` parts of a row."""
+    room = medium.gutter - _NAME
+    value = f"{_fitted(rate.figure(figure), room):>{room}} "
+    return [text(f"{rate.name:<{_NAME}}"), text(value, medium.style("axis"))]
 
 
 def _bars(rates: NDArray[np.float64], full: float, *, unicode: bool) -> str:

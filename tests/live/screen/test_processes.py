@@ -53,7 +53,9 @@ def test_order(order: Order, expected: list[int]) -> None:
     assert [one.number for one in chosen(SEEN[::-1], Look(order=order))] == expected
 
 
-@pytest.mark.parametrize(("text", "expected"), [("RANK 1", [1]), ("102", [2]), ("train", [0, 1]), ("x", [])])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("RANK 1", [1]), ("102", [2]), ("train", [0, 1]), ("opt", []), ("python3", [0, 1])]
+)
 def test_filter(text: str, expected: list[int]) -> None:
     """The filter is looked for in commands and PIDs, in any case."""
     assert [one.number for one in chosen(SEEN, Look(filter=text))] == expected

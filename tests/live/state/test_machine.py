@@ -30,9 +30,10 @@ def test_steady_growth() -> None:
         rising(1e5),
         rising(1e7, noise=4e8),
         [GIB + 1e7 * min(at_s, 14) for at_s in TIME],
+        [*rising(1e7)[:-1], GIB + 2.5e8],
         [float("nan")] * len(TIME),
     ],
-    ids=["flat", "falling", "slow", "noisy", "levelled off", "unknown"],
+    ids=["flat", "falling", "slow", "noisy", "levelled off", "just freed", "unknown"],
 )
 def test_no_trend(used: list[float]) -> None:
     """Memory use that does not clearly rise gives no estimate of the time left."""
@@ -49,12 +50,15 @@ def test_too_short() -> None:
     assert time_left(zip(TIME[:4], rising(10 << 20), strict=False), GIB, None) is None
 
 
-def test_almost_all_is_free() -> None:
-    """Nothing is foretold while nine tenths are free."""
-    used = list(zip(TIME, rising(20 << 20), strict=True))
+@pytest.mark.parametrize(
+    ("per_s", "free_gib", "expected"),
+    [(20 << 20, 4, 204.8), (20 << 20, 8, None), (200 << 20, 8, 41.0), (200 << 20, 9, None), (2000 << 20, 9, None)],
+)
+def test_much_is_free(per_s: float, free_gib: int, expected: float | None) -> None:
+    """While half of 10 GiB is free, only the next minute is foretold; while nine tenths are free, nothing is."""
+    found = time_left(zip(TIME, rising(per_s), strict=True), free_gib * GIB, 10 * GIB)
 
-    assert time_left(used, 9 * GIB, 10 * GIB) is None
-    assert time_left(used, 8 * GIB, 10 * GIB) == pytest.approx(409.6, rel=0.01)
+    assert found == (expected if expected is None else pytest.approx(expected, rel=0.01))
 
 
 class TestReadings:

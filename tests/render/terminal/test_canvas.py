@@ -80,10 +80,27 @@ class TestCanvas:
         """A line leaves what is there; text is above everything, and is cut at the end of the row."""
         canvas = Canvas(6, 1, unicode=True)
         canvas.write(0, 1, "a", "text")
-        canvas.line(0, "-", "limit")
+        canvas.line(0.75, "limit")
         canvas.write(0, 4, "limit", "limit")
 
-        assert drawn(canvas) == ["-a--li"]
+        assert drawn(canvas) == ["⠒a⠒⠒li"]
+
+    @pytest.mark.parametrize(
+        ("part", "expected"), [(1.0, ["⠉", " "]), (0.51, ["⣀", " "]), (0.5, [" ", "⠉"]), (0.0, [" ", "⣀"])]
+    )
+    def test_height_of_a_line(self, part: float, expected: list[str]) -> None:
+        """A line is as exact as dots are."""
+        canvas = Canvas(1, 2, unicode=True)
+        canvas.line(part, "limit")
+
+        assert drawn(canvas) == expected
+
+    def test_line_in_ascii(self) -> None:
+        """A line of ASCII is a row of dashes."""
+        canvas = Canvas(3, 1, unicode=False)
+        canvas.line(0.5, "limit")
+
+        assert drawn(canvas) == ["---"]
 
     @pytest.mark.parametrize(("part", "row"), [(0, 3), (0.2, 3), (0.25, 3), (0.26, 2), (1, 0), (2, 0)])
     def test_row(self, part: float, row: int) -> None:
