@@ -150,7 +150,7 @@ class TestView:
             command = burner("touch", 10, f"go-{attempt}")
             plain = in_background(tmp_path, "monitor", "-q", *words, "-o", "plain.json", *command)
             terminal = live(tmp_path, *command, options=words)
-            terminal.until(CHART, re.compile(r"  recording  (?!0:0[01]$)\d+:\d\d$", re.MULTILINE))
+            terminal.until(CHART, re.compile(r"● recording  (?!0:0[01] )\d+:\d\d ─╮$", re.MULTILINE))
             (tmp_path / f"go-{attempt}").touch()
             terminal.until_end()
             plain.wait(HANGING_S)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _GAP = 3
 _LONGEST_GAUGE, _SHORTEST_GAUGE = 40, 8
 _HIGH, _VERY_HIGH = 0.75, 0.9
-_NAME = 40
 KEYS = (
     ("q", "quit"),
     ("space", "pause"),
