@@ -1,7 +1,11 @@
-"""Take pictures of the live view in tmux, a real terminal: live_view.py [FOLDER]; takes a minute and 600 MiB.
+"""Take pictures of the live view in tmux, a real terminal: live_view.py [SESSION]; takes half a minute and 600 MiB.
 
-Records ``demo.py`` with ``--live`` and watches this recording in terminals of several sizes and abilities. All screens
-are captured at the same moment and drawn cell by cell.
+Without a session, ``demo.py`` is recorded with ``--live``, and this recording is watched in terminals of several sizes
+and abilities. All screens are captured at the same moment and drawn cell by cell. With a session, its replay is the
+picture in README:
+
+    nncf-tools profile -o export.json -- optimum-cli export openvino --model DIR --weight-format int8 OUT
+    python docs/pictures/live_view.py export.json
 """
 
 from __future__ import annotations
@@ -50,7 +54,8 @@ class Still:
     words: tuple[str, ...] = tuple(WATCH)
 
 
-LIVE = Still("live_view", (100, 34), TRUE)
+LIVE = Still("output", (100, 34), TRUE)
+README, SPEED = Still("live_view", (120, 36), TRUE), "20"
 STILLS = (
     Still("80x24", (80, 24), TRUE),
     Still("120x40", (120, 40), TRUE),
@@ -85,14 +90,8 @@ class Terminals:
             "PATH": PATH,
             **still.abilities,
         }
-        given = [
-            "env",
-            "-u",
-            "COLORTERM",
-            "-u",
-            "NO_COLOR",
-            *(f"{name}={value}" for name, value in surroundings.items()),
-        ]
+        without = ["-u", "COLORTERM", "-u", "NO_COLOR"]
+        given = ["env", *without, *(f"{name}={value}" for name, value in surroundings.items())]
         columns, rows = still.size
         size = ["-x", str(columns), "-y", str(rows)]
         program = f"{shlex.join([*given, *words])}; sleep 600"
@@ -115,9 +114,8 @@ class Terminals:
         return subprocess.run([*self._tmux, *words], check=True, capture_output=True, text=True).stdout
 
 
-def take(folder: pathlib.Path) -> None:
-    """Write all pictures: that of README, and one for each kind of terminal into ``live``."""
-    (folder / "live").mkdir(parents=True, exist_ok=True)
+def take_stills() -> None:
+    """Write a picture for each kind of terminal into ``live``."""
     with tempfile.TemporaryDirectory() as work:
         terminals = Terminals(pathlib.Path(work))
         shutil.copy(HERE / "demo.py", work)
@@ -126,7 +124,7 @@ def take(folder: pathlib.Path) -> None:
             _until(lambda: pathlib.Path(work, "run.journal.jsonl").exists())
             for still in STILLS:
                 terminals.start(still, [*TOOL, *still.words])
-            _until(lambda: SHOWN in _COLOURS.sub("", "".join(terminals.screen(LIVE))))
+            _until(lambda: _shows(terminals, LIVE, SHOWN))
             begin_s = time.monotonic()
             for still in STILLS:
                 terminals.press(still)
@@ -135,10 +133,32 @@ def take(folder: pathlib.Path) -> None:
         finally:
             terminals.close()
     for still, lines in screens.items():
-        path = folder / "live_view.png" if still is LIVE else folder / "live" / f"{still.name}.png"
-        empty = next((row for row, line in enumerate(lines) if line.strip()), 0)
-        picture(lines[empty:], (still.size[0], len(lines) - empty), still.theme).save(path, optimize=True)
-        print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+        _save(HERE / "live" / f"{still.name}.png", still, lines)
+
+
+def take_replay(session: pathlib.Path) -> None:
+    """Write the picture in README: the replay of a session while weights are compressed."""
+    with tempfile.TemporaryDirectory() as work:
+        terminals = Terminals(pathlib.Path(work))
+        try:
+            terminals.start(README, [*TOOL, "replay", str(session.resolve()), "--speed", SPEED])
+            _until(lambda: _shows(terminals, README, SHOWN))
+            time.sleep(LATER_S / 4)
+            lines = terminals.screen(README)
+        finally:
+            terminals.close()
+    _save(HERE / f"{README.name}.png", README, lines)
+
+
+def _shows(terminals: Terminals, still: Still, text: str) -> bool:
+    return text in _COLOURS.sub("", "".join(terminals.screen(still)))
+
+
+def _save(path: pathlib.Path, still: Still, lines: list[str]) -> None:
+    empty = next((row for row, line in enumerate(lines) if line.strip()), 0)
+    path.parent.mkdir(exist_ok=True)
+    picture(lines[empty:], (still.size[0], len(lines) - empty), still.theme).save(path, optimize=True)
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
 
 def _until(is_so: Callable[[], object]) -> None:
@@ -150,4 +170,7 @@ def _until(is_so: Callable[[], object]) -> None:
 
 
 if __name__ == "__main__":
-    take(pathlib.Path(sys.argv[1]) if sys.argv[1:] else HERE)
+    if sys.argv[1:]:
+        take_replay(pathlib.Path(sys.argv[1]))
+    else:
+        take_stills()

@@ -15,6 +15,8 @@ from rich.terminal_theme import TerminalTheme
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    Colour = tuple[int, ...]
+
 WIDTH, HEIGHT, SIZE = 9, 18, 15
 """Of a cell, and of its characters, in pixels."""
 MARGIN = 12
@@ -41,8 +43,8 @@ _DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 
 class _Cell(NamedTuple):
     character: str
-    ink: tuple[int, int, int]
-    paper: tuple[int, int, int] | None
+    ink: Colour
+    paper: Colour | None
     bold: bool
 
 
@@ -65,17 +67,13 @@ def _cells(decoder: AnsiDecoder, line: str, theme: TerminalTheme) -> list[_Cell]
     found = []
     for segment in console.render(decoder.decode_line(line)):
         style = segment.style or Style()
-        ink = style.color.get_truecolor(theme) if style.color else theme.foreground_color
-        paper = style.bgcolor.get_truecolor(theme, foreground=False) if style.bgcolor else None
+        ink: Colour = style.color.get_truecolor(theme) if style.color else theme.foreground_color
+        paper: Colour | None = style.bgcolor.get_truecolor(theme, foreground=False) if style.bgcolor else None
         if style.reverse:
             ink, paper = paper or theme.background_color, ink
         if style.dim:
             ink = tuple((one + other) // 2 for one, other in zip(ink, theme.background_color, strict=True))
-        found += [
-            _Cell(character, tuple(ink), tuple(paper) if paper else None, bool(style.bold))
-            for character in segment.text
-            if character != "\n"
-        ]
+        found += [_Cell(character, ink, paper, bool(style.bold)) for character in segment.text if character != "\n"]
     return found
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nncftools.live.screen.figures import charted
 from nncftools.render.terminal.bands import operations_row
-from nncftools.render.terminal.plot import MOST_LINES, Line, Marked, plot
+from nncftools.render.terminal.plot import Line, Marked, plot
 from nncftools.render.terminal.rates import LABEL, rate_label, rate_rows, rates_shown
 from nncftools.render.terminal.window import Window
 from nncftools.render.view import label
@@ -56,7 +57,7 @@ class Body:
         return [*chart, *below][:height]
 
     def _chart(self, run: Run, look: Look, medium: Medium, shown: Window, height: int) -> list[Row]:
-        names = look.chart(run.columns)[:MOST_LINES]
+        names = charted(run, look)
         peaks = [run.peaks.get(name) for name in names]
         heights = [
             None if peak is None or name not in run.latest else round(run.latest[name] / (peak.value or 1.0) * _FINE)
@@ -68,7 +69,7 @@ class Body:
         if self._state != state:
             self._state = state
             marked = Marked(None if not peaks or peaks[0] is None else (peaks[0].value, peaks[0].at_s), limit)
-            self._drawn = plot(_lines(run, names, shown), marked, shown, height, medium)
+            self._drawn = plot([_line(run, name, shown) for name in names], marked, shown, height, medium)
         return self._drawn
 
     def _rates(self, run: Run, medium: Medium, shown: Window, height: int) -> Iterator[Row]:
@@ -83,14 +84,8 @@ class Body:
             yield [*rate_label(rate, run.rate(rate.counters) or 0.0, medium), *rows[-1][LABEL:]]
 
 
-def _lines(run: Run, names: Sequence[str], shown: Window) -> list[Line]:
-    lines: list[Line] = []
-    for name in names:
-        time_s, values = run.history.points(name, shown.begin_s, shown.end_s, 2 * shown.columns)
-        if lines and not values.any():  # along the axis, it says nothing
-            time_s, values = time_s[:0], values[:0]
-        lines.append(Line(label(name), time_s, values))
-    return lines
+def _line(run: Run, name: str, shown: Window) -> Line:
+    return Line(label(name), *run.history.points(name, shown.begin_s, shown.end_s, 2 * shown.columns))
 
 
 def _drawn_rates(run: Run, shown: Window, medium: Medium, heights: Sequence[int]) -> Iterator[tuple[Rate, list[Row]]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nncftools.analysis.code_places import brief_label
 from nncftools.limits.available import Available, available
 from nncftools.live.state import machine
+from nncftools.render.terminal.plot import MOST_LINES
 from nncftools.render.terminal.scales import clock
 from nncftools.render.view import label
 from nncftools.text import printable, shortened
@@ -24,6 +25,8 @@ _MINUTE = 60
 _KILLED = 128
 _ASK_EVERY_S = 1.0
 _FEW = 20
+_LEAST_PART = 1 / 200
+"""Less than this part of a chart's height is not a dot of it."""
 _STILL_S = 3.0
 """Memory whose growth was seen so recently still grows, as far as a reader is concerned."""
 
@@ -116,6 +119,18 @@ def time_left(run: Run, available: float | None) -> float | None:
 def at(moment_s: float) -> str:
     """Return a moment in whole seconds."""
     return clock(float(int(moment_s)))
+
+
+def charted(run: Run, look: Look) -> list[str]:
+    """Return the metrics in the chart: not those that were not asked for and would lie on the axis."""
+    first, *others = look.chart(run.columns)[:MOST_LINES] or [""]
+    highest = run.peaks[first].value if first in run.peaks else 0.0
+    seen = (name for name in others if name in look.metrics or _peak(run, name) >= _LEAST_PART * highest)
+    return [first, *seen] if first else []
+
+
+def _peak(run: Run, name: str) -> float:
+    return run.peaks[name].value if name in run.peaks else float("inf")
 
 
 def memory(run: Run, look: Look) -> str:

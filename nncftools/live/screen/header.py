@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.live.screen import figures
 from nncftools.live.screen.processes import gauge
-from nncftools.render.terminal.plot import MOST_LINES, key
+from nncftools.render.terminal.plot import key
 from nncftools.render.terminal.rows import length, text
 from nncftools.render.view import label
 from nncftools.text import printable
@@ -45,7 +45,7 @@ def state(run: Run, look: Look, medium: Medium) -> Row:
 
 def summary(run: Run, look: Look, medium: Medium, width: int) -> Row:
     """Return memory with its peak, the other metrics of the chart, and CPU, as far as there is room."""
-    names = look.chart(run.columns)[:MOST_LINES]
+    names = figures.charted(run, look)
     if not names:
         return [text("no memory metric")]
     first = _metric(run, names, 0, medium)
@@ -85,12 +85,8 @@ def _joined(parts: Sequence[Row]) -> Row:
 
 def current(run: Run, look: Look, medium: Medium, width: int) -> Iterator[Row]:
     """Yield the current operation and which code made memory grow; at the right, the other metrics of the chart."""
-    names = look.chart(run.columns)[:MOST_LINES]
-    others = [
-        _metric(run, names, place, medium)
-        for place, name in enumerate(names)
-        if place and (run.peaks.get(name) is None or run.peaks[name].value)
-    ]
+    names = figures.charted(run, look)
+    others = [_metric(run, names, place, medium) for place in range(1, len(names))]
     now = figures.operation(run)
     row = [text("Now ", medium.style("axis")), text(now, medium.style("title"))] if now else []
     while others and length(row) + length(_joined(others)) + _GAP > width:

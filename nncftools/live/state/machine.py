@@ -65,8 +65,8 @@ def time_left(used: Iterable[tuple[float, float]], available: float, size: float
     of this holds: over at least 5 seconds it rises by more than 16 MiB and by more than three times the standard
     deviation of the residuals; the last figure is above the mean of the second half, and by less than a tenth of the
     rise below the highest one, as memory that is freed now and then need not grow on; memory is exhausted within thirty
-    times the span of the figures, that is a quarter of an hour. While half is free, only what happens within a minute is
-    foretold; while nine tenths are free, nothing is.
+    times the span of the figures, that is a quarter of an hour. While half is free, only what happens within a minute
+    is foretold; while nine tenths are free, nothing is.
     """
     free = 0.0 if not size else available / size
     if free >= _MOSTLY_FREE:
