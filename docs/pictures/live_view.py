@@ -55,7 +55,7 @@ class Still:
 
 
 LIVE = Still("output", (100, 34), TRUE)
-README, SPEED = Still("live_view", (120, 36), TRUE), "20"
+README, SPEED = Still("live_view", (120, 36), TRUE), "4"
 STILLS = (
     Still("80x24", (80, 24), TRUE),
     Still("120x40", (120, 40), TRUE),

@@ -133,6 +133,17 @@ class TestView:
         assert re.match(r"nncf-tools: 0:\d\d; RSS [\d.]+ MiB, peak [\d.]+ MiB at 0:\d\d; ", line)
         assert "\x1b" not in before + rest
 
+    def test_whole_lines_on_a_dumb_terminal(self, tmp_path: pathlib.Path) -> None:
+        """A terminal without a cursor gets lines; nothing is drawn over."""
+        periods = {"live.screen.live_view.STATUS_S": 0.1}
+        words = ("monitor", "--live", "-o", "run.json", *burner("touch", 10, "go"))
+        terminal = PseudoTerminal(tmp_path, *words, periods=periods, TERM="dumb")
+        terminal.until(re.compile(r"^nncf-tools: 0:\d\d; RSS [\d.]+ MiB, peak [\d.]+ MiB at 0:\d\d; ", re.MULTILINE))
+        ends_when_it_may(terminal, tmp_path)
+
+        assert b"\x1b" not in terminal.written
+        assert terminal.status == 0
+
     @pytest.mark.long
     def test_samples_are_the_same(self, tmp_path: pathlib.Path) -> None:
         """A sampler with a view keeps its deadlines as well as one without that runs at the same time.

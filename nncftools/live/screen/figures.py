@@ -122,15 +122,11 @@ def at(moment_s: float) -> str:
 
 
 def charted(run: Run, look: Look) -> list[str]:
-    """Return the metrics in the chart: not those that were not asked for and would lie on the axis."""
+    """Return the metrics in the chart, without those that would lie on the axis."""
     first, *others = look.chart(run.columns)[:MOST_LINES] or [""]
     highest = run.peaks[first].value if first in run.peaks else 0.0
-    seen = (name for name in others if name in look.metrics or _peak(run, name) >= _LEAST_PART * highest)
+    seen = (name for name in others if name in run.peaks and run.peaks[name].value >= _LEAST_PART * highest)
     return [first, *seen] if first else []
-
-
-def _peak(run: Run, name: str) -> float:
-    return run.peaks[name].value if name in run.peaks else float("inf")
 
 
 def memory(run: Run, look: Look) -> str:

@@ -56,7 +56,8 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, medi
     largest = max((float(line.values.max(initial=0.0)) for line in lines), default=0.0)
     largest = max(largest, 0.0 if peak is None else peak[0])
     limit = marked.limit if marked.limit is not None and largest > marked.limit / 2 else None
-    top = scales.rounded_up(medium.unit.of(max(largest, limit or 0.0))) * medium.unit.factor
+    axis = scales.axis(medium.unit.of(max(largest, limit or 0.0)), rows, min(_ROWS_PER_TICK, rows))
+    top = axis.top * medium.unit.factor
     canvas = Canvas(shown.columns, rows, unicode=medium.unicode)
     found = [_levels(line, shown, canvas.dots, top) for line in lines[:MOST_LINES]]
     for first in found[:1]:
@@ -70,7 +71,7 @@ def plot(lines: Sequence[Line], marked: Marked, shown: Window, height: int, medi
         _draw_limit(canvas, limit, top)
     if peak is not None:
         canvas.write(canvas.row_of(peak[0] / top), shown.column(peak[1]), "◆" if medium.unicode else "^", "peak")
-    return [*_with_labels(canvas, top, rows, medium), _times(shown, medium)]
+    return [*_with_labels(canvas, axis, rows, medium), _times(shown, medium)]
 
 
 def _levels(line: Line, shown: Window, cells: int, top: float) -> Levels:
@@ -83,16 +84,15 @@ def _draw_limit(canvas: Canvas, limit: float, top: float) -> None:
     canvas.write(canvas.row_of(limit / top), 1, f" limit {brief_size(limit)} ", "limit")
 
 
-def _with_labels(canvas: Canvas, top: float, rows: int, medium: Medium) -> Iterator[Row]:
+def _with_labels(canvas: Canvas, axis: scales.Axis, rows: int, medium: Medium) -> Iterator[Row]:
     """Yield the rows of a canvas, each behind the label of its height or the bar of the axis."""
     bar, tick = ("│", "┤") if medium.unicode else ("|", "+")
-    tried = (scales.ticks(medium.unit.of(top), most) for most in range(max(1, rows // _ROWS_PER_TICK), rows + 1))
-    values = (value * medium.unit.factor for value in next((ticks for ticks in tried if len(ticks) > 1), ()))
-    marks = {canvas.row_of(value / top): value for value in values if value}
-    axis = medium.style("axis")
+    ticks = range(1, rows // axis.rows + 1)
+    marks = {rows - number * axis.rows: number * axis.step * medium.unit.factor for number in ticks}
+    style = medium.style("axis")
     for place, parts in enumerate(canvas.rows()):
         label = _label(marks[place], medium) if place in marks else ""
-        row = [text(f"{label:>{medium.gutter - 1}} {tick if place in marks else bar}", axis)]
+        row = [text(f"{label:>{medium.gutter - 1}} {tick if place in marks else bar}", style)]
         height = (rows - place) / rows
         row += [text(content, medium.style(role, height) if role else None) for content, role in parts]
         yield row

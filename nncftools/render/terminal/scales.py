@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 _STEPS = (1, 2, 2.5, 5, 10)
 _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
-def rounded_up(value: float) -> float:
-    """Return a round number of at least ``value``: 12, 25, 300."""
-    if value <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * power >= value * 0.999999)
+class Axis(NamedTuple):
+    """An axis from 0 to ``top``, with a tick every ``rows`` rows, which is ``step`` more."""
+
+    top: float
+    step: float
+    rows: int
+
+
+def axis(largest: float, rows: int, least: int) -> Axis:
+    """Return an axis of ``rows`` rows for values up to ``largest``, with a round step every ``least`` rows or more."""
+    if largest <= 0:
+        return Axis(1.0, 1.0, rows)
+    power = 10.0 ** math.floor(math.log10(largest * least / rows))
+    steps = ((step, math.floor(step * rows / largest + 1e-9)) for step in (factor * power for factor in _STEPS))
+    step, between = next((step, between) for step, between in steps if between >= least)
+    between = min(between, rows)
+    return Axis(step * rows / between, step, between)
 
 
 def ticks(end: float, most: int) -> list[float]:

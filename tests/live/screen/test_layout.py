@@ -87,7 +87,7 @@ def test_what_stands_there() -> None:
 def rows_of_chart(width: int, height: int, look: Look = PLAIN) -> int:
     """Return how many rows the chart has above the axis of time."""
     lines = frame(with_operation(run()), look, width, height)
-    first = next(place for place, line in enumerate(lines) if "MiB ┤" in line)
+    first = next(place for place, line in enumerate(lines) if "Now " in line) + 1
     return next(place for place, line in enumerate(lines) if "└0:00" in line) - first
 
 
@@ -145,11 +145,12 @@ def test_figures_of_the_chart_are_those_of_the_header() -> None:
     assert "200 MiB ┤" in lines[3]
 
 
-def test_a_metric_that_is_always_0_is_left_out() -> None:
+def test_metrics_along_the_axis_are_left_out() -> None:
     """A curve along the axis says nothing."""
-    of = Run("work", ["rss", "shmem"], 0.1, run().host)
-    of.take_rows(np.arange(5.0), np.stack([np.full(5, 5.0 * MIB), np.zeros(5)], axis=1))
+    of = Run("work", ["rss", "anon", "shmem"], 0.1, run().host)
+    of.take_rows(np.arange(5.0), np.outer(np.ones(5), [50.0 * MIB, MIB, 0.1 * MIB]))
 
+    assert "Anon 1.0 MiB" in "\n".join(frame(of))
     assert "Shmem" not in "\n".join(frame(of))
 
 
