@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 _STEPS = (1, 2, 2.5, 5, 10)
+_FEWEST = 3
 _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
@@ -18,13 +19,18 @@ class Axis(NamedTuple):
 
 
 def axis(largest: float, rows: int, least: int) -> Axis:
-    """Return an axis of ``rows`` rows for values up to ``largest``, with a round step every ``least`` rows or more."""
+    """Return an axis of ``rows`` rows for values up to ``largest``, with a round step every ``least`` rows or more.
+
+    A larger step is taken when less of the height is left then, as long as there are three ticks or more.
+    """
     if largest <= 0:
         return Axis(1.0, 1.0, rows)
     power = 10.0 ** math.floor(math.log10(largest * least / rows))
-    steps = ((step, math.floor(step * rows / largest + 1e-9)) for step in (factor * power for factor in _STEPS))
-    step, between = next((step, between) for step, between in steps if between >= least)
-    between = min(between, rows)
+    steps = [factor * ten * power for ten in (1, 10) for factor in _STEPS]
+    possible = [(step, math.floor(step * rows / largest + 1e-9)) for step in steps]
+    first, *others = [(step, min(between, rows)) for step, between in possible if between >= least]
+    fitting = [first, *(one for one in others if one[1] <= rows // _FEWEST)]
+    step, between = min(fitting, key=lambda one: one[0] / one[1])
     return Axis(step * rows / between, step, between)
 
 

@@ -22,6 +22,11 @@ def test_round_steps() -> None:
     assert [axis(largest, 9, 3).step for largest in (100, 300, 700, 1000)] == [50, 100, 250, 500]
 
 
+def test_little_is_left_where_there_is_room() -> None:
+    """Of several round steps, the one whose axis ends soonest above the largest value is taken."""
+    assert axis(1024, 40, 3).top == pytest.approx(200 * 40 / 7)
+
+
 def test_axis_of_nothing() -> None:
     """There is an axis when all values are 0."""
     assert axis(0, 5, 3).top == 1
