@@ -56,9 +56,8 @@ def main() -> None:
             follower.read()
             print(f"| reading {SAMPLES:,} samples, once | {time.process_time() - begin_s:.1f} s CPU |")
             for size in SIZES:
-                share, charts = _cost(follower, journal, size)
                 what = f"drawing at {1 / FRAME_S:g} frames a second, {size[0]}×{size[1]}"
-                print(f"| {what} | {share:.1%} of one core ({charts} charts in {WATCHED_S:g} s) |")
+                print(f"| {what} | {_cost(follower, journal, size):.1%} of one core |")
         hour, day = _memory_over_a_day(pathlib.Path(folder, "day.journal.jsonl"))
         print(f"| memory after an hour, after a day | {hour:.1f} MiB, {day:.1f} MiB |")
         shares: dict[str, list[float]] = {"with --live": [], "without": []}
@@ -89,12 +88,11 @@ def _write_journal(path: pathlib.Path) -> None:
         file.writelines(_row(number * INTERVAL_S) for number in range(SAMPLES))
 
 
-def _cost(follower: Follower, journal: pathlib.Path, size: tuple[int, int]) -> tuple[float, int]:
-    """Return the share of one core that reading and drawing take, and how often the chart was drawn."""
+def _cost(follower: Follower, journal: pathlib.Path, size: tuple[int, int]) -> float:
+    """Return the share of one core that reading and drawing take."""
     drawing, look = Drawing(Machine(is_here=False)), Look()
     at_s = follower.run.latest_s
     drawing.frame(follower.run, look, *size)
-    states = set()
     spent_s = 0.0
     begin_s = time.monotonic()
     with journal.open("a", encoding="ascii") as file:
@@ -107,9 +105,8 @@ def _cost(follower: Follower, journal: pathlib.Path, size: tuple[int, int]) -> t
             follower.read()
             drawing.frame(follower.run, look, *size)
             spent_s += time.process_time() - begin_cpu_s
-            states.add(str(drawing._state))  # noqa: SLF001 — only this benchmark counts the drawings
             time.sleep(FRAME_S)
-    return spent_s / (time.monotonic() - begin_s), len(states)
+    return spent_s / (time.monotonic() - begin_s)
 
 
 def _memory_over_a_day(journal: pathlib.Path) -> tuple[float, float]:

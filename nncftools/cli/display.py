@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from nncftools.sampler.starter import Starter
 
 _STANDARD_ERROR = 2
+_CONSOLE = "linux"
+"""The kernel's own console: its fonts have no Braille."""
 
 
 @dataclass(frozen=True)
@@ -146,13 +148,20 @@ class OutputDisplay:
 
 
 def look_of(view: View, encoding: str | None, state: str = "recording") -> Look:
-    """Return a look that uses only characters of this encoding."""
+    """Return a look that uses only characters of this encoding, and colours that the terminal has."""
+    from rich.console import Console
+
     from nncftools.live.screen.look import Look
+    from nncftools.render.terminal.palette import colours_of
 
     return Look(
         metrics=view.metrics,
         unit=view.unit,
-        unicode=(encoding or "ascii").lower().replace("-", "").startswith("utf"),
-        colour=not os.environ.get("NO_COLOR"),
+        unicode=_is_unicode(encoding) and os.environ.get("TERM") != _CONSOLE,
+        colours=colours_of(Console(force_terminal=True, legacy_windows=False)),
         state=state,
     )
+
+
+def _is_unicode(encoding: str | None) -> bool:
+    return (encoding or "ascii").lower().replace("-", "").startswith("utf")

@@ -20,7 +20,8 @@ Examples:
   nncf-tools replay run.json --speed 60
 
 \b
-Keys: q quit, space pause, m metric, + and - zoom, l processes."""
+Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
+s sort them, / filter them."""
 
 _SLOWEST, _FASTEST = 0.01, 1e6
 

@@ -30,8 +30,8 @@ Examples:
   nncf-tools watch --pid 4711
 
 \b
-Keys: q quit, space pause, m metric, + and - zoom, l processes. Neither watching
-nor quitting affects the recording."""
+Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
+s sort them, / filter them. Neither watching nor quitting affects the recording."""
 
 _SAVING_S = 10.0
 _PATIENCE_S = 2.0

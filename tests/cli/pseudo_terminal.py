@@ -16,12 +16,13 @@ import pyte
 from tests.cli.hastened import hastened
 from tests.conftest import HANGING_S, command_line
 
-RECORDING = re.compile(r"  recording  \d+:\d\d$", re.MULTILINE)
+_END = r"  \d+:\d\d(?: [─-][╮+])?$"
+RECORDING = re.compile(rf"[●*] recording{_END}", re.MULTILINE)
 """What the title of a view of a recording ends with: behind the command, which may hold any word."""
-PAUSED = re.compile(r"  paused  \d+:\d\d$", re.MULTILINE)
-MACHINE = re.compile(r"^Machine  [\d.]+ \w+ available", re.MULTILINE)
-"""The last line of a view without keys."""
-CHART = re.compile(r"^ *[\d.]+ [┤│].*\n +└", re.MULTILINE)
+PAUSED = re.compile(rf"[●*] paused{_END}", re.MULTILINE)
+MACHINE = re.compile(r"^[│|]? *Machine  [\d.]+ \w+ available", re.MULTILINE)
+"""The last line of a view without keys, but for its border."""
+CHART = re.compile(r"[┤│].*\n.* 0 \w+ └0:00 ", re.MULTILINE)
 """The lowest row of a chart and its axis."""
 KEYS = "q quit   space pause"
 

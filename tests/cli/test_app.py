@@ -14,7 +14,7 @@ from nncftools.sampler.client import host
 from tests.conftest import Run
 from tests.made_up import session
 
-HEAVY = {"pydantic", "matplotlib", "pandas", "plotext", "numpy"}
+HEAVY = {"pydantic", "matplotlib", "pandas", "numpy"}
 
 
 class TestStart:
@@ -30,7 +30,7 @@ class TestStart:
     @pytest.mark.process
     @pytest.mark.parametrize("words", ["'--help'", "'monitor', '-q', '-i', '0.1', '-o', 'run.json', 'true'"])
     def test_nothing_heavy_is_loaded(self, tmp_path: pathlib.Path, words: str) -> None:
-        """Neither help nor a quiet recording loads matplotlib, pandas, plotext, numpy or pydantic."""
+        """Neither help nor a quiet recording loads matplotlib, pandas, numpy or pydantic."""
         script = (
             f"import sys; sys.argv[1:] = [{words}]\nfrom nncftools.cli.app import run\nrun()\nprint(list(sys.modules))"
         )

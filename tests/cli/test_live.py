@@ -45,9 +45,9 @@ class TestView:
     def test_fills_the_lower_part_of_any_screen(self, tmp_path: pathlib.Path, size: tuple[int, int]) -> None:
         """Below the command's output are command, memory with its peak, chart, processes and the machine's memory."""
         terminal = live(tmp_path, *burner("touch", 50, "go"), size=size)
-        peak = re.compile(r"^RSS .*, peak [\d.]+ MiB at", re.MULTILINE)
-        processes = re.compile(r"^Largest  python[\d.]* |^ *\d+ python[\d.]* |  PID Process", re.MULTILINE)
-        text = terminal.until("touch.py 50 go  ", RECORDING, peak, CHART, processes, MACHINE)
+        peak = re.compile(r"● RSS [\d.]+ MiB +◆ peak [\d.]+ MiB at")
+        processes = re.compile(r"├─ Processes 1 by memory ─+┤\n│ +\d+ touch.py 50 go +")
+        text = terminal.until("touch.py 50 go ─", RECORDING, peak, CHART, processes, MACHINE)
         ends_when_it_may(terminal, tmp_path)
 
         assert 0 < row_of_view(text) <= size[1] - 8
@@ -68,8 +68,8 @@ class TestView:
         script = f"{sys.executable} -m nncftools mark 'Weight Compression'\n{' '.join(burner('touch', 0, 'go'))}"
         (tmp_path / "script").write_text(script)
         terminal = live(tmp_path, "sh", "script")
-        now = re.compile(r"^Now Weight Compression, for \d", re.MULTILINE)
-        along_the_axis = re.compile(r"^ *Operations .*Weight", re.MULTILINE)
+        now = re.compile(r"^│ Now Weight Compression, for \d", re.MULTILINE)
+        along_the_axis = re.compile(r"^│ Operations .*Weight", re.MULTILINE)
         terminal.until(now, along_the_axis)
         ends_when_it_may(terminal, tmp_path)
 
@@ -82,7 +82,7 @@ class TestView:
         def is_whole(text: str, columns: int, rows: int) -> bool:
             lines = text.split("\n")
             titles = [line for line in lines if RECORDING.search(line)]
-            return [len(line) for line in titles] == [columns] and bool(MACHINE.search(lines[rows - 1]))
+            return [len(line) for line in titles] == [columns] and bool(MACHINE.search(lines[rows - 2]))
 
         terminal.until(CHART)
         terminal.resize(120, 40)
@@ -104,7 +104,7 @@ class TestView:
     def test_ascii_where_nothing_else_can_be_shown(self, tmp_path: pathlib.Path) -> None:
         """The view uses only characters that the encoding has."""
         terminal = live(tmp_path, *burner("touch", 10, "go"), PYTHONIOENCODING="ascii")
-        terminal.until(RECORDING, re.compile(r"^ +0 \+.*\n +\+\+-+\+", re.MULTILINE), MACHINE)
+        terminal.until(RECORDING, re.compile(r" 0 MiB \+0:00 -+\+"), MACHINE)
         view = terminal.written
         ends_when_it_may(terminal, tmp_path)
 
@@ -133,6 +133,17 @@ class TestView:
         assert re.match(r"nncf-tools: 0:\d\d; RSS [\d.]+ MiB, peak [\d.]+ MiB at 0:\d\d; ", line)
         assert "\x1b" not in before + rest
 
+    def test_whole_lines_on_a_dumb_terminal(self, tmp_path: pathlib.Path) -> None:
+        """A terminal without a cursor gets lines; nothing is drawn over."""
+        periods = {"live.screen.live_view.STATUS_S": 0.1}
+        words = ("monitor", "--live", "-o", "run.json", *burner("touch", 10, "go"))
+        terminal = PseudoTerminal(tmp_path, *words, periods=periods, TERM="dumb")
+        terminal.until(re.compile(r"^nncf-tools: 0:\d\d; RSS [\d.]+ MiB, peak [\d.]+ MiB at 0:\d\d; ", re.MULTILINE))
+        ends_when_it_may(terminal, tmp_path)
+
+        assert b"\x1b" not in terminal.written
+        assert terminal.status == 0
+
     @pytest.mark.long
     def test_samples_are_the_same(self, tmp_path: pathlib.Path) -> None:
         """A sampler with a view keeps its deadlines as well as one without that runs at the same time.
@@ -150,7 +161,7 @@ class TestView:
             command = burner("touch", 10, f"go-{attempt}")
             plain = in_background(tmp_path, "monitor", "-q", *words, "-o", "plain.json", *command)
             terminal = live(tmp_path, *command, options=words)
-            terminal.until(CHART, re.compile(r"  recording  (?!0:0[01]$)\d+:\d\d$", re.MULTILINE))
+            terminal.until(CHART, re.compile(r"● recording  (?!0:0[01] )\d+:\d\d ─╮$", re.MULTILINE))
             (tmp_path / f"go-{attempt}").touch()
             terminal.until_end()
             plain.wait(HANGING_S)
@@ -317,7 +328,8 @@ class TestEndings:
 
     def test_failing_view(self, tmp_path: pathlib.Path) -> None:
         """A failing view is dropped; the recording is unaffected."""
-        (tmp_path / "plotext.py").write_text("raise RuntimeError('broken')\n")
+        broken = "import sys\nsys.modules['nncftools.live.screen.layout'] = None\n"
+        (tmp_path / "sitecustomize.py").write_text(broken)
         terminal = live(tmp_path, *burner("prints", 2, "go"), PYTHONPATH=f"{tmp_path}:{pathlib.Path.cwd()}")
         terminal.until("it could not be drawn: the live view steps aside", "line 1 of the command")
         ends_when_it_may(terminal, tmp_path)

@@ -12,7 +12,9 @@ from tests.made_up import mib, session
 
 pytestmark = pytest.mark.process
 
-ENDED = re.compile(r"  ended, exit status 0  0:59$", re.MULTILINE)
+ENDED = re.compile(r" ended, exit status 0  0:59 ─╮$", re.MULTILINE)
+
+MOMENT = re.compile(r"\d+:\d\d")
 
 
 @pytest.fixture
@@ -30,10 +32,10 @@ def test_told_again_to_its_end(run: pathlib.Path) -> None:
     terminal.until(ENDED, "Saving", "peak 299.0 MiB at ")
     terminal.send("q")
     terminal.until_end()
-    written = terminal.written.decode()
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.written.decode())
 
-    assert "replay ×30  0:" in written
-    assert "Now Export, for " in written
+    assert "replay ×30  0:" in plain
+    assert "Now Export, for " in plain
     assert terminal.is_restored()
     assert terminal.status == 0
 
@@ -49,13 +51,15 @@ def test_pause(tmp_path: pathlib.Path) -> None:
     before = terminal.until(PAUSED).split("\n")[0]
     for columns in (90, 80):  # the screen is drawn in its new size when the next figures would come
         terminal.resize(columns, 24)
-        after = terminal.until(re.compile(rf"\A(?=.{{{columns}}}$).*  paused  \d+:\d\d$", re.MULTILINE)).split("\n")[0]
+        after = terminal.until(re.compile(rf"\A(?=.{{{columns}}}$).* paused  \d+:\d\d ─╮$", re.MULTILINE)).split("\n")[
+            0
+        ]
     terminal.send(" ")
-    terminal.until(re.compile(r"  replay ×5  \d+:\d\d$", re.MULTILINE))
+    terminal.until(re.compile(r"● replay ×5  \d+:\d\d ─╮$", re.MULTILINE))
     terminal.send("q")
     terminal.until_end()
 
-    assert before.split()[-2:] == after.split()[-2:]
+    assert MOMENT.findall(before) == MOMENT.findall(after)
 
 
 def test_without_a_terminal(nncf_tools: Run, run: pathlib.Path) -> None:

@@ -25,8 +25,9 @@ pytestmark = pytest.mark.process
 
 JOURNAL = "run.journal.jsonl"
 LINES_OFTEN = {"live.screen.viewer.STATUS_S": 0.1, "live.screen.viewer._STEP_S": 0.1}
-FIRST_MOMENT = re.compile(r"^ +└.*\n +(\S+)", re.MULTILINE)
+FIRST_MOMENT = re.compile(r"└[─┬]*(\d\S*)")
 """What the time axis begins with."""
+MOMENT = re.compile(r"\d+:\d\d")
 
 
 @contextmanager
@@ -79,7 +80,7 @@ def begins_at(text: str) -> str:
 def is_whole(text: str, columns: int, rows: int) -> bool:
     """Return whether title and keys are at top and bottom of a screen of this size."""
     lines = text.split("\n")
-    return len(lines[0]) == columns and lines[rows - 1].startswith(KEYS)
+    return len(lines[0]) == columns and lines[rows - 1].startswith(f"╰─ {KEYS}")
 
 
 class TestRunning:
@@ -90,7 +91,7 @@ class TestRunning:
     def test_fills_the_screen_and_ends_with_the_summary(self, tmp_path: pathlib.Path, size: tuple[int, int]) -> None:
         """The view fills the screen; when the recording has ended, its summary is shown and the status is 0."""
         terminal = PseudoTerminal(tmp_path, "watch", "run.json", size=size)
-        terminal.until("touch.py 30 go  ", RECORDING, CHART, lambda text: is_whole(text, *size))
+        terminal.until("touch.py 30 go ─", RECORDING, CHART, lambda text: is_whole(text, *size))
         (tmp_path / "go").touch()
         text = terminal.until_end()
 
@@ -101,7 +102,7 @@ class TestRunning:
     def test_newest_running_recording(self, watched: Watched) -> None:
         """In a folder, the running recording is followed."""
         terminal = PseudoTerminal(watched.folder, "watch", ".")
-        terminal.until("touch.py 30 go  ", RECORDING)
+        terminal.until("touch.py 30 go ─", RECORDING)
         terminal.send("q")
         text = terminal.until_end()
 
@@ -110,18 +111,22 @@ class TestRunning:
 
     @pytest.mark.usefixtures("recording")
     def test_keys(self, tmp_path: pathlib.Path) -> None:
-        """Keys change the metric, list processes, zoom and pause."""
+        """Keys change the metric, list, sort and filter processes, and pause."""
         terminal = PseudoTerminal(tmp_path, "watch", JOURNAL)
-        terminal.until("━━ RSS")
+        terminal.until("● RSS", "Processes 1 by memory")
         terminal.send("m")
-        terminal.until("━━ System")
+        terminal.until("● System")
         terminal.send("l")
-        terminal.until(lambda text: "Process" in text and "━━" not in text)
-        terminal.send("l")
-        terminal.until("━━")
+        terminal.until(lambda text: "Process" in text and "└" not in text)
+        terminal.send("ls")
+        terminal.until("└", "Processes 1 by CPU")
+        terminal.send("/quit")
+        terminal.until("filter: quit", "Processes 0 of 1 by CPU")
+        terminal.send("\x1b")
+        terminal.until("Processes 1 by CPU", KEYS)
         terminal.send(" ")
         paused = terminal.until(PAUSED).split("\n")[0]
-        ahead_s = float(paused[-2:]) + 1
+        ahead_s = float(MOMENT.findall(paused)[-1][-2:]) + 1
         waiting.until(lambda: last_sample_s(tmp_path / JOURNAL) > ahead_s, "samples that are not to be shown")
         terminal.resize(90, 30)  # takes effect with the next figures
         later = terminal.until(PAUSED, lambda text: is_whole(text, 90, 30)).split("\n")[0]
@@ -130,7 +135,7 @@ class TestRunning:
         terminal.send("q")
         terminal.until_end()
 
-        assert paused.split()[-2:] == later.split()[-2:]
+        assert MOMENT.findall(paused) == MOMENT.findall(later)
         assert terminal.status == 0
 
     def test_zoom(self, watched: Watched) -> None:
@@ -252,7 +257,7 @@ class TestProcess:
         """--pid shows a running process until it ends, then the summary, and leaves no files."""
         with subprocess.Popen(burner("touch", 40, HANGING_S)) as process:
             terminal = PseudoTerminal(tmp_path, "watch", "--pid", process.pid)
-            terminal.until(f"touch.py 40 {HANGING_S}  ", RECORDING, CHART)
+            terminal.until(f"touch.py 40 {HANGING_S} ─", RECORDING, CHART)
             process.kill()
             process.wait(HANGING_S)
             text = terminal.until_end()

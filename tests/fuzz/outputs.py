@@ -115,7 +115,7 @@ def _live(session: Session, _: pathlib.Path) -> None:
 
 
 def _look(session: Session) -> Look:
-    return Look(_view(session).metrics, MemoryUnit.MiB, unicode=True, colour=True, state="replay")
+    return Look(_view(session).metrics, MemoryUnit.MiB, state="replay")
 
 
 def _follow(path: pathlib.Path) -> None:
@@ -126,7 +126,7 @@ def _follow(path: pathlib.Path) -> None:
         return
     with follower:
         follower.read()
-        look = Look(["rss"], MemoryUnit.MiB, unicode=False, colour=False, state="watch")
+        look = Look(["rss"], MemoryUnit.MiB, unicode=False, colours=None, state="watch")
         Drawing(figures.Machine(is_here=False)).frame(follower.run, look, 80, 20)
         figures.status_line(follower.run, look, figures.Machine(is_here=False))
 

@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis.code_places import brief_label
 from nncftools.limits.available import Available, available
 from nncftools.live.state import machine
+from nncftools.render.terminal.plot import MOST_LINES
 from nncftools.render.terminal.scales import clock
 from nncftools.render.view import label
 from nncftools.text import printable, shortened
 from nncftools.units import brief_size, part_text, seconds_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nncftools.live.screen.look import Look
-    from nncftools.live.state.run import LiveProcess, Run
-    from nncftools.render.terminal.chart import Span
+    from nncftools.live.state.run import LiveProcess, Run, SampledPeak
+    from nncftools.render.terminal.bands import Span
 
 _SEPARATOR = " › "
 _NAME = 40
 _MINUTE = 60
-_SHORT_NAME = 16
 _KILLED = 128
 _ASK_EVERY_S = 1.0
+_FEW = 20
+_LEAST_PART = 1 / 200
+"""Less than this part of a chart's height is not a dot of it."""
 _STILL_S = 3.0
 """Memory whose growth was seen so recently still grows, as far as a reader is concerned."""
+
+
+class Seen(NamedTuple):
+    """A process that is alive."""
+
+    number: int
+    """In the session."""
+    process: LiveProcess
+    rss: int
+    """In bytes."""
+    cpu: float | None
+    """How many cores it keeps busy; None for unknown."""
 
 
 class Machine:
@@ -39,6 +52,9 @@ class Machine:
         self._proc = proc
         self._asked_s = -_ASK_EVERY_S
         self._answer = Available()
+        self._read: tuple[float, dict[int, machine.Reading]] = (0.0, {})
+        self._before = self._read
+        """The reading that CPU time is compared with, one to two seconds older."""
 
     def available(self, run: Run) -> float | None:
         """Return the bytes that the run can still get: of the machine, the control group or the limit that has least.
@@ -59,23 +75,58 @@ class Machine:
             self._asked_s, self._answer = time.monotonic(), available(self._proc, next(iter(alive), None))
         return self._answer
 
-    def largest(self, run: Run) -> list[tuple[LiveProcess, int]]:
-        """Return the processes that are alive and their RSS, the largest first."""
-        known = [(process, process.rss) for process in run.processes.values() if process.rss is not None]
-        if not known and self._is_here and not run.ended:
-            by_pid = {process.pid: process for process in run.processes.values() if process.pid is not None}
-            known = [(by_pid[pid], rss) for pid, rss in machine.resident(by_pid).items()]
-        return sorted(known, key=lambda found: -found[1])
+    def processes(self, run: Run) -> list[Seen]:
+        """Return the processes that are alive and whose RSS is known, in the order in which they began."""
+        readings = self._readings(run)
+        found = []
+        for number, process in run.processes.items():
+            reading = readings.get(process.pid or 0)
+            rss = process.rss if process.rss is not None or reading is None else reading.rss
+            if rss is not None:
+                found.append(Seen(number, process, rss, self._cpu(process.pid or 0)))
+        return found
+
+    def _readings(self, run: Run) -> dict[int, machine.Reading]:
+        """Return what the kernel says of the processes; of many, it is asked once a second."""
+        if not self._is_here or run.ended:
+            self._read = self._before = (0.0, {})
+            return {}
+        now_s, (read_s, known) = time.monotonic(), self._read
+        if len(known) > _FEW and now_s < read_s + _ASK_EVERY_S:
+            return known
+        if now_s >= self._before[0] + 2 * _ASK_EVERY_S:
+            self._before = self._read
+        pids = (process.pid for process in run.processes.values() if process.pid is not None)
+        self._read = now_s, machine.readings(pids, self._proc)
+        return self._read[1]
+
+    def _cpu(self, pid: int) -> float | None:
+        """Return how many cores a process kept busy in the last second or two; None until that is known."""
+        (before_s, before), (now_s, now) = self._before, self._read
+        if pid not in now or pid not in before or now[pid].started != before[pid].started or now_s <= before_s:
+            return None
+        return max(0.0, now[pid].cpu_s - before[pid].cpu_s) / (now_s - before_s)
 
 
 def time_left(run: Run, available: float | None) -> float | None:
     """Return the seconds until the memory or the limit is exhausted; None if the trend does not lead there."""
-    return None if available is None or run.ended else machine.time_left(run.recent, available)
+    if available is None or run.ended:
+        return None
+    size = run.host.memory if run.limit is None else run.limit.size
+    return machine.time_left(run.recent, available, size)
 
 
 def at(moment_s: float) -> str:
     """Return a moment in whole seconds."""
     return clock(float(int(moment_s)))
+
+
+def charted(run: Run, look: Look) -> list[str]:
+    """Return the metrics in the chart, without those that would lie on the axis."""
+    first, *others = look.chart(run.columns)[:MOST_LINES] or [""]
+    highest = run.peaks[first].value if first in run.peaks else 0.0
+    seen = (name for name in others if name in run.peaks and run.peaks[name].value >= _LEAST_PART * highest)
+    return [first, *seen] if first else []
 
 
 def memory(run: Run, look: Look) -> str:
@@ -88,23 +139,28 @@ def memory(run: Run, look: Look) -> str:
     peak = run.peaks.get(name)
     if peak is None:
         return text
-    during = [span.name for span in run.operations.outermost(run.latest_s) if _covers(span, peak.at_s)]
-    where = f" during {shortened(printable(during[0]), _NAME)}" if during else ""
-    return f"{text}, peak {look.unit.label(peak.value)} at {at(peak.at_s)}{where}"
+    where = during(run, peak)
+    return f"{text}, peak {look.unit.label(peak.value)} at {at(peak.at_s)}{f' during {where}' if where else ''}"
+
+
+def during(run: Run, peak: SampledPeak) -> str:
+    """Return the operation of a peak; empty when there is none."""
+    names = [span.name for span in run.operations.outermost(run.latest_s) if _covers(span, peak.at_s)]
+    return shortened(printable(names[0]), _NAME) if names else ""
 
 
 def _covers(span: Span, at_s: float) -> bool:
     return span.start_s <= at_s and (span.end_s is None or at_s <= span.end_s)
 
 
-def activity(run: Run) -> str:
-    """Return how busy the run is."""
+def activity(run: Run) -> list[str]:
+    """Return how busy the run is: CPU and processes."""
     cores = run.cpu()
     alive = run.latest.get("processes")
     words = [] if cores is None else [f"CPU {cores:.0%}".replace("%", " %")]
     if alive is not None:
         words.append("1 process" if alive == 1 else f"{alive:,.0f} processes")
-    return ", ".join(words)
+    return words
 
 
 def operation(run: Run) -> str:
@@ -137,8 +193,9 @@ def memory_left(run: Run, available: float | None) -> tuple[str, str]:
     """Return which memory is limited, and how much of it there is, is left, and for how long at this rate."""
     limit, held, total = run.limit, run.latest.get("rss"), run.host.memory
     if limit is None or held is None:
+        whole = size_text(total) if total else ""
         name, text, rate = "machine", f"{size_text(available)} available", " at this rate"
-        text += f" of {size_text(total)}" if total else ""
+        text = whole if available is None else f"{text} of {whole}" if whole else text
     else:
         name, text, rate = "limit", f"{part_text(held, limit.size)}, {limit.share_text(held)}", ""
         text += "" if available is None else f"; {brief_size(available)} available"
@@ -149,12 +206,12 @@ def memory_left(run: Run, available: float | None) -> tuple[str, str]:
     return name, f"{text}, exhausted in about {about}{rate}"
 
 
-def processes(largest: Sequence[tuple[LiveProcess, int]], look: Look, most: int) -> str:
-    """Return the largest processes as one line."""
-    return "   ".join(
-        f"{shortened(printable(process.name or '?'), _SHORT_NAME)} {look.unit.label(rss)}"
-        for process, rss in largest[:most]
-    )
+def used(run: Run, available: float | None) -> float | None:
+    """Return which part of the limit, or else of the machine's memory, is in use; None for unknown."""
+    limit, held, total = run.limit, run.latest.get("rss"), run.host.memory
+    if limit is not None and held is not None:
+        return held / limit.size
+    return None if available is None or not total else 1 - available / total
 
 
 def ending(run: Run) -> str:
@@ -171,7 +228,7 @@ def status_line(run: Run, look: Look, here: Machine) -> str:
     words = [
         at(run.latest_s),
         memory(run, look),
-        activity(run),
+        ", ".join(activity(run)),
         operation(run),
         growth(run),
         _limit_or_machine(run, available),

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 FRAME_S = 0.5
 STATUS_S = 5.0
 _CHECK_S = 0.1
-_SMALLEST, _LARGEST = 8, 24
+_SMALLEST, _SHARE = 9, 0.6
+"""The view takes this part of the screen, and leaves the rest to the command's output."""
 _LEAST_ROWS = 4
 
 
@@ -121,7 +122,7 @@ class LiveView:
             if time.monotonic() >= next_s:
                 next_s = time.monotonic() + FRAME_S
                 columns, rows = size
-                height = rows - 1 if self._alone else min(_LARGEST, max(_SMALLEST, rows // 2), rows - 2)
+                height = rows - 1 if self._alone else min(max(_SMALLEST, int(rows * _SHARE)), rows - 2)
                 if height >= _LEAST_ROWS:
                     terminal.show(drawing.frame(follower.run, self._look, columns, height))
                 else:

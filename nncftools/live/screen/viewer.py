@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from nncftools.live.state.run import Run
 
 _STEP_S = 0.5
-QUIT = ("q", "Q", "\x03", "\x04")
+_GONE = "\x04"
+_QUIT, _QUIT_ALWAYS = ("q", "Q"), ("\x03", _GONE)
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J"
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _DONE = b"clean"
@@ -136,18 +137,18 @@ class FullScreen(Terminal):
         """Make the next ``paint`` write all lines again."""
         self._painted = []
 
-    def key(self, timeout_s: float) -> str:
-        """Return the key that is pressed within this time, or nothing; ``q`` when the keyboard is gone."""
+    def keys(self, timeout_s: float) -> str:
+        """Return the keys that are pressed within this time, or nothing; Ctrl-D when the keyboard is gone."""
         ready, _, _ = select.select([self._keys] if self._keys >= 0 else [], [], [], timeout_s)
         if not ready:
             return ""
         try:
             data = os.read(self._keys, 64)
         except OSError:
-            return "q"
+            return _GONE
         if data.startswith(b"\x1b") and len(data) > 1:  # an arrow, or a function key
             return ""
-        return data[:1].decode(errors="replace") if data else "q"
+        return data.decode(errors="ignore") if data else _GONE
 
 
 def _end(number: int, _frame: object) -> None:
@@ -188,11 +189,11 @@ def show(source: Source, look: Look, here: Machine, output: int, *, stays: bool)
                 screen.paint(drawing.frame(source.run, look, *size))
             if not more and not stays:
                 return True
-            key = screen.key(max(0.0, next_s - time.monotonic()))
-            if key in QUIT:
-                return not more
-            if key:
+            for key in (keys := screen.keys(max(0.0, next_s - time.monotonic()))):
+                if key in _QUIT_ALWAYS or (key in _QUIT and not look.typing):
+                    return not more
                 look = after(look, key)
+            if keys:
                 screen.paint(drawing.frame(source.run, look, *size))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nncftools.marks.entries import BEGIN, END
-from nncftools.render.terminal.chart import Span
+from nncftools.render.terminal.bands import Span
 from nncftools.session.operations import with_ends
 
 if TYPE_CHECKING:

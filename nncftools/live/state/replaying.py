@@ -50,7 +50,7 @@ class Replay:
             rise = self._rises.pop()
             self.run.take_rise(rise.high_water_mark + rise.others, rise.from_s, rise.to_s)
         self.run.processes = {
-            process.id: LiveProcess(process.pid, process.name, _rss(process, now_s))
+            process.id: LiveProcess(process.pid, process.name, _rss(process, now_s), process.command)
             for process in self._session.processes
             if (process.start_s or 0.0) <= now_s < (process.end_s if process.end_s is not None else np.inf)
         }

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 RECENT_S = 30.0
 """How far back a trend looks."""
 _RECENT_STEP_S = 0.25
+_WORDS, _CHARACTERS = 64, 400
+"""So much of a command is kept: it tells processes apart."""
 
 
 @dataclass
@@ -38,6 +40,7 @@ class LiveProcess:
     pid: int | None = None
     name: str = ""
     rss: int | None = None
+    command: Sequence[str] = ()
 
 
 class SampledPeak(NamedTuple):
@@ -152,12 +155,18 @@ class Run:
         process = self.processes.setdefault(number, LiveProcess())
         process.pid = fields.get("pid", process.pid)
         process.name = fields.get("name", process.name)
+        if "command" in fields:
+            process.command = [word[:_CHARACTERS] for word in fields["command"][:_WORDS]]
         if number == 0 and self.attached_to is not None and fields.get("command"):
             self.command = printable(shlex.join(fields["command"]))
 
     def cpu(self) -> float | None:
         """Return how many cores are busy, on average over the last second."""
+        return self.rate(cpu_counters(self.columns))
+
+    def rate(self, counters: Sequence[str]) -> float | None:
+        """Return at which rate the sum of some counters rose, on average over the last second; None for unknown."""
         span_s = max(1.0, 2 * self.interval_s)
         begin_s = max(0.0, self.latest_s - span_s)
-        found = [self.history.rates(name, begin_s, self.latest_s, 1) for name in cpu_counters(self.columns)]
+        found = [self.history.rates(name, begin_s, self.latest_s, 1) for name in counters]
         return float(sum(rates[0] for rates in found)) if found and all(len(rates) for rates in found) else None

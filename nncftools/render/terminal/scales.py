@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 _STEPS = (1, 2, 2.5, 5, 10)
+_FEWEST = 3
 _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
-def rounded_up(value: float) -> float:
-    """Return a round number of at least ``value``: 12, 25, 300."""
-    if value <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * power >= value * 0.999999)
+class Axis(NamedTuple):
+    """An axis from 0 to ``top``, with a tick every ``rows`` rows, which is ``step`` more."""
+
+    top: float
+    step: float
+    rows: int
+
+
+def axis(largest: float, rows: int, least: int) -> Axis:
+    """Return an axis of ``rows`` rows for values up to ``largest``, with a round step every ``least`` rows or more.
+
+    A larger step is taken when less of the height is left then, as long as there are three ticks or more.
+    """
+    if largest <= 0:
+        return Axis(1.0, 1.0, rows)
+    power = 10.0 ** math.floor(math.log10(largest * least / rows))
+    steps = [factor * ten * power for ten in (1, 10) for factor in _STEPS]
+    possible = [(step, math.floor(step * rows / largest + 1e-9)) for step in steps]
+    first, *others = [(step, min(between, rows)) for step, between in possible if between >= least]
+    fitting = [first, *(one for one in others if one[1] <= rows // _FEWEST)]
+    step, between = min(fitting, key=lambda one: one[0] / one[1])
+    return Axis(step * rows / between, step, between)
 
 
 def ticks(end: float, most: int) -> list[float]:
@@ -37,9 +55,9 @@ def time_ticks(begin_s: float, end_s: float, most: int) -> list[float]:
 
 
 def clock(seconds: float) -> str:
-    """Return a time as ``0.5``, ``0:07``, ``12:30`` or ``1:02:03``."""
+    """Return a time as ``0.5 s``, ``0:07``, ``12:30`` or ``1:02:03``."""
     if seconds != int(seconds):
-        return f"{seconds:g}"
+        return f"{seconds:g} s"
     minutes, left = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import os
+import pathlib
+
+import psutil
 import pytest
 
-from nncftools.live.state.machine import time_left
+from nncftools.live.state.machine import readings, time_left
 
 GIB = 2**30
 TIME = [step / 4 for step in range(120)]
@@ -15,7 +19,7 @@ def rising(per_s: float, noise: float = 0.0) -> list[float]:
 
 def test_steady_growth() -> None:
     """10 MiB a second meet the end of 1 GiB in 102 s."""
-    assert time_left(zip(TIME, rising(10 << 20), strict=True), GIB) == pytest.approx(102.4, rel=0.01)
+    assert time_left(zip(TIME, rising(10 << 20), strict=True), GIB, None) == pytest.approx(102.4, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -26,20 +30,56 @@ def test_steady_growth() -> None:
         rising(1e5),
         rising(1e7, noise=4e8),
         [GIB + 1e7 * min(at_s, 14) for at_s in TIME],
+        [*rising(1e7)[:-1], GIB + 2.5e8],
         [float("nan")] * len(TIME),
     ],
-    ids=["flat", "falling", "slow", "noisy", "levelled off", "unknown"],
+    ids=["flat", "falling", "slow", "noisy", "levelled off", "just freed", "unknown"],
 )
 def test_no_trend(used: list[float]) -> None:
     """Memory use that does not clearly rise gives no estimate of the time left."""
-    assert time_left(zip(TIME, used, strict=True), GIB) is None
+    assert time_left(zip(TIME, used, strict=True), GIB, None) is None
 
 
 def test_far_away() -> None:
     """Half a minute of samples gives no estimate half an hour ahead."""
-    assert time_left(zip(TIME, rising(10 << 20), strict=True), 18 * GIB) is None
+    assert time_left(zip(TIME, rising(10 << 20), strict=True), 18 * GIB, None) is None
 
 
 def test_too_short() -> None:
     """A second of growth is no trend."""
-    assert time_left(zip(TIME[:4], rising(10 << 20), strict=False), GIB) is None
+    assert time_left(zip(TIME[:4], rising(10 << 20), strict=False), GIB, None) is None
+
+
+@pytest.mark.parametrize(
+    ("per_s", "free_gib", "expected"),
+    [(20 << 20, 4, 204.8), (20 << 20, 8, None), (200 << 20, 8, 41.0), (200 << 20, 9, None), (2000 << 20, 9, None)],
+)
+def test_much_is_free(per_s: float, free_gib: int, expected: float | None) -> None:
+    """While half of 10 GiB is free, only the next minute is foretold; while nine tenths are free, nothing is."""
+    found = time_left(zip(TIME, rising(per_s), strict=True), free_gib * GIB, 10 * GIB)
+
+    assert found == (expected if expected is None else pytest.approx(expected, rel=0.01))
+
+
+class TestReadings:
+    def test_own(self) -> None:
+        """RSS, CPU time and start of a process are those of the kernel."""
+        mine = psutil.Process()
+        found = readings([mine.pid])[mine.pid]
+
+        assert found.rss == pytest.approx(mine.memory_info().rss, rel=0.1)
+        assert found.cpu_s == pytest.approx(sum(mine.cpu_times()[:2]), abs=0.2)
+        assert found.started > 0
+
+    def test_name_with_blanks(self, tmp_path: pathlib.Path) -> None:
+        """The name of a process may contain anything; processes that have ended, or are damaged, are left out."""
+        fields = ["S", *map(str, range(4, 25)), "7"]
+        for pid, content in ((5, f"5 (a) S (b)) {' '.join(fields)}\n"), (6, "6 (cut off"), (7, "")):
+            (tmp_path / str(pid)).mkdir()
+            (tmp_path / str(pid) / "stat").write_text(content)
+        found = readings([4, 5, 6, 7], str(tmp_path))
+
+        assert list(found) == [5]
+        assert found[5].cpu_s == (14 + 15) / os.sysconf("SC_CLK_TCK")
+        assert found[5].started == 22
+        assert found[5].rss == 24 * os.sysconf("SC_PAGE_SIZE")

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
-import pytest
-from rich.console import Console
+import re
 
-from nncftools.render.terminal.chart import Style, chart
+import pytest
+
+from nncftools.render.terminal.chart import chart
+from nncftools.render.terminal.palette import Medium
+from nncftools.render.terminal.rows import painted
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from nncftools.session.session import Session
@@ -14,10 +17,9 @@ def drawn(
     of: Session, view: View | None = None, width: int = 80, height: int = 20, *, unicode: bool = True
 ) -> list[str]:
     """Return the lines of a chart without colours."""
-    console = Console(width=width, color_system=None)
-    with console.capture() as captured:
-        console.print(chart(of, view or View(["rss"]), width, height, Style(unicode=unicode, colour=False)))
-    return captured.get().rstrip("\n").split("\n")
+    medium = Medium(unicode=unicode, colours=None)
+    rows = chart(of, view or View(["rss"]), width, height, medium)
+    return [re.sub(r"\x1b\[[0-9;]*m", "", painted(row, medium)) for row in rows]
 
 
 def minute() -> Session:
@@ -44,17 +46,17 @@ def test_peak_operations_and_rates() -> None:
     peak = next(line for line in lines[1:] if "◆" in line)
     operations = next(line for line in lines if "Operations" in line)
 
-    assert "peak 700.0 at 0:30" in lines[0]
+    assert "peak 700.0 MiB at 0:30" in lines[0]
     assert abs(peak.index("◆") - operations.index("┤├")) <= 2
     assert "Export" in operations
-    assert lines[-1].startswith("CPU  100 %")
+    assert lines[-1].startswith("CPU    100 %")
 
 
 def test_several_metrics_without_colour() -> None:
     """Without colour, metrics have characters of their own."""
     lines = drawn(minute(), View(["rss", "anon"]))
 
-    assert "* RSS" in lines[0]
+    assert "● RSS" in lines[0]
     assert "o Anon" in lines[0]
 
 
@@ -67,8 +69,8 @@ def test_from_zero() -> None:
     """Only what came on top of the first sample is drawn, when that is asked for."""
     lines = drawn(minute(), View(["rss"], from_zero=True))
 
-    assert "800 ┤" not in "\n".join(lines)
-    assert "RSS 4.0" in lines[0]
+    assert "800 MiB ┤" not in "\n".join(lines)
+    assert "RSS 4.0 MiB" in lines[0]
 
 
 def test_names_are_harmless() -> None:
