@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options
+from nncftools.cli import candidates, options
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.text import printable
+from nncftools.text import not_one_of, printable
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -48,6 +48,11 @@ _MOST_CURVES = 14
 _MOST_RUNS = 100
 """In a group; with more, the exact rank test takes seconds per figure."""
 
+
+def _formats(incomplete: str) -> list[str]:
+    return candidates.beginning(incomplete, FORMATS)
+
+
 Sessions = Annotated[
     list[pathlib.Path] | None,
     typer.Argument(
@@ -64,7 +69,10 @@ Base = Annotated[
 New = Annotated[
     list[str] | None, typer.Option("--new", metavar="PATTERN", help="The group to compare with --base; repeatable.")
 ]
-Format = Annotated[str, typer.Option("--format", "-f", metavar="|".join(FORMATS), help="Output format.")]
+Format = Annotated[
+    str,
+    typer.Option("--format", "-f", metavar="|".join(FORMATS), autocompletion=_formats, help="Output format."),
+]
 Output = Annotated[
     pathlib.Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
@@ -81,7 +89,7 @@ FailIf = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="compare", short_help="Compare recorded runs, with gates.", epilog=EXAMPLES)(compare)
+    app.command(name="compare", epilog=EXAMPLES)(compare)
 
 
 def compare(  # noqa: PLR0913 — one parameter per option
@@ -103,7 +111,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     from nncftools.cli import destination, screen
 
     if format_ not in FORMATS:
-        raise UsageError(f"option --format: {format_!r} is not one of {', '.join(FORMATS)}")
+        raise UsageError(f"option --format: {not_one_of(format_, FORMATS)}")
     with options.named("--fail-if"):
         limits = [gates.parsed(text) for text in fail_if or []]
     groups = _groups(sessions or [], base, new)

@@ -9,7 +9,7 @@ import typer
 
 from nncftools.cli import options, planning
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.units import MemoryUnit, size_from
+from nncftools.units import MemoryUnit, bytes_from
 
 if TYPE_CHECKING:
     from nncftools.cli.fitting import Choices
@@ -56,7 +56,6 @@ def register(app: typer.Typer) -> None:
     """Add the subcommand; options after the first word of the command belong to the command."""
     app.command(
         name="fit",
-        short_help="Find out how little memory would do for a command.",
         epilog=EXAMPLES,
         context_settings={"allow_interspersed_args": False},
     )(fit)
@@ -144,6 +143,6 @@ def _swap(text: str) -> int:
     if text.strip() == "0":
         return 0
     try:
-        return size_from(text)[0]
+        return bytes_from(text)
     except ValueError as error:
         raise UsageError(f"option --swap: {error}") from error

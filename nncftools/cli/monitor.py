@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import limits, options, planning
+from nncftools.cli import help_page, limits, options, planning
 from nncftools.errors import UsageError
 from nncftools.render.view import View
-from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, seconds_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,18 +38,35 @@ Under torchrun, mpirun or srun, file names get the rank (run-rank0.json);
 
 Plot = Annotated[
     bool | None,
-    typer.Option("--plot/--no-plot", help="Draw pictures. Default: yes; with --output, no."),
+    typer.Option(
+        "--plot/--no-plot", help="Draw pictures. Default: yes; with --output, no.", rich_help_panel=help_page.WRITE
+    ),
 ]
-Pid = Annotated[int | None, typer.Option("--pid", min=1, metavar="PID", help="Attach to a running process instead.")]
+Pid = Annotated[
+    int | None,
+    typer.Option(
+        "--pid", min=1, metavar="PID", help="Attach to a running process instead.", rich_help_panel=help_page.RECORD
+    ),
+]
 Duration = Annotated[
     float | None,
-    typer.Option("--duration", metavar="SECONDS", help="Stop recording after this time; the command keeps running."),
+    typer.Option(
+        "--duration",
+        metavar="TIME",
+        parser=seconds_from,
+        help="Stop recording after this time: 30, 30s, 2min; the command keeps running.",
+        rich_help_panel=help_page.RECORD,
+    ),
 ]
 
 Repeat = Annotated[
     int,
     typer.Option(
-        "--repeat", min=1, metavar="N", help="Run the command N times and write N sessions (-1, -2, …) to compare."
+        "--repeat",
+        min=1,
+        metavar="N",
+        help="Run the command N times and write N sessions (-1, -2, …) to compare.",
+        rich_help_panel=help_page.RUN,
     ),
 ]
 
@@ -58,7 +75,6 @@ def register(app: typer.Typer) -> None:
     """Add the subcommand; options after the first word of the command belong to the command."""
     app.command(
         name="monitor",
-        short_help="Record a command and all its descendants.",
         epilog=EXAMPLES,
         context_settings={"allow_interspersed_args": False},
     )(monitor)

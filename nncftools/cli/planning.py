@@ -89,7 +89,7 @@ def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tup
     options.check_source(source)
     client.check(source)
     offers = client.offers(source)
-    for name in types or []:
+    for name in options.listed(types or ()):
         if is_memory(name) and (name not in offers or offers[name].missing):
             reason = offers[name].missing if name in offers else f"not from --source {source}"
             raise UsageError(f"option --type: {name!r} is not available here: {reason}")

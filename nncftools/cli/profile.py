@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import limits, options, planning
+from nncftools.cli import help_page, limits, options, planning
 from nncftools.errors import UsageError
-from nncftools.metrics import METRICS
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit
 
@@ -32,16 +31,18 @@ Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficien
 are marked automatically. Mark others with `nncf-tools mark NAME` in a script or
 `with nncftools.operation(NAME):` in Python. The exit status is the command's."""
 
-DEFAULT_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"))
 _LONGEST_NAME = 80
 
-NoAuto = Annotated[bool, typer.Option("--no-auto", help="Mark no calls automatically.")]
+NoAuto = Annotated[
+    bool, typer.Option("--no-auto", help="Mark no calls automatically.", rich_help_panel=help_page.RECORD)
+]
 MarkCall = Annotated[
     list[str] | None,
     typer.Option(
         "--mark-call",
         metavar="MODULE:FUNCTION=NAME",
         help="Also mark calls of this function; repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
+        rich_help_panel=help_page.RECORD,
     ),
 ]
 MarkOn = Annotated[
@@ -50,6 +51,7 @@ MarkOn = Annotated[
         "--mark-on",
         metavar="REGEX",
         help="A matching line of output starts an operation, named by the match or its group (?P<name>…); repeatable.",
+        rich_help_panel=help_page.RECORD,
     ),
 ]
 
@@ -58,7 +60,6 @@ def register(app: typer.Typer) -> None:
     """Add the subcommand; options after the first word of the command belong to the command."""
     app.command(
         name="profile",
-        short_help="Record a command and what each of its operations costs.",
         epilog=EXAMPLES,
         context_settings={"allow_interspersed_args": False},
     )(profile)
@@ -71,7 +72,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
     mark_call: MarkCall = None,
     mark_on: MarkOn = None,
     depth: options.Depth = 1,
-    types: options.Types = None,
+    types: options.ProfileTypes = None,
     interval: options.Interval = 0.05,
     unit: options.Unit = MemoryUnit.MiB,
     output: options.Output = None,
@@ -98,7 +99,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
     source: options.Source = options.DEFAULT_SOURCE,
 ) -> int:
     """Record a command and what its operations cost: report, session, marks, picture."""
-    metrics, others = planning.columns(types, source, DEFAULT_TYPES)
+    metrics, others = planning.columns(types, source, options.PROFILE_TYPES)
     calls = _calls(mark_call or [], no_auto=no_auto)
     patterns = [_pattern(text) for text in mark_on or []]
     argv = planning.target(words or [], None, shell=shell)

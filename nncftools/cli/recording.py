@@ -104,7 +104,7 @@ def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DI
                 _show(session, run.place, claim if is_there else None, view, quiet=quiet)
         except Interrupted as interrupted:
             where = f" to {run.place.shown}" if is_there else ""
-            _print_message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
+            screen.message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
             return Recorded(status, session, interrupted=True)
         return Recorded(status, session, interrupted=run.starter.asked_to_end is not None)
     finally:
@@ -186,7 +186,7 @@ def _make_and_save(run: Run, header: Header, claim: Claim, outcome: Outcome) -> 
         return session, _save(session, run.place, claim)
     except Exception as error:  # noqa: BLE001 — a failure here must not change the command's exit status
         what = "no session could be made" if session is None else "the session could not be written"
-        _print_message(f"error: {what}: {error}; {_journal_location(claim)}")
+        screen.error(f"{what}: {error}; {_journal_location(claim)}")
         return session, False
 
 
@@ -252,7 +252,7 @@ def _save(session: Session, place: Destination, claim: Claim) -> bool:
         elsewhere = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-")) / place.session.name
         session.save(elsewhere)
         reason = error.strerror or error
-        _print_message(f"error: the session could not be written to {place.session} ({reason}); it is {elsewhere}")
+        screen.error(f"the session could not be written to {place.session} ({reason}); it is {elsewhere}")
         return False
     claim.remove()
     place.point_latest()
@@ -284,11 +284,7 @@ def _guarded(failure: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
-        _print_message(f"error: {failure}: {error}")
-
-
-def _print_message(text: str) -> None:
-    screen.to_stderr(f"nncf-tools: {printable(' '.join(text.split()))}\n")
+        screen.error(f"{failure}: {error}")
 
 
 def _later_rank(session: Session) -> int | None:

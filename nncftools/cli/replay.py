@@ -38,14 +38,14 @@ Speed = Annotated[float, typer.Option("--speed", metavar="N", help="Seconds of t
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="replay", short_help="Show a recorded run in the live view.", epilog=EXAMPLES)(replay)
+    app.command(name="replay", epilog=EXAMPLES)(replay)
 
 
 def replay(
     path: Source = None,
     *,
     speed: Speed = 10.0,
-    types: options.Types = None,
+    types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
     max_size: options.MaxSize = None,
 ) -> int:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options
+from nncftools.cli import candidates, help_page, options
 from nncftools.errors import UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.metrics import memory_of
 from nncftools.render import formats
-from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, seconds_from
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,12 +58,23 @@ Sources = Annotated[
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="TOOL", help=f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised."
+        "--from",
+        metavar="TOOL",
+        autocompletion=candidates.importers,
+        help=f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised.",
+        rich_help_panel=help_page.READ,
     ),
 ]
 Format = Annotated[
     str,
-    typer.Option("--format", "-f", metavar="FORMAT", help=f"Output format: {', '.join(formats.FORMATS)}."),
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        autocompletion=candidates.formats,
+        help=f"Output format: {', '.join(formats.FORMATS)}.",
+        rich_help_panel=help_page.SHOW,
+    ),
 ]
 Output = Annotated[
     pathlib.Path | None,
@@ -72,23 +83,44 @@ Output = Annotated[
         "-o",
         metavar="FILE",
         help="Write the report to this file; with memory-log: a .txt and a .png per metric to this folder.",
+        rich_help_panel=help_page.WRITE,
     ),
 ]
 Picture = Annotated[
     pathlib.Path | None,
-    typer.Option("--plot", "-p", metavar="FILE", help="Also draw memory over time: .png, .svg or .pdf."),
+    typer.Option(
+        "--plot",
+        "-p",
+        metavar="FILE",
+        help="Also draw memory over time: .png, .svg or .pdf.",
+        rich_help_panel=help_page.WRITE,
+    ),
 ]
 Panels = Annotated[
     pathlib.Path | None,
-    typer.Option("--panels", metavar="FILE", help="Also draw memory, CPU, I/O and operations: .png, .svg or .pdf."),
+    typer.Option(
+        "--panels",
+        metavar="FILE",
+        help="Also draw memory, CPU, I/O and operations: .png, .svg or .pdf.",
+        rich_help_panel=help_page.WRITE,
+    ),
 ]
 Marks = Annotated[
     list[pathlib.Path] | None,
-    typer.Option("--marks", metavar="FILE", help="Operations to add: JSON, JSON Lines or CSV; repeatable."),
+    typer.Option(
+        "--marks",
+        metavar="FILE",
+        help="Operations to add: JSON, JSON Lines or CSV; repeatable.",
+        rich_help_panel=help_page.READ,
+    ),
 ]
 WholePeak = Annotated[
     bool,
-    typer.Option("--peak", help="Show what the RSS peak consists of: the code that took the memory, and what it is."),
+    typer.Option(
+        "--peak",
+        help="Show what the RSS peak consists of: the code that took the memory, and what it is.",
+        rich_help_panel=help_page.SHOW,
+    ),
 ]
 OfOperation = Annotated[
     str | None,
@@ -96,18 +128,25 @@ OfOperation = Annotated[
         "--operation",
         metavar="NAME",
         help="With --peak: that of this operation or function; of the second: 'NAME (2)'.",
+        rich_help_panel=help_page.SHOW,
     ),
 ]
 At = Annotated[
     float | None,
-    typer.Option("--at", metavar="SECONDS", help="With --peak: this moment instead, in seconds since the start."),
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        parser=seconds_from,
+        help="With --peak: this moment instead, since the start: 7.5, 2min.",
+        rich_help_panel=help_page.SHOW,
+    ),
 ]
 _PEAK_FORMATS = (formats.TEXT, "markdown")
 
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="report", short_help="Show and draw a recorded run.", epilog=EXAMPLES)(report)
+    app.command(name="report", epilog=EXAMPLES)(report)
 
 
 def report(  # noqa: PLR0913 — one parameter per option
@@ -123,10 +162,15 @@ def report(  # noqa: PLR0913 — one parameter per option
     operation: OfOperation = None,
     at: At = None,
     depth: options.Depth = 1,
-    types: options.Types = None,
+    types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
     from_zero: options.FromZero = False,
-    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="Title to show instead of the command.")] = "",
+    title: Annotated[
+        str,
+        typer.Option(
+            "--title", metavar="TEXT", help="Title to show instead of the command.", rich_help_panel=help_page.SHOW
+        ),
+    ] = "",
     max_size: options.MaxSize = None,
     force: options.Force = False,
 ) -> int:
@@ -150,7 +194,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
-    view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
+    view = View(options.memory_types(types, available, available), unit, from_zero=from_zero, title=title, depth=depth)
     if peak:
         content = _build_up(session, view, format_, operation, at)
     else:

@@ -75,8 +75,7 @@ MaxError = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    short = "Compare weight-compression results: table and picture."
-    app.command(name="viz-compression", short_help=short, epilog=EXAMPLES)(viz_compression)
+    app.command(name="viz-compression", epilog=EXAMPLES)(viz_compression)
 
 
 def viz_compression(  # noqa: PLR0913 — one parameter per option

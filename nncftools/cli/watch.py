@@ -49,7 +49,7 @@ Pid = Annotated[int | None, typer.Option("--pid", min=1, metavar="PID", help="Wa
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="watch", short_help="Follow a recording while it runs.", epilog=EXAMPLES)(watch)
+    app.command(name="watch", epilog=EXAMPLES)(watch)
 
 
 def watch(

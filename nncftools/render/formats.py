@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Union
 
 from nncftools.errors import UsageError
+from nncftools.text import not_one_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -53,7 +54,7 @@ FORMATS = {
 def format_named(name: str) -> Format:
     """Return the function that makes a report in this format. Raises UsageError when there is no such format."""
     if name not in FORMATS:
-        raise UsageError(f"{name!r} is not one of {', '.join(FORMATS)}")
+        raise UsageError(not_one_of(name, FORMATS))
     module, _, function = FORMATS[name].partition(":")
     found: Format = getattr(importlib.import_module(module), function)
     return found

@@ -25,7 +25,7 @@ class TestStart:
 
         assert result.returncode == 0
         assert max(map(len, result.stdout.splitlines())) <= 80
-        assert len(words) == 1 or "Examples:\n    nncf-tools " in result.stdout
+        assert len(words) == 1 or "Examples:\n  nncf-tools " in result.stdout
 
     @pytest.mark.process
     @pytest.mark.parametrize("words", ["'--help'", "'monitor', '-q', '-i', '0.1', '-o', 'run.json', 'true'"])
@@ -51,14 +51,14 @@ class TestStart:
         result = in_process()
 
         assert (result.returncode, result.stdout) == (2, "")
-        assert "Commands:" in result.stderr
+        assert "\nRecord:\n  profile " in result.stderr
 
     def test_unknown_command(self, in_process: Run) -> None:
         """An unknown subcommand is one line with status 2."""
         result = in_process("record\x1b[31m")
 
         assert result.returncode == 2
-        assert result.stderr.startswith("nncf-tools: error: No such command")
+        assert result.stderr.startswith("nncf-tools: error: there is no command 'record")
         assert "\x1b" not in result.stderr
 
 

@@ -195,7 +195,7 @@ class TestBadInput:
             (["-i", "data.csv", "--max-error", "much"], "option --max-error: a percentage above 0 expected"),
             (["-i", "data.csv", "--format", "gif"], "'gif' is not one of"),
             (["-i", "data.csv", "-o", "data.csv"], "cannot make the folder 'data.csv': File exists"),
-            ([], "Missing option '--input-file'"),
+            ([], "missing option '--input-file'"),
         ],
     )
     @pytest.mark.usefixtures("data")
@@ -216,7 +216,7 @@ def test_help(in_process: Run, command: str) -> None:
 
     assert result.returncode == 0
     assert max(map(len, result.stdout.splitlines())) <= 80
-    assert "Examples:\n    nncf-tools " in result.stdout
+    assert "Examples:\n  nncf-tools " in result.stdout
 
 
 def test_pipe_gets_no_escapes(in_process: Run, tmp_path: pathlib.Path) -> None:
