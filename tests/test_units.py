@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.units import MemoryUnit, brief_size, part_text, seconds_text, size_from, size_text, unit_from
+from nncftools.units import (
+    MemoryUnit,
+    brief_size,
+    part_text,
+    seconds_from,
+    seconds_text,
+    size_from,
+    size_text,
+    unit_from,
+)
 from tests.made_up import MIB
 
 GB = 10**9
