@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 from typing import TYPE_CHECKING
 
 import typer  # noqa: TC002 — Typer reads the types of completion functions at run time
@@ -13,6 +14,8 @@ from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+_MOST_SESSIONS = 10
 
 
 def memory_types(incomplete: str) -> list[tuple[str, str]]:
@@ -40,6 +43,20 @@ def importers(incomplete: str) -> list[str]:
     from nncftools.importers import IMPORTERS
 
     return beginning(incomplete, IMPORTERS)
+
+
+def sessions(incomplete: str) -> list[str | tuple[str, str]]:
+    """Return the words for the newest recordings, and the files beside; nothing where the shell offers files itself."""
+    from nncftools.cli import destination, naming
+
+    latest = naming.WORDS[0]
+    if not latest.startswith(incomplete.partition("~")[0]):
+        return []
+    found = naming.in_order(destination.DEFAULT_LOG_DIR)[:_MOST_SESSIONS]
+    names = [latest, *(f"{latest}~{number}" for number in range(1, len(found)))]
+    words = [(name, path.parent.name) for name, path in zip(names, found, strict=False) if name.startswith(incomplete)]
+    beside = sorted(path.name for path in pathlib.Path().iterdir() if path.name.startswith(incomplete))
+    return [*words, *beside] if words else []
 
 
 def beginning(incomplete: str, names: Iterable[str]) -> list[str]:

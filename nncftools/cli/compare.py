@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
+  nncf-tools compare latest~1 latest
   nncf-tools compare before.json after.json
   nncf-tools compare fp32.json int8.json int4.json --plot overlay.png
   nncf-tools compare before.json after.json --format markdown -o table.md
@@ -57,9 +58,10 @@ Sessions = Annotated[
     list[pathlib.Path] | None,
     typer.Argument(
         metavar="BASE NEW [NEW]",
+        autocompletion=candidates.sessions,
         readable=False,
         show_default=False,
-        help="Sessions, journals, or folders that hold one. Each NEW is compared with BASE.",
+        help="Sessions, journals, folders that hold one, latest, latest~1. Each NEW is compared with BASE.",
     ),
 ]
 Base = Annotated[
@@ -140,7 +142,8 @@ def _groups(
     """Return the files of BASE and of each NEW. Raises UsageError."""
     if base is None and new is None:
         if len(sessions) < 2:  # noqa: PLR2004 — BASE and NEW
-            raise UsageError("arguments BASE NEW: two sessions expected, or --base and --new")
+            expected = "two sessions expected, such as `nncf-tools compare latest~1 latest`, or --base and --new"
+            raise UsageError(f"arguments BASE NEW: {expected}")
         groups = [[_session_file(path)] for path in sessions]
     else:
         if sessions:
@@ -154,9 +157,9 @@ def _groups(
 
 
 def _session_file(path: pathlib.Path) -> pathlib.Path:
-    from nncftools.cli import destination
+    from nncftools.cli import naming
 
-    return destination.newest_session(path) if path.is_dir() else path
+    return naming.recording(path, options.DEFAULT_LOG_DIR)
 
 
 def _matched(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:

@@ -75,9 +75,7 @@ class Choices:
 def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: bool) -> pathlib.Path:
     """Return the folder of the results. Raises UsageError."""
     if output is None:
-        made = destination.new_folder(
-            pathlib.Path("memory_logs"), f"fit-{pathlib.Path(choices.argv[0]).name}", [], [], plot=False
-        )
+        made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"fit-{pathlib.Path(choices.argv[0]).name}")
         assert made.folder is not None
         return made.folder
     if (output / STATE).exists() and not (resume or force):
@@ -297,7 +295,7 @@ class _Runs:
         if failed:
             raise NncfToolsError(f"option --before: {self._choices.before!r} failed; its output is in {log}")
         file = self._place / f"{name}.json"
-        place = destination.at_file(file, [], [], plot=False, force=True)
+        place = destination.at_file(file, force=True)
         plan = copy.deepcopy(self._choices.plan)
         planning.watch_disks(plan, self._choices.argv, self._place)
         entry = () if group is None else group.entry

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nncftools import bounds
-from nncftools.cli import candidates
+from nncftools.cli import candidates, destination
 from nncftools.cli.help_page import READ, RECORD, RUN, SHOW, WRITE
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.metrics import MEMORY, METRICS, columns_of
@@ -29,7 +29,7 @@ DEFAULT_TYPES = ("rss", "system")
 PROFILE_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"))
 SHORTEST_INTERVAL_S = 0.001
 LONGEST_S = 366 * 24 * 3600.0
-DEFAULT_LOG_DIR = pathlib.Path("memory_logs")
+DEFAULT_LOG_DIR = destination.DEFAULT_LOG_DIR
 DEFAULT_MAX_SAMPLES = 1_000_000
 DEFAULT_PSS_BUDGET = "1%"
 DEFAULT_STACKS_BUDGET = "1%"
@@ -61,7 +61,7 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Write only the session, to this file (.json or .json.gz).",
+        help="Write only the session, to this file (.json or .json.gz); with --plot also what that writes, beside it.",
         rich_help_panel=WRITE,
     ),
 ]
@@ -70,9 +70,20 @@ LogDir = Annotated[
     typer.Option(
         "--log-dir",
         metavar="DIR",
-        help="Make a new folder with session, logs and pictures in DIR.",
+        help="Make a new folder in DIR with session, operations, picture and page.",
         rich_help_panel=WRITE,
     ),
+]
+Plot = Annotated[
+    bool | None,
+    typer.Option(
+        "--plot/--no-plot",
+        help="Draw the picture and, if plotly is installed, write the page. Default: yes; with --output, no.",
+        rich_help_panel=WRITE,
+    ),
+]
+Open = Annotated[
+    bool, typer.Option("--open", help="Write the page, and open it in a browser at the end.", rich_help_panel=SHOW)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.", rich_help_panel=SHOW)]
 Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="A name for the run.", rich_help_panel=WRITE)]
@@ -291,8 +302,6 @@ def checked_capture(capture: pathlib.Path | None, *, live: bool, force: bool) ->
     """Return the file for the command's output. Raises UsageError if it cannot be written, or without a live view."""
     if capture is None:
         return None
-    from nncftools.cli import destination
-
     if not live:
         raise UsageError("option --capture: only with --live and a command; without a view, use `> FILE`")
     return destination.written("--capture", capture, force=force)

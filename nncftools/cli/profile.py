@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   nncf-tools profile python quantize.py
+  nncf-tools profile --open python quantize.py
   nncf-tools profile -- optimum-cli export openvino --model DIR OUT
   nncf-tools profile --mark-call my_package.training:fit=Training python run.py
   nncf-tools profile --max-memory 24GiB --on-limit kill python export.py
@@ -77,7 +78,8 @@ def profile(  # noqa: PLR0913 — one parameter per option
     unit: options.Unit = MemoryUnit.MiB,
     output: options.Output = None,
     log_dir: options.LogDir = options.DEFAULT_LOG_DIR,
-    plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Draw the picture.")] = True,
+    plot: options.Plot = None,
+    opens: options.Open = False,
     quiet: options.Quiet = False,
     live: options.Live = False,
     capture: options.Capture = None,
@@ -98,7 +100,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
     no_redact: options.NoRedact = False,
     source: options.Source = options.DEFAULT_SOURCE,
 ) -> int:
-    """Record a command and what its operations cost: report, session, marks, picture."""
+    """Record a command and what its operations cost: report, session, picture, page."""
     metrics, others = planning.columns(types, source, options.PROFILE_TYPES)
     calls = _calls(mark_call or [], no_auto=no_auto)
     patterns = [_pattern(text) for text in mark_on or []]
@@ -125,16 +127,16 @@ def profile(  # noqa: PLR0913 — one parameter per option
     from nncftools.sampler.starter import Starter
 
     if output is not None:
-        place = destination.at_file(output, [], [], plot=False, force=force)
+        place = destination.at_file(output, force=force)
     else:
-        place = destination.new_folder(log_dir, name or pathlib.Path(argv[0]).name, [], [], plot=False)
+        place = destination.new_folder(log_dir, name or pathlib.Path(argv[0]).name)
+    place = destination.with_views(place, plot=plot, opens=opens)
     planning.watch_disks(plan, argv, folder)
-    place = destination.with_profile(place, plot=plot, force=force)
     marking = recording.Marking(calls, _naming(patterns) if patterns else None)
     view = View(metrics=metrics, unit=unit, depth=depth)
     display = DisplayOptions(live, capture)
     with Starter() as starter:
-        run = recording.Run(starter, plan, name, argv, place, marking, looking, looking_share)
+        run = recording.Run(starter, plan, name, argv, place, marking, looking, looking_share, opens=opens)
         return recording.record(run, view, quiet=quiet, display=display).status
 
 

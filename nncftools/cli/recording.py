@@ -20,7 +20,6 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.marks.line import OUTPUT, VARIABLE
 from nncftools.metrics import columns_of
 from nncftools.redaction import Redaction
-from nncftools.render.exports import memory_log
 from nncftools.render.view import View, label
 from nncftools.sampler import client
 from nncftools.sampler.starter import Interrupted
@@ -69,6 +68,8 @@ class Run:
     """The share of one core's time that this may take."""
     entry: Sequence[str] = ()
     """Words before the command that make its process enter a control group, and then execute the command."""
+    opens: bool = False
+    """Whether a browser shows the page at the end."""
 
     def header(self) -> Header:
         """Return the journal's header."""
@@ -101,7 +102,7 @@ def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DI
             return Recorded(status, None, interrupted=run.starter.asked_to_end is not None)
         try:
             with run.starter.interruptible():
-                _show(session, run.place, claim if is_there else None, view, quiet=quiet)
+                _show(session, run.place, claim if is_there else None, view, quiet=quiet, opens=run.opens)
         except Interrupted as interrupted:
             where = f" to {run.place.shown}" if is_there else ""
             screen.message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
@@ -259,7 +260,9 @@ def _save(session: Session, place: Destination, claim: Claim) -> bool:
     return True
 
 
-def _show(session: Session, place: Destination, claim: Claim | None, view: View, *, quiet: bool) -> None:
+def _show(  # noqa: PLR0913 — one parameter per fact
+    session: Session, place: Destination, claim: Claim | None, view: View, *, quiet: bool, opens: bool
+) -> None:
     """Show the summary and write the files beside the session; without ``claim`` the session is elsewhere: no files."""
     view = replace(view, metrics=columns_of(view.metrics, session.samples.metrics))
     rank_number = _later_rank(session)
@@ -274,8 +277,17 @@ def _show(session: Session, place: Destination, claim: Claim | None, view: View,
         _write_beside(session, found, view)
     if not quiet:
         with _guarded("the summary cannot be shown"):
-            start = "\nWritten to " if rank_number is None else f"{_rank_line(rank_number, session, view)}: "
-            screen.to_stderr(f"{start}{printable(place.shown)}\n")
+            if rank_number is None:
+                from nncftools.cli import closing
+
+                screen.to_stderr(closing.text(session, place, view))
+            else:
+                screen.to_stderr(f"{_rank_line(rank_number, session, view)}: {printable(place.shown)}\n")
+    if opens and place.page is not None:
+        with _guarded("the page could not be opened"):
+            from nncftools.cli import browser
+
+            browser.show(place.page)
 
 
 @contextlib.contextmanager
@@ -331,7 +343,7 @@ def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:
 
 
 def _write_beside(session: Session, place: Destination, view: View) -> None:
-    if place.sidecar is not None:
+    if place.sidecar is not None and session.marks:
         from nncftools.marks.collecting import write_sidecar
 
         write_sidecar(session.marks, place.sidecar)
@@ -342,18 +354,23 @@ def _write_beside(session: Session, place: Destination, view: View) -> None:
         from nncftools.render.pictures import panels
 
         panels.draw(session, view, place.panels)
+    if place.page is not None:
+        from nncftools.files import replacing
+        from nncftools.render.page import page
+
+        content = page.report(session, view)
+        with replacing(place.page) as beside:
+            beside.write_bytes(content)
 
 
 def _write_log(session: Session, log: Log, column: str, view: View) -> None:
+    from nncftools.render.exports import memory_log
+    from nncftools.render.pictures import plot
+
     of_log = View(metrics=[column], unit=view.unit, from_zero=log.from_zero)
     name = memory_log.stem(column, from_zero=log.from_zero)
     text, picture = (
-        path if path is None or column == log.metric else path.with_name(name + path.suffix)
-        for path in (log.text, log.picture)
+        path if column == log.metric else path.with_name(name + path.suffix) for path in (log.text, log.picture)
     )
-    if text is not None:
-        memory_log.write(session, of_log, column, text)
-    if picture is not None:
-        from nncftools.render.pictures import plot
-
-        plot.draw(session, of_log, picture)
+    memory_log.write(session, of_log, column, text)
+    plot.draw(session, of_log, picture)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options
+from nncftools.cli import candidates, options
 from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit
 
@@ -28,9 +28,10 @@ Source = Annotated[
     pathlib.Path | None,
     typer.Argument(
         metavar="SESSION",
+        autocompletion=candidates.sessions,
         readable=False,
         show_default=False,
-        help="A session, a journal, or a folder (its newest session); also gzipped. Default: memory_logs.",
+        help="A session, a journal, a folder (its newest session), latest, or latest~1. Default: latest.",
     ),
 ]
 Speed = Annotated[float, typer.Option("--speed", metavar="N", help="Seconds of the run to show per second.")]

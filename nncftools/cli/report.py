@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   nncf-tools report
+  nncf-tools report --open
+  nncf-tools report latest~1
   nncf-tools report run.json --unit GB
   nncf-tools report run.json --marks operations.csv --panels run.pdf
   nncf-tools report run.json --format html --output run.html
@@ -34,7 +36,7 @@ Examples:
   nncf-tools report run.json --peak --operation Export
   nncf-tools report run.json --peak --at 7.5
   nncf-tools report run.json --plot run.svg --type rss --from-zero
-  nncf-tools report memory_logs/latest/session.json --title 'int4, group 64'
+  nncf-tools report latest --title 'int4, group 64'
   nncf-tools report run-rank*.json
   nncf-tools report mprofile_20261121.dat --format session --output run.json
 
@@ -49,10 +51,11 @@ Sources = Annotated[
     list[pathlib.Path] | None,
     typer.Argument(
         metavar="SESSION [SESSION]",
+        autocompletion=candidates.sessions,
         readable=False,
         show_default=False,
-        help="A session, a journal, a log, or a folder (its newest session); also gzipped. For a job, the sessions of "
-        "its ranks. Default: memory_logs.",
+        help="A session, a journal, a log, a folder (its newest session), latest, or latest~1; also gzipped. For a "
+        "job, the sessions of its ranks. Default: latest.",
     ),
 ]
 From = Annotated[
@@ -172,9 +175,12 @@ def report(  # noqa: PLR0913 — one parameter per option
         ),
     ] = "",
     max_size: options.MaxSize = None,
+    opens: options.Open = False,
     force: options.Force = False,
 ) -> int:
     """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
+    if opens:
+        format_, output = _page(format_, output)
     from nncftools.cli import destination, opening, screen
     from nncftools.render.view import View
     from nncftools.text import printable
@@ -205,9 +211,22 @@ def report(  # noqa: PLR0913 — one parameter per option
     else:
         _write(content, output, force=force)
         screen.to_stderr(f"Written to {printable(str(output))}\n")
+    if opens and output is not None:
+        from nncftools.cli import browser
+
+        browser.show(output)
     for option, picture in pictures.items():
         _draw(option, picture, session, view)
     return 0
+
+
+def _page(format_: str, output: pathlib.Path | None) -> tuple[str, pathlib.Path]:
+    """Return the format and the place of a page to open. Raises UsageError for another format."""
+    import tempfile
+
+    if format_ not in {formats.TEXT, formats.PAGE}:
+        raise UsageError(f"option --open: it opens the page; not with --format {format_}")
+    return formats.PAGE, output or pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
 
 
 def _check_peak(format_: str, operation: str | None, at: float | None, *, is_asked: bool) -> None:

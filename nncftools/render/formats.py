@@ -32,13 +32,13 @@ Files = Mapping[str, Callable[[pathlib.Path], None]]
 Content = Union["RenderableType", bytes, Files]
 Format = Callable[["Session", "View"], Content]
 
-TEXT = "text"
+TEXT, PAGE = "text", "html"
 FORMATS = {
     TEXT: "nncftools.render.tables.text:report",
     "markdown": "nncftools.render.tables.markdown:report",
     "json": "nncftools.render.exports.summary_json:report",
     "csv": "nncftools.render.exports.samples_csv:report",
-    "html": "nncftools.render.page.page:report",
+    PAGE: "nncftools.render.page.page:report",
     "terminal": "nncftools.render.terminal.chart:report",
     "memory-log": "nncftools.render.exports.memory_log:report",
     "session": "nncftools.render.exports.session_json:report",

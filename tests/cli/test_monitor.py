@@ -623,17 +623,20 @@ class TestAttach:
 
 
 class TestFiles:
-    def test_new_folder_for_each_run(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Session, logs and pictures, absolute and from zero, are in a new folder that ``latest`` points to."""
-        nncf_tools("monitor", "-q", "--no-plot", "--type", "rss", "true")
-        nncf_tools("monitor", "-q", "--type", "rss", "true")
+    @pytest.mark.parametrize("command", ["monitor", "profile"])
+    def test_new_folder_for_each_run(self, nncf_tools: Run, tmp_path: pathlib.Path, command: str) -> None:
+        """Session, picture and page are in a new folder, ``latest`` points to it; --no-plot writes only the session."""
+        nncf_tools(command, "-q", "--no-plot", "true")
+        first = [path.name for path in (tmp_path / "memory_logs/latest").iterdir()]
+        nncf_tools(command, "-q", "true")
         folders = sorted((tmp_path / "memory_logs").iterdir())
-        expected = [f"rss_memory_usage{zero}.{kind}" for zero in ("", "_from-zero") for kind in ("png", "txt")]
 
-        assert len(folders) == 3
-        assert sorted(path.name for path in (tmp_path / "memory_logs/latest").iterdir()) == sorted(
-            [*expected, "session.json"]
-        )
+        assert (len(folders), first) == (3, ["session.json"])
+        assert sorted(path.name for path in (tmp_path / "memory_logs/latest").iterdir()) == [
+            "session.html",
+            "session.json",
+            "session.png",
+        ]
 
     def test_output_alone(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """With --output, only the session is written, gzipped if its name says so."""
