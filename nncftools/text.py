@@ -26,17 +26,20 @@ def printable(text: str) -> str:
     )
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the one of ``known`` that was probably meant by ``word``, whatever its case; empty if none is near."""
+def nearest(word: str, known: Iterable[str], alike: float = 0.6) -> str:
+    """Return the one of ``known`` that was probably meant by ``word``, whatever its case; empty if none is near.
+
+    ``alike`` is how similar it must be, from 0 to 1.
+    """
     from difflib import get_close_matches
 
     by_folded = {name.casefold(): name for name in known}
-    near = get_close_matches(word.casefold(), by_folded, n=1)
+    near = get_close_matches(word.casefold(), by_folded, n=1, cutoff=alike)
     return by_folded[near[0]] if near else ""
 
 
-def not_one_of(word: str, known: Iterable[str]) -> str:
+def not_one_of(word: str, known: Iterable[str], alike: float = 0.6) -> str:
     """Return the message for a word that is none of ``known``, with the one that was probably meant."""
     names = list(known)
-    meant = nearest(word, names)
+    meant = nearest(word, names, alike)
     return f"{word!r} is not one of {', '.join(names)}" + (f"; did you mean {meant}?" if meant else "")

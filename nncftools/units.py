@@ -147,6 +147,7 @@ def text_of(value: float | None, unit: str) -> str:
     return {"B": size_text, "s": seconds_text}.get(unit, number_text)(value)
 
 
+_LITTLE_ALIKE = 0.5
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _SIZE = re.compile(rf"{_NUMBER}\s*([A-Za-z]+)")
 _TIME = re.compile(rf"{_NUMBER}\s*([A-Za-zµ]*)")
@@ -176,7 +177,7 @@ def unit_from(text: str) -> MemoryUnit:
     name = text.strip()
     found = next((unit for unit in MemoryUnit if unit.casefold() == name.casefold()), _SHORT.get(name.upper()))
     if found is None:
-        raise ValueError(not_one_of(text, MemoryUnit))
+        raise ValueError(not_one_of(text, MemoryUnit, _LITTLE_ALIKE))
     return found
 
 

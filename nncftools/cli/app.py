@@ -102,7 +102,7 @@ def run() -> int:
     try:
         status = app(prog_name=PROGRAM, standalone_mode=False)
     except NncfToolsError as error:
-        screen.error(str(error))
+        screen.error(str(error), error.lines)
         return error.exit_code
     except Exception as error:
         if not hasattr(error, "format_message"):  # not an error of Click or Typer, whose classes moved between versions

@@ -43,7 +43,8 @@ def open_sessions(
     from nncftools.analysis import merge_ranks
 
     ranks = {str(path): open_session(path, log_dir, forced=forced) for path in parts}
-    session = merge_ranks.merged(ranks)
+    with options.mended(compare="; `nncf-tools compare` shows how runs differ"):
+        session = merge_ranks.merged(ranks)
     session.warnings[:0] = _verdicts(ranks)
     _add_enclosing(session, sidecars)
     return session

@@ -34,6 +34,12 @@ DEFAULT_MAX_SAMPLES = 1_000_000
 DEFAULT_PSS_BUDGET = "1%"
 DEFAULT_STACKS_BUDGET = "1%"
 _LARGEST_BUDGET = 50.0
+_OTHER_NAMES = {
+    **dict.fromkeys(("ram", "mem", "memory", "res"), "rss"),
+    **dict.fromkeys(("virtual", "virt"), "vms"),
+    **dict.fromkeys(("heap", "anonymous"), "anon"),
+}
+"""What other programs call our metrics."""
 
 Words = Annotated[
     list[str] | None,
@@ -252,7 +258,9 @@ def memory_types(
     names = listed(asked)
     for name in names:
         if name != ALL and not columns_of([name], here):
-            raise UsageError(f"option --type: {not_one_of(name, (*here, ALL))}")
+            meant = _OTHER_NAMES.get(name, "")
+            hint = f"; did you mean {meant}?" if meant in here else ""
+            raise UsageError(f"option --type: {not_one_of(name, (*here, ALL))}{hint}")
     return here if ALL in names else columns_of(names, here)
 
 

@@ -104,8 +104,8 @@ def target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:
     if pid is None:
         argv = command.arguments(words, shell=shell)
         if not argv:
-            raise UsageError("argument COMMAND: missing; give a command to run")
-        command.check_executable(argv[0])
+            raise UsageError("argument COMMAND: missing; give a command to run, such as `python script.py`")
+        command.check_executable(argv)
         return argv
     if words:
         raise UsageError("option --pid: either a command or --pid, not both")

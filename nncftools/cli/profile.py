@@ -23,6 +23,7 @@ Examples:
   nncf-tools profile python quantize.py
   nncf-tools profile --open python quantize.py
   nncf-tools profile -- optimum-cli export openvino --model DIR OUT
+  nncf-tools profile --mark-call __main__:prepare python run.py
   nncf-tools profile --mark-call my_package.training:fit=Training python run.py
   nncf-tools profile --max-memory 24GiB --on-limit kill python export.py
   nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
@@ -41,8 +42,9 @@ MarkCall = Annotated[
     list[str] | None,
     typer.Option(
         "--mark-call",
-        metavar="MODULE:FUNCTION=NAME",
-        help="Also mark calls of this function; repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
+        metavar="MODULE:FUNCTION[=NAME]",
+        help="Also mark calls of this function; __main__:FUNCTION is one of the script itself (Python 3.12 or later). "
+        "Repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
         rich_help_panel=help_page.RECORD,
     ),
 ]

@@ -238,6 +238,11 @@ def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction
         return
     why = reason(session.processes, found.programs, found.outside)
     others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
+    from nncftools.analysis.own_functions import busiest
+
+    function = busiest(session)
+    if function:
+        others = f"the stacks above show where memory rose; --mark-call __main__:{function} makes it an operation"
     session.warnings.append(f"no operation was marked: {why}; {others}")
 
 

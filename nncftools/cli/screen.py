@@ -12,6 +12,8 @@ from nncftools.errors import NncfToolsError
 from nncftools.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
 PLAIN_WIDTH = 100
@@ -52,9 +54,12 @@ def to_stderr(content: RenderableType) -> None:
     _write_or_drop(content, "stderr")
 
 
-def error(text: str) -> None:
-    """Print an error in one line to standard error."""
-    _to_user(f"{_styled('error:', _RED, ERR)} ", text)
+def error(text: str, lines: Sequence[str] = ()) -> None:
+    """Print an error to standard error: in one line, or as ``lines`` if there are any."""
+    first, *more = lines or (text,)
+    _to_user(f"{_styled('error:', _RED, ERR)} ", first)
+    for line in more:
+        to_stderr(f"{printable(line)}\n")
 
 
 def message(text: str) -> None:

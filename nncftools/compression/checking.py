@@ -14,7 +14,7 @@ from nncftools.compression.reading import UNNAMED, read
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nncftools.compression.columns import Metric
     from nncftools.compression.reading import RawTable, Record
@@ -75,21 +75,33 @@ def load(paths: Sequence[pathlib.Path], metrics: Sequence[Metric]) -> list[Model
     """
     found: list[Model] = []
     problems: list[str] = []
+    lines: list[str] = []
     kind = ResultsError
     for path in paths:
         try:
             table = read(path)
         except ResultsError as error:
             problems.append(str(error))
+            lines.append(str(error))
             kind = MissingInputError if isinstance(error, MissingInputError) else kind
             continue
         check = _Check(table, metrics)
         found += check.models()
         problems += [f"{str(path)!r}: {problem}" for problem in check.problems]
+        lines += _listed(str(path), check.problems)
     if problems:
         more = f"; and {len(problems) - MAX_LISTED:,} more" if len(problems) > MAX_LISTED else ""
-        raise kind("; ".join(problems[:MAX_LISTED]) + more)
+        raise kind("; ".join(problems[:MAX_LISTED]) + more, lines=lines if len(problems) > 1 else ())
     return found
+
+
+def _listed(path: str, problems: Sequence[str]) -> Iterator[str]:
+    """Yield the name of a file, then what is wrong in it."""
+    if problems:
+        yield f"{path!r}: 1 problem" if len(problems) == 1 else f"{path!r}: {len(problems):,} problems"
+        yield from (f"  {problem}" for problem in problems[:MAX_LISTED])
+        if len(problems) > MAX_LISTED:
+            yield f"  and {len(problems) - MAX_LISTED:,} more"
 
 
 class _Check:

@@ -120,7 +120,7 @@ class TestBadInput:
         [
             (["--mark-on", "(", "true"], "option --mark-on: '(' is not a regular expression"),
             (["--mark-call", "nonsense", "true"], "option --mark-call: package.module:function=Name or"),
-            (["--mark-call", "__main__:f=x", "true"], "option --mark-call: '__main__:f=x'"),
+            (["--mark-call", "prepare", "true"], "found 'prepare'; of the script itself: __main__:prepare"),
             (["--no-auto", "--mark-call", "a:b=c", "true"], "either --no-auto or --mark-call, not both"),
             (["--depth", "0", "true"], "--depth"),
             ([], "argument COMMAND: missing"),

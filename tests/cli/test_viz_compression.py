@@ -151,15 +151,16 @@ class TestOutput:
 
 class TestBadInput:
     def test_one_message(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """All problems are on one line with file, row, column and value; status 1; nothing is written."""
+        """All problems are listed with row, column and value, below the file's name; status 1; nothing is written."""
         rows = changed(changed(four(), 3, "%int8", "100"), 5, "model size, Gb", "\x1b[31mbig")
         written(tmp_path / "data.csv", rows)
         result = in_process("viz-compression", "-i", "data.csv", "-o", "out")
 
         assert (result.returncode, result.stdout) == (1, "")
         assert result.stderr == (
-            "nncf-tools: error: 'data.csv': row 3, column '%int8': a number from 0 to 1 expected (a percentage?), "
-            "found '100'; 'data.csv': row 5, column 'model size, Gb': a number expected, found '\\x1b[31mbig'\n"
+            "nncf-tools: error: 'data.csv': 2 problems\n"
+            "  row 3, column '%int8': a number from 0 to 1 expected (a percentage?), found '100'\n"
+            "  row 5, column 'model size, Gb': a number expected, found '\\x1b[31mbig'\n"
         )
         assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
 
