@@ -112,7 +112,7 @@ def page() -> str:
         "# Natural mistakes\n",
         "What each prints (`python -m tests.cli.mistakes` writes this page; a test keeps it current). The folder has",
         "`job.py`, `run.json`, and two recordings in `memory_logs`. A message says what is wrong and what was probably",
-        "meant. The exit status is 2 for options, that of a shell (126, 127) for a command that cannot be run, else 1.\n",
+        "meant. The exit status is 2 for options, that of a shell (126, 127) for what cannot be run, otherwise 1.\n",
         "```",
     ]
     with tempfile.TemporaryDirectory() as folder, surroundings(pathlib.Path(folder)):

@@ -23,7 +23,7 @@ CASES = [
     ("nncf-tools profile --type sw", "swap"),
     ("nncf-tools profile --type rss,sw", "rss,swap"),
     ("nncf-tools report --format htm", "html"),
-    ("nncf-tools report --unit gi", "GiB"),
+    ("nncf-tools report --unit Gi", "GiB"),
     ("nncf-tools report run.j", "run.json"),
     ("nncf-tools report late", "latest"),
     ("nncf-tools monitor nncf-to", "nncf-tools"),
