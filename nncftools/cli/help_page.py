@@ -45,7 +45,7 @@ def write_parameters(parameters: Iterable[Any], context: Any, formatter: Any) ->
             group = getattr(parameter, "rich_help_panel", None) or OTHER
             groups.setdefault(group if is_option else "Arguments", []).append(record)
     names = [name for rows in groups.values() for name, _ in rows]
-    width = max((len(name) for name in names if len(name) <= _WIDEST_NAME), default=0)
+    width = min(max(map(len, names), default=0), _WIDEST_NAME)
     for title in sorted(groups, key=lambda title: _ORDER.index(title) if title in _ORDER else -1):
         section(formatter, title, groups[title], first_column=width)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import tempfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -255,6 +254,8 @@ def _save(session: Session, place: Destination, claim: Claim) -> bool:
         with claim.place() as found:
             session.save(found.session)
     except OSError as error:
+        import tempfile
+
         elsewhere = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-")) / place.session.name
         session.save(elsewhere)
         reason = error.strerror or error
