@@ -289,7 +289,7 @@ def _show(  # noqa: PLR0913 — one parameter per fact
                 screen.to_stderr(closing.text(session, place, view))
             else:
                 screen.to_stderr(f"{_rank_line(rank_number, session, view)}: {printable(place.shown)}\n")
-    if opens and place.page is not None:
+    if opens and place.page is not None and rank_number is None:
         with _guarded("the page could not be opened"):
             from nncftools.cli import browser
 

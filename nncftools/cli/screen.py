@@ -21,7 +21,7 @@ WIDEST_HELP = 120
 """Longer lines of help are hard to read on a wider terminal."""
 OUT, ERR = "stdout", "stderr"
 _PREFIX = "nncf-tools:"
-_BOLD, _RED, _CYAN, _YELLOW = "1", "1;31", "36", "33"
+_BOLD, _RED, _CYAN = "1", "1;31", "36"
 
 
 def prepare() -> None:
@@ -79,11 +79,6 @@ def bold(text: str, stream: str) -> str:
 def cyan(text: str, stream: str) -> str:
     """Return text in cyan where a stream is a terminal that may be coloured."""
     return _styled(text, _CYAN, stream)
-
-
-def yellow(text: str, stream: str) -> str:
-    """Return text in yellow where a stream is a terminal that may be coloured."""
-    return _styled(text, _YELLOW, stream)
 
 
 def _styled(text: str, style: str, stream: str) -> str:

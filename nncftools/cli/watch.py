@@ -219,7 +219,7 @@ def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first:
     from nncftools.render.view import View
 
     available = memory_of(session.samples.metrics)
-    view = View(options.memory_types(types, available), unit)
+    view = View(options.memory_types(types, available, available), unit)
     if first:
         screen.to_stdout(f"{first}\n\n")
     screen.to_stdout(text.report(session, view))
