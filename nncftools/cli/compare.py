@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import candidates, options
+from nncftools.cli import candidates, help_page, options
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.text import not_one_of, printable
 from nncftools.units import MemoryUnit
@@ -66,26 +66,58 @@ Sessions = Annotated[
 ]
 Base = Annotated[
     list[str] | None,
-    typer.Option("--base", metavar="PATTERN", help="A group of repeated runs, such as 'old-*.json'; repeatable."),
+    typer.Option(
+        "--base",
+        metavar="PATTERN",
+        help="A group of repeated runs, such as 'old-*.json'; repeatable.",
+        rich_help_panel=help_page.READ,
+    ),
 ]
 New = Annotated[
-    list[str] | None, typer.Option("--new", metavar="PATTERN", help="The group to compare with --base; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--new", metavar="PATTERN", help="The group to compare with --base; repeatable.", rich_help_panel=help_page.READ
+    ),
 ]
 Format = Annotated[
     str,
-    typer.Option("--format", "-f", metavar="|".join(FORMATS), autocompletion=_formats, help="Output format."),
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="|".join(FORMATS),
+        autocompletion=_formats,
+        help="Output format.",
+        rich_help_panel=help_page.SHOW,
+    ),
 ]
 Output = Annotated[
     pathlib.Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write to this file instead of standard output.",
+        rich_help_panel=help_page.WRITE,
+    ),
 ]
 Picture = Annotated[
     pathlib.Path | None,
-    typer.Option("--plot", "-p", metavar="FILE", help="Also draw memory over time of all runs: .png, .svg or .pdf."),
+    typer.Option(
+        "--plot",
+        "-p",
+        metavar="FILE",
+        help="Also draw memory over time of all runs: .png, .svg or .pdf.",
+        rich_help_panel=help_page.WRITE,
+    ),
 ]
 FailIf = Annotated[
     list[str] | None,
-    typer.Option("--fail-if", metavar="GATE", help="Exit with status 3 if GATE is true; repeatable."),
+    typer.Option(
+        "--fail-if",
+        metavar="GATE",
+        help="Exit with status 3 if GATE is true; repeatable.",
+        rich_help_panel=help_page.SHOW,
+    ),
 ]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import candidates, options
+from nncftools.cli import candidates, help_page, options
 from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit
 
@@ -34,7 +34,10 @@ Source = Annotated[
         help="A session, a journal, a folder (its newest session), latest, or latest~1. Default: latest.",
     ),
 ]
-Speed = Annotated[float, typer.Option("--speed", metavar="N", help="Seconds of the run to show per second.")]
+Speed = Annotated[
+    float,
+    typer.Option("--speed", metavar="N", help="Seconds of the run to show per second.", rich_help_panel=help_page.SHOW),
+]
 
 
 def register(app: typer.Typer) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nncftools.backports import StrEnum
-from nncftools.cli import options
+from nncftools.cli import help_page, options
 from nncftools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,13 @@ class Format(StrEnum):
 Inputs = Annotated[
     list[pathlib.Path],
     typer.Option(
-        "--input-file", "--input_file", "-i", metavar="FILE", show_default=False, help="Results, as CSV; repeatable."
+        "--input-file",
+        "--input_file",
+        "-i",
+        metavar="FILE",
+        show_default=False,
+        help="Results, as CSV; repeatable.",
+        rich_help_panel=help_page.READ,
     ),
 ]
 Folder = Annotated[
@@ -49,10 +55,14 @@ Folder = Annotated[
         metavar="DIR",
         show_default=False,
         help="Write FILE.md and FILE.png to DIR and replace old ones. Default: the folder of the first FILE.",
+        rich_help_panel=help_page.WRITE,
     ),
 ]
 Formats = Annotated[
-    list[Format], typer.Option("--format", "-f", metavar="FORMAT", help="png, svg, pdf, html; repeatable.")
+    list[Format],
+    typer.Option(
+        "--format", "-f", metavar="FORMAT", help="png, svg, pdf, html; repeatable.", rich_help_panel=help_page.WRITE
+    ),
 ]
 Metrics = Annotated[
     list[str] | None,
@@ -62,14 +72,26 @@ Metrics = Annotated[
         show_default=False,
         help="Average the errors of this column (higher or lower is better) instead of the standard four; repeatable. "
         "'--metric standard' adds the standard four.",
+        rich_help_panel=help_page.READ,
     ),
 ]
 Recommend = Annotated[
     str,
-    typer.Option("--recommend", metavar="BOUND", help="Print the smallest model within BOUND, such as 'error<=5%'."),
+    typer.Option(
+        "--recommend",
+        metavar="BOUND",
+        help="Print the smallest model within BOUND, such as 'error<=5%'.",
+        rich_help_panel=help_page.SHOW,
+    ),
 ]
 MaxError = Annotated[
-    str, typer.Option("--max-error", metavar="PERCENT", help="Leave rows with a larger error out of the picture.")
+    str,
+    typer.Option(
+        "--max-error",
+        metavar="PERCENT",
+        help="Leave rows with a larger error out of the picture.",
+        rich_help_panel=help_page.SHOW,
+    ),
 ]
 
 

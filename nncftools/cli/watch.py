@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import candidates, options
+from nncftools.cli import candidates, help_page, options
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit
 
@@ -45,7 +45,12 @@ Path = Annotated[
         help="A session, its journal, or a folder of them. Default: the newest running recording in memory_logs.",
     ),
 ]
-Pid = Annotated[int | None, typer.Option("--pid", min=1, metavar="PID", help="Watch a running process instead.")]
+Pid = Annotated[
+    int | None,
+    typer.Option(
+        "--pid", min=1, metavar="PID", help="Watch a running process instead.", rich_help_panel=help_page.RECORD
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
