@@ -23,6 +23,8 @@ _MOST_LOOKED_AT = 50
 _LARGEST = 64 << 20
 """Reading a larger session would take longer than its line is worth."""
 _SAME = 0.005
+_SHORT_COMMAND = 24
+"""With a longer one, the line would not fit in 80 columns."""
 _LONG_ENOUGH_S = 0.5
 """The duration of a shorter run says more about its start than about its work."""
 _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
@@ -89,14 +91,14 @@ def _is_usual(place: Destination) -> bool:
 def _before(earlier: pathlib.Path, place: Destination) -> str:
     """Return the shortest name of an earlier session in the same log folder."""
     assert place.folder is not None
-    if _is_usual(place) and naming.in_order(place.folder.parent)[1:2] == [earlier]:
-        return f"{naming.WORDS[0]}~1"
+    if _is_usual(place):
+        return f"{naming.WORDS[0]}~{naming.in_order(place.folder.parent).index(earlier)}"
     return f"{place.shown.rpartition('/')[0]}/{earlier.parent.name}"
 
 
 def _brief(session: Session) -> str:
     words = printable(shlex.join(session.command))
-    return words if len(words) <= 60 else "COMMAND"  # noqa: PLR2004 — it stays one line
+    return words if len(words) <= _SHORT_COMMAND else "COMMAND"
 
 
 def _earlier(session: Session, place: Destination) -> pathlib.Path | None:

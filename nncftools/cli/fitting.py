@@ -92,11 +92,11 @@ def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resum
     fit = begun(choices, place) if resume else new(choices)
     if parent is not None:
         for left in places.remove_leftovers(parent):
-            screen.to_stderr(f"Removed the control group of a search that was killed: {printable(left)}\n")
+            screen.message(f"removed the control group of a search that was killed: {left}")
     with Starter() as starter:
         if not _Runs(choices, place, parent, fit, starter).go():
             how = f"--resume --output {shlex.quote(str(place))}"
-            screen.to_stderr(f"Interrupted; the runs that ended are kept; go on with: {printable(how)}\n")
+            screen.message(f"interrupted; the runs that ended are kept; go on with: {how}")
             return 128 + (starter.received or signal.SIGINT)
     try:
         outputs.write(fit, choices.unit, place)

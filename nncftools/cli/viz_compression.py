@@ -149,18 +149,20 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         screen.to_stdout(json.dumps(rows(outcome.comparisons, bound), indent=2) + "\n")
     elif bound is not None:
         screen.to_stdout(_recommendation(outcome, bound))
-    screen.to_stderr(_closing(outcome))
+    _close(outcome)
     return 0
 
 
-def _closing(outcome: Outcome) -> str:
-    """Return the notes on table and picture, and the paths of the files."""
+def _close(outcome: Outcome) -> None:
+    """Print the notes on table and picture, and the paths of the files."""
+    from nncftools.cli import screen
     from nncftools.text import printable
 
-    beyond = f"rows beyond --max-error, not in the picture: {outcome.left_out}"
-    notes = [*outcome.notes, *([beyond] if outcome.left_out else [])]
-    lines = "".join(f"note: {printable(note)}\n" for note in notes)
-    return f"{lines}Written to {', '.join(printable(str(path)) for path in outcome.files)}\n"
+    for note in outcome.notes:
+        screen.message(f"note: {note}")
+    if outcome.left_out:
+        screen.message(f"note: rows beyond --max-error, not in the picture: {outcome.left_out}")
+    screen.to_stderr(f"Written to {', '.join(printable(str(path)) for path in outcome.files)}\n")
 
 
 def _percent(text: str) -> float:

@@ -156,7 +156,7 @@ def start() -> None:
     entries: Entries = {}
     for text in os.environ.get(CALLS, "").splitlines():
         module, function, name, kind = text.split("\t")
-        call = function if module == "__main__" else module + "." + function
+        call = function if module == "__main__" and function != name else module + "." + function
         facts = {"name": name, "kind": kind, "call": call, "by_user": True}
         entries.setdefault(module, []).append((function, facts))
     finder = Finder(path, entries)

@@ -113,7 +113,7 @@ class TestOutput:
 
         assert (usual.returncode, usual.stdout, lenient.returncode) == (0, "", 0)
         assert usual.stderr == (
-            "note: Made-up-7b: no row with int4, gptq; the others are compared\nWritten to a.md, a.png\n"
+            "nncf-tools: note: Made-up-7b: no row with int4, gptq; the others are compared\nWritten to a.md, a.png\n"
         )
         assert lenient.stderr == "Written to a.md, a.png\n"
 
