@@ -55,8 +55,7 @@ class OfScript:
             except ValueError:
                 missing = "another tool uses sys.monitoring"
         if missing:
-            for name in self._calls:
-                self._warn(name, f"{missing}; write `with nncftools.operation({name!r}):` there")
+            self._warn(", ".join(self._calls), f"{missing}; write `with nncftools.operation(NAME):` there")
             return
         events = monitoring.events
         monitoring.register_callback(_TOOL, events.PY_START, self._started)
