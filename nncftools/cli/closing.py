@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import re
 import shlex
@@ -9,6 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, naming, screen
+from nncftools.errors import NncfToolsError
 from nncftools.render.view import label
 from nncftools.text import printable
 from nncftools.units import seconds_text
@@ -35,9 +37,10 @@ def text(session: Session, place: Destination, view: View) -> str:
     earlier = _earlier(session, place)
     lines = [f"\nWritten to {printable(place.shown)}"]
     of_views = (("page", place.page), ("picture", place.panels))
-    lines += [f"  {name:<8} {printable(_shown(path, place))}" for name, path in of_views if path is not None]
+    lines += [f"  {name:<8} {printable(_shown(path, place))}" for name, path in of_views if path and path.exists()]
     if earlier is not None:
-        lines += _change(session, earlier, view)
+        with contextlib.suppress(NncfToolsError):  # it was damaged since
+            lines += _change(session, earlier, view)
     steps = list(_next(session, place, earlier))
     width = max(len(typed) for typed, _ in steps)
     for number, (typed, meaning) in enumerate(steps):
@@ -85,7 +88,10 @@ def _name(place: Destination) -> str:
 
 
 def _is_usual(place: Destination) -> bool:
-    return place.folder is not None and place.shown.startswith(f"{destination.DEFAULT_LOG_DIR}/")
+    """Return whether a word such as ``latest`` means this session: no other recording is newer."""
+    if place.folder is None or not place.shown.startswith(f"{destination.DEFAULT_LOG_DIR}/"):
+        return False
+    return naming.in_order(place.folder.parent)[:1] == [place.session]
 
 
 def _before(earlier: pathlib.Path, place: Destination) -> str:

@@ -92,6 +92,8 @@ def test_last_lines(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
         folder / "session.json", folder / "session.journal.jsonl", (), folder, "memory_logs/newest"
     )
     place = destination.with_views(place, plot=None, opens=False)
+    for name in ("session.html", "session.png"):
+        (folder / name).touch()
     lines = closing.text(Session.load(folder / "session.json"), place, View(["rss"])).splitlines()
 
     assert lines[1:4] == [
