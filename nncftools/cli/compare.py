@@ -144,6 +144,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     from nncftools.analysis import comparison, gates
     from nncftools.cli import destination, screen
 
+    format_ = format_.lower()
     if format_ not in FORMATS:
         raise UsageError(f"option --format: {not_one_of(format_, FORMATS)}")
     with options.named("--fail-if"):

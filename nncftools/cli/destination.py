@@ -27,7 +27,7 @@ PAGE_ENDING = ".html"
 LATEST = "latest"
 DEFAULT_LOG_DIR = pathlib.Path("memory_logs")
 _LONGEST_NAME = 60
-_PICTURES = (".png", ".svg", ".pdf")
+PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
@@ -261,8 +261,8 @@ def replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path
 
 def picture(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
     """Check a picture's path and return it. Raises UsageError like ``replaceable``, and for an unknown format."""
-    if path.suffix.lower() not in _PICTURES:
-        raise UsageError(f"option {option}: {str(path)!r} does not end in one of {', '.join(_PICTURES)}")
+    if path.suffix.lower() not in PICTURES:
+        raise UsageError(f"option {option}: {str(path)!r} does not end in one of {', '.join(PICTURES)}")
     return replaceable(option, path, force=force)
 
 

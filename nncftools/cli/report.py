@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import candidates, help_page, options
+from nncftools.cli import candidates, destination, help_page, options
 from nncftools.errors import UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.metrics import memory_of
@@ -179,9 +179,10 @@ def report(  # noqa: PLR0913 — one parameter per option
     force: options.Force = False,
 ) -> int:
     """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
+    format_ = _named_format(format_)
     if opens:
         format_, output = _page(format_, output)
-    from nncftools.cli import destination, opening, screen
+    from nncftools.cli import opening, screen
     from nncftools.render.view import View
     from nncftools.text import printable
 
@@ -218,6 +219,16 @@ def report(  # noqa: PLR0913 — one parameter per option
     for option, picture in pictures.items():
         _draw(option, picture, session, view)
     return 0
+
+
+def _named_format(name: str) -> str:
+    """Return the name of a format in lower case. Raises UsageError for one of a picture, which has its own option."""
+    name = name.lower()
+    if f".{name}" in destination.PICTURES:
+        raise UsageError(
+            f"option --format: {name} is a picture; draw it with --plot FILE.{name} or --panels FILE.{name}"
+        )
+    return name
 
 
 def _page(format_: str, output: pathlib.Path | None) -> tuple[str, pathlib.Path]:

@@ -47,6 +47,7 @@ MISTAKES = (
     "report job.py",
     "report --type RAM",
     "report --format htm",
+    "report --format pdf",
     "report --at 2min",
     "report latest latest~1",
     "compare latest",
@@ -59,6 +60,7 @@ UNDERSTOOD = (
     ("`-i 100ms`, `--duration 2min`, `--at '0.5 s'`", "times: without a unit seconds, else ms, s, min, h, d"),
     ("`--max-memory 8G`, `'8 GiB'`, `500MB`", "sizes: K, M, G and T are binary, as KiB, MiB, GiB are"),
     ("`-u mib`, `-u G`", "units in any case, or by their first letter"),
+    ("`-f HTML`", "formats in any case"),
     ("`nncf-tools help monitor`", "`nncf-tools monitor --help`"),
     ("`latest`, `last`, `latest~1`, `memory_logs/latest`", "recordings, in `report`, `compare`, `replay` and `watch`"),
 )
