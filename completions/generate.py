@@ -29,12 +29,11 @@ def script(shell: str) -> str:
 
 def commands_page() -> str:
     """Return the help of every command, as it is printed at 80 columns."""
-    from nncftools.cli.app import app
+    from nncftools.cli.app import COMMANDS
 
-    names = [command.name for command in app.registered_commands]
     parts = ["# Commands\n\nThe help of every command (`python completions/generate.py` writes this page).\n"]
     parts += [f"## {PROGRAM}\n\n```\n{_help()}```\n"]
-    parts += [f"## {PROGRAM} {name}\n\n```\n{_help(str(name))}```\n" for name in names]
+    parts += [f"## {PROGRAM} {name}\n\n```\n{_help(name)}```\n" for name in COMMANDS]
     return "\n".join(parts)
 
 

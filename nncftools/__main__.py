@@ -1,16 +1,22 @@
 """The command line's entry, also as ``python -m nncftools``."""
 
+import gc
 import sys
+
+_FEW_COLLECTIONS = 200_000
+"""New objects before Python looks for cycles: with its 700 it does so a hundred times while modules are loaded."""
 
 
 def main() -> None:
     """Run the command line and exit; an interrupt while it is loaded is no error."""
+    gc.set_threshold(_FEW_COLLECTIONS)
     try:
         from nncftools.cli.app import run
 
         status = run()
     except KeyboardInterrupt:
         status = 130
+    gc.freeze()  # at its end, Python would look for cycles in all modules: 20 ms of CPU
     sys.exit(status)
 
 

@@ -1,6 +1,12 @@
 """Errors that the user can fix: one line of text and an exit status."""
 
+from __future__ import annotations
+
 import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CAN_RECORD = os.name == "posix"
 """Whether a process can pass on descriptors, as a recorder does with its journal and pipes."""
@@ -11,10 +17,14 @@ class NncfToolsError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str, *, mended_by: str = "") -> None:
-        """Fail with ``message``; ``mended_by`` names the remedy, for which ``cli`` knows the option."""
+    def __init__(self, message: str, *, mended_by: str = "", lines: Sequence[str] = ()) -> None:
+        """Fail with ``message``; ``mended_by`` names the remedy, for which ``cli`` knows the option.
+
+        ``lines`` say the same as a list, where the message is long.
+        """
         super().__init__(message)
         self.mended_by = mended_by
+        self.lines = lines
 
 
 class UsageError(NncfToolsError):

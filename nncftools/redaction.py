@@ -32,22 +32,26 @@ _WHOLE_SETTING = re.compile(rf"[-+]{{0,2}}(?:(?i:{_KEY})|{_VARIABLE})=")
 _SCRIPT_NEXT = re.compile(r"-\w*c")
 """`sh -c` and similar: the next word is a command line, of which only a part may be a secret."""
 _INSIDE = (
-    (re.compile(rf"{_BEGIN}((?i:{_KEY})|{_VARIABLE})( ?=(?!=) ?){_VALUE}"), r"\1\2***"),
-    (re.compile(rf"{_BEGIN}(--?{_KEY}\s+)(?!-){_VALUE}", re.IGNORECASE), r"\1***"),
-    (re.compile(rf"{_BEGIN}({_KEY}(?:\\?[\"']\s*:\s*|:\s+)){_VALUE}", re.IGNORECASE), r"\1***"),
-    (re.compile(r"\b(authorization[\"']?\s*:\s*[\"']?)[^\"'\n]+", re.IGNORECASE), r"\1***"),
-    (re.compile(r"(://)[^\s/@:]*:[^\s/]+@"), r"\1***@"),
-    (re.compile(r"(https?://)[^\s/@:]+@"), r"\1***@"),
-    (re.compile(r"\b(bearer)\s+[\w.~+/=-]{8,}", re.IGNORECASE), r"\1 ***"),
-    (re.compile(r"(?<![A-Za-z0-9])hf_(?=[A-Za-z0-9]*[0-9A-Z]|[A-Za-z0-9]{20})[A-Za-z0-9]{6,}"), HIDDEN),
-    (re.compile(r"(?<![A-Za-z0-9])sk-(?=[\w-]{20}|[\w-]*[0-9A-Z])[\w-]{6,}"), HIDDEN),
-    (re.compile(r"(?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|nvapi-|pypi-)[\w-]{10,}"), HIDDEN),
-    (re.compile(r"(?<![A-Za-z0-9])(?:A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|npm_[A-Za-z0-9]{36})"), HIDDEN),
-    (re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), HIDDEN),
+    ("=", rf"{_BEGIN}((?i:{_KEY})|{_VARIABLE})( ?=(?!=) ?){_VALUE}", r"\1\2***"),
+    ("-", rf"(?i){_BEGIN}(--?{_KEY}\s+)(?!-){_VALUE}", r"\1***"),
+    (":", rf"(?i){_BEGIN}({_KEY}(?:\\?[\"']\s*:\s*|:\s+)){_VALUE}", r"\1***"),
+    (":", r"(?i)\b(authorization[\"']?\s*:\s*[\"']?)[^\"'\n]+", r"\1***"),
+    ("://", r"(://)[^\s/@:]*:[^\s/]+@", r"\1***@"),
+    ("://", r"(https?://)[^\s/@:]+@", r"\1***@"),
+    ("bearer", r"(?i)\b(bearer)\s+[\w.~+/=-]{8,}", r"\1 ***"),
+    ("hf_", r"(?<![A-Za-z0-9])hf_(?=[A-Za-z0-9]*[0-9A-Z]|[A-Za-z0-9]{20})[A-Za-z0-9]{6,}", HIDDEN),
+    ("sk-", r"(?<![A-Za-z0-9])sk-(?=[\w-]{20}|[\w-]*[0-9A-Z])[\w-]{6,}", HIDDEN),
+    ("_", r"(?<![A-Za-z0-9])(?:gh[pousr]_|github_pat_)[\w-]{10,}", HIDDEN),
+    ("-", r"(?<![A-Za-z0-9])(?:glpat-|xox[abprs]-|nvapi-|pypi-)[\w-]{10,}", HIDDEN),
+    ("ia", r"(?<![A-Za-z0-9])A[KS]IA[0-9A-Z]{16}", HIDDEN),
+    ("aiza", r"(?<![A-Za-z0-9])AIza[\w-]{35}", HIDDEN),
+    ("npm_", r"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{36}", HIDDEN),
+    ("eyj", r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*", HIDDEN),
 )
 """Patterns inside a word, which may be a shell command line: settings, options, headers, URLs, known tokens.
 
-Each pattern runs in linear time: the kernel allows words of 128 KiB.
+Before each stands what every match contains, in lower case: most words contain nothing of it, and compiling the
+patterns takes 3 ms. Each pattern runs in linear time: the kernel allows words of 128 KiB.
 """
 
 
@@ -80,8 +84,10 @@ class Redaction:
         """Return text, such as a shell command line, with secrets hidden."""
         if self._is_off:
             return text
-        for pattern, hidden in _INSIDE:
-            text = pattern.sub(hidden, text)
+        folded = text.lower()
+        for part, pattern, hidden in _INSIDE:
+            if part in folded:
+                text = re.sub(pattern, hidden, text)
         for own in self._more:
             text = own.sub(_hide, text)
         return text

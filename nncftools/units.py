@@ -4,6 +4,7 @@ import math
 import re
 
 from nncftools.backports import StrEnum
+from nncftools.text import not_one_of
 
 
 class MemoryUnit(StrEnum):
@@ -146,39 +147,66 @@ def text_of(value: float | None, unit: str) -> str:
     return {"B": size_text, "s": seconds_text}.get(unit, number_text)(value)
 
 
-_WITH_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
-_BY_NAME = {
-    **{unit.value.casefold(): unit for unit in MemoryUnit},
-    **{unit[0].casefold(): unit for unit in (MemoryUnit.KiB, MemoryUnit.MiB, MemoryUnit.GiB)},
+_LITTLE_ALIKE = 0.5
+_NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_SIZE = re.compile(rf"{_NUMBER}\s*([A-Za-z]+)")
+_TIME = re.compile(rf"{_NUMBER}\s*([A-Za-zµ]*)")
+_SHORT = {"K": MemoryUnit.KiB, "M": MemoryUnit.MiB, "G": MemoryUnit.GiB}
+"""Units as `ulimit`, Docker and Java write them."""
+_SIZES = {unit.casefold(): (unit, 1) for unit in MemoryUnit} | {
+    **{name.casefold(): (unit, 1) for name, unit in _SHORT.items()},
+    **dict.fromkeys(("t", "tib"), (MemoryUnit.GiB, 2**10)),
+    "tb": (MemoryUnit.GB, 10**3),
 }
-"""A single letter is binary, as for Docker and systemd."""
+_TIMES = {
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1e-3),
+    **dict.fromkeys(("us", "µs"), 1e-6),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), float(_MINUTE)),
+    **dict.fromkeys(("h", "hour", "hours"), float(_HOUR)),
+    **dict.fromkeys(("d", "day", "days"), 24.0 * _HOUR),
+}
+"""Seconds in a unit of time; without a unit, a number is seconds."""
 
 
-def size_from(text: str) -> tuple[int, MemoryUnit]:
-    """Parse a size with its unit, in any case: ``"8GiB"``, ``"8G"``, ``"1.5 MB"``. Returns the bytes and the unit.
+def unit_from(text: str) -> MemoryUnit:
+    """Return the unit that a text names, in any case, also by its first letter: ``"gib"``, ``"G"``.
 
     Raises ValueError, which says what was expected and what was found.
     """
-    found = _WITH_UNIT.fullmatch(text.strip())
-    unit = None if found is None else _BY_NAME.get(found[2].casefold())
-    size = math.inf if found is None or unit is None else float(found[1]) * unit.factor
+    name = text.strip()
+    found = next((unit for unit in MemoryUnit if unit.casefold() == name.casefold()), _SHORT.get(name.upper()))
+    if found is None:
+        raise ValueError(not_one_of(text, MemoryUnit, _LITTLE_ALIKE))
+    return found
+
+
+def size_from(text: str) -> tuple[int, MemoryUnit]:
+    """Parse a size with its unit, in any case: ``"8GiB"``, ``"8G"`` (the same), ``"1.5 MB"``.
+
+    Returns the bytes and the unit. Raises ValueError, which says what was expected and what was found.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    unit, times = (None, 1) if found is None else _SIZES.get(found[2].casefold(), (None, 1))
+    size = math.inf if found is None or unit is None else float(found[1]) * unit.factor * times
     if unit is None or not math.isfinite(size) or round(size) <= 0:
-        expected = f"a size above 0 with its unit ({', '.join(MemoryUnit)}) expected, such as 8GiB"
+        expected = f"a size above 0 with its unit ({', '.join(MemoryUnit)}) expected, such as 8GiB or 8G"
         raise ValueError(f"{expected}, found {text!r}")
     return round(size), unit
 
 
-_TIMES = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+def bytes_from(text: str) -> int:
+    """Parse a size as ``size_from`` does, and return only the bytes. Raises ValueError."""
+    return size_from(text)[0]
 
 
 def seconds_from(text: str) -> float:
-    """Parse a duration with its unit, in any case: ``"100ms"``, ``"2 min"``. Returns seconds.
+    """Parse a time, in seconds without a unit: ``"0.5"``, ``"100ms"``, ``"2 min"``.
 
     Raises ValueError, which says what was expected and what was found.
     """
-    found = _WITH_UNIT.fullmatch(text.strip())
+    found = _TIME.fullmatch(text.strip())
     factor = None if found is None else _TIMES.get(found[2].casefold())
-    seconds = math.inf if found is None or factor is None else float(found[1]) * factor
-    if not 0 < seconds < math.inf:
-        raise ValueError(f"a time above 0 with its unit ({', '.join(_TIMES)}) expected, such as 100ms, found {text!r}")
-    return seconds
+    if found is None or factor is None:
+        raise ValueError(f"a time expected, such as 0.5 (seconds), 100ms or 2min, found {text!r}")
+    return float(found[1]) * factor

@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.units import MemoryUnit, brief_size, part_text, seconds_from, seconds_text, size_from, size_text
+from nncftools.units import (
+    MemoryUnit,
+    brief_size,
+    part_text,
+    seconds_from,
+    seconds_text,
+    size_from,
+    size_text,
+    unit_from,
+)
 from tests.made_up import MIB
 
 GB = 10**9
@@ -112,35 +121,43 @@ def test_size_text(size: float | None, text: str) -> None:
     [
         ("8GiB", 8 << 30, MemoryUnit.GiB),
         (" 0.5 gib ", 1 << 29, MemoryUnit.GiB),
-        ("3 m", 3 << 20, MemoryUnit.MiB),
+        ("8g", 8 << 30, MemoryUnit.GiB),
+        ("500 M", 500 << 20, MemoryUnit.MiB),
+        ("1.5T", 3 << 39, MemoryUnit.GiB),
         ("70B", 70, MemoryUnit.B),
     ],
 )
 def test_size_from(text: str, size: int, unit: MemoryUnit) -> None:
-    """A size is a number with its unit, in any case; a single letter is binary."""
+    """A size is a number with its unit, in any case; a letter alone is the binary unit."""
     assert size_from(text) == (size, unit)
 
 
-@pytest.mark.parametrize("text", ["", "8", "GiB", "-1GiB", "0GiB", "0.1B", "8 TiB", "200 MB/s", "9" * 400 + "B"])
+@pytest.mark.parametrize("text", ["", "8", "GiB", "-1GiB", "0GiB", "0.1B", "8 PiB", "200 MB/s", "9" * 400 + "B"])
 def test_no_size(text: str) -> None:
     """Anything else is refused with what was expected."""
-    with pytest.raises(ValueError, match=r"a size above 0 with its unit \(B, KiB, .* expected, such as 8GiB, found"):
+    with pytest.raises(ValueError, match=r"a size above 0 with its unit \(B, .* expected, such as 8GiB or 8G, found"):
         size_from(text)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("100ms", 0.1), ("2 min", 120), ("1.5 H", 5400), (" 3s ", 3)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0.5", 0.5), ("100ms", 0.1), ("0.5 s", 0.5), ("2 min", 120), ("2m", 120), ("1.5H", 5400)]
+)
 def test_seconds_from(text: str, seconds: float) -> None:
-    """A duration is a number with its unit, in any case."""
+    """A time is a number with its unit; without a unit it is seconds."""
     assert seconds_from(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "8", "s", "-1s", "0s", "8 d", "8GiB", "9" * 400 + "s"])
-def test_no_duration(text: str) -> None:
+@pytest.mark.parametrize("text", ["", "soon", "-1", "nan", "1 2", "5 parsecs"])
+def test_no_time(text: str) -> None:
     """Anything else is refused with what was expected."""
-    with pytest.raises(
-        ValueError, match=r"a time above 0 with its unit \(ms, s, min, h\) expected, such as 100ms, found"
-    ):
+    with pytest.raises(ValueError, match=r"a time expected, such as 0.5 .seconds., 100ms or 2min, found"):
         seconds_from(text)
+
+
+@pytest.mark.parametrize(("text", "unit"), [("mib", MemoryUnit.MiB), ("G", MemoryUnit.GiB), ("KB", MemoryUnit.KB)])
+def test_unit_from(text: str, unit: MemoryUnit) -> None:
+    """A unit is named in any case, or by its first letter."""
+    assert unit_from(text) is unit
 
 
 def test_decimals() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from nncftools import metrics
 from nncftools.analysis.comparison import FIGURES, Difference, Figure, Side, figure_of, unit_for
 from nncftools.errors import UsageError
+from nncftools.text import not_one_of
 from nncftools.units import MemoryUnit, text_of
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def parsed(text: str) -> Gate:
     name, operation = _name_and_operation(found["metric"], found["operation"])
     figure = figure_of(name)
     if figure is None:
-        raise UsageError(f"{text!r}: {name!r} is not one of {', '.join(FIGURES)}")
+        raise UsageError(f"{text!r}: {not_one_of(name, FIGURES)}")
     unit = found["unit"]
     percent = unit == _PERCENT
     if percent and not found["sign"]:

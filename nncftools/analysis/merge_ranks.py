@@ -38,13 +38,14 @@ def merged(sessions: Named) -> Session:
     """Return one session for the recordings of a job, which are given by the names of their files.
 
     Memory is the sum of what the ranks held at the same time, each by its last sample. ``system`` counts once per
-    machine. Raises NncfToolsError for two recordings of one rank, for one without a start time, and for one that was
-    merged already.
+    machine. Raises NncfToolsError for two recordings of one rank, for one without a start time, for one that was
+    merged already, and for runs without a rank that ran one after the other.
     """
     _check(sessions)
     order = sorted(sessions, key=lambda file: (_number(sessions[file]), file))
     of = {_name(file, sessions[file]): sessions[file] for file in order}
     at_s, clock_warnings = start_times(of)
+    _check_together(of, at_s)
     parts = [(at_s[name], session) for name, session in of.items()]
     samples = summed(parts)
     runs = [_run(name, session, at_s[name]) for name, session in of.items()]
@@ -96,6 +97,18 @@ def _check(sessions: Named) -> None:
             raise NncfToolsError(
                 f"{before} and {file} are both of rank {session.rank.number}: name the recordings of one job"
             )
+
+
+def _check_together(sessions: Named, at_s: Mapping[str, float]) -> None:
+    """Raise NncfToolsError for recordings that no launcher numbered and that ran one after the other."""
+    if any(session.rank is not None for session in sessions.values()):
+        return
+    first = min(sessions, key=lambda name: at_s[name] + sessions[name].duration_s)
+    last = max(sessions, key=lambda name: at_s[name])
+    if at_s[last] >= at_s[first] + sessions[first].duration_s:
+        raise NncfToolsError(
+            f"{first} and {last} are no ranks of one job: {last} began after {first} had ended", mended_by="compare"
+        )
 
 
 def _run(name: str, session: Session, at_s: float) -> RankRun:

@@ -1,47 +1,78 @@
-"""The command line: registers the subcommands and turns an error into one line and an exit status."""
+"""The command line: loads the subcommand that is asked for, and turns an error into one line and an exit status."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nncftools.cli import screen
 from nncftools.cli.parameters import Command, Group
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.text import printable
 from nncftools.version import __version__
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 PROGRAM = "nncf-tools"
-COMMANDS = (
-    "monitor",
-    "profile",
-    "fit",
-    "mark",
-    "watch",
-    "replay",
-    "report",
-    "compare",
-    "metrics",
-    "schema",
-    "viz_compression",
-    "from_lm_eval",
-)
-"""The modules of the subcommands, in the order of the help; each has a function ``register``."""
+SECTIONS: Mapping[str, Mapping[str, str]] = {
+    "Record": {
+        "profile": "Record a command and what each of its operations costs.",
+        "monitor": "Record a command and all its descendants.",
+        "fit": "Find out how little memory would do for a command.",
+        "mark": "Name the operation that starts now.",
+    },
+    "Look at a recording": {
+        "report": "Show and draw a recorded run.",
+        "compare": "Compare recorded runs, with gates.",
+        "watch": "Follow a recording while it runs.",
+        "replay": "Show a recorded run in the live view.",
+    },
+    "Reference": {
+        "metrics": "List the metrics that can be recorded.",
+        "schema": "Print the JSON Schema of a session file.",
+    },
+    "Results of weight compression": {
+        "viz-compression": "Compare weight-compression results: table and picture.",
+        "from-lm-eval": "Build rows for viz-compression from evaluation results.",
+    },
+}
+"""The subcommands with what they do, by section of the help. Each has a module with a function ``register``."""
+COMMANDS = {name: meaning for section in SECTIONS.values() for name, meaning in section.items()}
+
+
+class _Commands(Group):
+    """All subcommands; only the module of the one that is asked for is imported, and its parameters parsed."""
+
+    sections = SECTIONS
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 — Click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 — the same
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = command_named(cmd_name)
+        return self.commands.get(cmd_name)
+
+
+def command_named(name: str) -> Any:
+    """Return a subcommand as a command of Click."""
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    importlib.import_module(f"nncftools.cli.{name.replace('-', '_')}").register(alone)
+    for command in alone.registered_commands:
+        command.cls, command.short_help = Command, COMMANDS[name]
+    return typer.main.get_command(alone)
+
 
 app = typer.Typer(
     name=PROGRAM,
-    cls=Group,
+    cls=_Commands,
     rich_markup_mode=None,  # Rich help costs 100 ms more CPU for every --help and wrong option
     pretty_exceptions_enable=False,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": screen.WIDEST_HELP},
 )
-for _name in COMMANDS:
-    importlib.import_module(f"nncftools.cli.{_name}").register(app)
-for _command in app.registered_commands:
-    _command.cls = Command
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 — the signature of an option's callback
@@ -55,7 +86,8 @@ def _root(
     context: typer.Context,
     *,
     version: Annotated[  # noqa: ARG001 — its callback acts on it
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Record what compressing, quantizing or exporting a network really costs in memory, CPU and disk I/O."""
@@ -70,18 +102,13 @@ def run() -> int:
     try:
         status = app(prog_name=PROGRAM, standalone_mode=False)
     except NncfToolsError as error:
-        _print_error(PROGRAM, str(error))
+        screen.error(str(error), error.lines)
         return error.exit_code
     except Exception as error:
         if not hasattr(error, "format_message"):  # not an error of Click or Typer, whose classes moved between versions
             raise
-        context = getattr(error, "ctx", None)
-        where = context.command_path if context is not None else PROGRAM
-        _print_error(where, f"{error.format_message().rstrip('.')}; see `{where} --help`")
+        from nncftools.cli import mistakes
+
+        screen.error(mistakes.explained(error, PROGRAM))
         return int(getattr(error, "exit_code", UsageError.exit_code))
     return status if isinstance(status, int) else 0
-
-
-def _print_error(where: str, message: str) -> None:
-    text = " ".join(message.split())
-    screen.to_stderr(f"{where}: error: {printable(text)}\n")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import shutil
-import tempfile
 from typing import TYPE_CHECKING, BinaryIO
 
 from nncftools.cli.destination import check_owner, session_stem
@@ -108,6 +106,9 @@ class Claim:
         path = self._place.journal
         if journal_file.leads_to(path, self.journal.fileno()):
             return path
+        import shutil
+        import tempfile
+
         copy = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), path.name)
         self.journal.seek(0)
         with os.fdopen(journal_file.create(copy, replace=False), "wb") as file:

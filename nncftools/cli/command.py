@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
@@ -10,11 +11,15 @@ import shutil
 from typing import TYPE_CHECKING
 
 from nncftools.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
+from nncftools.metrics import METRICS
+from nncftools.text import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SHELL = "/bin/sh"
+_PYTHON = "python"
+_MUCH_ALIKE = 0.75
 _QUOTED_OR_SPECIAL = re.compile(
     r"""'[^']*'|(?P<special>\\\n)|\\.|"(?P<double>(?:[^"\\]|\\.)*)"|"""
     r"""(?P<other>\A[A-Za-z_]\w*=|&&|\|\||>>|[|&;<>()$`*?\[\n]|(?<!\S)[~#])""",
@@ -71,16 +76,18 @@ def shell_only(line: str) -> str:
     return ""
 
 
-def check_executable(program: str) -> None:
-    """Raise CommandNotFoundError or CommandNotExecutableError if ``program`` cannot be started."""
+def check_executable(argv: Sequence[str]) -> None:
+    """Raise CommandNotFoundError or CommandNotExecutableError if a command cannot be started; say what was meant."""
+    program = argv[0]
     path = pathlib.Path(program)
     has_folder = os.sep in program or (os.altsep is not None and os.altsep in program)
     if has_folder and _exists(path):
-        if path.is_dir() or not os.access(path, os.X_OK):
-            raise CommandNotExecutableError(f"cannot run {program!r}: {_why_not(path)}")
+        why_not = _why_not(path)
+        if why_not:
+            raise CommandNotExecutableError(f"cannot run {program!r}: {why_not}")
     elif has_folder or shutil.which(program) is None:
         place = "no such file" if has_folder else "no program of that name on PATH"
-        raise CommandNotFoundError(f"cannot run {_redacted(program)!r}: {place}")
+        raise CommandNotFoundError(f"cannot run {_redacted(program)!r}: {place}{_meant(argv)}")
 
 
 def _exists(path: pathlib.Path) -> bool:
@@ -92,7 +99,50 @@ def _exists(path: pathlib.Path) -> bool:
 
 
 def _why_not(path: pathlib.Path) -> str:
-    return "it is a folder" if path.is_dir() else "it is not executable (chmod +x, or name its interpreter first)"
+    """Return why a file cannot be run; empty if it can."""
+    if path.is_dir():
+        return "it is a folder"
+    interpreter = _interpreter(path)
+    with_it = f"did you mean `{interpreter} {path}`?"
+    if not os.access(path, os.X_OK):
+        return f"it is not executable ({with_it if interpreter else 'chmod +x, or name its interpreter first'})"
+    if interpreter == _PYTHON and not _begins_with(path, b"#!"):
+        return f"it has no `#!` line, so a shell would run it; {with_it}"
+    return ""
+
+
+def _begins_with(path: pathlib.Path, beginning: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(beginning)) == beginning
+    except OSError:  # it may be executable without being readable
+        return True
+
+
+def _interpreter(path: pathlib.Path) -> str:
+    return {".py": _PYTHON, ".sh": "sh"}.get(path.suffix, "")
+
+
+def _meant(argv: Sequence[str]) -> str:
+    """Return what was probably meant by a command that is not there; empty if that is not known."""
+    program = argv[0]
+    if program.rstrip(",").lower() in METRICS:
+        return f"; to record several metrics, write them as one word: -t rss,{program.lower()}"
+    if program == "help":
+        return "; `nncf-tools COMMAND --help` shows the help of a command"
+    if is_file(program):
+        interpreter = _interpreter(pathlib.Path(program))
+        return f"; did you mean `{interpreter} {program}`?" if interpreter else f"; did you mean `./{program}`?"
+    near = nearest(program, _programs(program[:1]), _MUCH_ALIKE)
+    return f"; did you mean `{near}`?" if near else ""
+
+
+def _programs(beginning: str) -> set[str]:
+    found: set[str] = set()
+    for folder in os.get_exec_path():
+        with contextlib.suppress(OSError), os.scandir(folder or os.curdir) as files:
+            found.update(file.name for file in files if file.name.startswith(beginning))
+    return found
 
 
 def _redacted(text: str) -> str:

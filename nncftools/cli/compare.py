@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options
+from nncftools.cli import candidates, help_page, options
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.text import printable
+from nncftools.text import not_one_of, printable
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
+  nncf-tools compare latest~1 latest
   nncf-tools compare before.json after.json
   nncf-tools compare fp32.json int8.json int4.json --plot overlay.png
   nncf-tools compare before.json after.json --format markdown -o table.md
@@ -48,40 +49,81 @@ _MOST_CURVES = 14
 _MOST_RUNS = 100
 """In a group; with more, the exact rank test takes seconds per figure."""
 
+
+def _formats(incomplete: str) -> list[str]:
+    return candidates.beginning(incomplete, FORMATS)
+
+
 Sessions = Annotated[
     list[pathlib.Path] | None,
     typer.Argument(
         metavar="BASE NEW [NEW]",
+        autocompletion=candidates.sessions,
         readable=False,
         show_default=False,
-        help="Sessions, journals, or folders that hold one. Each NEW is compared with BASE.",
+        help="Sessions, journals, folders that hold one, latest, latest~1. Each NEW is compared with BASE.",
     ),
 ]
 Base = Annotated[
     list[str] | None,
-    typer.Option("--base", metavar="PATTERN", help="A group of repeated runs, such as 'old-*.json'; repeatable."),
+    typer.Option(
+        "--base",
+        metavar="PATTERN",
+        help="A group of repeated runs, such as 'old-*.json'; repeatable.",
+        rich_help_panel=help_page.READ,
+    ),
 ]
 New = Annotated[
-    list[str] | None, typer.Option("--new", metavar="PATTERN", help="The group to compare with --base; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--new", metavar="PATTERN", help="The group to compare with --base; repeatable.", rich_help_panel=help_page.READ
+    ),
 ]
-Format = Annotated[str, typer.Option("--format", "-f", metavar="|".join(FORMATS), help="Output format.")]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="|".join(FORMATS),
+        autocompletion=_formats,
+        help="Output format.",
+        rich_help_panel=help_page.SHOW,
+    ),
+]
 Output = Annotated[
     pathlib.Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write to this file instead of standard output.",
+        rich_help_panel=help_page.WRITE,
+    ),
 ]
 Picture = Annotated[
     pathlib.Path | None,
-    typer.Option("--plot", "-p", metavar="FILE", help="Also draw memory over time of all runs: .png, .svg or .pdf."),
+    typer.Option(
+        "--plot",
+        "-p",
+        metavar="FILE",
+        help="Also draw memory over time of all runs: .png, .svg or .pdf.",
+        rich_help_panel=help_page.WRITE,
+    ),
 ]
 FailIf = Annotated[
     list[str] | None,
-    typer.Option("--fail-if", metavar="GATE", help="Exit with status 3 if GATE is true; repeatable."),
+    typer.Option(
+        "--fail-if",
+        metavar="GATE",
+        help="Exit with status 3 if GATE is true; repeatable.",
+        rich_help_panel=help_page.SHOW,
+    ),
 ]
 
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="compare", short_help="Compare recorded runs, with gates.", epilog=EXAMPLES)(compare)
+    app.command(name="compare", epilog=EXAMPLES)(compare)
 
 
 def compare(  # noqa: PLR0913 — one parameter per option
@@ -102,8 +144,9 @@ def compare(  # noqa: PLR0913 — one parameter per option
     from nncftools.analysis import comparison, gates
     from nncftools.cli import destination, screen
 
+    format_ = format_.lower()
     if format_ not in FORMATS:
-        raise UsageError(f"option --format: {format_!r} is not one of {', '.join(FORMATS)}")
+        raise UsageError(f"option --format: {not_one_of(format_, FORMATS)}")
     with options.named("--fail-if"):
         limits = [gates.parsed(text) for text in fail_if or []]
     groups = _groups(sessions or [], base, new)
@@ -132,7 +175,8 @@ def _groups(
     """Return the files of BASE and of each NEW. Raises UsageError."""
     if base is None and new is None:
         if len(sessions) < 2:  # noqa: PLR2004 — BASE and NEW
-            raise UsageError("arguments BASE NEW: two sessions expected, or --base and --new")
+            expected = "two sessions expected, such as `nncf-tools compare latest~1 latest`, or --base and --new"
+            raise UsageError(f"arguments BASE NEW: {expected}")
         groups = [[_session_file(path)] for path in sessions]
     else:
         if sessions:
@@ -146,9 +190,9 @@ def _groups(
 
 
 def _session_file(path: pathlib.Path) -> pathlib.Path:
-    from nncftools.cli import destination
+    from nncftools.cli import naming
 
-    return destination.newest_session(path) if path.is_dir() else path
+    return naming.recording(path, options.DEFAULT_LOG_DIR)
 
 
 def _matched(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:

@@ -8,6 +8,7 @@ import pathlib
 import re
 import time
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, UsageError
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 SESSION = "session.json"
 JOURNAL_ENDING = journal_file.ENDING
 PANELS_ENDING = ".png"
+PAGE_ENDING = ".html"
 LATEST = "latest"
+DEFAULT_LOG_DIR = pathlib.Path("memory_logs")
 _LONGEST_NAME = 60
-_PICTURES = (".png", ".svg", ".pdf")
+PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,8 @@ class Log:
 
     metric: str
     from_zero: bool
-    text: pathlib.Path | None
-    picture: pathlib.Path | None
+    text: pathlib.Path
+    picture: pathlib.Path
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,11 @@ class Destination:
     shown: str
     """The session or its folder, as the user would type it."""
     sidecar: pathlib.Path | None = None
-    """Where a profile writes its marks."""
+    """Where marks are written, if there are any."""
     panels: pathlib.Path | None = None
-    """Where a profile draws its picture."""
+    """Where the picture is drawn."""
+    page: pathlib.Path | None = None
+    """Where the page is written."""
     force: bool = False
     """Whether files of an earlier run may be replaced."""
     option: str = "--output"
@@ -73,9 +78,10 @@ class Destination:
         def moved(path: pathlib.Path | None) -> pathlib.Path | None:
             return None if path is None else folder / path.name
 
-        logs = [replace(log, text=moved(log.text), picture=moved(log.picture)) for log in self.logs]
+        logs = [replace(log, text=folder / log.text.name, picture=folder / log.picture.name) for log in self.logs]
         session = folder / self.session.name
-        return replace(self, session=session, logs=logs, sidecar=moved(self.sidecar), panels=moved(self.panels))
+        sidecar, panels, page = map(moved, (self.sidecar, self.panels, self.page))
+        return replace(self, session=session, logs=logs, sidecar=sidecar, panels=panels, page=page)
 
     def point_latest(self) -> None:
         """Point the link ``latest`` in the log folder to this run, if links can be made."""
@@ -88,9 +94,7 @@ class Destination:
             beside.replace(link)
 
 
-def new_folder(
-    log_dir: pathlib.Path, name: str, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool
-) -> Destination:
+def new_folder(log_dir: pathlib.Path, name: str) -> Destination:
     """Make a new folder for this run under ``log_dir``. Raises UsageError if it cannot be made."""
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
     wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
@@ -101,9 +105,8 @@ def new_folder(
         folder = _absolute(made)
     except OSError as error:
         raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
-    logs = _logs(folder, metrics, zeros, plot=plot)
     journal = folder / f"session{JOURNAL_ENDING}"
-    return Destination(folder / SESSION, journal, logs, folder, str(made), option="--log-dir")
+    return Destination(folder / SESSION, journal, (), folder, str(made), option="--log-dir")
 
 
 def in_folder(log_dir: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool]) -> Destination:
@@ -115,21 +118,16 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str], zeros: Sequence[boo
     session = log_dir / numbered(pathlib.Path(SESSION), rank)
     journal = log_dir / f"{session_stem(session)}{JOURNAL_ENDING}"
     folder = _free_folder("--log-dir", journal)
-    logs = _logs(folder, metrics, zeros, plot=True, rank=rank)
-    for path in (session, journal, *(path for log in logs for path in (log.text, log.picture) if path is not None)):
+    logs = _logs(folder, metrics, zeros, rank)
+    for path in (session, journal, *(path for log in logs for path in (log.text, log.picture))):
         written("--log-dir", path, force=True)
     shown = str(log_dir)
     return Destination(folder / session.name, folder / journal.name, logs, None, shown, force=True, option="--log-dir")
 
 
-def _logs(
-    folder: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, rank: str = ""
-) -> list[Log]:
+def _logs(folder: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], rank: str) -> list[Log]:
     names = {(metric, zero): stem(metric, from_zero=zero, rank=rank) for metric in metrics for zero in zeros}
-    return [
-        Log(metric, zero, folder / f"{name}.txt", folder / f"{name}.png" if plot else None)
-        for (metric, zero), name in names.items()
-    ]
+    return [Log(metric, zero, folder / f"{name}.txt", folder / f"{name}.png") for (metric, zero), name in names.items()]
 
 
 def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
@@ -169,28 +167,19 @@ def _absolute(path: pathlib.Path) -> pathlib.Path:
     return path if path.is_absolute() else pathlib.Path.cwd() / path
 
 
-def at_file(
-    output: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], *, plot: bool, force: bool
-) -> Destination:
-    """Write the session to ``output`` and, with ``plot``, pictures beside it. Raises UsageError if that is impossible.
+def at_file(output: pathlib.Path, *, force: bool) -> Destination:
+    """Write the session to ``output``. Raises UsageError if that is impossible.
 
-    In a rank of a job the names get the rank, so that ranks do not overwrite each other's files.
+    In a rank of a job the name gets the rank, so that ranks do not overwrite each other's files.
     """
     output = written("--output", numbered(output, launcher.suffix(os.environ)), force=force)
     name = session_stem(output)
     journal = output.with_name(f"{name}{JOURNAL_ENDING}")
-    zeros_drawn = zeros if plot else ()
-    pictures = {
-        (metric, from_zero): output.with_name(f"{name}_{stem(metric, from_zero=from_zero)}.png")
-        for metric in metrics
-        for from_zero in zeros_drawn
-    }
     sidecars = [output.with_name(name + ending) for ending in SIDECARS]
-    for path in (journal, journal_file.snapshots_beside(journal), *sidecars, *pictures.values()):
+    for path in (journal, journal_file.snapshots_beside(journal), *sidecars):
         written("--output", path, force=force)
     folder = _free_folder("--output", journal)
-    logs = [Log(metric, zero, None, folder / picture.name) for (metric, zero), picture in pictures.items()]
-    return Destination(folder / output.name, folder / journal.name, logs, None, str(output), force=force)
+    return Destination(folder / output.name, folder / journal.name, (), None, str(output), force=force)
 
 
 def _free_folder(option: str, journal: pathlib.Path) -> pathlib.Path:
@@ -212,13 +201,24 @@ def numbered(path: pathlib.Path, suffix: str) -> pathlib.Path:
     return path.with_name(re.sub(r"((?:\.json)?(?:\.gz)?)$", lambda found: suffix + found[1], path.name, count=1))
 
 
-def with_profile(place: Destination, *, plot: bool, force: bool) -> Destination:
-    """Add a sidecar for marks and, with ``plot``, a picture of panels. Raises UsageError if that is impossible."""
+def with_views(place: Destination, *, plot: bool | None, opens: bool) -> Destination:
+    """Add what shows the run: a picture of panels, a page if plotly is installed, and a sidecar with the operations.
+
+    By default (``plot`` is None) only to a folder of its own. ``opens`` asks for the page, whatever ``plot`` says.
+    Raises UsageError if a file cannot be written, or plotly is missing for a page to open.
+    """
+    has_plotly = find_spec("plotly") is not None
+    if opens and not has_plotly:
+        raise UsageError("option --open: the page needs plotly; install it with: pip install 'nncf-tools[html]'")
+    is_drawn = place.folder is not None if plot is None else plot
     name = session_stem(place.session)
-    panels = place.session.with_name(name + PANELS_ENDING)
-    if plot:
-        written("--output", panels, force=force)
-    return replace(place, sidecar=place.session.with_name(name + SIDECARS[0]), panels=panels if plot else None)
+    sidecar = place.session.with_name(name + SIDECARS[0]) if is_drawn or place.folder is not None else None
+    panels = place.session.with_name(name + PANELS_ENDING) if is_drawn else None
+    page = place.session.with_name(name + PAGE_ENDING) if opens or (is_drawn and has_plotly) else None
+    for path in (panels, page):
+        if path is not None and place.folder is None:
+            written(place.option, pathlib.Path(place.shown).with_name(path.name), force=place.force)
+    return replace(place, sidecar=sidecar, panels=panels, page=page)
 
 
 def session_stem(session: pathlib.Path) -> str:
@@ -261,8 +261,8 @@ def replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path
 
 def picture(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
     """Check a picture's path and return it. Raises UsageError like ``replaceable``, and for an unknown format."""
-    if path.suffix.lower() not in _PICTURES:
-        raise UsageError(f"option {option}: {str(path)!r} does not end in one of {', '.join(_PICTURES)}")
+    if path.suffix.lower() not in PICTURES:
+        raise UsageError(f"option {option}: {str(path)!r} does not end in one of {', '.join(PICTURES)}")
     return replaceable(option, path, force=force)
 
 
@@ -279,21 +279,3 @@ def given_twice(paths: Iterable[pathlib.Path]) -> pathlib.Path | None:
             return path
         seen.add(path.resolve())
     return None
-
-
-def newest_session(log_dir: pathlib.Path) -> pathlib.Path:
-    """Return the newest session or journal under ``log_dir``. Raises NncfToolsError if there is none."""
-    patterns = (SESSION, f"*{JOURNAL_ENDING}", f"*/{SESSION}", f"*/*{JOURNAL_ENDING}")
-    paths = (path for pattern in patterns for path in log_dir.glob(pattern) if LATEST not in path.parts[:-1])
-    found = [path for path in paths if not path.is_fifo()]  # reading a FIFO that another user put there would never end
-    if not found:
-        message = f"no session under {str(log_dir)!r}; record one with `nncf-tools monitor COMMAND`, or name a file"
-        raise NncfToolsError(message)
-    return max(found, key=written_ns)
-
-
-def written_ns(path: pathlib.Path) -> int:
-    """Return the time of the last write; 0 if the file is gone, because its recorder has just replaced it."""
-    with contextlib.suppress(OSError):
-        return path.stat().st_mtime_ns
-    return 0

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options, planning
+from nncftools.cli import help_page, options, planning
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.units import MemoryUnit, size_from
+from nncftools.units import MemoryUnit, bytes_from
 
 if TYPE_CHECKING:
     from nncftools.cli.fitting import Choices
@@ -29,26 +29,67 @@ none of its processes. Control groups need root, or a user's systemd."""
 
 Output = Annotated[
     pathlib.Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="Write results and recordings here. Default: in memory_logs."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Write results and recordings here. Default: in memory_logs.",
+        rich_help_panel=help_page.WRITE,
+    ),
 ]
-Tolerance = Annotated[str, typer.Option("--tolerance", metavar="PERCENT", help="How exactly to find the limit.")]
+Tolerance = Annotated[
+    str,
+    typer.Option(
+        "--tolerance", metavar="PERCENT", help="How exactly to find the limit.", rich_help_panel=help_page.RUN
+    ),
+]
 Slower = Annotated[
     float,
-    typer.Option("--slower", metavar="FACTOR", help="Full speed is up to this many times the time without a limit."),
+    typer.Option(
+        "--slower",
+        metavar="FACTOR",
+        help="Full speed is up to this many times the time without a limit.",
+        rich_help_panel=help_page.RUN,
+    ),
 ]
-Runs = Annotated[int, typer.Option("--runs", min=2, metavar="N", help="The most runs, with the one without a limit.")]
+Runs = Annotated[
+    int,
+    typer.Option(
+        "--runs", min=2, metavar="N", help="The most runs, with the one without a limit.", rich_help_panel=help_page.RUN
+    ),
+]
 GiveUp = Annotated[
-    str, typer.Option("--give-up", metavar="Nx", help="End a run that takes so many times the time without a limit.")
+    str,
+    typer.Option(
+        "--give-up",
+        metavar="Nx",
+        help="End a run that takes so many times the time without a limit.",
+        rich_help_panel=help_page.RUN,
+    ),
 ]
-Swap = Annotated[str, typer.Option("--swap", metavar="SIZE", help="Swap that a run may use beside its limit.")]
+Swap = Annotated[
+    str,
+    typer.Option(
+        "--swap", metavar="SIZE", help="Swap that a run may use beside its limit.", rich_help_panel=help_page.RUN
+    ),
+]
 Success = Annotated[
     str | None,
     typer.Option(
-        "--success", metavar="COMMAND", help="Run this shell command after each run; it fails if the run did."
+        "--success",
+        metavar="COMMAND",
+        help="Run this shell command after each run; it fails if the run did.",
+        rich_help_panel=help_page.RUN,
     ),
 ]
 Before = Annotated[
-    str | None, typer.Option("--before", metavar="COMMAND", help="Run this shell command before each run, to clean up.")
+    str | None,
+    typer.Option(
+        "--before",
+        metavar="COMMAND",
+        help="Run this shell command before each run, to clean up.",
+        rich_help_panel=help_page.RUN,
+    ),
 ]
 
 
@@ -56,7 +97,6 @@ def register(app: typer.Typer) -> None:
     """Add the subcommand; options after the first word of the command belong to the command."""
     app.command(
         name="fit",
-        short_help="Find out how little memory would do for a command.",
         epilog=EXAMPLES,
         context_settings={"allow_interspersed_args": False},
     )(fit)
@@ -73,13 +113,20 @@ def fit(  # noqa: PLR0913 — one parameter per option
     swap: Swap = "0",
     success: Success = None,
     before: Before = None,
-    free_only: Annotated[bool, typer.Option("--free-only", help="Only run without a limit: no control group.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the search in --output.")] = False,
+    free_only: Annotated[
+        bool,
+        typer.Option("--free-only", help="Only run without a limit: no control group.", rich_help_panel=help_page.RUN),
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the search in --output.", rich_help_panel=help_page.RUN)
+    ] = False,
     interval: options.Interval = 0.1,
     unit: options.Unit = MemoryUnit.MiB,
     shell: options.Shell = False,
     force: options.Force = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, as in fit.json.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, as in fit.json.", rich_help_panel=help_page.SHOW)
+    ] = False,
 ) -> int:
     """Find the smallest memory limit with which a command works, and the smallest at full speed."""
     metrics, others = planning.columns(None, options.DEFAULT_SOURCE, ("rss",))
@@ -144,6 +191,6 @@ def _swap(text: str) -> int:
     if text.strip() == "0":
         return 0
     try:
-        return size_from(text)[0]
+        return bytes_from(text)
     except ValueError as error:
         raise UsageError(f"option --swap: {error}") from error

@@ -75,9 +75,7 @@ class Choices:
 def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: bool) -> pathlib.Path:
     """Return the folder of the results. Raises UsageError."""
     if output is None:
-        made = destination.new_folder(
-            pathlib.Path("memory_logs"), f"fit-{pathlib.Path(choices.argv[0]).name}", [], [], plot=False
-        )
+        made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"fit-{pathlib.Path(choices.argv[0]).name}")
         assert made.folder is not None
         return made.folder
     if (output / STATE).exists() and not (resume or force):
@@ -94,11 +92,11 @@ def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resum
     fit = begun(choices, place) if resume else new(choices)
     if parent is not None:
         for left in places.remove_leftovers(parent):
-            screen.to_stderr(f"Removed the control group of a search that was killed: {printable(left)}\n")
+            screen.message(f"removed the control group of a search that was killed: {left}")
     with Starter() as starter:
         if not _Runs(choices, place, parent, fit, starter).go():
             how = f"--resume --output {shlex.quote(str(place))}"
-            screen.to_stderr(f"Interrupted; the runs that ended are kept; go on with: {printable(how)}\n")
+            screen.message(f"interrupted; the runs that ended are kept; go on with: {how}")
             return 128 + (starter.received or signal.SIGINT)
     try:
         outputs.write(fit, choices.unit, place)
@@ -312,7 +310,7 @@ class _Runs:
         if failed:
             raise NncfToolsError(f"option --before: {self._choices.before!r} failed; its output is in {log}")
         file = self._place / f"{name}.json"
-        place = destination.at_file(file, [], [], plot=False, force=True)
+        place = destination.at_file(file, force=True)
         plan = copy.deepcopy(self._choices.plan)
         planning.watch_disks(plan, self._choices.argv, self._place)
         entry = () if group is None else group.entry

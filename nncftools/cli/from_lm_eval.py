@@ -54,8 +54,7 @@ Tasks = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    short = "Build rows for viz-compression from evaluation results."
-    app.command(name="from-lm-eval", short_help=short, epilog=EXAMPLES)(from_lm_eval)
+    app.command(name="from-lm-eval", epilog=EXAMPLES)(from_lm_eval)
 
 
 def from_lm_eval(  # noqa: PLR0913 — one parameter per option

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import screen
+from nncftools.cli import help_page, screen
 from nncftools.cli.command import is_file
 from nncftools.errors import UsageError
 from nncftools.redaction import Redaction
-from nncftools.text import printable
-from nncftools.units import brief_size, size_from
+from nncftools.text import not_one_of
+from nncftools.units import brief_size, bytes_from
 
 if TYPE_CHECKING:
     import pathlib
@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 ACTIONS = ("warn", "kill")
 
 MaxMemory = Annotated[
-    str | None,
+    int | None,
     typer.Option(
-        "--max-memory", metavar="SIZE", help="Limit on the sum of RSS over all processes, such as 8GiB or 500MiB."
+        "--max-memory",
+        metavar="SIZE",
+        parser=bytes_from,
+        help="Limit on the sum of RSS over all processes, such as 8GiB or 500M.",
+        rich_help_panel=help_page.RUN,
     ),
 ]
 OnLimit = Annotated[
@@ -35,6 +39,7 @@ OnLimit = Annotated[
         "--on-limit",
         metavar="|".join(ACTIONS),
         help="If a sample exceeds it: warn once, or end all processes (SIGTERM, after 5 s SIGKILL).",
+        rich_help_panel=help_page.RUN,
     ),
 ]
 Require = Annotated[
@@ -44,23 +49,20 @@ Require = Annotated[
         metavar="SIZE|SESSION",
         help="Start only if so much memory is available; with an earlier session of the command, if memory and disk "
         "suffice for what it needed then.",
+        rich_help_panel=help_page.RUN,
     ),
 ]
 
 
-def limit(max_memory: str | None, action: str) -> MemoryLimit | None:
+def limit(max_memory: int | None, action: str) -> MemoryLimit | None:
     """Return the limit that the two options set, or None. Raises UsageError."""
     if action not in ACTIONS:
-        raise UsageError(f"option --on-limit: {action!r} is not one of {', '.join(ACTIONS)}")
+        raise UsageError(f"option --on-limit: {not_one_of(action, ACTIONS)}")
     if max_memory is None:
         if action != ACTIONS[0]:
             raise UsageError("option --on-limit: only with --max-memory")
         return None
-    try:
-        size, _ = size_from(max_memory)
-    except ValueError as error:
-        raise UsageError(f"option --max-memory: {error}") from error
-    return {"rss": size, "action": action}
+    return {"rss": max_memory, "action": action}
 
 
 def check_required(
@@ -88,7 +90,7 @@ def _required(text: str, words: Sequence[str]) -> Requirement:
     from nncftools.limits import requirement
 
     try:
-        return requirement.Requirement(size_from(text)[0], {})
+        return requirement.Requirement(bytes_from(text), {})
     except ValueError as error:
         if not is_file(text):
             expected = "a size such as 12GiB, or the file of a session, expected"
@@ -100,8 +102,8 @@ def _required(text: str, words: Sequence[str]) -> Requirement:
     if found is None:
         raise UsageError(f"option --require: {text!r} does not hold what its command needed; record it again")
     if session.command != words:
-        screen.to_stderr(f"nncf-tools: option --require: {printable(text)!r} is of another command\n")
+        screen.message(f"option --require: {text!r} is of another command")
     if found.is_bound:
-        more = f"the run in {printable(text)!r} was cut short: it needs more than {brief_size(found.memory)}"
-        screen.to_stderr(f"nncf-tools: option --require: {more}\n")
+        more = f"the run in {text!r} was cut short: it needs more than {brief_size(found.memory)}"
+        screen.message(f"option --require: {more}")
     return found

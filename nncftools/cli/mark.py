@@ -26,7 +26,7 @@ the file that NNCF_TOOLS_MARKS names (docs/marks.md)."""
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="mark", short_help="Name the operation that starts now.", epilog=EXAMPLES)(mark)
+    app.command(name="mark", epilog=EXAMPLES)(mark)
 
 
 def mark(name: Annotated[str, typer.Argument(metavar="NAME", help="The operation's name in the report.")]) -> None:

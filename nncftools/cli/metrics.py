@@ -24,7 +24,7 @@ Examples:
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="metrics", short_help="List the metrics that can be recorded.", epilog=EXAMPLES)(metrics)
+    app.command(name="metrics", epilog=EXAMPLES)(metrics)
 
 
 def metrics(

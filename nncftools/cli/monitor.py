@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import limits, options, planning
+from nncftools.cli import help_page, limits, options, planning
 from nncftools.errors import UsageError
 from nncftools.render.view import View
-from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, seconds_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +22,7 @@ EXAMPLES = """\b
 Examples:
   nncf-tools monitor python quantize.py --subset 300
   nncf-tools monitor -t rss -- optimum-cli export openvino --model DIR OUT
+  nncf-tools monitor --open python quantize.py
   nncf-tools monitor --output run.json --plot --unit GiB ./compress.sh
   nncf-tools monitor --shell 'python a.py | tee log.txt'
   nncf-tools monitor --pid 4711 --duration 60
@@ -36,20 +37,31 @@ signal N killed it, 127 if it was not found, 126 if it could not be executed.
 Under torchrun, mpirun or srun, file names get the rank (run-rank0.json);
 `nncf-tools report run-rank*.json` merges them."""
 
-Plot = Annotated[
-    bool | None,
-    typer.Option("--plot/--no-plot", help="Draw pictures. Default: yes; with --output, no."),
+Pid = Annotated[
+    int | None,
+    typer.Option(
+        "--pid", min=1, metavar="PID", help="Attach to a running process instead.", rich_help_panel=help_page.RECORD
+    ),
 ]
-Pid = Annotated[int | None, typer.Option("--pid", min=1, metavar="PID", help="Attach to a running process instead.")]
 Duration = Annotated[
     float | None,
-    typer.Option("--duration", metavar="SECONDS", help="Stop recording after this time; the command keeps running."),
+    typer.Option(
+        "--duration",
+        metavar="TIME",
+        parser=seconds_from,
+        help="Stop recording after this time: 30, 30s, 2min; the command keeps running.",
+        rich_help_panel=help_page.RECORD,
+    ),
 ]
 
 Repeat = Annotated[
     int,
     typer.Option(
-        "--repeat", min=1, metavar="N", help="Run the command N times and write N sessions (-1, -2, …) to compare."
+        "--repeat",
+        min=1,
+        metavar="N",
+        help="Run the command N times and write N sessions (-1, -2, …) to compare.",
+        rich_help_panel=help_page.RUN,
     ),
 ]
 
@@ -58,7 +70,6 @@ def register(app: typer.Typer) -> None:
     """Add the subcommand; options after the first word of the command belong to the command."""
     app.command(
         name="monitor",
-        short_help="Record a command and all its descendants.",
         epilog=EXAMPLES,
         context_settings={"allow_interspersed_args": False},
     )(monitor)
@@ -73,7 +84,8 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     output: options.Output = None,
     log_dir: options.LogDir = options.DEFAULT_LOG_DIR,
     from_zero: options.FromZero = False,
-    plot: Plot = None,
+    plot: options.Plot = None,
+    opens: options.Open = False,
     quiet: options.Quiet = False,
     live: options.Live = False,
     capture: options.Capture = None,
@@ -103,6 +115,8 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     capture = options.checked_capture(capture, live=live and pid is None, force=force)
     if repeat > 1 and (pid is not None or capture is not None):
         raise UsageError(f"option --repeat: not with {'--capture' if pid is None else '--pid'}")
+    if repeat > 1 and opens:
+        raise UsageError("option --open: not with --repeat; `nncf-tools report --open` opens the last page")
     plan = planning.plan(
         [*metrics, *others],
         pid=pid,
@@ -125,24 +139,25 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     from nncftools.cli.display import DisplayOptions
     from nncftools.sampler.starter import Starter
 
-    zeros = (True,) if from_zero else (False, True)
     suffixes = repeating.suffixes(repeat)
     places: Iterable[Destination]
     if output is not None:
         files = [destination.numbered(output, suffix) for suffix in suffixes]
-        places = [destination.at_file(file, metrics, zeros, plot=bool(plot), force=force) for file in files]
+        of_files = [destination.at_file(file, force=force) for file in files]
+        places = [destination.with_views(place, plot=plot, opens=opens) for place in of_files]
     else:
         run_name = name or (pathlib.Path(argv[0]).name if argv else f"pid-{pid}")
-        names = [f"{run_name}{suffix}" for suffix in suffixes]
-        places = (destination.new_folder(log_dir, of, metrics, zeros, plot=plot is not False) for of in names)
+        folders = (destination.new_folder(log_dir, f"{run_name}{suffix}") for suffix in suffixes)
+        places = (destination.with_views(place, plot=plot, opens=opens) for place in folders)
     planning.watch_disks(plan, argv, folder)
     view = View(metrics=metrics, unit=unit, from_zero=from_zero)
     display = DisplayOptions(live, capture)
 
+    unmarked = recording.Marking()
     with Starter() as starter:
 
         def record(place: Destination) -> Recorded:
-            run = recording.Run(starter, plan, name, argv, place, looking=looking, looking_share=looking_share)
+            run = recording.Run(starter, plan, name, argv, place, unmarked, looking, looking_share, opens=opens)
             return recording.record(run, view, quiet=quiet, display=display)
 
         return repeating.repeat(repeat, places, record, view, quiet=quiet)

@@ -7,7 +7,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from nncftools import intake
-from nncftools.cli import destination, options, progress
+from nncftools.cli import destination, naming, options, progress
 from nncftools.errors import UsageError
 from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, find_sidecar
 
@@ -43,7 +43,8 @@ def open_sessions(
     from nncftools.analysis import merge_ranks
 
     ranks = {str(path): open_session(path, log_dir, forced=forced) for path in parts}
-    session = merge_ranks.merged(ranks)
+    with options.mended(compare="; `nncf-tools compare` shows how runs differ"):
+        session = merge_ranks.merged(ranks)
     session.warnings[:0] = _verdicts(ranks)
     _add_enclosing(session, sidecars)
     return session
@@ -57,14 +58,14 @@ def open_session(
 ) -> Session:
     """Return the session in a file, in standard input (``-``), or in another tool's log.
 
-    A folder stands for its newest session, None for the newest in ``log_dir``. ``forced`` names the tool that wrote a
+    A folder stands for its newest session, None and ``latest`` for the newest in ``log_dir``, ``latest~1`` for the one
+    before it. ``forced`` names the tool that wrote a
     log; by default it is recognised. Marks of a sidecar beside the file replace the file's own; the operations of
     ``sidecars`` are placed around them. Raises NncfToolsError.
     """
     from nncftools.importers.opening import read_session
 
-    source = log_dir if path is None else _STANDARD_INPUT if str(path) == "-" else path
-    file = destination.newest_session(source) if path is None or source.is_dir() else source
+    file = _file(path, log_dir)
     with options.named("--from"), progress.reading(file.name) as on_progress:
         session = read_session(file, forced, on_progress)
     if session.finished is False:
@@ -74,6 +75,16 @@ def open_session(
         _take_beside(session, found, file)
     _add_enclosing(session, sidecars)
     return session
+
+
+def _file(path: pathlib.Path | None, log_dir: pathlib.Path) -> pathlib.Path:
+    if path is None:
+        return naming.newest(log_dir)
+    if str(path) == "-":
+        return _STANDARD_INPUT
+    found = naming.recording(path, log_dir)
+    naming.check_there(found, log_dir)
+    return found
 
 
 def _verdicts(ranks: Mapping[str, Session]) -> Iterator[str]:

@@ -7,15 +7,17 @@ import math
 import pathlib
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nncftools import bounds
-from nncftools.cli import candidates
+from nncftools.cli import candidates, destination
+from nncftools.cli.help_page import READ, RECORD, RUN, SHOW, WRITE
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
-from nncftools.metrics import MEMORY, columns_of
-from nncftools.units import MemoryUnit, size_from
+from nncftools.metrics import MEMORY, METRICS, columns_of
+from nncftools.text import not_one_of
+from nncftools.units import MemoryUnit, bytes_from, seconds_from, unit_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,13 +26,20 @@ SOURCES = ("proc", "psutil")
 DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
 ALL = "all"
 DEFAULT_TYPES = ("rss", "system")
+PROFILE_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"))
 SHORTEST_INTERVAL_S = 0.001
 LONGEST_S = 366 * 24 * 3600.0
-DEFAULT_LOG_DIR = pathlib.Path("memory_logs")
+DEFAULT_LOG_DIR = destination.DEFAULT_LOG_DIR
 DEFAULT_MAX_SAMPLES = 1_000_000
 DEFAULT_PSS_BUDGET = "1%"
 DEFAULT_STACKS_BUDGET = "1%"
 _LARGEST_BUDGET = 50.0
+_OTHER_NAMES = {
+    **dict.fromkeys(("ram", "mem", "memory", "res"), "rss"),
+    **dict.fromkeys(("virtual", "virt"), "vms"),
+    **dict.fromkeys(("heap", "anonymous"), "anon"),
+}
+"""What other programs call our metrics."""
 
 Words = Annotated[
     list[str] | None,
@@ -41,20 +50,56 @@ Words = Annotated[
         help="The command and its arguments; it keeps terminal, folder and environment.",
     ),
 ]
-Interval = Annotated[float, typer.Option("--interval", "-i", metavar="SECONDS", help="Time between samples.")]
+Interval = Annotated[
+    float,
+    typer.Option(
+        "--interval",
+        "-i",
+        metavar="TIME",
+        parser=seconds_from,
+        help="Time between samples: 0.05, 50ms.",
+        rich_help_panel=RECORD,
+    ),
+]
 Output = Annotated[
     pathlib.Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write only the session, to this file (.json or .json.gz)."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write only the session, to this file (.json or .json.gz); with --plot also what that writes, beside it.",
+        rich_help_panel=WRITE,
+    ),
 ]
 LogDir = Annotated[
     pathlib.Path,
-    typer.Option("--log-dir", metavar="DIR", help="Make a new folder with session, logs and pictures in DIR."),
+    typer.Option(
+        "--log-dir",
+        metavar="DIR",
+        help="Make a new folder in DIR with session, operations, picture and page.",
+        rich_help_panel=WRITE,
+    ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.")]
-Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="A name for the run.")]
-NoChildren = Annotated[bool, typer.Option("--no-children", help="Leave out descendants.")]
-WaitAll = Annotated[bool, typer.Option("--wait-all", help="Record until the last descendant has ended.")]
-PerProcess = Annotated[bool, typer.Option("--per-process", help="Keep each process's RSS over time.")]
+Plot = Annotated[
+    bool | None,
+    typer.Option(
+        "--plot/--no-plot",
+        help="Draw the picture and, if plotly is installed, write the page. Default: yes; with --output, no.",
+        rich_help_panel=WRITE,
+    ),
+]
+Open = Annotated[
+    bool, typer.Option("--open", help="Write the page, and open it in a browser at the end.", rich_help_panel=SHOW)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.", rich_help_panel=SHOW)]
+Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="A name for the run.", rich_help_panel=WRITE)]
+NoChildren = Annotated[bool, typer.Option("--no-children", help="Leave out descendants.", rich_help_panel=RECORD)]
+WaitAll = Annotated[
+    bool, typer.Option("--wait-all", help="Record until the last descendant has ended.", rich_help_panel=RECORD)
+]
+PerProcess = Annotated[
+    bool, typer.Option("--per-process", help="Keep each process's RSS over time.", rich_help_panel=RECORD)
+]
 MaxSamples = Annotated[
     int,
     typer.Option(
@@ -62,33 +107,50 @@ MaxSamples = Annotated[
         min=100,
         metavar="N",
         help="Beyond this number, merge neighbouring samples; minimum and maximum are kept.",
+        rich_help_panel=RECORD,
     ),
 ]
-Depth = Annotated[int, typer.Option("--depth", min=1, metavar="N", help="Levels of operations to show.")]
-Shell = Annotated[bool, typer.Option("--shell", help="Run one quoted string through the shell.")]
+Depth = Annotated[
+    int, typer.Option("--depth", min=1, metavar="N", help="Levels of operations to show.", rich_help_panel=SHOW)
+]
+Shell = Annotated[bool, typer.Option("--shell", help="Run one quoted string through the shell.", rich_help_panel=RUN)]
 
-Live = Annotated[bool, typer.Option("--live", help="Show memory, CPU and operations while the command runs.")]
+Live = Annotated[
+    bool, typer.Option("--live", help="Show memory, CPU and operations while the command runs.", rich_help_panel=SHOW)
+]
 Capture = Annotated[
     pathlib.Path | None,
-    typer.Option("--capture", metavar="FILE", help="With --live: write the command's output to this file instead."),
-]
-
-Types = Annotated[
-    list[str] | None,
     typer.Option(
-        "--type",
-        "-t",
-        metavar="METRIC",
-        autocompletion=candidates.memory_types,
-        help=f"Memory to show: {', '.join(MEMORY)}, or all; repeatable. Default: {', '.join(DEFAULT_TYPES)}.",
+        "--capture",
+        metavar="FILE",
+        help="With --live: write the command's output to this file instead.",
+        rich_help_panel=WRITE,
     ),
 ]
+
+
+def _types(default: str, panel: str) -> Any:  # noqa: ANN401 — as typer has it
+    return typer.Option(
+        "--type",
+        "-t",
+        metavar="METRIC[,METRIC]",
+        autocompletion=candidates.memory_types,
+        help=f"Memory to show: {', '.join(MEMORY)}, or all. Default: {default}.",
+        rich_help_panel=panel,
+    )
+
+
+Types = Annotated[list[str] | None, _types(", ".join(DEFAULT_TYPES), RECORD)]
+ProfileTypes = Annotated[list[str] | None, _types(", ".join(PROFILE_TYPES), RECORD)]
+RecordedTypes = Annotated[list[str] | None, _types("what was recorded", SHOW)]
+
 PssBudget = Annotated[
     str,
     typer.Option(
         "--pss-budget",
         metavar="PERCENT",
         help="The share of the time that counting PSS and USS may take: more of it, more samples that know them.",
+        rich_help_panel=RECORD,
     ),
 ]
 Stacks = Annotated[
@@ -97,6 +159,7 @@ Stacks = Annotated[
         "--stacks/--no-stacks",
         help="See which code and which files hold the memory: by py-spy, from outside. Default: "
         "`profile` does where it can, `monitor` does not.",
+        rich_help_panel=RECORD,
     ),
 ]
 StacksBudget = Annotated[
@@ -105,36 +168,53 @@ StacksBudget = Annotated[
         "--stacks-budget",
         metavar="PERCENT",
         help="The share of one core that taking stacks may use; half a CPU second in any case.",
+        rich_help_panel=RECORD,
     ),
 ]
 Unit = Annotated[
     MemoryUnit,
     typer.Option(
-        "--unit", "-u", metavar="UNIT", case_sensitive=False, help=f"Unit of memory: {', '.join(MemoryUnit)}."
+        "--unit",
+        "-u",
+        metavar="UNIT",
+        parser=unit_from,
+        autocompletion=candidates.units,
+        help=f"Unit of memory: {', '.join(MemoryUnit)}.",
+        rich_help_panel=SHOW,
     ),
 ]
-FromZero = Annotated[bool, typer.Option("--from-zero", help="Show memory relative to the first sample.")]
+FromZero = Annotated[
+    bool, typer.Option("--from-zero", help="Show memory relative to the first sample.", rich_help_panel=SHOW)
+]
 MaxSize = Annotated[
-    str | None,
+    int | None,
     typer.Option(
         "--max-size",
         metavar="SIZE",
+        parser=bytes_from,
+        rich_help_panel=READ,
         help=f"Read files up to this size, unpacked, and as many more operations and processes. Default: "
         f"{bounds.Limits().size >> 30}GiB.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.", rich_help_panel=WRITE)]
 Redact = Annotated[
     list[str] | None,
-    typer.Option("--redact", metavar="REGEX", help="Besides likely secrets, hide matches of REGEX in command lines."),
+    typer.Option(
+        "--redact",
+        metavar="REGEX",
+        help="Besides likely secrets, hide matches of REGEX in command lines.",
+        rich_help_panel=WRITE,
+    ),
 ]
-NoRedact = Annotated[bool, typer.Option("--no-redact", help="Keep command lines unchanged.")]
+NoRedact = Annotated[bool, typer.Option("--no-redact", help="Keep command lines unchanged.", rich_help_panel=WRITE)]
 Source = Annotated[
     str,
     typer.Option(
         "--source",
         metavar="|".join(SOURCES),
         help="Where figures come from: /proc (Linux) or psutil (macOS).",
+        rich_help_panel=RECORD,
     ),
 ]
 
@@ -152,16 +232,9 @@ def named(option: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reading(max_size: str | None) -> Iterator[None]:
-    """Read files up to ``max_size``, None for the usual limits; the error of a file that is larger names the option.
-
-    Raises UsageError for a size that is none.
-    """
-    try:
-        size = None if max_size is None else size_from(max_size)[0]
-    except ValueError as error:
-        raise UsageError(f"option --max-size: {error}") from error
-    with bounds.raised(size), mended(size="; to read it anyway, raise the limit with --max-size"):
+def reading(max_size: int | None) -> Iterator[None]:
+    """Read files up to ``max_size`` bytes, None for the usual limits; an error of a larger file names the option."""
+    with bounds.raised(max_size), mended(size="; to read it anyway, raise the limit with --max-size"):
         yield
 
 
@@ -182,10 +255,18 @@ def memory_types(
     here = list(available)
     if asked is None:
         return [name for name in default if name in here] or here
-    for name in asked:
+    names = listed(asked)
+    for name in names:
         if name != ALL and not columns_of([name], here):
-            raise UsageError(f"option --type: {name!r} is not one of {', '.join((*here, ALL))}")
-    return here if ALL in asked else columns_of(asked, here)
+            meant = _OTHER_NAMES.get(name, "")
+            hint = f"; did you mean {meant}?" if meant in here else ""
+            raise UsageError(f"option --type: {not_one_of(name, (*here, ALL))}{hint}")
+    return here if ALL in names else columns_of(names, here)
+
+
+def listed(types: Iterable[str]) -> list[str]:
+    """Return the metrics that were asked for: ``-t rss -t uss`` and ``-t RSS,uss`` are the same."""
+    return [name.strip().lower() for text in types for name in text.split(",") if name.strip()]
 
 
 def checked_seconds(option: str, seconds: float, shortest: float) -> float:
@@ -222,15 +303,13 @@ def redaction(patterns: Sequence[str] | None, *, is_off: bool) -> list[str] | No
 def check_source(source: str) -> None:
     """Raise UsageError for an unknown source."""
     if source not in SOURCES:
-        raise UsageError(f"option --source: {source!r} is not one of {', '.join(SOURCES)}")
+        raise UsageError(f"option --source: {not_one_of(source, SOURCES)}")
 
 
 def checked_capture(capture: pathlib.Path | None, *, live: bool, force: bool) -> pathlib.Path | None:
     """Return the file for the command's output. Raises UsageError if it cannot be written, or without a live view."""
     if capture is None:
         return None
-    from nncftools.cli import destination
-
     if not live:
         raise UsageError("option --capture: only with --live and a command; without a view, use `> FILE`")
     return destination.written("--capture", capture, force=force)

@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from nncftools.cli import help_page
+from nncftools.errors import UsageError
+from nncftools.text import not_one_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -23,13 +27,22 @@ Parameter = TyperOption | TyperArgument
 
 
 class _OurParameters:
-    """Takes over the parameters of a command of Typer's, which is the next base class."""
+    """Takes over the parameters and the help of a command of Typer's, which is the next base class."""
 
     callback: Callable[..., Any] | None
+    epilog: str | None
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with our conversion."""
         return _taken_over(super().get_params(ctx), self.callback)  # type: ignore[misc] # of the next base class
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write usage, purpose, examples, the options in their groups, and what else there is to know."""
+        help_page.write(self, ctx, formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, and the options by group."""
+        help_page.write_parameters(self.get_params(ctx), ctx, formatter)
 
 
 class Command(_OurParameters, TyperCommand):
@@ -38,6 +51,33 @@ class Command(_OurParameters, TyperCommand):
 
 class Group(_OurParameters, TyperGroup):
     """The command with the subcommands."""
+
+    sections: Mapping[str, Mapping[str, str]]
+    """What the subcommands do, by section of the help."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 — Click's signature
+        """Write the subcommands, section by section."""
+        for title, commands in self.sections.items():
+            help_page.section(formatter, title, list(commands.items()), first_column=self._longest_name)
+
+    @property
+    def _longest_name(self) -> int:
+        return max(len(name) for commands in self.sections.values() for name in commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the subcommand that the words name; ``help COMMAND`` is ``COMMAND --help``. Raises UsageError."""
+        word, *rest = args
+        if word == "help":
+            if not rest:
+                typer.echo(ctx.get_help())
+                raise typer.Exit
+            return self.resolve_command(ctx, [rest[0], "--help"])
+        found = self.get_command(ctx, word)
+        if found is None and not ctx.resilient_parsing and not word.startswith("-"):
+            from nncftools.cli import mistakes
+
+            raise mistakes.unknown_command(word, str(ctx.command_path), self.list_commands(ctx), rest)
+        return super().resolve_command(ctx, args)
 
 
 def _taken_over(parameters: list[Any], callback: Callable[..., Any] | None) -> list[Any]:
@@ -69,12 +109,21 @@ def _processed(
     if own is None:  # an option of typer's
         return otherwise(context, value)
     kind, option = typing.get_args(own.annotation)
+    convert = option.parser or functools.partial(_converted, kind=_innermost(kind), smallest=option.min)
     try:
-        if isinstance(value, str):
-            return _converted(value, _innermost(kind), option.min)
-        return [_converted(text, _innermost(kind), option.min) for text in value]
+        return convert(value) if isinstance(value, str) else [convert(text) for text in value]
     except ValueError as error:
-        raise typer.BadParameter(str(error), ctx=context, param=parameter) from None
+        raise UsageError(f"{_named(parameter)}: {error}") from None
+
+
+def _named(parameter: Parameter) -> str:
+    """Return how errors name a parameter: by the longest name of an option, or the metavar of an argument."""
+    return f"argument {parameter.metavar}" if isinstance(parameter, TyperArgument) else option_name(parameter)
+
+
+def option_name(option: TyperOption) -> str:
+    """Return the longest of an option's names, after the word."""
+    return f"option {max(option.opts, key=len)}"
 
 
 @functools.cache
@@ -97,14 +146,15 @@ def _converted(value: Any, kind: Any, smallest: float | None) -> Any:
         members = [str(member.value) for member in kind]
         found = [name for name in members if name.casefold() == value.casefold()]
         if not found:
-            raise ValueError(f"{value!r} is not one of {', '.join(members)}")
+            raise ValueError(not_one_of(value, members))
         value = found[0]
     try:
         converted = kind(value)
     except ValueError:
-        raise ValueError(f"{value!r} is not a valid {kind.__name__}") from None
+        expected = {int: "a whole number", float: "a number"}.get(kind, kind.__name__)
+        raise ValueError(f"{expected} expected, found {value!r}") from None
     if smallest is not None and converted < smallest:
-        raise ValueError(f"{converted} is not in the range x>={smallest}")
+        raise ValueError(f"at least {smallest:g} expected, found {converted}")
     return converted
 
 

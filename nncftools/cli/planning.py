@@ -89,7 +89,7 @@ def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tup
     options.check_source(source)
     client.check(source)
     offers = client.offers(source)
-    for name in types or []:
+    for name in options.listed(types or ()):
         if is_memory(name) and (name not in offers or offers[name].missing):
             reason = offers[name].missing if name in offers else f"not from --source {source}"
             raise UsageError(f"option --type: {name!r} is not available here: {reason}")
@@ -104,8 +104,8 @@ def target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:
     if pid is None:
         argv = command.arguments(words, shell=shell)
         if not argv:
-            raise UsageError("argument COMMAND: missing; give a command to run")
-        command.check_executable(argv[0])
+            raise UsageError("argument COMMAND: missing; give a command to run, such as `python script.py`")
+        command.check_executable(argv)
         return argv
     if words:
         raise UsageError("option --pid: either a command or --pid, not both")

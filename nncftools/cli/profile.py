@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import limits, options, planning
+from nncftools.cli import help_page, limits, options, planning
 from nncftools.errors import UsageError
-from nncftools.metrics import METRICS
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit
 
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   nncf-tools profile python quantize.py
+  nncf-tools profile --open python quantize.py
   nncf-tools profile -- optimum-cli export openvino --model DIR OUT
+  nncf-tools profile --mark-call __main__:prepare python run.py
   nncf-tools profile --mark-call my_package.training:fit=Training python run.py
   nncf-tools profile --max-memory 24GiB --on-limit kill python export.py
   nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
@@ -32,16 +33,19 @@ Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficien
 are marked automatically. Mark others with `nncf-tools mark NAME` in a script or
 `with nncftools.operation(NAME):` in Python. The exit status is the command's."""
 
-DEFAULT_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"))
 _LONGEST_NAME = 80
 
-NoAuto = Annotated[bool, typer.Option("--no-auto", help="Mark no calls automatically.")]
+NoAuto = Annotated[
+    bool, typer.Option("--no-auto", help="Mark no calls automatically.", rich_help_panel=help_page.RECORD)
+]
 MarkCall = Annotated[
     list[str] | None,
     typer.Option(
         "--mark-call",
-        metavar="MODULE:FUNCTION=NAME",
-        help="Also mark calls of this function; repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
+        metavar="MODULE:FUNCTION[=NAME]",
+        help="Also mark calls of this function; __main__:FUNCTION is one of the script itself (Python 3.12 or later). "
+        "Repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
+        rich_help_panel=help_page.RECORD,
     ),
 ]
 MarkOn = Annotated[
@@ -50,6 +54,7 @@ MarkOn = Annotated[
         "--mark-on",
         metavar="REGEX",
         help="A matching line of output starts an operation, named by the match or its group (?P<name>…); repeatable.",
+        rich_help_panel=help_page.RECORD,
     ),
 ]
 
@@ -58,7 +63,6 @@ def register(app: typer.Typer) -> None:
     """Add the subcommand; options after the first word of the command belong to the command."""
     app.command(
         name="profile",
-        short_help="Record a command and what each of its operations costs.",
         epilog=EXAMPLES,
         context_settings={"allow_interspersed_args": False},
     )(profile)
@@ -71,12 +75,13 @@ def profile(  # noqa: PLR0913 — one parameter per option
     mark_call: MarkCall = None,
     mark_on: MarkOn = None,
     depth: options.Depth = 1,
-    types: options.Types = None,
+    types: options.ProfileTypes = None,
     interval: options.Interval = 0.05,
     unit: options.Unit = MemoryUnit.MiB,
     output: options.Output = None,
     log_dir: options.LogDir = options.DEFAULT_LOG_DIR,
-    plot: Annotated[bool, typer.Option("--plot/--no-plot", help="Draw the picture.")] = True,
+    plot: options.Plot = None,
+    opens: options.Open = False,
     quiet: options.Quiet = False,
     live: options.Live = False,
     capture: options.Capture = None,
@@ -97,8 +102,8 @@ def profile(  # noqa: PLR0913 — one parameter per option
     no_redact: options.NoRedact = False,
     source: options.Source = options.DEFAULT_SOURCE,
 ) -> int:
-    """Record a command and what its operations cost: report, session, marks, picture."""
-    metrics, others = planning.columns(types, source, DEFAULT_TYPES)
+    """Record a command and what its operations cost: report, session, picture, page."""
+    metrics, others = planning.columns(types, source, options.PROFILE_TYPES)
     calls = _calls(mark_call or [], no_auto=no_auto)
     patterns = [_pattern(text) for text in mark_on or []]
     argv = planning.target(words or [], None, shell=shell)
@@ -124,16 +129,16 @@ def profile(  # noqa: PLR0913 — one parameter per option
     from nncftools.sampler.starter import Starter
 
     if output is not None:
-        place = destination.at_file(output, [], [], plot=False, force=force)
+        place = destination.at_file(output, force=force)
     else:
-        place = destination.new_folder(log_dir, name or pathlib.Path(argv[0]).name, [], [], plot=False)
+        place = destination.new_folder(log_dir, name or pathlib.Path(argv[0]).name)
+    place = destination.with_views(place, plot=plot, opens=opens)
     planning.watch_disks(plan, argv, folder)
-    place = destination.with_profile(place, plot=plot, force=force)
     marking = recording.Marking(calls, _naming(patterns) if patterns else None)
     view = View(metrics=metrics, unit=unit, depth=depth)
     display = DisplayOptions(live, capture)
     with Starter() as starter:
-        run = recording.Run(starter, plan, name, argv, place, marking, looking, looking_share)
+        run = recording.Run(starter, plan, name, argv, place, marking, looking, looking_share, opens=opens)
         return recording.record(run, view, quiet=quiet, display=display).status
 
 

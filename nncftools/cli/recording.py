@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import tempfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -20,7 +19,6 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.marks.line import OUTPUT, VARIABLE
 from nncftools.metrics import columns_of
 from nncftools.redaction import Redaction
-from nncftools.render.exports import memory_log
 from nncftools.render.view import View, label
 from nncftools.sampler import client
 from nncftools.sampler.starter import Interrupted
@@ -69,6 +67,8 @@ class Run:
     """The share of one core's time that this may take."""
     entry: Sequence[str] = ()
     """Words before the command that make its process enter a control group, and then execute the command."""
+    opens: bool = False
+    """Whether a browser shows the page at the end."""
 
     def header(self) -> Header:
         """Return the journal's header."""
@@ -101,10 +101,10 @@ def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DI
             return Recorded(status, None, interrupted=run.starter.asked_to_end is not None)
         try:
             with run.starter.interruptible():
-                _show(session, run.place, claim if is_there else None, view, quiet=quiet)
+                _show(session, run.place, claim if is_there else None, view, quiet=quiet, opens=run.opens)
         except Interrupted as interrupted:
             where = f" to {run.place.shown}" if is_there else ""
-            _print_message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
+            screen.message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
             return Recorded(status, session, interrupted=True)
         return Recorded(status, session, interrupted=run.starter.asked_to_end is not None)
     finally:
@@ -186,7 +186,7 @@ def _make_and_save(run: Run, header: Header, claim: Claim, outcome: Outcome) -> 
         return session, _save(session, run.place, claim)
     except Exception as error:  # noqa: BLE001 — a failure here must not change the command's exit status
         what = "no session could be made" if session is None else "the session could not be written"
-        _print_message(f"error: {what}: {error}; {_journal_location(claim)}")
+        screen.error(f"{what}: {error}; {_journal_location(claim)}")
         return session, False
 
 
@@ -237,6 +237,11 @@ def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction
         return
     why = reason(session.processes, found.programs, found.outside)
     others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
+    from nncftools.analysis.own_functions import busiest
+
+    function = busiest(session)
+    if function:
+        others = f"the stacks above show where memory rose; --mark-call __main__:{function} makes it an operation"
     session.warnings.append(f"no operation was marked: {why}; {others}")
 
 
@@ -249,17 +254,21 @@ def _save(session: Session, place: Destination, claim: Claim) -> bool:
         with claim.place() as found:
             session.save(found.session)
     except OSError as error:
+        import tempfile
+
         elsewhere = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-")) / place.session.name
         session.save(elsewhere)
         reason = error.strerror or error
-        _print_message(f"error: the session could not be written to {place.session} ({reason}); it is {elsewhere}")
+        screen.error(f"the session could not be written to {place.session} ({reason}); it is {elsewhere}")
         return False
     claim.remove()
     place.point_latest()
     return True
 
 
-def _show(session: Session, place: Destination, claim: Claim | None, view: View, *, quiet: bool) -> None:
+def _show(  # noqa: PLR0913 — one parameter per fact
+    session: Session, place: Destination, claim: Claim | None, view: View, *, quiet: bool, opens: bool
+) -> None:
     """Show the summary and write the files beside the session; without ``claim`` the session is elsewhere: no files."""
     view = replace(view, metrics=columns_of(view.metrics, session.samples.metrics))
     rank_number = _later_rank(session)
@@ -274,8 +283,17 @@ def _show(session: Session, place: Destination, claim: Claim | None, view: View,
         _write_beside(session, found, view)
     if not quiet:
         with _guarded("the summary cannot be shown"):
-            start = "\nWritten to " if rank_number is None else f"{_rank_line(rank_number, session, view)}: "
-            screen.to_stderr(f"{start}{printable(place.shown)}\n")
+            if rank_number is None:
+                from nncftools.cli import closing
+
+                screen.to_stderr(closing.text(session, place, view))
+            else:
+                screen.to_stderr(f"{_rank_line(rank_number, session, view)}: {printable(place.shown)}\n")
+    if opens and place.page is not None and rank_number is None:
+        with _guarded("the page could not be opened"):
+            from nncftools.cli import browser
+
+            browser.show(place.page)
 
 
 @contextlib.contextmanager
@@ -284,11 +302,7 @@ def _guarded(failure: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
-        _print_message(f"error: {failure}: {error}")
-
-
-def _print_message(text: str) -> None:
-    screen.to_stderr(f"nncf-tools: {printable(' '.join(text.split()))}\n")
+        screen.error(f"{failure}: {error}")
 
 
 def _later_rank(session: Session) -> int | None:
@@ -335,7 +349,7 @@ def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:
 
 
 def _write_beside(session: Session, place: Destination, view: View) -> None:
-    if place.sidecar is not None:
+    if place.sidecar is not None and session.marks:
         from nncftools.marks.collecting import write_sidecar
 
         write_sidecar(session.marks, place.sidecar)
@@ -346,18 +360,23 @@ def _write_beside(session: Session, place: Destination, view: View) -> None:
         from nncftools.render.pictures import panels
 
         panels.draw(session, view, place.panels)
+    if place.page is not None:
+        from nncftools.files import replacing
+        from nncftools.render.page import page
+
+        content = page.report(session, view)
+        with replacing(place.page) as beside:
+            beside.write_bytes(content)
 
 
 def _write_log(session: Session, log: Log, column: str, view: View) -> None:
+    from nncftools.render.exports import memory_log
+    from nncftools.render.pictures import plot
+
     of_log = View(metrics=[column], unit=view.unit, from_zero=log.from_zero)
     name = memory_log.stem(column, from_zero=log.from_zero)
     text, picture = (
-        path if path is None or column == log.metric else path.with_name(name + path.suffix)
-        for path in (log.text, log.picture)
+        path if column == log.metric else path.with_name(name + path.suffix) for path in (log.text, log.picture)
     )
-    if text is not None:
-        memory_log.write(session, of_log, column, text)
-    if picture is not None:
-        from nncftools.render.pictures import plot
-
-        plot.draw(session, of_log, picture)
+    memory_log.write(session, of_log, column, text)
+    plot.draw(session, of_log, picture)

@@ -44,7 +44,7 @@ def repeat(
         screen.to_stderr(f"\n{_summary(peaks, view)}\n")
     if done < count:
         why = "was interrupted" if recorded.interrupted else f"ended with exit status {recorded.status}"
-        screen.to_stderr(f"Stopped: run {done} of {count} {why}\n")
+        screen.message(f"stopped: run {done} of {count} {why}")
     return recorded.status
 
 

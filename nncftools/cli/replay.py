@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options
+from nncftools.cli import candidates, help_page, options
 from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit
 
@@ -29,24 +29,28 @@ Source = Annotated[
     pathlib.Path | None,
     typer.Argument(
         metavar="SESSION",
+        autocompletion=candidates.sessions,
         readable=False,
         show_default=False,
-        help="A session, a journal, or a folder (its newest session); also gzipped. Default: memory_logs.",
+        help="A session, a journal, a folder (its newest session), latest, or latest~1. Default: latest.",
     ),
 ]
-Speed = Annotated[float, typer.Option("--speed", metavar="N", help="Seconds of the run to show per second.")]
+Speed = Annotated[
+    float,
+    typer.Option("--speed", metavar="N", help="Seconds of the run to show per second.", rich_help_panel=help_page.SHOW),
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="replay", short_help="Show a recorded run in the live view.", epilog=EXAMPLES)(replay)
+    app.command(name="replay", epilog=EXAMPLES)(replay)
 
 
 def replay(
     path: Source = None,
     *,
     speed: Speed = 10.0,
-    types: options.Types = None,
+    types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
     max_size: options.MaxSize = None,
 ) -> int:

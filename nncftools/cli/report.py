@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options
+from nncftools.cli import candidates, destination, help_page, options
 from nncftools.errors import UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.metrics import memory_of
 from nncftools.render import formats
-from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, seconds_from
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   nncf-tools report
+  nncf-tools report --open
+  nncf-tools report latest~1
   nncf-tools report run.json --unit GB
   nncf-tools report run.json --marks operations.csv --panels run.pdf
   nncf-tools report run.json --format html --output run.html
@@ -34,7 +36,7 @@ Examples:
   nncf-tools report run.json --peak --operation Export
   nncf-tools report run.json --peak --at 7.5
   nncf-tools report run.json --plot run.svg --type rss --from-zero
-  nncf-tools report memory_logs/latest/session.json --title 'int4, group 64'
+  nncf-tools report latest --title 'int4, group 64'
   nncf-tools report run-rank*.json
   nncf-tools report mprofile_20261121.dat --format session --output run.json
 
@@ -49,21 +51,33 @@ Sources = Annotated[
     list[pathlib.Path] | None,
     typer.Argument(
         metavar="SESSION [SESSION]",
+        autocompletion=candidates.sessions,
         readable=False,
         show_default=False,
-        help="A session, a journal, a log, or a folder (its newest session); also gzipped. For a job, the sessions of "
-        "its ranks. Default: memory_logs.",
+        help="A session, a journal, a log, a folder (its newest session), latest, or latest~1; also gzipped. For a "
+        "job, the sessions of its ranks. Default: latest.",
     ),
 ]
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="TOOL", help=f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised."
+        "--from",
+        metavar="TOOL",
+        autocompletion=candidates.importers,
+        help=f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised.",
+        rich_help_panel=help_page.READ,
     ),
 ]
 Format = Annotated[
     str,
-    typer.Option("--format", "-f", metavar="FORMAT", help=f"Output format: {', '.join(formats.FORMATS)}."),
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        autocompletion=candidates.formats,
+        help=f"Output format: {', '.join(formats.FORMATS)}.",
+        rich_help_panel=help_page.SHOW,
+    ),
 ]
 Output = Annotated[
     pathlib.Path | None,
@@ -72,23 +86,44 @@ Output = Annotated[
         "-o",
         metavar="FILE",
         help="Write the report to this file; with memory-log: a .txt and a .png per metric to this folder.",
+        rich_help_panel=help_page.WRITE,
     ),
 ]
 Picture = Annotated[
     pathlib.Path | None,
-    typer.Option("--plot", "-p", metavar="FILE", help="Also draw memory over time: .png, .svg or .pdf."),
+    typer.Option(
+        "--plot",
+        "-p",
+        metavar="FILE",
+        help="Also draw memory over time: .png, .svg or .pdf.",
+        rich_help_panel=help_page.WRITE,
+    ),
 ]
 Panels = Annotated[
     pathlib.Path | None,
-    typer.Option("--panels", metavar="FILE", help="Also draw memory, CPU, I/O and operations: .png, .svg or .pdf."),
+    typer.Option(
+        "--panels",
+        metavar="FILE",
+        help="Also draw memory, CPU, I/O and operations: .png, .svg or .pdf.",
+        rich_help_panel=help_page.WRITE,
+    ),
 ]
 Marks = Annotated[
     list[pathlib.Path] | None,
-    typer.Option("--marks", metavar="FILE", help="Operations to add: JSON, JSON Lines or CSV; repeatable."),
+    typer.Option(
+        "--marks",
+        metavar="FILE",
+        help="Operations to add: JSON, JSON Lines or CSV; repeatable.",
+        rich_help_panel=help_page.READ,
+    ),
 ]
 WholePeak = Annotated[
     bool,
-    typer.Option("--peak", help="Show what the RSS peak consists of: the code that took the memory, and what it is."),
+    typer.Option(
+        "--peak",
+        help="Show what the RSS peak consists of: the code that took the memory, and what it is.",
+        rich_help_panel=help_page.SHOW,
+    ),
 ]
 OfOperation = Annotated[
     str | None,
@@ -96,18 +131,25 @@ OfOperation = Annotated[
         "--operation",
         metavar="NAME",
         help="With --peak: that of this operation or function; of the second: 'NAME (2)'.",
+        rich_help_panel=help_page.SHOW,
     ),
 ]
 At = Annotated[
     float | None,
-    typer.Option("--at", metavar="SECONDS", help="With --peak: this moment instead, in seconds since the start."),
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        parser=seconds_from,
+        help="With --peak: this moment instead, since the start: 7.5, 2min.",
+        rich_help_panel=help_page.SHOW,
+    ),
 ]
 _PEAK_FORMATS = (formats.TEXT, "markdown")
 
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="report", short_help="Show and draw a recorded run.", epilog=EXAMPLES)(report)
+    app.command(name="report", epilog=EXAMPLES)(report)
 
 
 def report(  # noqa: PLR0913 — one parameter per option
@@ -123,15 +165,24 @@ def report(  # noqa: PLR0913 — one parameter per option
     operation: OfOperation = None,
     at: At = None,
     depth: options.Depth = 1,
-    types: options.Types = None,
+    types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
     from_zero: options.FromZero = False,
-    title: Annotated[str, typer.Option("--title", metavar="TEXT", help="Title to show instead of the command.")] = "",
+    title: Annotated[
+        str,
+        typer.Option(
+            "--title", metavar="TEXT", help="Title to show instead of the command.", rich_help_panel=help_page.SHOW
+        ),
+    ] = "",
     max_size: options.MaxSize = None,
+    opens: options.Open = False,
     force: options.Force = False,
 ) -> int:
     """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
-    from nncftools.cli import destination, opening, screen
+    format_ = _named_format(format_)
+    if opens:
+        format_, output = _page(format_, output)
+    from nncftools.cli import opening, screen
     from nncftools.render.view import View
     from nncftools.text import printable
 
@@ -150,7 +201,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         session = opening.open_sessions(paths or [], options.DEFAULT_LOG_DIR, marks or [], from_)
     available = memory_of(session.samples.metrics)
     from_zero = from_zero or session.from_zero
-    view = View(options.memory_types(types, available), unit, from_zero=from_zero, title=title, depth=depth)
+    view = View(options.memory_types(types, available, available), unit, from_zero=from_zero, title=title, depth=depth)
     if peak:
         content = _build_up(session, view, format_, operation, at)
     else:
@@ -161,9 +212,32 @@ def report(  # noqa: PLR0913 — one parameter per option
     else:
         _write(content, output, force=force)
         screen.to_stderr(f"Written to {printable(str(output))}\n")
+    if opens and output is not None:
+        from nncftools.cli import browser
+
+        browser.show(output)
     for option, picture in pictures.items():
         _draw(option, picture, session, view)
     return 0
+
+
+def _named_format(name: str) -> str:
+    """Return the name of a format in lower case. Raises UsageError for one of a picture, which has its own option."""
+    name = name.lower()
+    if f".{name}" in destination.PICTURES:
+        raise UsageError(
+            f"option --format: {name} is a picture; draw it with --plot FILE.{name} or --panels FILE.{name}"
+        )
+    return name
+
+
+def _page(format_: str, output: pathlib.Path | None) -> tuple[str, pathlib.Path]:
+    """Return the format and the place of a page to open. Raises UsageError for another format."""
+    import tempfile
+
+    if format_ not in {formats.TEXT, formats.PAGE}:
+        raise UsageError(f"option --open: it opens the page; not with --format {format_}")
+    return formats.PAGE, output or pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
 
 
 def _check_peak(format_: str, operation: str | None, at: float | None, *, is_asked: bool) -> None:

@@ -9,11 +9,19 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from nncftools.errors import NncfToolsError
+from nncftools.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
 PLAIN_WIDTH = 100
+WIDEST_HELP = 120
+"""Longer lines of help are hard to read on a wider terminal."""
+OUT, ERR = "stdout", "stderr"
+_PREFIX = "nncf-tools:"
+_BOLD, _RED, _CYAN = "1", "1;31", "36"
 
 
 def prepare() -> None:
@@ -44,6 +52,39 @@ def to_stdout_if_read(content: RenderableType) -> None:
 def to_stderr(content: RenderableType) -> None:
     """Print to standard error; a failure is ignored, because the work itself is done."""
     _write_or_drop(content, "stderr")
+
+
+def error(text: str, lines: Sequence[str] = ()) -> None:
+    """Print an error to standard error: in one line, or as ``lines`` if there are any."""
+    first, *more = lines or (text,)
+    _to_user(f"{_styled('error:', _RED, ERR)} ", first)
+    for line in more:
+        to_stderr(f"{printable(line)}\n")
+
+
+def message(text: str) -> None:
+    """Print what the user should know, in one line, to standard error."""
+    _to_user("", text)
+
+
+def _to_user(kind: str, text: str) -> None:
+    to_stderr(f"{bold(_PREFIX, ERR)} {kind}{printable(' '.join(text.split()))}\n")
+
+
+def bold(text: str, stream: str) -> str:
+    """Return text in bold letters where a stream, ``OUT`` or ``ERR``, is a terminal that may be coloured."""
+    return _styled(text, _BOLD, stream)
+
+
+def cyan(text: str, stream: str) -> str:
+    """Return text in cyan where a stream is a terminal that may be coloured."""
+    return _styled(text, _CYAN, stream)
+
+
+def _styled(text: str, style: str, stream: str) -> str:
+    to = getattr(sys, stream)
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in {None, "", "dumb"} or not to.isatty()
+    return text if is_plain else f"\x1b[{style}m{text}\x1b[0m"
 
 
 def _write_or_drop(content: RenderableType, stream: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nncftools.backports import StrEnum
-from nncftools.cli import options
+from nncftools.cli import help_page, options
 from nncftools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +50,13 @@ class Also(StrEnum):
 Inputs = Annotated[
     list[pathlib.Path],
     typer.Option(
-        "--input-file", "--input_file", "-i", metavar="FILE", show_default=False, help="Results, as CSV; repeatable."
+        "--input-file",
+        "--input_file",
+        "-i",
+        metavar="FILE",
+        show_default=False,
+        help="Results, as CSV; repeatable.",
+        rich_help_panel=help_page.READ,
     ),
 ]
 Folder = Annotated[
@@ -62,10 +68,14 @@ Folder = Annotated[
         metavar="DIR",
         show_default=False,
         help="Write FILE.md and FILE.png to DIR and replace old ones. Default: the folder of the first FILE.",
+        rich_help_panel=help_page.WRITE,
     ),
 ]
 Formats = Annotated[
-    list[Format], typer.Option("--format", "-f", metavar="FORMAT", help="png, svg, pdf, html; repeatable.")
+    list[Format],
+    typer.Option(
+        "--format", "-f", metavar="FORMAT", help="png, svg, pdf, html; repeatable.", rich_help_panel=help_page.WRITE
+    ),
 ]
 Metrics = Annotated[
     list[str] | None,
@@ -75,6 +85,7 @@ Metrics = Annotated[
         show_default=False,
         help="Average the errors of this column (higher or lower is better) instead of the standard four; repeatable. "
         "'--metric standard' adds the standard four.",
+        rich_help_panel=help_page.READ,
     ),
 ]
 Recommend = Annotated[
@@ -84,6 +95,7 @@ Recommend = Annotated[
         metavar="BOUNDS",
         help="Print the smallest model within BOUNDS, such as 'error<=5%, peak<=8GiB, latency<100ms'. Names: error, "
         "size, peak, inference peak, time, latency, first token.",
+        rich_help_panel=help_page.SHOW,
     ),
 ]
 Panels = Annotated[
@@ -94,17 +106,23 @@ Panels = Annotated[
         show_default=False,
         help="Add a panel of FIGURE over the error to the picture: peak, inference-peak, time, latency, first-token; "
         "repeatable.",
+        rich_help_panel=help_page.SHOW,
     ),
 ]
 MaxError = Annotated[
-    str, typer.Option("--max-error", metavar="PERCENT", help="Leave rows with a larger error out of the picture.")
+    str,
+    typer.Option(
+        "--max-error",
+        metavar="PERCENT",
+        help="Leave rows with a larger error out of the picture.",
+        rich_help_panel=help_page.SHOW,
+    ),
 ]
 
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    short = "Compare weight-compression results: table and picture."
-    app.command(name="viz-compression", short_help=short, epilog=EXAMPLES)(viz_compression)
+    app.command(name="viz-compression", epilog=EXAMPLES)(viz_compression)
 
 
 def viz_compression(  # noqa: PLR0913 — one parameter per option
@@ -160,18 +178,20 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         screen.to_stdout(json.dumps(rows(outcome.comparisons, bounds), indent=2) + "\n")
     elif bounds is not None:
         screen.to_stdout(_recommendation(outcome, bounds))
-    screen.to_stderr(_closing(outcome))
+    _close(outcome)
     return 0
 
 
-def _closing(outcome: Outcome) -> str:
-    """Return the notes on table and picture, and the paths of the files."""
+def _close(outcome: Outcome) -> None:
+    """Print the notes on table and picture, and the paths of the files."""
+    from nncftools.cli import screen
     from nncftools.text import printable
 
-    beyond = f"rows beyond --max-error, not in the picture: {outcome.left_out}"
-    notes = [*outcome.notes, *([beyond] if outcome.left_out else [])]
-    lines = "".join(f"note: {printable(note)}\n" for note in notes)
-    return f"{lines}Written to {', '.join(printable(str(path)) for path in outcome.files)}\n"
+    for note in outcome.notes:
+        screen.message(f"note: {note}")
+    if outcome.left_out:
+        screen.message(f"note: rows beyond --max-error, not in the picture: {outcome.left_out}")
+    screen.to_stderr(f"Written to {', '.join(printable(str(path)) for path in outcome.files)}\n")
 
 
 def _percent(text: str) -> float:

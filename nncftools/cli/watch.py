@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options
+from nncftools.cli import candidates, help_page, options
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit
 
@@ -40,16 +40,22 @@ Path = Annotated[
     pathlib.Path | None,
     typer.Argument(
         metavar="SESSION",
+        autocompletion=candidates.sessions,
         show_default=False,
         help="A session, its journal, or a folder of them. Default: the newest running recording in memory_logs.",
     ),
 ]
-Pid = Annotated[int | None, typer.Option("--pid", min=1, metavar="PID", help="Watch a running process instead.")]
+Pid = Annotated[
+    int | None,
+    typer.Option(
+        "--pid", min=1, metavar="PID", help="Watch a running process instead.", rich_help_panel=help_page.RECORD
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
-    app.command(name="watch", short_help="Follow a recording while it runs.", epilog=EXAMPLES)(watch)
+    app.command(name="watch", epilog=EXAMPLES)(watch)
 
 
 def watch(
@@ -79,6 +85,7 @@ def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: M
     from nncftools.cli import opening, screen
     from nncftools.journal.file import is_recording
 
+    path = None if path is None else _meant(path)
     journal = _journal(path)
     if journal is None or not is_recording(journal):
         if path is None:
@@ -101,9 +108,16 @@ def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: M
     return 0
 
 
+def _meant(path: pathlib.Path) -> pathlib.Path:
+    """Return the recording that a word such as ``latest`` means; any other path is returned as it is."""
+    from nncftools.cli import naming
+
+    return path if path.is_dir() else naming.recording(path, options.DEFAULT_LOG_DIR)
+
+
 def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
     """Return the journal of ``path``, or the newest running one of a folder; None if there is none."""
-    from nncftools.cli import destination
+    from nncftools.cli import destination, naming
     from nncftools.journal.file import is_recording
 
     if path is not None and not path.is_dir():
@@ -117,9 +131,9 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
         journal
         for pattern in patterns
         for journal in folder.glob(pattern)
-        if destination.LATEST not in journal.parts[:-1] and is_recording(journal)
+        if destination.LATEST not in journal.relative_to(folder).parts[:-1] and is_recording(journal)
     }
-    return max(running, key=destination.written_ns, default=None)
+    return max(running, key=naming.written_ns, default=None)
 
 
 @contextlib.contextmanager
@@ -210,7 +224,7 @@ def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first:
     from nncftools.render.view import View
 
     available = memory_of(session.samples.metrics)
-    view = View(options.memory_types(types, available), unit)
+    view = View(options.memory_types(types, available, available), unit)
     if first:
         screen.to_stdout(f"{first}\n\n")
     screen.to_stdout(text.report(session, view))

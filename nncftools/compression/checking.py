@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,10 +10,11 @@ from nncftools.bounds import are_within
 from nncftools.compression.columns import COMPUTED, DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE
 from nncftools.compression.errors import MissingInputError, ResultsError
 from nncftools.compression.reading import UNNAMED, read
+from nncftools.text import nearest
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nncftools.compression.columns import Metric
     from nncftools.compression.reading import RawTable, Record
@@ -75,21 +75,33 @@ def load(paths: Sequence[pathlib.Path], metrics: Sequence[Metric]) -> list[Model
     """
     found: list[Model] = []
     problems: list[str] = []
+    lines: list[str] = []
     kind = ResultsError
     for path in paths:
         try:
             table = read(path)
         except ResultsError as error:
             problems.append(str(error))
+            lines.append(str(error))
             kind = MissingInputError if isinstance(error, MissingInputError) else kind
             continue
         check = _Check(table, metrics)
         found += check.models()
         problems += [f"{str(path)!r}: {problem}" for problem in check.problems]
+        lines += _listed(str(path), check.problems)
     if problems:
         more = f"; and {len(problems) - MAX_LISTED:,} more" if len(problems) > MAX_LISTED else ""
-        raise kind("; ".join(problems[:MAX_LISTED]) + more)
+        raise kind("; ".join(problems[:MAX_LISTED]) + more, lines=lines if len(problems) > 1 else ())
     return found
+
+
+def _listed(path: str, problems: Sequence[str]) -> Iterator[str]:
+    """Yield the name of a file, then what is wrong in it."""
+    if problems:
+        yield f"{path!r}: 1 problem" if len(problems) == 1 else f"{path!r}: {len(problems):,} problems"
+        yield from (f"  {problem}" for problem in problems[:MAX_LISTED])
+        if len(problems) > MAX_LISTED:
+            yield f"  and {len(problems) - MAX_LISTED:,} more"
 
 
 class _Check:
@@ -117,8 +129,8 @@ class _Check:
         needed = (*DESCRIBING, *(metric.column for metric in self._metrics))
         missing = [column for column in needed if column not in header]
         for column in missing:
-            near = difflib.get_close_matches(column, header, n=1, cutoff=0.75)
-            self.problems.append(f"row 1: no column {column!r}{f' (found {near[0]!r})' if near else ''}")
+            near = nearest(column, header, 0.75)
+            self.problems.append(f"row 1: no column {column!r}{f' (found {near!r})' if near else ''}")
         return not self.problems
 
     def _names(self) -> list[str]:

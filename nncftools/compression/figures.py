@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.bounds import are_within
 from nncftools.compression.checking import number
 from nncftools.compression.columns import MODEL_SIZE
 from nncftools.compression.errors import ResultsError
+from nncftools.text import nearest
 from nncftools.units import MemoryUnit, size_text
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def require(models: Sequence[Model], figures: Iterable[Figure]) -> None:
         for figure in figures:
             if figure is MODEL_SIZE or figure.column in columns:
                 continue
-            near = difflib.get_close_matches(figure.column, columns, n=1, cutoff=0.75)
-            found = f" (found {near[0]!r})" if near else ""
+            near = nearest(figure.column, columns, 0.75)
+            found = f" (found {near!r})" if near else ""
             needed = f"{figure.name!r} needs the column {figure.column!r}"
             raise ResultsError(f"{str(model.path)!r}: {needed}, which the file does not have{found}")
 

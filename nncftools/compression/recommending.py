@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nncftools.compression.columns import FIGURES, MODEL_SIZE
 from nncftools.compression.figures import measured
 from nncftools.errors import UsageError
+from nncftools.text import nearest
 from nncftools.units import seconds_from, size_from
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def _bound(text: str) -> Bound:
 
 def _unknown(found: str, name: str) -> str:
     known = (ERROR_NAME, *_BY_NAME)
-    near = difflib.get_close_matches(name, known, n=1)
-    what = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known)} expected"
+    near = nearest(name, known)
+    what = f"did you mean {near!r}?" if near else f"one of {', '.join(known)} expected"
     return f"no bound is called {found!r}; {what}"
 
 
@@ -146,7 +146,10 @@ def _fraction(text: str, value: str) -> float:
 def _limit(figure: Figure, value: str) -> tuple[float, str]:
     """Return bytes or seconds, and the text of it. Raises ValueError."""
     if not figure.is_size:
-        return seconds_from(value), _spaced(value)
+        seconds = seconds_from(value)
+        if not 0 < seconds < math.inf or value[-1].isdigit():
+            raise ValueError(f"a time above 0 with its unit expected, such as 100ms, found {value!r}")
+        return seconds, _spaced(value)
     own = _OWN_UNIT.fullmatch(value) if figure is MODEL_SIZE else None
     if own:
         return float(own[1]) * figure.factor, f"{float(own[1]):g} Gb"

@@ -13,6 +13,7 @@ from nncftools.importers import IMPORTERS
 from nncftools.importers.source import Source, shown
 from nncftools.redaction import Redaction
 from nncftools.session.store import check
+from nncftools.text import not_one_of
 
 if TYPE_CHECKING:
     import os
@@ -41,7 +42,7 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
     line and what was expected, and UsageError for an unknown importer.
     """
     if forced is not None and forced not in IMPORTERS:
-        raise UsageError(f"{forced!r} is not one of {', '.join(IMPORTERS)}")
+        raise UsageError(not_one_of(forced, IMPORTERS))
     with Source(pathlib.Path(path), progress) as source:
         begins_an_object = source.head.text.lstrip().startswith(b"{")
         if forced is None and begins_an_object and _OURS.search(source.head.text):

@@ -72,19 +72,39 @@ class Finder:
                 pass
 
     def _mark(self, module: Any, name: str, function: str, facts: dict[str, Any]) -> None:
-        from . import call_log, wrapping
+        from . import wrapping
 
-        if self._recorder is None:
-            self._recorder = call_log.Recorder(self._path)
-        kind: Any = facts.get("kind")
-        shown = facts.get("call") or name.partition(".")[0] + "." + function
-        members = line.common_members(facts.get("name", kind), "auto", kind, shown, step=facts.get("step", False))
         try:
-            wrapping.mark(module, function, members, facts, self._recorder)
+            wrapping.mark(module, function, _members(name, function, facts), facts, self._recorded())
         except wrapping.NotMarkable as reason:
             if "by_user" in facts:
-                text = f"--mark-call {name}:{function}: nothing is marked, {function} {reason}"
-                line.append(self._path, line.warning(text))
+                self._warn(name, function, f"{function} {reason}")
+
+    def mark_script(self) -> None:
+        """Mark the listed functions of the script itself, when they are called."""
+        from . import of_script
+
+        asked = self._entries.pop(of_script.MAIN, None)
+        if asked is not None:
+            members = {function: _members(of_script.MAIN, function, facts) for function, facts in asked}
+            of_script.OfScript(members, self._recorded(), lambda *why: self._warn(of_script.MAIN, *why)).start()
+
+    def _recorded(self) -> Any:
+        if self._recorder is None:
+            from . import call_log
+
+            self._recorder = call_log.Recorder(self._path)
+        return self._recorder
+
+    def _warn(self, module: str, function: str, reason: str) -> None:
+        line.append(self._path, line.warning(f"--mark-call {module}:{function}: nothing is marked, {reason}"))
+
+
+def _members(module: str, function: str, facts: dict[str, Any]) -> str:
+    """Return the JSON members that all lines of a function share."""
+    kind: Any = facts.get("kind")
+    shown = facts.get("call") or module.partition(".")[0] + "." + function
+    return line.common_members(facts.get("name", kind), "auto", kind, shown, step=facts.get("step", False))
 
 
 class Loader:
@@ -136,9 +156,12 @@ def start() -> None:
     entries: Entries = {}
     for text in os.environ.get(CALLS, "").splitlines():
         module, function, name, kind = text.split("\t")
-        facts = {"name": name, "kind": kind, "call": module + "." + function, "by_user": True}
+        call = function if module == "__main__" and function != name else module + "." + function
+        facts = {"name": name, "kind": kind, "call": call, "by_user": True}
         entries.setdefault(module, []).append((function, facts))
     finder = Finder(path, entries)
+    if "__main__" in entries:
+        finder.mark_script()
     sys.meta_path.insert(0, finder)
     for name in LIBRARIES:
         if name in sys.modules:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 HOOK = pathlib.Path(__file__).with_name("hook")
 """The folder that goes first on a command's PYTHONPATH."""
-_CALL = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*(\.[^\W\d]\w*)*)=(?P<name>.*\S.*)")
+_CALL = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*(\.[^\W\d]\w*)*)(=(?P<name>.*\S.*))?")
+
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(=.*)?$")
 
 
 class Call(NamedTuple):
@@ -33,21 +35,21 @@ class Call(NamedTuple):
 
 
 def parse(texts: Iterable[str]) -> list[Call]:
-    """Parse texts like ``package.module:function=Name``. Raises ValueError."""
+    """Parse texts like ``package.module:function=Name``; the name is the function's by default. Raises ValueError.
+
+    The module ``__main__`` is the script itself.
+    """
     return [_parsed(text) for text in texts]
 
 
 def _parsed(text: str) -> Call:
     found = _CALL.fullmatch(text.strip())
-    if found is None or not found["name"].isprintable():
+    name = "" if found is None else (found["name"] or found["function"]).strip()
+    if found is None or not name.isprintable():
         expected = "package.module:function=Name or package.module:Class.method=Name expected"
-        raise ValueError(f"{expected}, found {text!r}")
-    if found["module"] == "__main__":
-        raise ValueError(
-            f"{text!r}: a function of the script itself cannot be marked from outside; "
-            f'write `with nncftools.operation("{found["name"].strip()}"):` in the script, or move it to a module'
-        )
-    return Call(found["module"], found["function"], found["name"].strip())
+        script = f"; of the script itself: __main__:{text.strip()}" if _FUNCTION.match(text.strip()) else ""
+        raise ValueError(f"{expected}, found {text!r}{script}")
+    return Call(found["module"], found["function"], name)
 
 
 def from_pyproject(folder: pathlib.Path) -> list[Call]:

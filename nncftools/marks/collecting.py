@@ -6,7 +6,6 @@ import heapq
 import io
 from collections import deque
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
-from xml.etree import ElementTree as ET
 
 import msgspec
 from msgspec.structs import replace
@@ -141,6 +140,8 @@ def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
     """Yield path and value of each leaf of ``rt_info``: ``nncf/weight_compression/mode``, ``int4_sym``."""
     if len(xml) > _LONGEST_RT_INFO:
         return
+    from xml.etree import ElementTree as ET
+
     try:
         root = ET.fromstring(f"<rt_info>{xml}</rt_info>")  # noqa: S314 — a fragment has no DTD, and so no entities
     except (ET.ParseError, ValueError):

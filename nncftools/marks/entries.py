@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -171,6 +170,8 @@ def _raw_rows(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], 
 
 
 def _cells(file: BinaryIO, name: str) -> Iterator[tuple[str, Callable[[Any], Entry], Any]]:
+    import csv
+
     text = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
     try:
         for number, cells in enumerate(csv.DictReader(text), start=2):

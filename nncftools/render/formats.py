@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Union
 
 from nncftools.errors import UsageError
+from nncftools.text import not_one_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,13 +32,13 @@ Files = Mapping[str, Callable[[pathlib.Path], None]]
 Content = Union["RenderableType", bytes, Files]
 Format = Callable[["Session", "View"], Content]
 
-TEXT = "text"
+TEXT, PAGE = "text", "html"
 FORMATS = {
     TEXT: "nncftools.render.tables.text:report",
     "markdown": "nncftools.render.tables.markdown:report",
     "json": "nncftools.render.exports.summary_json:report",
     "csv": "nncftools.render.exports.samples_csv:report",
-    "html": "nncftools.render.page.page:report",
+    PAGE: "nncftools.render.page.page:report",
     "terminal": "nncftools.render.terminal.chart:report",
     "memory-log": "nncftools.render.exports.memory_log:report",
     "session": "nncftools.render.exports.session_json:report",
@@ -53,7 +54,7 @@ FORMATS = {
 def format_named(name: str) -> Format:
     """Return the function that makes a report in this format. Raises UsageError when there is no such format."""
     if name not in FORMATS:
-        raise UsageError(f"{name!r} is not one of {', '.join(FORMATS)}")
+        raise UsageError(not_one_of(name, FORMATS))
     module, _, function = FORMATS[name].partition(":")
     found: Format = getattr(importlib.import_module(module), function)
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import platform
 import signal
 import subprocess
 import sys
@@ -40,18 +39,19 @@ _MAIN = pathlib.Path(__file__).parent / "__main__.py"
 
 def host() -> dict[str, Any]:
     """Return the facts about this machine that a session keeps; memory in bytes."""
+    of = os.uname()
     memory = None
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
-        "name": platform.node(),
-        "system": platform.system(),
-        "release": platform.release(),
-        "machine": platform.machine(),
+        "name": of.nodename,
+        "system": of.sysname,
+        "release": of.release,
+        "machine": of.machine,
         "cpus": os.cpu_count(),
         "memory": memory,
         "swap": _swap(),
-        "python": platform.python_version(),
+        "python": sys.version.split()[0],
         "boot_id": boot_id(),
     }
 

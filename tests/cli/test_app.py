@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from nncftools import __version__
+from nncftools.cli import screen
 from nncftools.sampler.client import host
 from tests.conftest import Run
 from tests.made_up import session
@@ -25,7 +26,63 @@ class TestStart:
 
         assert result.returncode == 0
         assert max(map(len, result.stdout.splitlines())) <= 80
-        assert len(words) == 1 or "Examples:\n    nncf-tools " in result.stdout
+        assert len(words) == 1 or "Examples:\n  nncf-tools " in result.stdout
+
+    def test_options_are_in_groups(self, in_process: Run) -> None:
+        """The examples of a command come first, then its options by purpose."""
+        shown = in_process("profile", "--help").stdout
+        headings = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
+
+        assert headings == [
+            "Examples",
+            "Arguments",
+            "What to record",
+            "How to run the command",
+            "Where to write",
+            "How to show it",
+            "Options",
+        ]
+        assert "Default: rss, anon, file, shmem." in " ".join(shown.split())
+
+    def test_as_wide_as_the_terminal(self, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Help uses the width of the terminal, up to 120 columns."""
+        monkeypatch.setenv("COLUMNS", "200")
+        widest = max(map(len, in_process("monitor", "--help").stdout.splitlines()))
+
+        assert 100 < widest <= 120
+
+    @pytest.mark.parametrize(
+        ("is_terminal", "environment", "is_coloured"),
+        [(True, {}, True), (False, {}, False), (True, {"NO_COLOR": "1"}, False), (True, {"TERM": "dumb"}, False)],
+    )
+    def test_colour(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        is_terminal: bool,  # noqa: FBT001 — a parameter of a test
+        environment: dict[str, str],
+        is_coloured: bool,  # noqa: FBT001 — the same
+    ) -> None:
+        """Messages and headings are coloured on a terminal that is not dumb, unless NO_COLOR is set."""
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setenv("TERM", "xterm")
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+        screen.error("what is wrong")
+
+        assert capsys.readouterr().err == (
+            "\x1b[1mnncf-tools:\x1b[0m \x1b[1;31merror:\x1b[0m what is wrong\n"
+            if is_coloured
+            else "nncf-tools: error: what is wrong\n"
+        )
+
+    @pytest.mark.parametrize("words", [("help",), ("help", "monitor"), ("-V",)])
+    def test_help_and_version_as_other_programs_have_them(self, in_process: Run, words: tuple[str, ...]) -> None:
+        """``help COMMAND`` is ``COMMAND --help``, ``-V`` is ``--version``."""
+        usual = {"help": [*words[1:], "--help"], "-V": ["--version"]}[words[0]]
+
+        assert in_process(*words).stdout == in_process(*usual).stdout
 
     @pytest.mark.process
     @pytest.mark.parametrize("words", ["'--help'", "'monitor', '-q', '-i', '0.1', '-o', 'run.json', 'true'"])
@@ -51,14 +108,14 @@ class TestStart:
         result = in_process()
 
         assert (result.returncode, result.stdout) == (2, "")
-        assert "Commands:" in result.stderr
+        assert "\nRecord:\n  profile " in result.stderr
 
     def test_unknown_command(self, in_process: Run) -> None:
         """An unknown subcommand is one line with status 2."""
         result = in_process("record\x1b[31m")
 
         assert result.returncode == 2
-        assert result.stderr.startswith("nncf-tools: error: No such command")
+        assert result.stderr.startswith("nncf-tools: error: there is no command 'record")
         assert "\x1b" not in result.stderr
 
 

@@ -247,7 +247,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("words", "status", "message"),
         [
-            ([], 2, "two sessions expected, or --base and --new"),
+            ([], 2, "two sessions expected, such as `nncf-tools compare latest~1 latest`, or --base"),
             (["a.json"], 2, "two sessions expected"),
             (["a.json", "none.json"], 1, "none.json: cannot be read"),
             (["a.json", "./a.json"], 2, "is given twice"),

@@ -21,7 +21,11 @@ CASES = [
     ("nncf-tools mon", "monitor"),
     ("nncf-tools monitor --max-s", "--max-samples"),
     ("nncf-tools profile --type sw", "swap"),
+    ("nncf-tools profile --type rss,sw", "rss,swap"),
+    ("nncf-tools report --format htm", "html"),
+    ("nncf-tools report --unit Gi", "GiB"),
     ("nncf-tools report run.j", "run.json"),
+    ("nncf-tools report late", "latest"),
     ("nncf-tools monitor nncf-to", "nncf-tools"),
 ]
 """What is typed before Tab, and what its last word becomes."""
@@ -39,8 +43,10 @@ def generator() -> ModuleType:
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Return a folder with one session."""
+    """Return a folder with one session, and a recording."""
     (tmp_path / "run.json").touch()
+    (tmp_path / "memory_logs" / "first").mkdir(parents=True)
+    (tmp_path / "memory_logs" / "first" / "session.json").touch()
     return tmp_path
 
 

@@ -219,7 +219,7 @@ class TestSearches:
             _, said = process.communicate(timeout=HANGING_S)
 
         assert process.returncode == 128 + signal.SIGINT
-        assert b"Interrupted; the runs that ended are kept; go on with: --resume --output " in said
+        assert b"interrupted; the runs that ended are kept; go on with: --resume --output " in said
         assert left(process.pid) == []
         assert result(tmp_path / "out")["free"] is not None
 

@@ -17,7 +17,7 @@ PHASES = [sys.executable, str(BURNERS / "phases.py"), "300"]
 class TestMarks:
     def test_operations_of_a_script(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """Each operation has its memory and its children's I/O; report, session, marks and picture are written."""
-        result = nncf_tools("profile", "-o", "run.json", *PHASES)
+        result = nncf_tools("profile", "-o", "run.json", "--plot", *PHASES)
         of = Session.load(tmp_path / "run.json")
         loading, export, compilation, cleanup = of.operations
         grown, shrunk = map(int, (tmp_path / "phases.txt").read_text().split())
@@ -32,15 +32,12 @@ class TestMarks:
         assert "during Compilation" in result.stderr
         assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
         assert len(json.loads((tmp_path / "run.marks.json").read_text())) == 4
-        assert sorted(path.name for path in tmp_path.glob("run*")) == ["run.json", "run.marks.json", "run.png"]
-
-    @pytest.mark.long
-    def test_by_default_a_folder_of_its_own(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
-        """Without --output, all files are in a new folder under memory_logs."""
-        nncf_tools("profile", "-q", "true")
-        folder = tmp_path / "memory_logs" / "latest"
-
-        assert sorted(path.name for path in folder.iterdir()) == ["session.json", "session.marks.json", "session.png"]
+        assert sorted(path.name for path in tmp_path.glob("run*")) == [
+            "run.html",
+            "run.json",
+            "run.marks.json",
+            "run.png",
+        ]
 
     def test_monitor_keeps_marks_too(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A session of monitor has the marks of the program; no other files are left."""
@@ -123,7 +120,7 @@ class TestBadInput:
         [
             (["--mark-on", "(", "true"], "option --mark-on: '(' is not a regular expression"),
             (["--mark-call", "nonsense", "true"], "option --mark-call: package.module:function=Name or"),
-            (["--mark-call", "__main__:f=x", "true"], "option --mark-call: '__main__:f=x'"),
+            (["--mark-call", "prepare", "true"], "found 'prepare'; of the script itself: __main__:prepare"),
             (["--no-auto", "--mark-call", "a:b=c", "true"], "either --no-auto or --mark-call, not both"),
             (["--depth", "0", "true"], "--depth"),
             ([], "argument COMMAND: missing"),

@@ -146,9 +146,9 @@ def test_sidecars_that_a_pattern_matches(tmp_path: pathlib.Path, nncf_tools: Run
     for number in range(2):
         words = ("profile", "--quiet", "--no-plot", "-i", 0.02, "-o", "run.json", *burner("levels", "truth", 1, 1, 2))
         assert nncf_tools(*words, env=torchrun(number, 2)).returncode == 0
-    files = sorted(tmp_path.glob("run-rank*.json"))
     (tmp_path / "run-rank1.marks.json").write_text('[{"name": "Mine", "start_s": 0}]')
     (tmp_path / "run-rank0.marks.json").write_text('[{"name": "Mine", "start_s": 0}]')
+    files = sorted(tmp_path.glob("run-rank*.json"))
     run = in_process("report", *files)
 
     assert len(files) == 4

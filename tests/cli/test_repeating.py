@@ -38,7 +38,7 @@ def test_stops_at_the_first_failure(nncf_tools: Run, tmp_path: pathlib.Path) -> 
     result = nncf_tools("monitor", "-q", "--repeat", "5", "-o", "run.json", "sh", "-c", script)
 
     assert result.returncode == 7
-    assert result.stderr == "Stopped: run 2 of 5 ended with exit status 7\n"
+    assert result.stderr == "nncf-tools: stopped: run 2 of 5 ended with exit status 7\n"
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["run-1.json", "run-2.json"]
 
 

@@ -199,7 +199,7 @@ class TestNewest:
         result = in_process("report")
 
         assert result.returncode == 1
-        assert "no session under 'memory_logs'; record one with `nncf-tools monitor COMMAND`" in result.stderr
+        assert "no session under 'memory_logs'; record one with `nncf-tools profile COMMAND`" in result.stderr
 
 
 class TestBadInput:

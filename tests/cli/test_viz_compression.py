@@ -138,7 +138,7 @@ class TestOutput:
 
         assert (usual.returncode, usual.stdout, lenient.returncode) == (0, "", 0)
         assert usual.stderr == (
-            "note: Made-up-7b: no row with int4, gptq; the others are compared\nWritten to a.md, a.png\n"
+            "nncf-tools: note: Made-up-7b: no row with int4, gptq; the others are compared\nWritten to a.md, a.png\n"
         )
         assert lenient.stderr == "Written to a.md, a.png\n"
 
@@ -176,15 +176,16 @@ class TestOutput:
 
 class TestBadInput:
     def test_one_message(self, in_process: Run, tmp_path: pathlib.Path) -> None:
-        """All problems are on one line with file, row, column and value; status 1; nothing is written."""
+        """All problems are listed with row, column and value, below the file's name; status 1; nothing is written."""
         rows = changed(changed(four(), 3, "%int8", "100"), 5, "model size, Gb", "\x1b[31mbig")
         written(tmp_path / "data.csv", rows)
         result = in_process("viz-compression", "-i", "data.csv", "-o", "out")
 
         assert (result.returncode, result.stdout) == (1, "")
         assert result.stderr == (
-            "nncf-tools: error: 'data.csv': row 3, column '%int8': a number from 0 to 1 expected (a percentage?), "
-            "found '100'; 'data.csv': row 5, column 'model size, Gb': a number expected, found '\\x1b[31mbig'\n"
+            "nncf-tools: error: 'data.csv': 2 problems\n"
+            "  row 3, column '%int8': a number from 0 to 1 expected (a percentage?), found '100'\n"
+            "  row 5, column 'model size, Gb': a number expected, found '\\x1b[31mbig'\n"
         )
         assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
 
@@ -227,7 +228,7 @@ class TestBadInput:
             (["-i", "data.csv", "--max-error", "much"], "option --max-error: a percentage above 0 expected"),
             (["-i", "data.csv", "--format", "gif"], "'gif' is not one of"),
             (["-i", "data.csv", "-o", "data.csv"], "cannot make the folder 'data.csv': File exists"),
-            ([], "Missing option '--input-file'"),
+            ([], "missing option '--input-file'"),
         ],
     )
     @pytest.mark.usefixtures("data")
@@ -248,7 +249,7 @@ def test_help(in_process: Run, command: str) -> None:
 
     assert result.returncode == 0
     assert max(map(len, result.stdout.splitlines())) <= 80
-    assert "Examples:\n    nncf-tools " in result.stdout
+    assert "Examples:\n  nncf-tools " in result.stdout
 
 
 def test_pipe_gets_no_escapes(in_process: Run, tmp_path: pathlib.Path) -> None:

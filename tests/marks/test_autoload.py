@@ -442,6 +442,40 @@ def test_fork_starts_with_an_empty_stack(program: Program) -> None:
     assert [line["count"] for line in lines if "count" in line] == [2]
 
 
+def test_functions_of_the_script_itself(program: Program) -> None:
+    """They are marked as they are called, nested and with their errors; an older Python says why they are not."""
+    names = {"prepare": "Prepare", "Job.run": "Job.run", "fails": "fails", "later": "later"}
+    program.calls = [calls.Call("__main__", function, name) for function, name in names.items()]
+    lines = program.marks("""
+        import made.up
+        class Job:
+            def run(self, deeper):
+                return deeper and self.run(deeper - 1)
+        def prepare():
+            return Job().run(1)
+        def fails():
+            raise KeyError
+        def later():
+            yield
+        prepare()
+        try:
+            fails()
+        except KeyError:
+            list(later())
+    """)
+    warnings = [line["warning"] for line in lines if "warning" in line]
+
+    if sys.version_info < (3, 12):
+        assert begun(lines) == []
+        assert len(warnings) == 1
+        assert warnings[0].startswith(f"--mark-call __main__:{', '.join(names)}: nothing is marked, functions of the")
+    else:
+        assert begun(lines) == ["Prepare", "Job.run", "Job.run", "fails"]
+        assert [line.get("error") for line in lines if line.get("event") == "end"] == [None, None, None, "KeyError"]
+        assert len(warnings) == 1
+        assert warnings[0].startswith("--mark-call __main__:later: nothing is marked, it is a coroutine or generator")
+
+
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_workers_of_multiprocessing_are_marked(program: Program, method: str) -> None:
     """Functions called in a pool's workers are marked, with every start method."""

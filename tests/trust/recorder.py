@@ -123,7 +123,7 @@ def changed_package(folder: pathlib.Path, change: str) -> dict[str, str]:
         else:
             (package / part.name).symlink_to(part)
     entry = package / "sampler" / "__main__.py"
-    before, mark, after = entry.read_text().partition("    sys.exit(main(")
+    before, mark, after = entry.read_text().partition("    status = main(")
     assert mark
     indented = "".join(f"    {line}\n" for line in change.splitlines())
     entry.write_text(f"{before}{indented}{mark}{after}")

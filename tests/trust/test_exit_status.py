@@ -118,7 +118,7 @@ class TestKilledSampler:
 
         assert result.returncode == 6
         assert (tmp_path / "ran").read_text() == "ran\n" * 3
-        assert "Stopped: run 3 of 5 ended with exit status 6" in result.stderr
+        assert "stopped: run 3 of 5 ended with exit status 6" in result.stderr
 
     def test_terminate_when_its_pid_is_not_known(self, tmp_path: pathlib.Path) -> None:
         """The command of a sampler that died before reporting it can be ended."""

@@ -134,7 +134,7 @@ class TestAnotherUser:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("name", ["run.json", "run.journal.jsonl", "run.marks.jsonl", "run_rss_memory_usage.png"])
+    @pytest.mark.parametrize("name", ["run.json", "run.journal.jsonl", "run.marks.jsonl", "run.png"])
     @pytest.mark.parametrize("target", ["victim", "missing"])
     def test_links(self, nncf_tools: Run, tmp_path: pathlib.Path, name: str, target: str) -> None:
         """A link in the place of an output is refused by name, before the command starts, also with --force."""

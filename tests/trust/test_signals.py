@@ -223,7 +223,7 @@ class TestAfterTheEnd:
         )  # fmt: skip
 
         assert (result.returncode, result.stdout) == (0, "ran\n")
-        assert "Stopped: run 1 of 3 was interrupted" in result.stderr
+        assert "stopped: run 1 of 3 was interrupted" in result.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

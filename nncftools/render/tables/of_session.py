@@ -41,13 +41,15 @@ _SHARE = 0.05
 
 
 def memory(session: Session, view: View) -> Table:
-    """Return peak, final value, growth, average and minimum of the view's metrics.
+    """Return peak, final value, growth, average and minimum of the view's metrics, unless all of them are 0.
 
     Text has a second row for each metric, above the first sample.
     """
     rows = []
-    for name in view.metrics:
+    for place, name in enumerate(view.metrics):
         absolute = level(session.samples, name, session.peaks)
+        if place and absolute.peak == 0:
+            continue
         if view.from_zero:
             rows.append(Row(cells=_levels(f"{label(name)} from zero", absolute.from_zero(), view.unit)))
         else:

@@ -1,0 +1,152 @@
+"""The last lines after a recording: what was written, what changed since the last run, and what to type next."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import re
+import shlex
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from nncftools.cli import destination, naming, screen
+from nncftools.errors import NncfToolsError
+from nncftools.render.view import label
+from nncftools.text import printable
+from nncftools.units import seconds_text
+
+if TYPE_CHECKING:
+    from nncftools.cli.destination import Destination
+    from nncftools.render.view import View
+    from nncftools.session.session import Session
+
+_HEAD = 65_536
+_MOST_LOOKED_AT = 50
+_LARGEST = 64 << 20
+"""Reading a larger session would take longer than its line is worth."""
+_SAME = 0.005
+_SHORT_COMMAND = 24
+"""With a longer one, the line would not fit in 80 columns."""
+_LONG_ENOUGH_S = 0.5
+"""The duration of a shorter run says more about its start than about its work."""
+_NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
+
+
+def text(session: Session, place: Destination, view: View) -> str:
+    """Return the lines, ready to print."""
+    earlier = _earlier(session, place)
+    lines = [f"\nWritten to {printable(place.shown)}"]
+    of_views = (("page", place.page), ("picture", place.panels))
+    lines += [f"  {name:<8} {printable(_shown(path, place))}" for name, path in of_views if path and path.exists()]
+    if earlier is not None:
+        with contextlib.suppress(NncfToolsError):  # it was damaged since
+            lines += _change(session, earlier, view)
+    steps = list(_next(session, place, earlier))
+    width = max(len(typed) for typed, _ in steps)
+    for number, (typed, meaning) in enumerate(steps):
+        heading = "\nNext" if number == 0 else "    "
+        lines.append(f"{heading}  {screen.bold(typed, screen.ERR)}{' ' * (width - len(typed))}  {meaning}")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(path: pathlib.Path, place: Destination) -> str:
+    """Return a file beside the session as the user would type it."""
+    if place.folder is not None:
+        return f"{place.shown}/{path.name}"
+    return str(pathlib.Path(place.shown).with_name(path.name))
+
+
+def _next(session: Session, place: Destination, earlier: pathlib.Path | None) -> list[tuple[str, str]]:
+    """Return what to type next, with what it shows."""
+    name = _name(place)
+    word = "" if name == naming.WORDS[0] else f" {_typed(name)}"
+    steps = []
+    if session.snapshots is not None and session.snapshots.stacks:
+        steps.append((f"nncf-tools report{word} --peak", "which code holds the memory"))
+    elif not session.marks and session.attached_to is None and session.snapshots is None:
+        steps.append((f"nncf-tools profile {_brief(session)}", "which operation and which code cost it"))
+    if earlier is not None:
+        both = f"{_typed(_before(earlier, place))} {_typed(name)}"
+        steps.append((f"nncf-tools compare {both}", "what changed since the last run"))
+    if find_spec("plotly") is None:
+        steps.append(("pip install 'nncf-tools[html]'", "then there is an interactive page, too"))
+    else:
+        steps.append((f"nncf-tools report{word} --open", "the interactive page, with all of it"))
+    return steps
+
+
+def _typed(name: str) -> str:
+    """Return a name as it must be typed in a shell."""
+    return name if _NEEDS_NO_QUOTES.fullmatch(name) else shlex.quote(name)
+
+
+def _name(place: Destination) -> str:
+    """Return the shortest name of the session for other commands."""
+    if place.folder is None:
+        return place.shown
+    return naming.WORDS[0] if _is_usual(place) else place.shown
+
+
+def _is_usual(place: Destination) -> bool:
+    """Return whether a word such as ``latest`` means this session: no other recording is newer."""
+    if place.folder is None or not place.shown.startswith(f"{destination.DEFAULT_LOG_DIR}/"):
+        return False
+    return naming.in_order(place.folder.parent)[:1] == [place.session]
+
+
+def _before(earlier: pathlib.Path, place: Destination) -> str:
+    """Return the shortest name of an earlier session in the same log folder."""
+    assert place.folder is not None
+    if _is_usual(place):
+        return f"{naming.WORDS[0]}~{naming.in_order(place.folder.parent).index(earlier)}"
+    return f"{place.shown.rpartition('/')[0]}/{earlier.parent.name}"
+
+
+def _brief(session: Session) -> str:
+    words = printable(shlex.join(session.command))
+    return words if len(words) <= _SHORT_COMMAND else "COMMAND"
+
+
+def _earlier(session: Session, place: Destination) -> pathlib.Path | None:
+    """Return the newest other session of the same command beside this one."""
+    if place.folder is None or session.attached_to is not None:
+        return None
+    others = (path for path in naming.in_order(place.folder.parent) if path.parent != place.folder)
+    of_sessions = [path for path in others if path.name == destination.SESSION][:_MOST_LOOKED_AT]
+    return next((path for path in of_sessions if _command(path) == session.command), None)
+
+
+def _command(path: pathlib.Path) -> list[str] | None:
+    """Return the command of a session by its first lines, of which each holds one key."""
+    import msgspec
+
+    try:
+        with path.open("rb") as file:
+            if path.stat().st_size > _LARGEST:
+                return None
+            head = file.read(_HEAD)
+        line = next(line for line in head.split(b"\n") if line.startswith(b'"command": '))
+        return msgspec.json.decode(line.partition(b": ")[2].removesuffix(b","), type=list[str])
+    except (OSError, StopIteration, msgspec.MsgspecError):
+        return None
+
+
+def _change(session: Session, earlier: pathlib.Path, view: View) -> list[str]:
+    """Return in one line how peak and duration differ from an earlier run; nothing if they cannot be compared."""
+    from nncftools.session import store
+
+    before = store.load(earlier)
+    metric = view.metrics[0]
+    now_peak, then_peak = (peaks.get(metric) for peaks in (session.peaks, before.peaks))
+    now = None if now_peak is None else now_peak.low
+    then = None if then_peak is None else then_peak.low
+    if not now or not then:
+        return []
+    peak = f"{label(metric)} peak {_percent(now, then)} against the last run ({view.unit.label(then)})"
+    lasted = f", duration {_percent(session.duration_s, before.duration_s)} ({seconds_text(before.duration_s)})"
+    return [f"{screen.bold(peak, screen.ERR)}{lasted if before.duration_s >= _LONG_ENOUGH_S else ''}"]
+
+
+def _percent(now: float, then: float) -> str:
+    change = now / then - 1 if then else 0.0
+    return "the same" if abs(change) < _SAME else f"{100 * change:+.0f} %"

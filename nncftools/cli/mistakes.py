@@ -1,0 +1,62 @@
+"""What to say to a command line that cannot be understood: what is wrong, what was probably meant, where to look."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from nncftools.cli.command import is_file
+from nncftools.errors import UsageError
+from nncftools.text import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_OTHER_WORDS = {"version": "--version", "record": "monitor", "run": "profile", "list": "metrics", "diff": "compare"}
+"""Words of other programs for what we call differently."""
+
+
+def explained(error: Any, program: str) -> str:
+    """Return the message for an error of Click's: an unknown option, or a parameter that is missing."""
+    context = getattr(error, "ctx", None)
+    where = program if context is None else str(context.command_path)
+    option = getattr(error, "option_name", None)
+    if option is not None and hasattr(error, "possibilities") and context is not None:
+        return f"`{where}` has no option {option}; {_instead(option, context)}"
+    message = str(error.format_message()).rstrip(".")
+    return f"{message[:1].lower()}{message[1:]}; see `{where} --help`"
+
+
+def unknown_command(word: str, program: str, commands: Iterable[str], rest: Iterable[str]) -> UsageError:
+    """Return the error for a first word that is no subcommand."""
+    known = list(commands)
+    if word in _OTHER_WORDS:
+        meant = _OTHER_WORDS[word]
+    elif shutil.which(word) or is_file(word):
+        meant = " ".join(("profile", word, *rest))
+    else:
+        meant = nearest(word, known)
+    hint = f"did you mean `{program} {meant}`?" if meant else f"see `{program} --help`"
+    return UsageError(f"there is no command {word!r}; {hint}")
+
+
+def _instead(option: str, context: Any) -> str:
+    """Return which option was probably meant, or which other command has it."""
+    own = [name for parameter in context.command.get_params(context) for name in _names(parameter)]
+    meant = nearest(option, own) or next((name for name in own if option.startswith(f"{name}-")), "")
+    if meant:
+        return f"did you mean {meant}?"
+    others = [name for name, names in _of_others(context) if option in names]
+    has = f"`{others[0]}` has it; " if others else ""
+    return f"{has}see `{context.command_path} --help`"
+
+
+def _of_others(context: Any) -> Iterator[tuple[str, set[str]]]:
+    root = context.find_root()
+    for name in getattr(root.command, "list_commands", lambda _: ())(root):
+        command = root.command.get_command(root, name)
+        yield name, {option for parameter in command.get_params(context) for option in _names(parameter)}
+
+
+def _names(parameter: Any) -> list[str]:
+    return [*parameter.opts, *parameter.secondary_opts] if parameter.param_type_name == "option" else []
