@@ -7,13 +7,16 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import count
 from math import comb
+from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
 from nncftools.analysis import build_up
 from nncftools.analysis.grown_stacks import grown, places
+from nncftools.analysis.matching import Function, matched
 from nncftools.analysis.peak_text import span_text, where_text
+from nncftools.analysis.settings import COMMAND, differing, of_models
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nncftools.analysis.grown_stacks import GrownStack, Held, Place
+    from nncftools.analysis.settings import Setting
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
 
@@ -30,6 +34,7 @@ SIGNIFICANT = 0.05
 """Up to this p, the difference exceeds the spread."""
 DURATION = "duration"
 CPU_TIME = "cpu"
+MODEL_SIZE = "model_size"
 _PEAK = "peak_"
 _MOST_STACKS = 6
 
@@ -48,7 +53,13 @@ class Figure:
         return self.name.startswith(_PEAK)
 
 
-_OF_EVERY_RUN = {DURATION: Figure(DURATION, "Duration", "s"), CPU_TIME: Figure(CPU_TIME, "CPU time", "s")}
+_OF_EVERY_RUN = {
+    DURATION: Figure(DURATION, "Duration", "s"),
+    CPU_TIME: Figure(CPU_TIME, "CPU time", "s"),
+    MODEL_SIZE: Figure(MODEL_SIZE, "Model size", "B"),
+}
+_LEAST = {"B": (0.01, 1 << 20), "s": (0.05, 0.1), "": (0.05, 1.0)}
+"""By unit: a change below this share of the figure, or below this amount, is noise, however often it was measured."""
 
 
 def figure_of(name: str) -> Figure | None:
@@ -99,16 +110,6 @@ def unit_for(size: float) -> MemoryUnit:
     return next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
 
 
-@dataclass(frozen=True)
-class Function:
-    """What an operation of a run called; empty where the operation was not marked by a call."""
-
-    call: str = ""
-    arguments: str = ""
-    signature: str = ""
-    """Both as people read them."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """What a comparison needs from a session."""
@@ -116,7 +117,9 @@ class Run:
     title: str
     command: str
     facts: Mapping[str, str]
-    """What must be equal for figures to be comparable, by its name in the plural: hosts, intervals."""
+    """What must be equal for figures to be comparable, by its name: host, interval."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """How the saved models were compressed, by the name of the setting."""
     peak: str
     """When RSS reached its peak, and in which operation; empty for unknown."""
     remarks: Sequence[str]
@@ -139,6 +142,11 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
     """
     if not len(session.samples):
         raise NncfToolsError(f"{title}: holds no samples: there is nothing to compare")
+    return figures_of_run(session, title, depth)
+
+
+def figures_of_run(session: Session, title: str, depth: int = 1) -> Run:
+    """Return the same also of a session without samples, as far as its figures are known."""
     shown = [operation for operation in session.operations if operation.depth < depth]
     deeper = [operation for operation in session.operations if operation.depth >= depth]
     names, deeper_names = unique_names(shown), unique_names(deeper)
@@ -146,6 +154,7 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
         title=title,
         command=shlex.join(session.command) or session.name,
         facts=_facts(session),
+        models=of_models(session),
         peak=_peak_text(session),
         remarks=list(_remarks(session)),
         figures=_figures(session),
@@ -163,7 +172,7 @@ def _stacks(session: Session) -> Mapping[Place, Held] | None:
 
 def function_of(operation: Operation) -> Function:
     """Return what an operation called."""
-    return Function(operation.call or "", operation.arguments or "", operation.signature)
+    return Function(operation.name, operation.call or "", operation.arguments or "", operation.signature)
 
 
 def _figures(session: Session) -> Values:
@@ -172,23 +181,37 @@ def _figures(session: Session) -> Values:
         for name, peak in session.peaks.items()
         if is_memory(name) and peak.low is not None and not session.from_zero
     }
-    others = {**session.totals, DURATION: session.duration_s, CPU_TIME: cpu_s(session)}
+    others = {
+        **session.totals,
+        DURATION: session.duration_s,
+        CPU_TIME: cpu_s(session),
+        MODEL_SIZE: _model_size(session),
+    }
     found = {**peaks, **_known(others)}
     return {name: found[name] for name in _in_order(found) if figure_of(name)}
 
 
+def _model_size(session: Session) -> float | None:
+    """Return the bytes of all that was saved and was there at the end of the run; a file in a saved folder once."""
+    sizes = {mark.saved: mark.saved_size for mark in session.marks if mark.saved and mark.saved_size is not None}
+    inside = {path for path in sizes if any(str(above) in sizes for above in PurePath(path).parents)}
+    known = [size for path, size in sizes.items() if path not in inside]
+    return sum(known) if known else None
+
+
 def _of_operation(operation: Operation) -> Values:
-    peaks = {_PEAK + column: operation.of(column).peak_low for column in memory_of(operation.figures)}
+    brackets = {_PEAK + column: operation.of(column).peak for column in memory_of(operation.figures)}
+    peaks = {name: Value(of.low, of.high) for name, of in brackets.items() if of is not None}
     counters = [column for column in operation.figures if column != CPU_TIME and figure_of(column)]
     spent = {column: operation.of(column).spent for column in counters}
-    return _known({**peaks, DURATION: operation.duration_s, CPU_TIME: operation.cpu_s, **spent})
+    return {**peaks, **_known({DURATION: operation.duration_s, CPU_TIME: operation.cpu_s, **spent})}
 
 
 def _known(figures: Mapping[str, float | None]) -> Values:
     return {name: Value(value) for name, value in figures.items() if value is not None}
 
 
-def unique_names(operations: Iterable[Operation]) -> list[str]:
+def unique_names(operations: Iterable[Operation | Function]) -> list[str]:
     """Return a name for each operation that no other has."""
     numbers: dict[str, count[int]] = defaultdict(lambda: count(2))
     names: dict[str, None] = {}
@@ -204,11 +227,11 @@ def _facts(session: Session) -> dict[str, str]:
     host, facts = session.host, session.sampler
     cores = "" if host.cpus is None else f" ({host.cpus} cores)"
     return {
-        "hosts": f"{host.name or 'unknown'}{cores}",
-        "intervals": "unknown" if facts.interval_s is None else f"{facts.interval_s:g} s",
-        "tool versions": session.tool_version or "unknown",
-        "sources of figures": facts.source or "unknown",
-        "numbers of ranks": f"{len(session.ranks) or 1}",
+        "host": f"{host.name or 'unknown'}{cores}",
+        "interval": "unknown" if facts.interval_s is None else f"{facts.interval_s:g} s",
+        "tool version": session.tool_version or "unknown",
+        "source of figures": facts.source or "unknown",
+        "number of ranks": f"{len(session.ranks) or 1}",
     }
 
 
@@ -274,6 +297,20 @@ class Difference:
         return max(base.median, new.median) <= min(base.high, new.high)
 
     @property
+    def stands_out(self) -> bool:
+        """Whether the change is more than noise.
+
+        It is large enough to matter, and not explained by the brackets. Of groups it also exceeds the spread, or where
+        the groups are too small for that, no run of one side is among those of the other.
+        """
+        share, least = _LEAST[self.figure.unit]
+        if abs(self.change) < max(least, share * abs(self.base.median)) or self.is_within_brackets:
+            return False
+        if self.p is None or smallest_p(len(self.base.values), len(self.new.values)) <= SIGNIFICANT:
+            return self.exceeds_spread is not False
+        return max(min(self.base.values), min(self.new.values)) > min(max(self.base.values), max(self.new.values))
+
+    @property
     def exceeds_spread(self) -> bool | None:
         """Whether the difference is larger than the spread of the runs explains; None for one run each."""
         return None if self.p is None else self.p <= SIGNIFICANT
@@ -304,7 +341,10 @@ class Comparison:
     """In the order of ``base``, then those that only ``new`` has."""
     only_base: Sequence[Figure] = ()
     only_new: Sequence[Figure] = ()
-    warnings: Sequence[str] = ()
+    settings: Sequence[Setting] = ()
+    """What the runs were asked to do differently."""
+    remarks: Sequence[str] = ()
+    """What is wrong with single runs."""
     stacks: Sequence[GrownStack] | None = None
     """The code whose memory at the RSS peak changed most; None unless both sides have stacks."""
 
@@ -313,6 +353,14 @@ class Comparison:
         """How many runs of ``base`` and of ``new`` have stacks."""
         base, new = (sum(run.stacks is not None for run in runs) for runs in (self.base, self.new))
         return base, new
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the figures hard to compare, as sentences."""
+        facts = [one for one in self.settings if one.name in self.base[0].facts]
+        found = [f"different {_plural(one.name)}: base {one.base}; new {one.new}" for one in facts]
+        commands = ["different commands"] if any(one.name == COMMAND for one in self.settings) else []
+        return [*found, *commands, *self.remarks]
 
     @property
     def is_of_groups(self) -> bool:
@@ -332,15 +380,18 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     if not (common & memory if memory else common - {DURATION}):
         found = f"{base[0].title} has {', '.join(here)}, {new[0].title} has {', '.join(there)}"
         raise NncfToolsError(f"no {'memory ' if memory else ''}metric in common, nothing to compare: {found}")
-    operations = dict.fromkeys(name for run in (*base, *new) for name in run.operations)
+    operations = list(_compared_operations(base, new))
+    both = (one for one in operations if one.base_runs and one.new_runs)
+    calls = [(one.name, one.base_signatures, one.new_signatures) for one in both]
     return Comparison(
         base=base,
         new=new,
         figures=_differences(of_base, of_new),
-        operations=[_compared_operation(name, base, new) for name in operations],
+        operations=operations,
         only_base=[_figure(name) for name in here if name not in there],
         only_new=[_figure(name) for name in there if name not in here],
-        warnings=list(_warnings(base, new)),
+        settings=list(differing(base, new, calls)),
+        remarks=[f"{run.title} {remark}" for run in (*base, *new) for remark in run.remarks],
         stacks=_grown(base, new),
     )
 
@@ -360,15 +411,23 @@ def _figure(name: str) -> Figure:
     return found
 
 
-def _compared_operation(name: str, base: Sequence[Run], new: Sequence[Run]) -> ComparedOperation:
-    of_base, of_new = ([run.operations[name] for run in runs if name in run.operations] for runs in (base, new))
-    signatures = (_signatures(name, runs) for runs in (base, new))
-    return ComparedOperation(name, len(of_base), len(of_new), _differences(of_base, of_new), *signatures)
+def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[ComparedOperation]:
+    runs = [*base, *new]
+    functions = [{name: run.functions.get(name) or Function(name) for name in run.operations} for run in runs]
+    found = matched(functions)
+    firsts = [next(functions[place][name] for place, name in names.items()) for names in found]
+    for title, names in zip(unique_names(firsts), found, strict=True):
+        sides = [
+            [(place, name) for place, name in names.items() if (place < len(base)) == is_base]
+            for is_base in (True, False)
+        ]
+        of_base, of_new = ([runs[place].operations[name] for place, name in side] for side in sides)
+        signatures = (_signatures(functions[place][name] for place, name in side) for side in sides)
+        yield ComparedOperation(title, len(of_base), len(of_new), _differences(of_base, of_new), *signatures)
 
 
-def _signatures(name: str, runs: Sequence[Run]) -> list[str]:
-    found = (run.functions.get(name, Function()).signature for run in runs)
-    return [signature for signature in dict.fromkeys(found) if signature]
+def _signatures(functions: Iterable[Function]) -> list[str]:
+    return [signature for signature in dict.fromkeys(of.signature for of in functions) if signature]
 
 
 def _differences(base: Sequence[Values], new: Sequence[Values]) -> dict[str, Difference]:
@@ -390,16 +449,10 @@ def _difference(figure: Figure, base: Side, new: Side) -> Difference:
     return Difference(figure, base, new, None if is_of_runs else p_value(base.values, new.values))
 
 
-def _warnings(base: Sequence[Run], new: Sequence[Run]) -> Iterator[str]:
-    for fact in base[0].facts:
-        of_base, of_new = (list(dict.fromkeys(run.facts[fact] for run in runs)) for runs in (base, new))
-        if len({*of_base, *of_new}) > 1:
-            yield f"different {fact}: base {', '.join(of_base)}; new {', '.join(of_new)}"
-    if len({run.command for run in (*base, *new)}) > 1:
-        yield "different commands"
-    for run in (*base, *new):
-        for remark in run.remarks:
-            yield f"{run.title} {remark}"
+def _plural(name: str) -> str:
+    """Return the name of a fact of a run in the plural: ``hosts``, ``numbers of ranks``."""
+    noun, of, rest = name.partition(" of ")
+    return f"{noun}s{of}{rest}"
 
 
 def p_value(one: Sequence[float], other: Sequence[float]) -> float:

@@ -21,7 +21,8 @@ from nncftools.units import MemoryUnit, text_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from nncftools.analysis.comparison import Comparison, Function, Run
+    from nncftools.analysis.comparison import Comparison, Run
+    from nncftools.analysis.matching import Function
 
 _PERCENT = "%"
 _GATE = re.compile(

@@ -44,7 +44,23 @@ class TestPair:
 
         assert (result.returncode, result.stderr) == (0, "")
         assert "1,000.0 1,100.0  +100.0 +10.0%" in result.stdout
-        assert "Export" in result.stdout.splitlines()
+        assert "Export: peak RSS, MiB" in result.stdout
+
+    def test_details(self, in_process: Run) -> None:
+        """--details shows all figures of each operation."""
+        assert "Export" in in_process("compare", "a.json", "b.json", "--details").stdout.splitlines()
+
+    @pytest.mark.parametrize("format_", ["bencher", "benchmark-action"])
+    def test_history(self, in_process: Run, format_: str) -> None:
+        """Formats for a history hold the figures of NEW, which may be given without BASE."""
+        both = in_process("compare", "a.json", "b.json", "-f", format_)
+        alone = in_process("compare", "b.json", "-f", format_)
+        group = in_process("compare", "--new", "?.json", "-f", format_)
+
+        assert (both.returncode, both.stderr) == (0, "")
+        assert both.stdout == alone.stdout
+        assert "work --fast › Export" in both.stdout
+        assert str(1050 if format_ == "benchmark-action" else 1050 * MIB) in group.stdout
 
     def test_hyperfine(self, in_process: Run, pair: pathlib.Path) -> None:
         """Different commands are named, and gates are judged as usual."""
@@ -63,7 +79,8 @@ class TestPair:
         assert [of["figures"]["peak_rss"]["percent"] for of in found] == [10.0, -50.0]
 
     @pytest.mark.parametrize(
-        ("format_", "start"), [("text", "COMPARISON"), ("markdown", "|  | Session"), ("json", "{"), ("hyperfine", "{")]
+        ("format_", "start"),
+        [("text", "COMPARISON"), ("markdown", "**Peak RSS 10.0 % higher"), ("json", "{"), ("hyperfine", "{")],
     )
     def test_output(self, in_process: Run, pair: pathlib.Path, format_: str, start: str) -> None:
         """--output writes to a file what standard output would show."""
@@ -91,7 +108,7 @@ class TestPair:
         for name in ("a", "b"):
             (pair / f"{name}.marks.json").write_text('[{"name": "Beside", "start_s": 0, "end_s": 1}]')
 
-        assert "Beside" in in_process("compare", "a.json", "b.json").stdout.splitlines()
+        assert "Beside" in in_process("compare", "a.json", "b.json", "--details").stdout.splitlines()
 
     def test_folders(self, in_process: Run, pair: pathlib.Path) -> None:
         """A folder is read as the session in it."""
@@ -255,6 +272,8 @@ class TestBadInput:
             (["a.json", "empty.json"], 1, "empty.json: holds no samples"),
             (["a.json", "pss.json"], 1, "no memory metric in common"),
             (["--base", "a.json"], 2, "options --base and --new: both expected"),
+            (["--new", "a.json"], 2, "options --base and --new: both expected"),
+            (["a.json", "-f", "bencher", "--fail-if", "cpu>1s"], 2, "option --fail-if: a gate needs BASE and NEW"),
             (["--base", "x*", "--new", "b.json"], 2, "option --base: nothing matches 'x*'"),
             (["--base", "a.json", "c.json", "--new", "b.json"], 2, "quote patterns"),
             (["--base", "?.json", "--new", "b.json"], 2, "is given twice"),

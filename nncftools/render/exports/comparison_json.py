@@ -50,7 +50,8 @@ def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str
         "gates": [
             {"gate": verdict.gate.text, "passed": verdict.passed, "measured": verdict.measured} for verdict in verdicts
         ],
-        "warnings": list(comparison.warnings),
+        "settings": [{"name": one.name, "base": one.base, "new": one.new} for one in comparison.settings],
+        "warnings": comparison.warnings,
     }
 
 
@@ -86,6 +87,7 @@ def _figures(differences: Mapping[str, Difference]) -> dict[str, Any]:
             "within_brackets": difference.is_within_brackets,
             "p": difference.p,
             "exceeds_spread": difference.exceeds_spread,
+            "stands_out": difference.stands_out,
         }
         for name, difference in differences.items()
     }
