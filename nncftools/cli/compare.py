@@ -264,11 +264,13 @@ def _rendered(
 
         return "\n".join(comparison_markdown.rendered(of, unit, verdicts) for of, verdicts in judged)
     from rich.console import Group
+    from rich.text import Text
 
     from nncftools.render.tables import comparison_text
 
     each = [comparison_text.rendered(of, unit, verdicts, has_details=has_details) for of, verdicts in judged]
-    return Group(*[piece for of in each for piece in ("", of)][1:])
+    pieces = [piece for of in each for piece in ("", of)][1:]
+    return Group(*pieces if has_details else (*pieces, Text("\nAll figures and operations: --details", style="dim")))
 
 
 def _names(runs: Sequence[Sequence[Run]]) -> list[str]:

@@ -43,8 +43,8 @@ class TestPair:
         result = nncf_tools("compare", "a.json", "b.json")
 
         assert (result.returncode, result.stderr) == (0, "")
-        assert "1,000.0 1,100.0  +100.0 +10.0%" in result.stdout
-        assert "Export: peak RSS, MiB" in result.stdout
+        assert "1,000.0 1,100.0 +100.0* +10.0%" in result.stdout
+        assert "Export: peak, MiB" in result.stdout
 
     def test_details(self, in_process: Run) -> None:
         """--details shows all figures of each operation."""
@@ -185,7 +185,7 @@ class TestGroups:
 
         assert result.returncode == 0
         assert "5 runs: old-0.json, …, old-4.json" in result.stdout
-        assert "0.008 *" in result.stdout
+        assert "+100.0*" in result.stdout
 
     def test_hyperfine(self, in_process: Run) -> None:
         """Each group is one command with all its runs, named by its files when the commands are the same."""

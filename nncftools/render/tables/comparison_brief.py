@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 10
 _MOST_SETTINGS = 10
-_NAME, _SETTING, _FUNCTION, _PLACE = 22, 80, 38, 100
+_NAME, _SETTING, _FUNCTION, _PLACE = 18, 80, 30, 100
 """Lengths of texts, in characters."""
+_COLUMNS = 5
+"""Without p: what exceeds the spread is strong."""
 _OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", MODEL_SIZE)
 _WORDS = {True: ("higher", "lower"), False: ("longer", "shorter")}
 """More and less, of memory and of time."""
@@ -63,17 +65,17 @@ def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
     What changed by more than noise is strong. The function of an operation is there where both sides have the same;
     where they differ, it is one of the settings.
     """
-    columns = columns_of(comparison)
+    columns = columns_of(comparison)[:_COLUMNS]
     names = [name for name in (_peak_name(comparison), *_OF_RUN) if name is not None]
     of_run = [comparison.figures[name] for name in names if name in comparison.figures]
     known = [one for one in of_run if one.figure.is_peak or one.base.median or one.new.median]
-    rows = [_row(cells(one, unit), one, len(columns)) for one in known]
+    rows = [_row(cells(one, unit), one) for one in known]
     for one, difference in changed_most(comparison, MOST_ROWS - len(rows)):
-        what = difference.figure.label.lower().replace("rss", "RSS")
+        what = "peak" if difference.figure.is_peak else "duration"
         shown = cells(difference, unit, f"{name_of(one, _NAME)}: {what}")
         is_same = one.base_signatures == one.new_signatures
         function = shortened(function_text(one), _FUNCTION) if is_same else ""
-        rows.append(_row(shown, difference, len(columns), function))
+        rows.append(_row(shown, difference, function))
     return Table(columns=columns, rows=rows)
 
 
@@ -120,9 +122,9 @@ def only_one_side(comparison: Comparison) -> Iterator[str]:
             yield f"Operations only in {where}: {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"  # noqa: PLR2004
 
 
-def _row(shown: list[Cell], difference: Difference, columns: int, function: str = "") -> Row:
+def _row(shown: list[Cell], difference: Difference, function: str = "") -> Row:
     strong = [cell._replace(is_strong=difference.stands_out and cell.is_strong) for cell in shown]
-    return Row(cells=strong[:columns], function=function)
+    return Row(cells=strong[:_COLUMNS], function=function)
 
 
 def _peak_name(comparison: Comparison) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nncftools.render.tables.comparison import figures, gates, notes, shown, sides, stacks, title_of
+from nncftools.render.tables.comparison import figures, gates, notes, runs_text, shown, sides, stacks, title_of
 from nncftools.render.tables.comparison_brief import brief, gate_text, only_one_side, owner, settings, verdict
 from nncftools.render.tables.markdown import code, painted, text
 from nncftools.text import printable
@@ -31,6 +31,7 @@ def _brief(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]
     failed = [of for of in verdicts if not of.passed]
     symbol = f"{_FAILED} {said}. " if failed else f"{_PASSED} {said}. " if said else ""
     yield [f"**{symbol}{text(verdict(comparison, unit))}**"]
+    yield [f"Base {code(printable(runs_text(comparison.base)))}, new {code(printable(runs_text(comparison.new)))}"]
     yield [f"- {_FAILED} {code(printable(of.gate.text))}: {text(printable(of.measured))}" for of in failed]
     yield [text(line) for line in [owner(comparison, unit)] if line]
     yield from painted(brief(comparison, unit))

@@ -20,8 +20,16 @@ if TYPE_CHECKING:
 
     from nncftools.analysis.comparison import Comparison
     from nncftools.analysis.gates import Verdict
-    from nncftools.render.tables.table import Table
+    from nncftools.render.tables.table import Row, Table
     from nncftools.units import MemoryUnit
+
+_NARROW = 20
+"""Names are cut where there is no room, figures are not."""
+_STARRED = "*"
+_NOTES = {
+    False: f"{_STARRED} more than noise",
+    True: f"Medians, with the smallest and the largest run; {_STARRED} more than the spread explains",
+}
 
 
 def rendered(
@@ -50,14 +58,24 @@ def _verdict(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdic
 
 def _brief(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
     table = brief(comparison, unit)
-    rows = [replace(row, cells=[row.cells[0]._replace(below=row.function), *row.cells[1:]]) for row in table.rows]
-    yield painted(replace(table, rows=rows))
+    table = replace(table, rows=[_row(row) for row in table.rows])
+    names, *figures = _widths([table])
+    yield painted(table, widths=[min(names, _NARROW), *figures])
     yield from _settings(comparison)
-    lines = list(only_one_side(comparison))
+    has_star = any(cell.text.endswith(_STARRED) for row in table.rows for cell in row.cells)
+    lines = [*([_NOTES[comparison.is_of_groups]] if has_star else []), *only_one_side(comparison)]
     if lines or comparison.remarks:
         yield Text()
     yield from (Text(printable(line), style="dim") for line in lines)
     yield from warnings(comparison.remarks)
+
+
+def _row(row: Row) -> Row:
+    """Return a row with the function below its name, and a star after a change that is strong."""
+    name, base, new, change, *others = row.cells
+    if change.is_strong:
+        change = change._replace(text=f"{change.text[:-1]}{_STARRED}")
+    return replace(row, cells=[name._replace(below=row.function), base, new, change, *others])
 
 
 def _details(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:

@@ -175,7 +175,7 @@ class TestBrief:
         of = compared([run(1000)], [run(1002)])
 
         assert not any("Export" in line for line in brief(of))
-        assert any(line.startswith("Export: peak RSS, MiB") for line in brief(pair()))
+        assert any(line.startswith("Export: peak, MiB") for line in brief(pair()))
 
     def test_settings_that_differ(self) -> None:
         """Options of the command, arguments of a function and facts of the machine are shown where they differ."""
