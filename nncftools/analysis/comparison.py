@@ -20,6 +20,7 @@ from nncftools.analysis.settings import COMMAND, differing, of_models
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
+from nncftools.session.kinds import kind_of
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ DURATION = "duration"
 CPU_TIME = "cpu"
 MODEL_SIZE = "model_size"
 _PEAK = "peak_"
+_SAVING = "Saving"
+"""Its arguments are names of files, which differ without being a setting."""
 _MOST_STACKS = 6
 
 
@@ -381,7 +384,7 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
         found = f"{base[0].title} has {', '.join(here)}, {new[0].title} has {', '.join(there)}"
         raise NncfToolsError(f"no {'memory ' if memory else ''}metric in common, nothing to compare: {found}")
     operations = list(_compared_operations(base, new))
-    both = (one for one in operations if one.base_runs and one.new_runs)
+    both = (one for one in operations if one.base_runs and one.new_runs and kind_of(one.name) != _SAVING)
     calls = [(one.name, one.base_signatures, one.new_signatures) for one in both]
     return Comparison(
         base=base,

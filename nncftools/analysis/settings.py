@@ -44,13 +44,13 @@ class Asked(Protocol):
 
 
 def of_models(session: Session) -> dict[str, str]:
-    """Return the compression settings of the saved models, by algorithm and name."""
+    """Return the compression settings of the saved models, by name: ``mode``, ``group_size``."""
     found: dict[str, dict[str, None]] = {}
     for model in session.models:
         for place, value in model.facts.items():
             parts = place.split("/")
             if parts[0] == "nncf" and len(parts) == _OF_NNCF:
-                found.setdefault(" ".join(parts[1:]), {})[value] = None
+                found.setdefault(parts[-1], {})[value] = None
     return {name: _either(values) for name, values in found.items()}
 
 

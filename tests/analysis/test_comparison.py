@@ -208,6 +208,14 @@ class TestSettings:
 
         assert [(one.name, one.base, one.new) for one in found] == expected
 
+    def test_names_of_files(self) -> None:
+        """The name of a saved file is no setting."""
+        base, new = (
+            run(1, 2, marks=[Mark(name="Saving", start_s=0, call="save_model", arguments=name)]) for name in "ab"
+        )
+
+        assert compared([base], [new]).settings == []
+
     def test_saved_models(self) -> None:
         """How a saved model was compressed is a setting."""
         sides = [
@@ -217,7 +225,7 @@ class TestSettings:
         base, new = (run(1, 2, models=models) for models in sides)
         found = compared([base], [new]).settings
 
-        assert [(one.name, one.base, one.new) for one in found] == [("weight_compression mode", "int8", "int4")]
+        assert [(one.name, one.base, one.new) for one in found] == [("mode", "int8", "int4")]
 
 
 class TestRefusal:

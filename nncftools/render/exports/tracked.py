@@ -74,11 +74,12 @@ def _bounds(values: Sequence[Value]) -> tuple[float | None, float | None]:
 
 
 def _is_tracked(figure: Figure) -> bool:
-    """Return whether a figure is the run's own: not address space, and nothing that others on the machine change.
+    """Return whether a figure is worth a history: no address space, no part of RSS, no I/O, not the machine's.
 
-    What storage reads and writes depends on what the page cache holds.
+    I/O depends on what the page cache holds.
     """
     metric = metrics.of(figure.name.removeprefix("peak_"))
     if metric is None:
         return True
-    return not metric.is_virtual and metric.scope != metrics.MACHINE and metric.family != metrics.STORAGE
+    is_whole = not metric.is_virtual and not metric.part_of
+    return is_whole and metric.scope != metrics.MACHINE and metric.family in {None, metrics.CPU_TIME}

@@ -21,6 +21,8 @@ MOST_ROWS = 10
 _MOST_SETTINGS = 10
 _NAME, _SETTING, _FUNCTION, _PLACE = 18, 80, 30, 100
 """Lengths of texts, in characters."""
+_MOSTLY = (0.5, 1.5)
+"""Of the change of the peak: code that changed by less is not the reason, by more not the only one."""
 _COLUMNS = 5
 """Without p: what exceeds the spread is strong."""
 _OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", MODEL_SIZE)
@@ -50,10 +52,13 @@ def gate_text(verdicts: Sequence[Verdict]) -> str:
 
 
 def owner(comparison: Comparison, unit: MemoryUnit) -> str:
-    """Return the code whose memory at the RSS peak changed most, if the peak changed by more than noise."""
+    """Return the code that certainly holds most of the change of the RSS peak; empty when no single place does."""
     peak = comparison.figures.get("peak_rss")
     first = next(iter(comparison.stacks or ()), None)
-    if peak is None or first is None or not peak.stands_out or first.change * peak.change <= 0:
+    if peak is None or first is None or not peak.stands_out or first.is_within_bounds:
+        return ""
+    least, most = _MOSTLY
+    if not least <= first.change / peak.change <= most:
         return ""
     sign = "+" if first.change > 0 else ""
     return f"Most of it: {sign}{unit.label(first.change)} in {shortened(printable(first.label), _PLACE)}"

@@ -53,8 +53,8 @@ class TestBencher:
         assert found["work › Export"]["duration"] == {"value": 0.5}
 
     def test_what_others_change_is_left_out(self) -> None:
-        """Memory of the machine, address space and storage, which depends on the page cache, are no history."""
-        columns = {"rss": mib(1, 2), "vms": mib(1, 2), "system": mib(1, 2)}
+        """Memory of the machine, address space, parts of RSS and I/O are no history."""
+        columns = {"rss": mib(1, 2), "anon": mib(1, 1), "vms": mib(1, 2), "system": mib(1, 2)}
         found = of_bencher(measured(session(columns), "run.json"))["work"]
 
         assert set(found) == {"peak-rss", "duration", "cpu"}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -201,6 +202,14 @@ class TestBrief:
     def test_owner_of_the_change(self) -> None:
         """With stacks, the sentence is followed by the code that holds most of the difference."""
         assert "Most of it: +100.0 MiB in b.py main › torch/lo[ad.py load" in brief(with_stacks(100, 200))
+
+    def test_no_single_owner(self) -> None:
+        """Code that changed by much more than the peak is not the reason of its change."""
+        of = with_stacks(100, 400)
+        peak = of.figures["peak_rss"]
+        smaller = replace(peak, new=replace(peak.new, values=[peak.base.median + 50 * MIB]))
+
+        assert not any("Most of it" in line for line in brief(replace(of, figures={"peak_rss": smaller})))
 
 
 class TestText:
