@@ -66,7 +66,8 @@ def differing(
         yield from _of_commands(*commands)
     for name, of_base, of_new in calls:
         yield from _if_different(name, of_base, of_new)
-    for name in dict.fromkeys(name for run in (*base, *new) for name in run.models):
+    have_models = all(any(run.models for run in runs) for runs in (base, new))
+    for name in dict.fromkeys(name for run in (*base, *new) for name in run.models if have_models):
         yield from _if_different(name, *([run.models.get(name, "") for run in runs] for runs in (base, new)))
     for fact in base[0].facts:
         yield from _if_different(fact, *([run.facts[fact] for run in runs] for runs in (base, new)))

@@ -111,6 +111,6 @@ def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
             painted(repeats(runs, metrics, view.unit)),
             Text(),
             Text(f"Written to {printable(f'{written[0]} … {written[-1]}')}"),
-            Text("Next: record another group and compare both: nncf-tools compare --base 'OLD-*' --new 'NEW-*'"),
+            Text("Next: record another group, then nncf-tools compare --base 'OLD-*' --new 'NEW-*'"),
         )
     )

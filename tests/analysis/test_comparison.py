@@ -226,6 +226,7 @@ class TestSettings:
         found = compared([base], [new]).settings
 
         assert [(one.name, one.base, one.new) for one in found] == [("mode", "int8", "int4")]
+        assert compared([base], [run(1, 2)]).settings == []  # that no model was saved says nothing of its settings
 
 
 class TestRefusal:
