@@ -177,6 +177,19 @@ class TestGates:
         assert "**failed**" in in_process(*words, "-f", "markdown").stdout
 
 
+def test_model_size(nncf_tools: Run, in_process: Run, tmp_path: pathlib.Path) -> None:
+    """A recording keeps the size of what a marked call has saved, and a gate may limit it."""
+    line = '{"name":"Saving","start":"%s","saved":"%s"}\\n'
+    for name, size in (("a", 1000), ("b", 5000)):
+        script = f'head -c {size} /dev/zero > {name}.bin; printf \'{line}\' "$(date -Ins)" "$PWD/{name}.bin"'
+        nncf_tools("monitor", "-q", "-o", f"{name}.json", "sh", "-c", f'{script} >> "$NNCF_TOOLS_MARKS"; sleep 0.1')
+    result = in_process("compare", "a.json", "b.json", "--format", "json", "--fail-if", "model_size>4KiB")
+
+    assert result.returncode == 3
+    assert json.loads(result.stdout)["comparisons"][0]["figures"]["model_size"]["new"]["runs"] == [5000]
+    assert (tmp_path / "b.bin").stat().st_size == 5000
+
+
 @pytest.mark.usefixtures("groups")
 class TestGroups:
     def test_patterns(self, in_process: Run) -> None:
