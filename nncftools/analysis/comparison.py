@@ -6,13 +6,22 @@ import shlex
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import count
-from math import comb
 from pathlib import PurePath
-from statistics import median
 from typing import TYPE_CHECKING
 
-from nncftools import metrics
 from nncftools.analysis import build_up
+from nncftools.analysis.difference import differences
+from nncftools.analysis.figures import (
+    CPU_TIME,
+    DURATION,
+    MODEL_SIZE,
+    PEAK,
+    Value,
+    figure_of,
+    in_order,
+    known_figure,
+    recorded,
+)
 from nncftools.analysis.grown_stacks import grown, places
 from nncftools.analysis.matching import Function, matched
 from nncftools.analysis.peak_text import span_text, where_text
@@ -26,85 +35,16 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from nncftools.analysis.difference import Difference
+    from nncftools.analysis.figures import Figure, Values
     from nncftools.analysis.grown_stacks import GrownStack, Held, Place
     from nncftools.analysis.settings import Setting
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
 
-SIGNIFICANT = 0.05
-"""Up to this p, the difference exceeds the spread."""
-DURATION = "duration"
-CPU_TIME = "cpu"
-MODEL_SIZE = "model_size"
-_PEAK = "peak_"
 _SAVING = "Saving"
 """Its arguments are names of files, which differ without being a setting."""
 _MOST_STACKS = 6
-
-
-@dataclass(frozen=True)
-class Figure:
-    """What is compared: its name in a gate, its label, and its unit (``"B"``, ``"s"`` or ``""``)."""
-
-    name: str
-    label: str
-    unit: str
-
-    @property
-    def is_peak(self) -> bool:
-        """Whether it is the peak of a memory metric."""
-        return self.name.startswith(_PEAK)
-
-
-_OF_EVERY_RUN = {
-    DURATION: Figure(DURATION, "Duration", "s"),
-    CPU_TIME: Figure(CPU_TIME, "CPU time", "s"),
-    MODEL_SIZE: Figure(MODEL_SIZE, "Model size", "B"),
-}
-_LEAST = {"B": (0.01, 1 << 20), "s": (0.05, 0.1), "": (0.05, 1.0)}
-"""By unit: a change below this share of the figure, or below this amount, is noise, however often it was measured."""
-
-
-def figure_of(name: str) -> Figure | None:
-    """Return the figure of this name; None when there is none."""
-    if name in _OF_EVERY_RUN:
-        return _OF_EVERY_RUN[name]
-    metric = metrics.of(name.removeprefix(_PEAK))
-    if metric is None:
-        return None
-    if name.startswith(_PEAK):
-        return Figure(name, f"Peak {metric.label}", metric.unit) if metric.is_memory else None
-    is_compared = metric.is_counter and metric.per_operation and metric.family != metrics.CPU_TIME
-    return Figure(name, metric.short_label, metric.unit) if is_compared else None
-
-
-def _in_order(names: Iterable[str]) -> list[str]:
-    """Return names of figures once each, in the order of display: peaks, duration, CPU time, counters."""
-    known = dict.fromkeys(names)
-    peaks = metrics.in_order(name.removeprefix(_PEAK) for name in known if name.startswith(_PEAK))
-    counters = metrics.in_order(name for name in known if not name.startswith(_PEAK) and name not in _OF_EVERY_RUN)
-    return [*(_PEAK + name for name in peaks), *(name for name in _OF_EVERY_RUN if name in known), *counters]
-
-
-FIGURES = [
-    name
-    for name in _in_order([*map(_PEAK.__add__, metrics.MEMORY), *_OF_EVERY_RUN, *metrics.METRICS])
-    if figure_of(name)
-]
-"""The names of all figures except those of single devices."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """One figure of one run, in bytes or seconds."""
-
-    low: float
-    """The figure; for a peak, the lower end of its bracket."""
-    high: float | None = None
-    """The upper end of the bracket; None when there is none or it is unknown."""
-
-
-Values = dict[str, Value]
 
 
 def unit_for(size: float) -> MemoryUnit:
@@ -180,7 +120,7 @@ def function_of(operation: Operation) -> Function:
 
 def _figures(session: Session) -> Values:
     peaks = {
-        _PEAK + name: Value(peak.low, peak.high)
+        PEAK + name: Value(peak.low, peak.high)
         for name, peak in session.peaks.items()
         if is_memory(name) and peak.low is not None and not session.from_zero
     }
@@ -191,7 +131,7 @@ def _figures(session: Session) -> Values:
         MODEL_SIZE: _model_size(session),
     }
     found = {**peaks, **_known(others)}
-    return {name: found[name] for name in _in_order(found) if figure_of(name)}
+    return {name: found[name] for name in in_order(found) if figure_of(name)}
 
 
 def _model_size(session: Session) -> float | None:
@@ -203,7 +143,7 @@ def _model_size(session: Session) -> float | None:
 
 
 def _of_operation(operation: Operation) -> Values:
-    brackets = {_PEAK + column: operation.of(column).peak for column in memory_of(operation.figures)}
+    brackets = {PEAK + column: operation.of(column).peak for column in memory_of(operation.figures)}
     peaks = {name: Value(of.low, of.high) for name, of in brackets.items() if of is not None}
     counters = [column for column in operation.figures if column != CPU_TIME and figure_of(column)]
     spent = {column: operation.of(column).spent for column in counters}
@@ -254,69 +194,6 @@ def _remarks(session: Session) -> Iterator[str]:
         yield f"ended with exit status {session.exit.code}"
     if len(session.samples) == 1:
         yield "has one sample: its memory at other moments is unknown"
-
-
-@dataclass(frozen=True)
-class Side:
-    """One figure of one run or group."""
-
-    values: Sequence[float]
-    """One for each run in which the figure is known."""
-    high: float | None = None
-    """The median of the upper ends of the brackets; None when one is unknown."""
-
-    @property
-    def median(self) -> float:
-        """The median of the runs; of one run its value."""
-        return median(self.values)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One figure on both sides."""
-
-    figure: Figure
-    base: Side
-    new: Side
-    p: float | None = None
-    """The probability of ranks at least as uneven by chance (exact Mann-Whitney test); None for one run each."""
-
-    @property
-    def change(self) -> float:
-        """How much larger the figure of ``new`` is, by medians."""
-        return self.new.median - self.base.median
-
-    @property
-    def percent(self) -> float | None:
-        """The change in per cent of ``base``; None when that is zero."""
-        return self.change / self.base.median * 100 if self.base.median else None
-
-    @property
-    def is_within_brackets(self) -> bool:
-        """Whether the brackets overlap, so that the real peaks may be equal."""
-        base, new = self.base, self.new
-        if base.high is None or new.high is None or not self.change:
-            return False
-        return max(base.median, new.median) <= min(base.high, new.high)
-
-    @property
-    def stands_out(self) -> bool:
-        """Whether the change is more than noise.
-
-        It is large enough to matter, and not explained by the brackets. Of groups it also exceeds the spread, or where
-        the groups are too small for that, no run of one side is among those of the other.
-        """
-        share, least = _LEAST[self.figure.unit]
-        if abs(self.change) < max(least, share * abs(self.base.median)) or self.is_within_brackets:
-            return False
-        if self.p is None or smallest_p(len(self.base.values), len(self.new.values)) <= SIGNIFICANT:
-            return self.exceeds_spread is not False
-        return max(min(self.base.values), min(self.new.values)) > min(max(self.base.values), max(self.new.values))
-
-    @property
-    def exceeds_spread(self) -> bool | None:
-        """Whether the difference is larger than the spread of the runs explains; None for one run each."""
-        return None if self.p is None else self.p <= SIGNIFICANT
 
 
 @dataclass(frozen=True)
@@ -377,8 +254,8 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     Raises NncfToolsError when they have no memory metric in common, or if neither has any, no other figure.
     """
     of_base, of_new = [run.figures for run in base], [run.figures for run in new]
-    here, there = _recorded(of_base), _recorded(of_new)
-    memory = {name for name in (*here, *there) if name.startswith(_PEAK)}
+    here, there = recorded(of_base), recorded(of_new)
+    memory = {name for name in (*here, *there) if name.startswith(PEAK)}
     common = set(here) & set(there)
     if not (common & memory if memory else common - {DURATION}):
         found = f"{base[0].title} has {', '.join(here)}, {new[0].title} has {', '.join(there)}"
@@ -389,10 +266,10 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     return Comparison(
         base=base,
         new=new,
-        figures=_differences(of_base, of_new),
+        figures=differences(of_base, of_new),
         operations=operations,
-        only_base=[_figure(name) for name in here if name not in there],
-        only_new=[_figure(name) for name in there if name not in here],
+        only_base=[known_figure(name) for name in here if name not in there],
+        only_new=[known_figure(name) for name in there if name not in here],
         settings=list(differing(base, new, calls)),
         remarks=[f"{run.title} {remark}" for run in (*base, *new) for remark in run.remarks],
         stacks=_grown(base, new),
@@ -402,16 +279,6 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
 def _grown(base: Sequence[Run], new: Sequence[Run]) -> Sequence[GrownStack] | None:
     of_base, of_new = ([run.stacks for run in runs if run.stacks is not None] for runs in (base, new))
     return grown(of_base, of_new, _MOST_STACKS) if of_base and of_new else None
-
-
-def _recorded(figures: Iterable[Values]) -> list[str]:
-    return _in_order(name for of in figures for name in of)
-
-
-def _figure(name: str) -> Figure:
-    found = figure_of(name)
-    assert found is not None
-    return found
 
 
 def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[ComparedOperation]:
@@ -426,59 +293,14 @@ def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[Co
         ]
         of_base, of_new = ([runs[place].operations[name] for place, name in side] for side in sides)
         signatures = (_signatures(functions[place][name] for place, name in side) for side in sides)
-        yield ComparedOperation(title, len(of_base), len(of_new), _differences(of_base, of_new), *signatures)
+        yield ComparedOperation(title, len(of_base), len(of_new), differences(of_base, of_new), *signatures)
 
 
 def _signatures(functions: Iterable[Function]) -> list[str]:
     return [signature for signature in dict.fromkeys(of.signature for of in functions) if signature]
 
 
-def _differences(base: Sequence[Values], new: Sequence[Values]) -> dict[str, Difference]:
-    found = {}
-    for name in _recorded([*base, *new]):
-        sides = [[values[name] for values in group if name in values] for group in (base, new)]
-        if all(sides):
-            found[name] = _difference(_figure(name), *map(_side, sides))
-    return found
-
-
-def _side(values: Sequence[Value]) -> Side:
-    highs = [value.high for value in values if value.high is not None]
-    return Side([value.low for value in values], median(highs) if len(highs) == len(values) else None)
-
-
-def _difference(figure: Figure, base: Side, new: Side) -> Difference:
-    is_of_runs = len(base.values) == len(new.values) == 1
-    return Difference(figure, base, new, None if is_of_runs else p_value(base.values, new.values))
-
-
 def _plural(name: str) -> str:
     """Return the name of a fact of a run in the plural: ``hosts``, ``numbers of ranks``."""
     noun, of, rest = name.partition(" of ")
     return f"{noun}s{of}{rest}"
-
-
-def p_value(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return how likely ranks at least as uneven as these are, if both groups come from one distribution.
-
-    This is the two-sided test of Mann and Whitney (Ann. Math. Statist. 18 (1947) 50-60), exact even with ties. It
-    counts all ways to deal the observed mid-ranks to groups of these sizes, by the shift algorithm of Streitberg and
-    Röhmel (Statistical Software Newsletter 12 (1986) 10-17). Neither group may be empty.
-    """
-    import numpy as np  # 70 ms that a comparison of two runs can do without
-
-    _, places, counts = np.unique([*one, *other], return_inverse=True, return_counts=True)
-    ranks = (2 * np.cumsum(counts) - counts + 1)[places].tolist()  # twice the mid-ranks: whole numbers
-    size, total = len(one), len(ranks)
-    ways = np.zeros((size + 1, sum(ranks) + 1))
-    ways[0, 0] = 1
-    for rank in ranks:
-        ways[1:, rank:] += ways[:-1, :-rank]
-    expected = size * (total + 1)
-    uneven = abs(np.arange(ways.shape[1]) - expected) >= abs(sum(ranks[:size]) - expected)
-    return float(ways[size, uneven].sum() / comb(total, size))
-
-
-def smallest_p(one: int, other: int) -> float:
-    """Return the smallest p that groups of these sizes can reach: when every value of one is above all of the other."""
-    return min(1.0, 2 / comb(one + other, one))

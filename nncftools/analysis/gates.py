@@ -14,7 +14,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
-from nncftools.analysis.comparison import FIGURES, Difference, Figure, Side, figure_of, unit_for
+from nncftools.analysis.comparison import unit_for
+from nncftools.analysis.difference import Difference, Side
+from nncftools.analysis.figures import FIGURES, Figure, figure_of
 from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit, text_of
 

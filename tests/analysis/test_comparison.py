@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.comparison import Comparison, Run, Value, compared, measured
+from nncftools.analysis.comparison import Comparison, Run, compared, measured
+from nncftools.analysis.figures import Value
 from nncftools.errors import NncfToolsError
 from nncftools.session.model import Exit, Host, Mark, SamplerFacts, SavedModel
 from tests.made_up import MIB, mib, process, session

@@ -6,14 +6,16 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools import metrics
-from nncftools.analysis.comparison import CPU_TIME, DURATION, Figure, figure_of, unique_names
+from nncftools.analysis.comparison import unique_names
+from nncftools.analysis.figures import CPU_TIME, DURATION, Figure, figure_of
 from nncftools.analysis.matching import matched
 from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nncftools.analysis.comparison import Run, Value, Values
+    from nncftools.analysis.comparison import Run
+    from nncftools.analysis.figures import Value, Values
 
 SEPARATOR = " › "
 _LONGEST = 1000

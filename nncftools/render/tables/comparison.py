@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.comparison import CPU_TIME, DURATION, SIGNIFICANT, smallest_p, unit_for
+from nncftools.analysis.comparison import unit_for
+from nncftools.analysis.difference import SIGNIFICANT, smallest_p
+from nncftools.analysis.figures import CPU_TIME, DURATION
 from nncftools.render.tables.table import Cell, Column, Row, Table
 from nncftools.text import printable, shortened
 from nncftools.units import UNKNOWN, MemoryUnit, fixed
@@ -12,7 +14,9 @@ from nncftools.units import UNKNOWN, MemoryUnit, fixed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from nncftools.analysis.comparison import ComparedOperation, Comparison, Difference, Figure, Run
+    from nncftools.analysis.comparison import ComparedOperation, Comparison, Run
+    from nncftools.analysis.difference import Difference
+    from nncftools.analysis.figures import Figure
     from nncftools.analysis.gates import Verdict
 
     Write = Callable[[float], str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.comparison import CPU_TIME, DURATION, MODEL_SIZE
+from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE
 from nncftools.render.tables.comparison import cells, columns_of, function_text, name_of
 from nncftools.render.tables.table import Cell, Column, Row, Table
 from nncftools.text import printable, shortened
@@ -13,7 +13,8 @@ from nncftools.units import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nncftools.analysis.comparison import ComparedOperation, Comparison, Difference
+    from nncftools.analysis.comparison import ComparedOperation, Comparison
+    from nncftools.analysis.difference import Difference
     from nncftools.analysis.gates import Verdict
     from nncftools.units import MemoryUnit
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.comparison import CPU_TIME, DURATION, MODEL_SIZE, figure_of, unique_names
+from nncftools.analysis.comparison import unique_names
+from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, figure_of
 from nncftools.analysis.matching import matched
 from nncftools.render.tables.comparison import writer
 from nncftools.render.tables.table import Cell, Column, Row, Table
@@ -15,7 +16,8 @@ from nncftools.units import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nncftools.analysis.comparison import Run, Values
+    from nncftools.analysis.comparison import Run
+    from nncftools.analysis.figures import Values
     from nncftools.units import MemoryUnit
 
 _OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", MODEL_SIZE)
