@@ -15,7 +15,7 @@ _HOME_OF = {
     "ProfilerConfig": "nncftools.api.qeff",
     "QEffMemoryProfiler": "nncftools.api.qeff",
     "QEffMemoryVisualizer": "nncftools.api.qeff",
-    "Session": "nncftools.session.session",
+    "Session": "nncftools.api.session",
     "load_ipython_extension": "nncftools.api.notebook",
     "mark_operation": "nncftools.marks.operations",
     "memory_monitor_context": "nncftools.api.memory_monitor",
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
         QEffMemoryProfiler,
         QEffMemoryVisualizer,
     )
+    from nncftools.api.session import Session
     from nncftools.marks.operations import mark_operation, operation
-    from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
 
@@ -62,3 +62,8 @@ def __getattr__(name: str) -> object:
     import importlib
 
     return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, for completion; the submodules behind them are no part of the interface."""
+    return sorted([*__all__, "__version__"])

@@ -6,107 +6,51 @@ import shlex
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import count
-from math import comb
-from statistics import median
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from nncftools import metrics
 from nncftools.analysis import build_up
+from nncftools.analysis.difference import differences
+from nncftools.analysis.figures import (
+    CPU_TIME,
+    DURATION,
+    MODEL_SIZE,
+    PEAK,
+    Value,
+    figure_of,
+    in_order,
+    known_figure,
+    recorded,
+)
 from nncftools.analysis.grown_stacks import grown, places
+from nncftools.analysis.matching import Function, matched
 from nncftools.analysis.peak_text import span_text, where_text
+from nncftools.analysis.settings import COMMAND, differing, of_models
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
+from nncftools.session.kinds import kind_of
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from nncftools.analysis.difference import Difference
+    from nncftools.analysis.figures import Figure, Values
     from nncftools.analysis.grown_stacks import GrownStack, Held, Place
+    from nncftools.analysis.settings import Setting
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
 
-SIGNIFICANT = 0.05
-"""Up to this p, the difference exceeds the spread."""
-DURATION = "duration"
-CPU_TIME = "cpu"
-_PEAK = "peak_"
+_SAVING = "Saving"
+"""Its arguments are names of files, which differ without being a setting."""
 _MOST_STACKS = 6
-
-
-@dataclass(frozen=True)
-class Figure:
-    """What is compared: its name in a gate, its label, and its unit (``"B"``, ``"s"`` or ``""``)."""
-
-    name: str
-    label: str
-    unit: str
-
-    @property
-    def is_peak(self) -> bool:
-        """Whether it is the peak of a memory metric."""
-        return self.name.startswith(_PEAK)
-
-
-_OF_EVERY_RUN = {DURATION: Figure(DURATION, "Duration", "s"), CPU_TIME: Figure(CPU_TIME, "CPU time", "s")}
-
-
-def figure_of(name: str) -> Figure | None:
-    """Return the figure of this name; None when there is none."""
-    if name in _OF_EVERY_RUN:
-        return _OF_EVERY_RUN[name]
-    metric = metrics.of(name.removeprefix(_PEAK))
-    if metric is None:
-        return None
-    if name.startswith(_PEAK):
-        return Figure(name, f"Peak {metric.label}", metric.unit) if metric.is_memory else None
-    is_compared = metric.is_counter and metric.per_operation and metric.family != metrics.CPU_TIME
-    return Figure(name, metric.short_label, metric.unit) if is_compared else None
-
-
-def _in_order(names: Iterable[str]) -> list[str]:
-    """Return names of figures once each, in the order of display: peaks, duration, CPU time, counters."""
-    known = dict.fromkeys(names)
-    peaks = metrics.in_order(name.removeprefix(_PEAK) for name in known if name.startswith(_PEAK))
-    counters = metrics.in_order(name for name in known if not name.startswith(_PEAK) and name not in _OF_EVERY_RUN)
-    return [*(_PEAK + name for name in peaks), *(name for name in _OF_EVERY_RUN if name in known), *counters]
-
-
-FIGURES = [
-    name
-    for name in _in_order([*map(_PEAK.__add__, metrics.MEMORY), *_OF_EVERY_RUN, *metrics.METRICS])
-    if figure_of(name)
-]
-"""The names of all figures except those of single devices."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """One figure of one run, in bytes or seconds."""
-
-    low: float
-    """The figure; for a peak, the lower end of its bracket."""
-    high: float | None = None
-    """The upper end of the bracket; None when there is none or it is unknown."""
-
-
-Values = dict[str, Value]
 
 
 def unit_for(size: float) -> MemoryUnit:
     """Return the largest binary unit in which ``size`` bytes are a number of at least one."""
     units = (MemoryUnit.GiB, MemoryUnit.MiB, MemoryUnit.KiB)
     return next((unit for unit in units if size >= unit.factor), MemoryUnit.B)
-
-
-@dataclass(frozen=True)
-class Function:
-    """What an operation of a run called; empty where the operation was not marked by a call."""
-
-    call: str = ""
-    arguments: str = ""
-    signature: str = ""
-    """Both as people read them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +60,9 @@ class Run:
     title: str
     command: str
     facts: Mapping[str, str]
-    """What must be equal for figures to be comparable, by its name in the plural: hosts, intervals."""
+    """What must be equal for figures to be comparable, by its name: host, interval."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """How the saved models were compressed, by the name of the setting."""
     peak: str
     """When RSS reached its peak, and in which operation; empty for unknown."""
     remarks: Sequence[str]
@@ -139,6 +85,11 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
     """
     if not len(session.samples):
         raise NncfToolsError(f"{title}: holds no samples: there is nothing to compare")
+    return figures_of_run(session, title, depth)
+
+
+def figures_of_run(session: Session, title: str, depth: int = 1) -> Run:
+    """Return the same also of a session without samples, as far as its figures are known."""
     shown = [operation for operation in session.operations if operation.depth < depth]
     deeper = [operation for operation in session.operations if operation.depth >= depth]
     names, deeper_names = unique_names(shown), unique_names(deeper)
@@ -146,6 +97,7 @@ def measured(session: Session, title: str, depth: int = 1) -> Run:
         title=title,
         command=shlex.join(session.command) or session.name,
         facts=_facts(session),
+        models=of_models(session),
         peak=_peak_text(session),
         remarks=list(_remarks(session)),
         figures=_figures(session),
@@ -163,32 +115,46 @@ def _stacks(session: Session) -> Mapping[Place, Held] | None:
 
 def function_of(operation: Operation) -> Function:
     """Return what an operation called."""
-    return Function(operation.call or "", operation.arguments or "", operation.signature)
+    return Function(operation.name, operation.call or "", operation.arguments or "", operation.signature)
 
 
 def _figures(session: Session) -> Values:
     peaks = {
-        _PEAK + name: Value(peak.low, peak.high)
+        PEAK + name: Value(peak.low, peak.high)
         for name, peak in session.peaks.items()
         if is_memory(name) and peak.low is not None and not session.from_zero
     }
-    others = {**session.totals, DURATION: session.duration_s, CPU_TIME: cpu_s(session)}
+    others = {
+        **session.totals,
+        DURATION: session.duration_s,
+        CPU_TIME: cpu_s(session),
+        MODEL_SIZE: _model_size(session),
+    }
     found = {**peaks, **_known(others)}
-    return {name: found[name] for name in _in_order(found) if figure_of(name)}
+    return {name: found[name] for name in in_order(found) if figure_of(name)}
+
+
+def _model_size(session: Session) -> float | None:
+    """Return the bytes of all that was saved and was there at the end of the run; a file in a saved folder once."""
+    sizes = {mark.saved: mark.saved_size for mark in session.marks if mark.saved and mark.saved_size is not None}
+    inside = {path for path in sizes if any(str(above) in sizes for above in PurePath(path).parents)}
+    known = [size for path, size in sizes.items() if path not in inside]
+    return sum(known) if known else None
 
 
 def _of_operation(operation: Operation) -> Values:
-    peaks = {_PEAK + column: operation.of(column).peak_low for column in memory_of(operation.figures)}
+    brackets = {PEAK + column: operation.of(column).peak for column in memory_of(operation.figures)}
+    peaks = {name: Value(of.low, of.high) for name, of in brackets.items() if of is not None}
     counters = [column for column in operation.figures if column != CPU_TIME and figure_of(column)]
     spent = {column: operation.of(column).spent for column in counters}
-    return _known({**peaks, DURATION: operation.duration_s, CPU_TIME: operation.cpu_s, **spent})
+    return {**peaks, **_known({DURATION: operation.duration_s, CPU_TIME: operation.cpu_s, **spent})}
 
 
 def _known(figures: Mapping[str, float | None]) -> Values:
     return {name: Value(value) for name, value in figures.items() if value is not None}
 
 
-def unique_names(operations: Iterable[Operation]) -> list[str]:
+def unique_names(operations: Iterable[Operation | Function]) -> list[str]:
     """Return a name for each operation that no other has."""
     numbers: dict[str, count[int]] = defaultdict(lambda: count(2))
     names: dict[str, None] = {}
@@ -204,11 +170,11 @@ def _facts(session: Session) -> dict[str, str]:
     host, facts = session.host, session.sampler
     cores = "" if host.cpus is None else f" ({host.cpus} cores)"
     return {
-        "hosts": f"{host.name or 'unknown'}{cores}",
-        "intervals": "unknown" if facts.interval_s is None else f"{facts.interval_s:g} s",
-        "tool versions": session.tool_version or "unknown",
-        "sources of figures": facts.source or "unknown",
-        "numbers of ranks": f"{len(session.ranks) or 1}",
+        "host": f"{host.name or 'unknown'}{cores}",
+        "interval": "unknown" if facts.interval_s is None else f"{facts.interval_s:g} s",
+        "tool version": session.tool_version or "unknown",
+        "source of figures": facts.source or "unknown",
+        "number of ranks": f"{len(session.ranks) or 1}",
     }
 
 
@@ -228,55 +194,6 @@ def _remarks(session: Session) -> Iterator[str]:
         yield f"ended with exit status {session.exit.code}"
     if len(session.samples) == 1:
         yield "has one sample: its memory at other moments is unknown"
-
-
-@dataclass(frozen=True)
-class Side:
-    """One figure of one run or group."""
-
-    values: Sequence[float]
-    """One for each run in which the figure is known."""
-    high: float | None = None
-    """The median of the upper ends of the brackets; None when one is unknown."""
-
-    @property
-    def median(self) -> float:
-        """The median of the runs; of one run its value."""
-        return median(self.values)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One figure on both sides."""
-
-    figure: Figure
-    base: Side
-    new: Side
-    p: float | None = None
-    """The probability of ranks at least as uneven by chance (exact Mann-Whitney test); None for one run each."""
-
-    @property
-    def change(self) -> float:
-        """How much larger the figure of ``new`` is, by medians."""
-        return self.new.median - self.base.median
-
-    @property
-    def percent(self) -> float | None:
-        """The change in per cent of ``base``; None when that is zero."""
-        return self.change / self.base.median * 100 if self.base.median else None
-
-    @property
-    def is_within_brackets(self) -> bool:
-        """Whether the brackets overlap, so that the real peaks may be equal."""
-        base, new = self.base, self.new
-        if base.high is None or new.high is None or not self.change:
-            return False
-        return max(base.median, new.median) <= min(base.high, new.high)
-
-    @property
-    def exceeds_spread(self) -> bool | None:
-        """Whether the difference is larger than the spread of the runs explains; None for one run each."""
-        return None if self.p is None else self.p <= SIGNIFICANT
 
 
 @dataclass(frozen=True)
@@ -304,7 +221,10 @@ class Comparison:
     """In the order of ``base``, then those that only ``new`` has."""
     only_base: Sequence[Figure] = ()
     only_new: Sequence[Figure] = ()
-    warnings: Sequence[str] = ()
+    settings: Sequence[Setting] = ()
+    """What the runs were asked to do differently."""
+    remarks: Sequence[str] = ()
+    """What is wrong with single runs."""
     stacks: Sequence[GrownStack] | None = None
     """The code whose memory at the RSS peak changed most; None unless both sides have stacks."""
 
@@ -313,6 +233,14 @@ class Comparison:
         """How many runs of ``base`` and of ``new`` have stacks."""
         base, new = (sum(run.stacks is not None for run in runs) for runs in (self.base, self.new))
         return base, new
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the figures hard to compare, as sentences."""
+        facts = [one for one in self.settings if one.name in self.base[0].facts]
+        found = [f"different {_plural(one.name)}: base {one.base}; new {one.new}" for one in facts]
+        commands = ["different commands"] if any(one.name == COMMAND for one in self.settings) else []
+        return [*found, *commands, *self.remarks]
 
     @property
     def is_of_groups(self) -> bool:
@@ -326,21 +254,24 @@ def compared(base: Sequence[Run], new: Sequence[Run]) -> Comparison:
     Raises NncfToolsError when they have no memory metric in common, or if neither has any, no other figure.
     """
     of_base, of_new = [run.figures for run in base], [run.figures for run in new]
-    here, there = _recorded(of_base), _recorded(of_new)
-    memory = {name for name in (*here, *there) if name.startswith(_PEAK)}
+    here, there = recorded(of_base), recorded(of_new)
+    memory = {name for name in (*here, *there) if name.startswith(PEAK)}
     common = set(here) & set(there)
     if not (common & memory if memory else common - {DURATION}):
         found = f"{base[0].title} has {', '.join(here)}, {new[0].title} has {', '.join(there)}"
         raise NncfToolsError(f"no {'memory ' if memory else ''}metric in common, nothing to compare: {found}")
-    operations = dict.fromkeys(name for run in (*base, *new) for name in run.operations)
+    operations = list(_compared_operations(base, new))
+    both = (one for one in operations if one.base_runs and one.new_runs and kind_of(one.name) != _SAVING)
+    calls = [(one.name, one.base_signatures, one.new_signatures) for one in both]
     return Comparison(
         base=base,
         new=new,
-        figures=_differences(of_base, of_new),
-        operations=[_compared_operation(name, base, new) for name in operations],
-        only_base=[_figure(name) for name in here if name not in there],
-        only_new=[_figure(name) for name in there if name not in here],
-        warnings=list(_warnings(base, new)),
+        figures=differences(of_base, of_new),
+        operations=operations,
+        only_base=[known_figure(name) for name in here if name not in there],
+        only_new=[known_figure(name) for name in there if name not in here],
+        settings=list(differing(base, new, calls)),
+        remarks=[f"{run.title} {remark}" for run in (*base, *new) for remark in run.remarks],
         stacks=_grown(base, new),
     )
 
@@ -350,79 +281,26 @@ def _grown(base: Sequence[Run], new: Sequence[Run]) -> Sequence[GrownStack] | No
     return grown(of_base, of_new, _MOST_STACKS) if of_base and of_new else None
 
 
-def _recorded(figures: Iterable[Values]) -> list[str]:
-    return _in_order(name for of in figures for name in of)
+def _compared_operations(base: Sequence[Run], new: Sequence[Run]) -> Iterator[ComparedOperation]:
+    runs = [*base, *new]
+    functions = [{name: run.functions.get(name) or Function(name) for name in run.operations} for run in runs]
+    found = matched(functions)
+    firsts = [next(functions[place][name] for place, name in names.items()) for names in found]
+    for title, names in zip(unique_names(firsts), found, strict=True):
+        sides = [
+            [(place, name) for place, name in names.items() if (place < len(base)) == is_base]
+            for is_base in (True, False)
+        ]
+        of_base, of_new = ([runs[place].operations[name] for place, name in side] for side in sides)
+        signatures = (_signatures(functions[place][name] for place, name in side) for side in sides)
+        yield ComparedOperation(title, len(of_base), len(of_new), differences(of_base, of_new), *signatures)
 
 
-def _figure(name: str) -> Figure:
-    found = figure_of(name)
-    assert found is not None
-    return found
+def _signatures(functions: Iterable[Function]) -> list[str]:
+    return [signature for signature in dict.fromkeys(of.signature for of in functions) if signature]
 
 
-def _compared_operation(name: str, base: Sequence[Run], new: Sequence[Run]) -> ComparedOperation:
-    of_base, of_new = ([run.operations[name] for run in runs if name in run.operations] for runs in (base, new))
-    signatures = (_signatures(name, runs) for runs in (base, new))
-    return ComparedOperation(name, len(of_base), len(of_new), _differences(of_base, of_new), *signatures)
-
-
-def _signatures(name: str, runs: Sequence[Run]) -> list[str]:
-    found = (run.functions.get(name, Function()).signature for run in runs)
-    return [signature for signature in dict.fromkeys(found) if signature]
-
-
-def _differences(base: Sequence[Values], new: Sequence[Values]) -> dict[str, Difference]:
-    found = {}
-    for name in _recorded([*base, *new]):
-        sides = [[values[name] for values in group if name in values] for group in (base, new)]
-        if all(sides):
-            found[name] = _difference(_figure(name), *map(_side, sides))
-    return found
-
-
-def _side(values: Sequence[Value]) -> Side:
-    highs = [value.high for value in values if value.high is not None]
-    return Side([value.low for value in values], median(highs) if len(highs) == len(values) else None)
-
-
-def _difference(figure: Figure, base: Side, new: Side) -> Difference:
-    is_of_runs = len(base.values) == len(new.values) == 1
-    return Difference(figure, base, new, None if is_of_runs else p_value(base.values, new.values))
-
-
-def _warnings(base: Sequence[Run], new: Sequence[Run]) -> Iterator[str]:
-    for fact in base[0].facts:
-        of_base, of_new = (list(dict.fromkeys(run.facts[fact] for run in runs)) for runs in (base, new))
-        if len({*of_base, *of_new}) > 1:
-            yield f"different {fact}: base {', '.join(of_base)}; new {', '.join(of_new)}"
-    if len({run.command for run in (*base, *new)}) > 1:
-        yield "different commands"
-    for run in (*base, *new):
-        for remark in run.remarks:
-            yield f"{run.title} {remark}"
-
-
-def p_value(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return how likely ranks at least as uneven as these are, if both groups come from one distribution.
-
-    This is the two-sided test of Mann and Whitney (Ann. Math. Statist. 18 (1947) 50-60), exact even with ties. It
-    counts all ways to deal the observed mid-ranks to groups of these sizes, by the shift algorithm of Streitberg and
-    Röhmel (Statistical Software Newsletter 12 (1986) 10-17). Neither group may be empty.
-    """
-    import numpy as np  # 70 ms that a comparison of two runs can do without
-
-    _, places, counts = np.unique([*one, *other], return_inverse=True, return_counts=True)
-    ranks = (2 * np.cumsum(counts) - counts + 1)[places].tolist()  # twice the mid-ranks: whole numbers
-    size, total = len(one), len(ranks)
-    ways = np.zeros((size + 1, sum(ranks) + 1))
-    ways[0, 0] = 1
-    for rank in ranks:
-        ways[1:, rank:] += ways[:-1, :-rank]
-    expected = size * (total + 1)
-    uneven = abs(np.arange(ways.shape[1]) - expected) >= abs(sum(ranks[:size]) - expected)
-    return float(ways[size, uneven].sum() / comb(total, size))
-
-
-def smallest_p(one: int, other: int) -> float:
-    """Return the smallest p that groups of these sizes can reach: when every value of one is above all of the other."""
-    return min(1.0, 2 / comb(one + other, one))
+def _plural(name: str) -> str:
+    """Return the name of a fact of a run in the plural: ``hosts``, ``numbers of ranks``."""
+    noun, of, rest = name.partition(" of ")
+    return f"{noun}s{of}{rest}"

@@ -14,7 +14,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
-from nncftools.analysis.comparison import FIGURES, Difference, Figure, Side, figure_of, unit_for
+from nncftools.analysis.comparison import unit_for
+from nncftools.analysis.difference import Difference, Side
+from nncftools.analysis.figures import FIGURES, Figure, figure_of
 from nncftools.errors import UsageError
 from nncftools.text import not_one_of
 from nncftools.units import MemoryUnit, text_of
@@ -22,7 +24,8 @@ from nncftools.units import MemoryUnit, text_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from nncftools.analysis.comparison import Comparison, Function, Run
+    from nncftools.analysis.comparison import Comparison, Run
+    from nncftools.analysis.matching import Function
 
 _PERCENT = "%"
 _GATE = re.compile(

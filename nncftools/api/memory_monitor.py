@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from nncftools.session.session import Session
+    from nncftools.api.session import Session
+    from nncftools.session.session import Session as Recorded
 
     Path = str | os.PathLike[str]
 
@@ -241,7 +242,7 @@ class MemoryMonitor:
     def _type(self) -> str:
         return str(self.memory_type.value)
 
-    def _draw(self, session: Session, picture: pathlib.Path, title: str) -> None:
+    def _draw(self, session: Recorded, picture: pathlib.Path, title: str) -> None:
         from nncftools.render.pictures import plot
         from nncftools.render.view import View, label
 
@@ -357,7 +358,7 @@ def _is_of_processes(memory_type: MemoryType) -> bool:
     return metric is not None and metric.scope == metrics.TREE
 
 
-def _session_of(metric: str, unit: MemoryUnit, time_s: Sequence[float], values: Sequence[float]) -> Session:
+def _session_of(metric: str, unit: MemoryUnit, time_s: Sequence[float], values: Sequence[float]) -> Recorded:
     """Return a session that holds only these samples; values may be relative to a baseline."""
     from nncftools.session.model import Host, SamplerFacts, Start
     from nncftools.session.samples import TIME, Samples

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nncftools.units import seconds_text
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
+    from nncftools.api.session import Session
 
 _INTERVAL_S = 0.05
 
@@ -13,17 +17,47 @@ _INTERVAL_S = 0.05
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the magic ``%%memory [SECONDS]``: run a cell, sample every SECONDS (0.05), show what it cost."""
     from IPython.core.error import UsageError
-    from IPython.display import display
 
     from nncftools.api.profiler import Profiler
 
-    def memory(line: str, cell: str) -> None:
+    def memory(line: str, cell: str) -> Session:
+        """Record memory, CPU and I/O of this cell and of all processes that it starts.
+
+        Usage, in the first line of a cell::
+
+            %%memory            a sample every 0.05 s
+            %%memory 0.01       a sample every 0.01 s, from 0.001 on
+
+        A separate process takes the samples, so a call that holds the interpreter leaves no gap. The kernel's memory
+        before the cell is included: see "from zero" or "Delta" for what the cell added. Name parts of the cell to see
+        what each cost::
+
+            from nncftools import operation
+            with operation("export"):
+                ...
+
+        The result is a nncftools.Session: _ in the next cell, and Out[N] later. It has report(), plot("run.png"),
+        to_html("run.html"), to_pandas() and save("run.json"), which `nncf-tools report run.json` reads.
+        """
         try:
             profiler = Profiler(float(line) if line.strip() else _INTERVAL_S)
         except ValueError:
             raise UsageError(f"%%memory: seconds from 0.001 to a year expected, found {line.strip()!r}") from None
         with profiler:
             shell.run_cell(cell)
-        display(profiler)
+        session = profiler.session
+        print(_explained(session))
+        return session
 
     shell.register_magic_function(memory, magic_kind="cell")
+
+
+def _explained(session: Session) -> str:
+    """Return what was recorded, and what to do next."""
+    number = len(session.samples)
+    samples = f"{number:,} {'sample' if number == 1 else 'samples'} in {seconds_text(session.duration_s)}"
+    lines = [f"Recorded this kernel and the processes that it started: {samples}."]
+    if not session.marks:
+        lines.append('Name parts of the cell to see what each cost: with nncftools.operation("export"): …')
+    lines.append('Next: s = _, then s.plot("run.png"), s.to_html("run.html"), s.report(), s.save("run.json")')
+    return "\n".join(lines)

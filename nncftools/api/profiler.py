@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import html
-import io
-import pathlib
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 from nncftools.api.recorder import Recorder
@@ -16,21 +11,23 @@ from nncftools.marks import operations
 
 if TYPE_CHECKING:
     import os
+    import pathlib
     from collections.abc import Iterator
 
     from typing_extensions import Self
 
-    from nncftools.session.session import Session
+    from nncftools.api.session import Session
 
 _METRICS = ("rss", "vms", "system")
-_WIDTH = 100
+_NOTHING = "Profiler: nothing was recorded yet. Start it by `with profiler:`, or by `profiler.start()`."
 
 
 class Profiler:
     """Records this program and its descendants, and the operations that it names.
 
     Use ``with Profiler() as p:`` and inside it ``with p.operation("export"):`` or ``p.mark("export")``, or decorate a
-    function with ``@p.operation("compile")``. Then call ``p.report()`` or ``p.plot("run.png")``, or use ``p.session``.
+    function with ``@p.operation("compile")``. Then call ``p.report()``, ``p.plot("run.png")`` or
+    ``p.to_html("run.html")``, or use ``p.session``.
     """
 
     def __init__(self, interval: float = 0.05, *, include_children: bool = True) -> None:
@@ -80,35 +77,30 @@ class Profiler:
 
     def report(self) -> str:
         """Return the figures of the run and of its operations as text. Raises NncfToolsError before the start."""
-        from rich.console import Console
-
-        from nncftools.render.tables import text
-        from nncftools.render.view import View
-
-        console = Console(file=io.StringIO(), width=_WIDTH, highlight=False, color_system=None)
-        with console.capture() as captured:
-            console.print(text.report(self.session, View(_METRICS)))
-        return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+        return self.session.report()
 
     def plot(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Draw memory, CPU, I/O and operations to a .png, .svg or .pdf file, and return its path.
 
         Raises NncfToolsError before the start, OSError.
         """
-        from nncftools.render.pictures import panels
-        from nncftools.render.view import View
+        return self.session.plot(path)
 
-        picture = pathlib.Path(path)
-        panels.draw(self.session, View(["rss"]), picture)
-        return picture
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the page with interactive charts; with ``path``, also write it there.
+
+        Raises NncfToolsError before the start, and when plotly is not installed; OSError.
+        """
+        return self.session.to_html(path)
+
+    def __repr__(self) -> str:
+        """Return the session in five lines, or what to do before there is one."""
+        return _NOTHING if self._recorder.session is None else repr(self.session)
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: ANN401, FBT001 — as IPython calls it
         """Show the report in a terminal."""
-        printer.text(self.report())
+        printer.text(_NOTHING if self._recorder.session is None else self.report())
 
     def _repr_html_(self) -> str:
-        """Show the picture and the report in a notebook."""
-        with tempfile.TemporaryDirectory() as folder:
-            picture = self.plot(pathlib.Path(folder) / "run.png").read_bytes()
-        image = base64.b64encode(picture).decode()
-        return f'<img src="data:image/png;base64,{image}" width="900"><pre>{html.escape(self.report())}</pre>'
+        """Show chart and tables in a notebook, in its own colours."""
+        return f"<div>{_NOTHING}</div>" if self._recorder.session is None else self.session._repr_html_()

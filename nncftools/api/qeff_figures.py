@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from nncftools.api.profiler import Profiler
     from nncftools.api.qeff_collector import ProfilerConfig
+    from nncftools.api.session import Session
     from nncftools.session.operation import Operation
-    from nncftools.session.session import Session
 
 DEFAULT_PICTURE = "qeff_memory_profile.png"
 _SYNCHRONIZED = {

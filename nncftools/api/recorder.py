@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from nncftools.api.session import Session
     from nncftools.sampler.client import DetachedSampler
-    from nncftools.session.session import Session
 
 SHORTEST_S = 0.001
 _LONGEST_S = 366 * 24 * 3600.0
@@ -123,8 +123,8 @@ class Recorder:
         return self._read() if self.is_running else self._session
 
     def _read(self) -> Session:
+        from nncftools.api.session import Session
         from nncftools.marks.collecting import take_own
-        from nncftools.session.session import Session
 
         session = Session.load(self._journal)
         with (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,19 +33,23 @@ Examples:
   nncf-tools compare a.json b.json --fail-if 'duration@Export>90s'
   nncf-tools compare --base 'old-*.json' --new 'new-*.json'
   nncf-tools compare --base 'old-*.json' --new 'new-*.json' -f hyperfine | jq .
+  nncf-tools compare --new 'run-*.json' --format bencher -o bencher.json
 
 \b
 A gate is METRIC[@OPERATION or @FUNCTION], > or <, a number and a unit (%, s, B, KiB, MiB,
 GiB). With a sign (+5%, +100MiB, -10%) it limits the change from BASE to NEW,
 without one the figure of NEW. Metrics: peak_ and the name of a memory metric
-(peak_rss), duration, cpu, read_bytes, write_bytes, read_chars, write_chars.
+(peak_rss), duration, cpu, model_size, read_bytes, write_bytes, read_chars,
+write_chars.
 
 \b
 The exit status is 3 if a gate fails."""
 
 GATE_FAILED = 3
-HYPERFINE = "hyperfine"
-FORMATS = ("text", "markdown", "json", HYPERFINE)
+HYPERFINE, BENCHER, BENCHMARK_ACTION = "hyperfine", "bencher", "benchmark-action"
+FORMATS = ("text", "markdown", "json", HYPERFINE, BENCHER, BENCHMARK_ACTION)
+_OF_NEW = (BENCHER, BENCHMARK_ACTION)
+"""Formats for a history, which has the figures of BASE already: they hold only those of NEW."""
 _MOST_CURVES = 14
 _MOST_RUNS = 100
 """In a group; with more, the exact rank test takes seconds per figure."""
@@ -110,6 +115,14 @@ Picture = Annotated[
         rich_help_panel=help_page.WRITE,
     ),
 ]
+Details = Annotated[
+    bool,
+    typer.Option(
+        "--details",
+        help="As text, show all figures and operations; Markdown folds them.",
+        rich_help_panel=help_page.SHOW,
+    ),
+]
 FailIf = Annotated[
     list[str] | None,
     typer.Option(
@@ -137,6 +150,7 @@ def compare(  # noqa: PLR0913 — one parameter per option
     fail_if: FailIf = None,
     unit: options.Unit = MemoryUnit.MiB,
     depth: options.Depth = 1,
+    details: Details = False,
     max_size: options.MaxSize = None,
     force: options.Force = False,
 ) -> int:
@@ -149,7 +163,9 @@ def compare(  # noqa: PLR0913 — one parameter per option
         raise UsageError(f"option --format: {not_one_of(format_, FORMATS)}")
     with options.named("--fail-if"):
         limits = [gates.parsed(text) for text in fail_if or []]
-    groups = _groups(sessions or [], base, new)
+    groups = _groups(sessions or [], base, new, least=1 if format_ in _OF_NEW else 2)
+    if limits and len(groups) == 1:
+        raise UsageError("option --fail-if: a gate needs BASE and NEW")
     output = None if output is None else destination.replaceable("--output", output, force=force)
     plot = None if plot is None else destination.picture("--plot", plot, force=force)
     if plot is not None and len(groups) > _MOST_CURVES:
@@ -159,7 +175,13 @@ def compare(  # noqa: PLR0913 — one parameter per option
     compared = [comparison.compared(runs[0], group) for group in runs[1:]]
     with options.named("--fail-if"), options.mended(depth=": give --depth"):
         judged = [(one, [gates.judged(limit, one) for limit in limits]) for one in compared]
-    _put(_hyperfine(runs, timings) if format_ == HYPERFINE else _rendered(judged, format_, unit), output)
+    if format_ == HYPERFINE:
+        content: RenderableType = _hyperfine(runs, timings)
+    elif format_ in _OF_NEW:
+        content = _history(runs[1:] or runs, format_)
+    else:
+        content = _rendered(judged, format_, unit, has_details=details)
+    _put(content, output)
     if plot is not None:
         _draw(runs, curves, unit, plot)
     for one, verdicts in judged:
@@ -170,11 +192,11 @@ def compare(  # noqa: PLR0913 — one parameter per option
 
 
 def _groups(
-    sessions: Sequence[pathlib.Path], base: Sequence[str] | None, new: Sequence[str] | None
+    sessions: Sequence[pathlib.Path], base: Sequence[str] | None, new: Sequence[str] | None, *, least: int
 ) -> list[list[pathlib.Path]]:
-    """Return the files of BASE and of each NEW. Raises UsageError."""
+    """Return the files of BASE and of each NEW; if ``least`` is 1, NEW alone will do. Raises UsageError."""
     if base is None and new is None:
-        if len(sessions) < 2:  # noqa: PLR2004 — BASE and NEW
+        if len(sessions) < least:
             expected = "two sessions expected, such as `nncf-tools compare latest~1 latest`, or --base and --new"
             raise UsageError(f"arguments BASE NEW: {expected}")
         groups = [[_session_file(path)] for path in sessions]
@@ -182,9 +204,9 @@ def _groups(
         if sessions:
             words = f"{str(sessions[0])!r} found together with --base or --new"
             raise UsageError(f"argument BASE: {words}; quote patterns, as in --base 'a*.json'")
-        if base is None or new is None:
+        if new is None or (base is None and least > 1):
             raise UsageError("options --base and --new: both expected")
-        groups = [_matched("--base", base), _matched("--new", new)]
+        groups = [*([] if base is None else [_matched("--base", base)]), _matched("--new", new)]
     _check_once(groups)
     return groups
 
@@ -278,7 +300,9 @@ def _put(content: RenderableType, output: pathlib.Path | None) -> None:
     screen.to_stderr(f"Written to {printable(str(output))}\n")
 
 
-def _rendered(judged: Sequence[tuple[Comparison, Sequence[Verdict]]], format_: str, unit: MemoryUnit) -> RenderableType:
+def _rendered(
+    judged: Sequence[tuple[Comparison, Sequence[Verdict]]], format_: str, unit: MemoryUnit, *, has_details: bool
+) -> RenderableType:
     if format_ == "json":
         import msgspec
 
@@ -290,21 +314,39 @@ def _rendered(judged: Sequence[tuple[Comparison, Sequence[Verdict]]], format_: s
 
         return "\n".join(comparison_markdown.rendered(of, unit, verdicts) for of, verdicts in judged)
     from rich.console import Group
+    from rich.text import Text
 
     from nncftools.render.tables import comparison_text
 
-    return Group(*[piece for of, _ in judged for piece in ("", comparison_text.rendered(of, unit))][1:])
+    each = [comparison_text.rendered(of, unit, verdicts, has_details=has_details) for of, verdicts in judged]
+    pieces = [piece for of in each for piece in ("", of)][1:]
+    return Group(*pieces if has_details else (*pieces, Text("\nAll figures and operations: --details", style="dim")))
 
 
-def _hyperfine(runs: Sequence[Sequence[Run]], timings: Sequence[Sequence[Timing]]) -> str:
-    """Return each group as one command with its runs. Groups are named by their files unless their commands differ."""
-    from nncftools.render.exports import hyperfine
+def _names(runs: Sequence[Sequence[Run]]) -> list[str]:
+    """Return a name for each group: the command, or the files unless each group ran another command."""
     from nncftools.render.tables.comparison import runs_text
 
     commands = [{run.command for run in group} for group in runs]
     distinct = sum(map(len, commands)) == len(set[str]().union(*commands)) == len(runs)
-    names = [group[0].command if distinct else runs_text(group) for group in runs]
-    return hyperfine.document([hyperfine.result(name, group) for name, group in zip(names, timings, strict=True)])
+    return [group[0].command if distinct else runs_text(group) for group in runs]
+
+
+def _hyperfine(runs: Sequence[Sequence[Run]], timings: Sequence[Sequence[Timing]]) -> str:
+    """Return each group as one command with its runs."""
+    from nncftools.render.exports import hyperfine
+
+    return hyperfine.document(
+        [hyperfine.result(name, group) for name, group in zip(_names(runs), timings, strict=True)]
+    )
+
+
+def _history(runs: Sequence[Sequence[Run]], format_: str) -> str:
+    """Return the figures of each group for a service that keeps them."""
+    from nncftools.render.exports import bencher, benchmark_action
+
+    document = bencher.document if format_ == BENCHER else benchmark_action.document
+    return document(dict(zip(_names(runs), runs, strict=True)))
 
 
 def _draw(
@@ -325,8 +367,13 @@ def _draw(
     screen.to_stderr(f"Drawn to {printable(str(picture))}\n")
 
 
-def _verdict_text(verdict: Verdict, of: Comparison | None) -> str:
-    """Return the result of a gate in one line; ``of`` adds the name of the run."""
+def _verdict_text(verdict: Verdict, of: Comparison | None) -> RenderableType:
+    """Return the result of a gate in one line, red on a terminal if it failed; ``of`` adds the name of the run."""
     result = "passed" if verdict.passed else "failed"
     run = "" if of is None else f"{of.new[0].title}: "
-    return f"gate {result}: {run}{printable(verdict.gate.text)}: {verdict.measured}\n"
+    line = f"gate {result}: {run}{printable(verdict.gate.text)}: {verdict.measured}"
+    if verdict.passed or not sys.stderr.isatty():
+        return f"{line}\n"
+    from rich.text import Text
+
+    return Text(line, style="bold red")

@@ -158,6 +158,8 @@ def monitor(  # noqa: PLR0913 — one parameter per option
 
         def record(place: Destination) -> Recorded:
             run = recording.Run(starter, plan, name, argv, place, unmarked, looking, looking_share, opens=opens)
-            return recording.record(run, view, quiet=quiet, display=display)
+            return recording.record(run, view, quiet=quiet or repeat > 1, display=display)
 
+        if repeat == 1:
+            return record(next(iter(places))).status
         return repeating.repeat(repeat, places, record, view, quiet=quiet)

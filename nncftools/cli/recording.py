@@ -171,7 +171,7 @@ def _load_what_saving_needs() -> None:
     import gzip  # noqa: F401 — used by a session whose name ends in .gz
 
     from nncftools.limits import aftermath  # noqa: F401
-    from nncftools.marks import collecting  # noqa: F401
+    from nncftools.marks import collecting, saved_sizes  # noqa: F401
     from nncftools.session import from_journal, store  # noqa: F401
 
 
@@ -230,9 +230,11 @@ def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Sessio
 
 def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction, *, automatic: bool) -> None:
     from nncftools.marks.collecting import take_log
+    from nncftools.marks.saved_sizes import take_sizes
     from nncftools.marks.silence import reason
 
     found = take_log(session, log, name, redaction)
+    take_sizes(session.marks)
     if session.marks or not automatic:
         return
     why = reason(session.processes, found.programs, found.outside)

@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nncftools.cli import screen
+from nncftools.errors import NncfToolsError
 from nncftools.metrics import columns_of
+from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from nncftools.analysis.comparison import Run
     from nncftools.cli.destination import Destination
     from nncftools.cli.recording import Recorded
     from nncftools.render.view import View
-    from nncftools.session.model import Peak
+    from nncftools.session.session import Session
+
+_COMMAND = 200
 
 
 def suffixes(count: int) -> list[str]:
@@ -24,42 +29,88 @@ def suffixes(count: int) -> list[str]:
 def repeat(
     count: int, places: Iterable[Destination], record: Callable[[Destination], Recorded], view: View, *, quiet: bool
 ) -> int:
-    """Record ``count`` times; stop after the first run that fails. Return the last exit status.
+    """Record ``count`` times, without a report; stop after the first run that fails. Return the last exit status.
 
-    After several runs, print median and range of the peaks of the first metric of ``view``.
+    Print one line for each run, the report of one that failed, and at the end one table of all runs.
     """
-    peaks: list[dict[str, Peak]] = []
+    runs: list[Run] = []
+    written: list[str] = []
     recorded = None
     done = 0
     for done, place in enumerate(places, start=1):
-        if count > 1 and not quiet:
-            screen.to_stderr(f"\nRun {done} of {count}\n")
         recorded = record(place)
-        if recorded.session is not None:
-            peaks.append(recorded.session.peaks)
+        session = None if quiet or _is_later_rank(recorded.session) else recorded.session
+        if session is not None:
+            written.append(place.shown)
+            screen.to_stderr(f"Run {done} of {count}: {_line(session, view)}\n")
+            _take(session, place, runs)
         if recorded.status or recorded.interrupted:
+            if session is not None and not recorded.interrupted:
+                _report(session, view)
             break
     assert recorded is not None
-    if count > 1 and not quiet:
-        screen.to_stderr(f"\n{_summary(peaks, view)}\n")
+    if runs:
+        _summarize(runs, written, view)
     if done < count:
         why = "was interrupted" if recorded.interrupted else f"ended with exit status {recorded.status}"
         screen.message(f"stopped: run {done} of {count} {why}")
     return recorded.status
 
 
-def _summary(of_runs: list[dict[str, Peak]], view: View) -> str:
-    """Return the peaks of all runs in one line."""
-    from statistics import median
+def _is_later_rank(session: Session | None) -> bool:
+    """Return whether it is not the rank that prints: ranks share a terminal."""
+    return session is not None and session.rank is not None and session.rank.number > 0
 
+
+def _line(session: Session, view: View) -> str:
+    from nncftools.render.tables.facts import exit_text
     from nncftools.render.view import label
+    from nncftools.units import seconds_text
 
-    metric = next(iter(columns_of(view.metrics, of_runs[0] if of_runs else ())), view.metrics[0])
-    unit = view.unit
-    held = [peaks[metric].low for peaks in of_runs if metric in peaks]
-    peaks = [low for low in held if low is not None]
-    runs = "1 run" if len(of_runs) == 1 else f"{len(of_runs)} runs"
-    if not peaks:
-        return f"{runs}: {label(metric)} peak unknown"
-    ends = f"{unit.text(min(peaks))} to {unit.text(max(peaks))}"
-    return f"{runs}: {label(metric)} peak {unit.label(median(peaks))} (median), from {ends}"
+    metric = next(iter(columns_of(view.metrics, session.peaks)), view.metrics[0])
+    peak = session.peaks.get(metric)
+    ending = "" if session.exit is None or session.exit.code == 0 else f", {exit_text(session.exit)}"
+    held = view.unit.label(None if peak is None else peak.low)
+    return f"{label(metric)} peak {held}, {seconds_text(session.duration_s)}{ending}"
+
+
+def _take(session: Session, place: Destination, runs: list[Run]) -> None:
+    """Keep the figures of a run; one without samples has none."""
+    from nncftools.analysis.comparison import measured
+
+    try:
+        runs.append(measured(session, place.shown))
+    except NncfToolsError:
+        return
+
+
+def _report(session: Session, view: View) -> None:
+    from nncftools.render.tables import text
+
+    screen.to_stderr("\n")
+    screen.to_stderr(text.report(session, view))
+
+
+def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
+    from rich.console import Group
+    from rich.text import Text
+
+    from nncftools.render.tables.paint import painted
+    from nncftools.render.tables.repeats import repeats
+
+    if len(runs) == 1:  # its line says it all
+        screen.to_stderr(f"Written to {printable(written[0])}\n")
+        return
+    metrics = columns_of(view.metrics, [name.removeprefix("peak_") for name in runs[0].figures])
+    screen.to_stderr(
+        Group(
+            Text(),
+            Text(f"{len(runs)} RUNS", style="bold"),
+            Text(shortened(printable(runs[0].command), _COMMAND), style="dim"),
+            Text(),
+            painted(repeats(runs, metrics, view.unit)),
+            Text(),
+            Text(f"Written to {printable(f'{written[0]} … {written[-1]}')}"),
+            Text("Next: record another group, then nncf-tools compare --base 'OLD-*' --new 'NEW-*'"),
+        )
+    )

@@ -60,6 +60,7 @@ class Entry(msgspec.Struct, kw_only=True):
     own_end: OwnMemory | None = None
     error: str | None = None
     saved: str | None = None
+    saved_size: int | None = None
     rt_info: str | None = None
     warning: str | None = None
     python: str | None = None

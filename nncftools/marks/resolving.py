@@ -49,6 +49,7 @@ class _Frame:
             call=entry.call,
             arguments=", ".join(entry.arguments) or None if isinstance(entry.arguments, list) else entry.arguments,
             saved=entry.saved,
+            saved_size=entry.saved_size,
             error=entry.error,
             count=entry.count,
             total_s=total_s,
@@ -202,7 +203,7 @@ def _merged(steps: Sequence[_Frame]) -> _Frame:
         lengths.append((step.total_s or length_s, step.longest_s or length_s))
     mark.count = max(counts.values())
     mark.call = ", ".join(sorted(filter(None, counts))) or None
-    mark.arguments = mark.saved = None
+    mark.arguments = mark.saved = mark.saved_size = None
     mark.total_s = sum(total for total, _ in lengths)
     mark.longest_s = max(longest for _, longest in lengths)
     ends = [frame.mark.end_s for frame in steps]

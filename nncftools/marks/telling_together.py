@@ -50,8 +50,8 @@ class _Together:
 
 _NOT_SHARED = dict.fromkeys(
     (
-        *("event", "op", "arguments", "saved", "rt_info", "error", "own_start", "own_end", "rss", "high_water_mark"),
-        *("total_ns", "longest_ns"),
+        *("event", "op", "arguments", "saved", "saved_size", "rt_info", "error"),
+        *("own_start", "own_end", "rss", "high_water_mark", "total_ns", "longest_ns"),
     )
 )
 

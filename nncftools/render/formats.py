@@ -48,6 +48,8 @@ FORMATS = {
     "speedscope": "nncftools.render.exports.speedscope:report",
     "parquet": "nncftools.render.exports.samples_parquet:report",
     "hyperfine": "nncftools.render.exports.hyperfine:report",
+    "bencher": "nncftools.render.exports.bencher:report",
+    "benchmark-action": "nncftools.render.exports.benchmark_action:report",
 }
 
 

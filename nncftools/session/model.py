@@ -265,6 +265,8 @@ class Mark(msgspec.Struct, kw_only=True):
     """What it was called with, shortened; null when nothing of it matters, or when several calls differ."""
     saved: str | None = None
     """The path of the file or folder that it saved."""
+    saved_size: int | None = None
+    """The bytes of that at the end of the run, with a model's weights beside it; null when unknown."""
     error: str | None = None
     """The exception that ended it, or ``unfinished`` when its process ended before it did."""
     count: int = 1

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.comparison import Comparison, Run, Value, compared, measured
+from nncftools.analysis.comparison import Comparison, Run, compared, measured
+from nncftools.analysis.figures import Value
 from nncftools.errors import NncfToolsError
-from nncftools.session.model import Exit, Host, Mark, SamplerFacts
+from nncftools.session.model import Exit, Host, Mark, SamplerFacts, SavedModel
 from tests.made_up import MIB, mib, process, session
 
 TIMES = (0, 1, 2, 3)
@@ -140,6 +141,93 @@ class TestOperations:
             ("Export (2)", 1, 1, True),
             ("Save", 0, 1, False),
         ]
+
+
+class TestNoise:
+    @pytest.mark.parametrize(
+        ("base", "new", "expected"),
+        [
+            ([100], [100.9], False),  # less than 1 MiB
+            ([1000], [1009], False),  # less than 1 %
+            ([1000], [1011], True),
+            ([1000, 1010], [1020, 1030], True),  # apart, though two runs are too few for the test
+            ([1000, 1030], [1020, 1050], False),
+            ([1000, 1001, 1002, 1003], [1020, 1021, 1022, 1023], True),
+            ([1000, 1001, 1002, 1030], [1020, 1021, 1022, 1023], False),
+        ],
+    )
+    def test_stands_out(self, base: list[float], new: list[float], expected: bool) -> None:  # noqa: FBT001 — a parameter of a test
+        """A change is more than noise when it is large enough to matter and exceeds the spread of the runs."""
+        sides = ([run(1, size) for size in sizes] for sizes in (base, new))
+
+        assert compared(*sides).figures["peak_rss"].stands_out is expected
+
+    def test_within_brackets(self) -> None:
+        """A change that the brackets explain does not stand out."""
+        wide = [process(high_water_limit=300 * MIB, end_s=1.0, start_s=-1.0)]
+
+        assert (
+            not compared([run(100, 200, processes=wide)], [run(100, 250, processes=wide)])
+            .figures["peak_rss"]
+            .stands_out
+        )
+
+
+class TestModelSize:
+    def of(self, **saved: int | None) -> float | None:
+        """Return the model size of a run that saved files with these sizes; ``__`` stands for a slash."""
+        marks = [
+            Mark(name="Saving", start_s=0, saved=f"/{name.replace('__', '/')}", saved_size=size)
+            for name, size in saved.items()
+        ]
+        figures = run(1, 2, marks=marks).figures
+        return figures["model_size"].low if "model_size" in figures else None
+
+    def test_sum_of_what_was_saved(self) -> None:
+        """What was saved counts once, also when its folder was saved, too."""
+        assert self.of(a=5, b=7) == 12
+        assert self.of(out=50, out__model=20) == 50
+
+    def test_unknown(self) -> None:
+        """Nothing saved, or nothing left of it, is unknown and not zero."""
+        assert self.of() is None
+        assert self.of(a=None) is None
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("base", "new", "expected"),
+        [
+            (["a", "--ratio", "0.8"], ["a", "--ratio", "1.0"], [("command", "--ratio 0.8", "--ratio 1.0")]),
+            (["a"], ["a", "--awq"], [("command", "", "--awq")]),
+            (["a", "x"], ["b", "x"], [("command", "a", "b")]),
+        ],
+    )
+    def test_words_of_commands(self, base: list[str], new: list[str], expected: list[tuple[str, str, str]]) -> None:
+        """Of two commands the words that differ are a setting, with the option that they belong to."""
+        found = compared([run(1, 2, command=base)], [run(1, 2, command=new)]).settings
+
+        assert [(one.name, one.base, one.new) for one in found] == expected
+
+    def test_names_of_files(self) -> None:
+        """The name of a saved file is no setting."""
+        base, new = (
+            run(1, 2, marks=[Mark(name="Saving", start_s=0, call="save_model", arguments=name)]) for name in "ab"
+        )
+
+        assert compared([base], [new]).settings == []
+
+    def test_saved_models(self) -> None:
+        """How a saved model was compressed is a setting."""
+        sides = [
+            [SavedModel(path="/m.xml", saved_s=0, facts={"nncf/weight_compression/mode": mode, "other": mode})]
+            for mode in ("int8", "int4")
+        ]
+        base, new = (run(1, 2, models=models) for models in sides)
+        found = compared([base], [new]).settings
+
+        assert [(one.name, one.base, one.new) for one in found] == [("mode", "int8", "int4")]
+        assert compared([base], [run(1, 2)]).settings == []  # that no model was saved says nothing of its settings
 
 
 class TestRefusal:

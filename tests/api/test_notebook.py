@@ -15,8 +15,10 @@ shell = InteractiveShell.instance()
 shell.run_cell("%load_ext nncftools")
 for interval in ("0.01", "soon"):
     shell.run_cell(f"%%memory {interval}\\nheld = bytearray(5)\\nprint('its own output', len(held))")
+    shell.run_cell("print(*(f'{type(_).__name__} with {name}' for name in ('report', 'plot') if hasattr(_, name)))")
     shell.run_cell("print('kept' if globals().pop('held', None) else 'missing')")
     print("next", flush=True)
+shell.run_cell("%%memory?", store_history=True)
 """
 
 
@@ -33,8 +35,22 @@ def shown() -> list[str]:
 def test_cell_is_run_and_reported(shown: list[str]) -> None:
     """The cell runs in the user's namespace, and its cost follows its output."""
     assert "its own output 5" in shown[0]
-    assert "RSS" in shown[0].partition("its own output")[2]
+    after = shown[0].partition("its own output")[2]
+    assert "RSS" in after
+    assert "Recorded this kernel" in after
+    assert "Next: s = _" in after
     assert shown[0].endswith("kept\n")
+
+
+def test_result_is_the_session(shown: list[str]) -> None:
+    """The next cell has the session as ``_``."""
+    assert "Session with report Session with plot\n" in shown[0]
+
+
+def test_magic_explains_itself(shown: list[str]) -> None:
+    """``%%memory?`` shows how it is used and what its result is."""
+    assert "a sample every 0.05 s" in shown[-1]
+    assert "nncftools.Session" in shown[-1]
 
 
 def test_wrong_interval_is_one_line(shown: list[str]) -> None:

@@ -43,8 +43,24 @@ class TestPair:
         result = nncf_tools("compare", "a.json", "b.json")
 
         assert (result.returncode, result.stderr) == (0, "")
-        assert "1,000.0 1,100.0  +100.0 +10.0%" in result.stdout
-        assert "Export" in result.stdout.splitlines()
+        assert "1,000.0 1,100.0 +100.0* +10.0%" in result.stdout
+        assert "Export: peak, MiB" in result.stdout
+
+    def test_details(self, in_process: Run) -> None:
+        """--details shows all figures of each operation."""
+        assert "Export" in in_process("compare", "a.json", "b.json", "--details").stdout.splitlines()
+
+    @pytest.mark.parametrize("format_", ["bencher", "benchmark-action"])
+    def test_history(self, in_process: Run, format_: str) -> None:
+        """Formats for a history hold the figures of NEW, which may be given without BASE."""
+        both = in_process("compare", "a.json", "b.json", "-f", format_)
+        alone = in_process("compare", "b.json", "-f", format_)
+        group = in_process("compare", "--new", "?.json", "-f", format_)
+
+        assert (both.returncode, both.stderr) == (0, "")
+        assert both.stdout == alone.stdout
+        assert "work --fast › Export" in both.stdout
+        assert str(1050 if format_ == "benchmark-action" else 1050 * MIB) in group.stdout
 
     def test_hyperfine(self, in_process: Run, pair: pathlib.Path) -> None:
         """Different commands are named, and gates are judged as usual."""
@@ -63,7 +79,8 @@ class TestPair:
         assert [of["figures"]["peak_rss"]["percent"] for of in found] == [10.0, -50.0]
 
     @pytest.mark.parametrize(
-        ("format_", "start"), [("text", "COMPARISON"), ("markdown", "|  | Session"), ("json", "{"), ("hyperfine", "{")]
+        ("format_", "start"),
+        [("text", "COMPARISON"), ("markdown", "**Peak RSS 10.0 % higher"), ("json", "{"), ("hyperfine", "{")],
     )
     def test_output(self, in_process: Run, pair: pathlib.Path, format_: str, start: str) -> None:
         """--output writes to a file what standard output would show."""
@@ -91,7 +108,7 @@ class TestPair:
         for name in ("a", "b"):
             (pair / f"{name}.marks.json").write_text('[{"name": "Beside", "start_s": 0, "end_s": 1}]')
 
-        assert "Beside" in in_process("compare", "a.json", "b.json").stdout.splitlines()
+        assert "Beside" in in_process("compare", "a.json", "b.json", "--details").stdout.splitlines()
 
     def test_folders(self, in_process: Run, pair: pathlib.Path) -> None:
         """A folder is read as the session in it."""
@@ -160,6 +177,19 @@ class TestGates:
         assert "**failed**" in in_process(*words, "-f", "markdown").stdout
 
 
+def test_model_size(nncf_tools: Run, in_process: Run, tmp_path: pathlib.Path) -> None:
+    """A recording keeps the size of what a marked call has saved, and a gate may limit it."""
+    line = '{"name":"Saving","start":"%s","saved":"%s"}\\n'
+    for name, size in (("a", 1000), ("b", 5000)):
+        script = f'head -c {size} /dev/zero > {name}.bin; printf \'{line}\' "$(date -Ins)" "$PWD/{name}.bin"'
+        nncf_tools("monitor", "-q", "-o", f"{name}.json", "sh", "-c", f'{script} >> "$NNCF_TOOLS_MARKS"; sleep 0.1')
+    result = in_process("compare", "a.json", "b.json", "--format", "json", "--fail-if", "model_size>4KiB")
+
+    assert result.returncode == 3
+    assert json.loads(result.stdout)["comparisons"][0]["figures"]["model_size"]["new"]["runs"] == [5000]
+    assert (tmp_path / "b.bin").stat().st_size == 5000
+
+
 @pytest.mark.usefixtures("groups")
 class TestGroups:
     def test_patterns(self, in_process: Run) -> None:
@@ -168,7 +198,7 @@ class TestGroups:
 
         assert result.returncode == 0
         assert "5 runs: old-0.json, …, old-4.json" in result.stdout
-        assert "0.008 *" in result.stdout
+        assert "+100.0*" in result.stdout
 
     def test_hyperfine(self, in_process: Run) -> None:
         """Each group is one command with all its runs, named by its files when the commands are the same."""
@@ -255,6 +285,8 @@ class TestBadInput:
             (["a.json", "empty.json"], 1, "empty.json: holds no samples"),
             (["a.json", "pss.json"], 1, "no memory metric in common"),
             (["--base", "a.json"], 2, "options --base and --new: both expected"),
+            (["--new", "a.json"], 2, "options --base and --new: both expected"),
+            (["a.json", "-f", "bencher", "--fail-if", "cpu>1s"], 2, "option --fail-if: a gate needs BASE and NEW"),
             (["--base", "x*", "--new", "b.json"], 2, "option --base: nothing matches 'x*'"),
             (["--base", "a.json", "c.json", "--new", "b.json"], 2, "quote patterns"),
             (["--base", "?.json", "--new", "b.json"], 2, "is given twice"),

@@ -194,7 +194,15 @@ class TestSidecar:
         marks = [
             Mark(name="out", start_s=1, end_s=4, pid=1, source="auto", kind="Export", call="f", error="KeyError"),
             Mark(
-                name="Saving", start_s=1, end_s=1.5, depth=1, source="auto", kind="Saving", arguments="a, b", saved="/x"
+                name="Saving",
+                start_s=1,
+                end_s=1.5,
+                depth=1,
+                source="auto",
+                kind="Saving",
+                arguments="a, b",
+                saved="/x",
+                saved_size=9,
             ),
             Mark(name="in", start_s=2, end_s=3, depth=1, pid=1, source="auto", count=9, total_s=0.5, longest_s=0.1),
             Mark(name="last ü\n", start_s=4, source="api"),

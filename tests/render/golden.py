@@ -24,6 +24,8 @@ ENDINGS = {
     "perfetto": "perfetto.json",
     "openmetrics": "openmetrics.txt",
     "hyperfine": "hyperfine.json",
+    "bencher": "bencher.json",
+    "benchmark-action": "benchmark-action.json",
 }
 VIEW = View(metrics=["rss", "system"], depth=2)
 

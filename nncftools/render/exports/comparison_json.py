@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nncftools.analysis.comparison import smallest_p
+from nncftools.analysis.difference import smallest_p
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nncftools.analysis.comparison import Comparison, Difference, Run, Side
+    from nncftools.analysis.comparison import Comparison, Run
+    from nncftools.analysis.difference import Difference, Side
     from nncftools.analysis.gates import Verdict
 
 FORMAT = "nncf-tools-comparison"
@@ -50,7 +51,8 @@ def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str
         "gates": [
             {"gate": verdict.gate.text, "passed": verdict.passed, "measured": verdict.measured} for verdict in verdicts
         ],
-        "warnings": list(comparison.warnings),
+        "settings": [{"name": one.name, "base": one.base, "new": one.new} for one in comparison.settings],
+        "warnings": comparison.warnings,
     }
 
 
@@ -86,6 +88,7 @@ def _figures(differences: Mapping[str, Difference]) -> dict[str, Any]:
             "within_brackets": difference.is_within_brackets,
             "p": difference.p,
             "exceeds_spread": difference.exceeds_spread,
+            "stands_out": difference.stands_out,
         }
         for name, difference in differences.items()
     }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.comparison import CPU_TIME, DURATION, SIGNIFICANT, smallest_p, unit_for
+from nncftools.analysis.comparison import unit_for
+from nncftools.analysis.difference import SIGNIFICANT, smallest_p
+from nncftools.analysis.figures import CPU_TIME, DURATION
 from nncftools.render.tables.table import Cell, Column, Row, Table
 from nncftools.text import printable, shortened
 from nncftools.units import UNKNOWN, MemoryUnit, fixed
@@ -12,7 +14,9 @@ from nncftools.units import UNKNOWN, MemoryUnit, fixed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from nncftools.analysis.comparison import ComparedOperation, Comparison, Difference, Run
+    from nncftools.analysis.comparison import ComparedOperation, Comparison, Run
+    from nncftools.analysis.difference import Difference
+    from nncftools.analysis.figures import Figure
     from nncftools.analysis.gates import Verdict
 
     Write = Callable[[float], str]
@@ -36,9 +40,7 @@ def figures(comparison: Comparison, differences: Mapping[str, Difference], unit:
 
     What was neither read nor written on either side is left out.
     """
-    columns = [Column("", is_text=True), *map(Column, ("Base", "New", "Change ", ""))]
-    if comparison.is_of_groups:
-        columns.append(Column("p  "))
+    columns = columns_of(comparison)
     shown = [
         difference
         for name, difference in differences.items()
@@ -46,28 +48,37 @@ def figures(comparison: Comparison, differences: Mapping[str, Difference], unit:
         or name in {DURATION, CPU_TIME}
         or max(difference.base.median, difference.new.median)
     ]
-    return Table(columns=columns, rows=[Row(cells=_cells(one, unit)[: len(columns)]) for one in shown])
+    return Table(columns=columns, rows=[Row(cells=cells(one, unit)[: len(columns)]) for one in shown])
 
 
-def _cells(difference: Difference, unit: MemoryUnit) -> list[Cell]:
+def columns_of(comparison: Comparison) -> list[Column]:
+    """Return the columns of a table of figures."""
+    columns = [Column("", is_text=True), *map(Column, ("Base", "New", "Change ", ""))]
+    return [*columns, Column("p  ")] if comparison.is_of_groups else columns
+
+
+def cells(difference: Difference, unit: MemoryUnit, label: str = "") -> list[Cell]:
+    """Return label, both sides, change, per cent and p; ``label`` stands for that of the figure."""
     figure, base, new = difference.figure, difference.base, difference.new
-    highest = max(*base.values, *new.values)
-    name = ""
-    write: Write = _number
-    if figure.unit == "B":
-        size_unit = unit if figure.is_peak else unit_for(highest)
-        name, write = f"{size_unit}", size_unit.text
-    elif figure.unit == "s":
-        name, write = _in_seconds(highest)
+    label = label or figure.label
+    name, write = writer(figure, max(*base.values, *new.values), unit)
     uncertain = _UNCERTAIN if difference.is_within_brackets else " "
     return [
-        Cell(f"{figure.label}, {name}" if name else figure.label),
+        Cell(f"{label}, {name}" if name else label),
         Cell(write(base.median), below=_range(write, base.values)),
         Cell(write(new.median), below=_range(write, new.values)),
         Cell(f"{_signed(write(difference.change))}{uncertain}", is_strong=difference.change != 0),
         Cell(_percent(difference.percent)),
         Cell(_p(difference)),
     ]
+
+
+def writer(figure: Figure, highest: float, unit: MemoryUnit) -> tuple[str, Write]:
+    """Return the name of a unit and what writes numbers in it: peaks in ``unit``, others as ``highest`` needs."""
+    if figure.unit == "B":
+        size_unit = unit if figure.is_peak else unit_for(highest)
+        return f"{size_unit}", size_unit.text
+    return _in_seconds(highest) if figure.unit == "s" else ("", _number)
 
 
 def stacks(comparison: Comparison, unit: MemoryUnit) -> Table:
@@ -170,14 +181,19 @@ def _largest_change(operation: ComparedOperation) -> tuple[float, float]:
 def title_of(operation: ComparedOperation, comparison: Comparison) -> str:
     """Return an operation's name, and how many runs contain it if some do not."""
     base, new = (operation.base_runs, len(comparison.base)), (operation.new_runs, len(comparison.new))
-    function = _function_text(operation)
-    name = shortened(printable(operation.name), _NAME) + (f"  {function}" if function else "")
+    function = function_text(operation)
+    name = name_of(operation) + (f"  {function}" if function else "")
     if base[0] == base[1] and new[0] == new[1]:
         return name
     return f"{name} (in {base[0]} of {base[1]} and {new[0]} of {new[1]} runs)"
 
 
-def _function_text(operation: ComparedOperation) -> str:
+def name_of(operation: ComparedOperation, length: int = _NAME) -> str:
+    """Return an operation's name, shortened."""
+    return shortened(printable(operation.name), length)
+
+
+def function_text(operation: ComparedOperation) -> str:
     """Return what an operation called; if the sides differ, both."""
     sides = [" or ".join(signatures) for signatures in (operation.base_signatures, operation.new_signatures)]
     different = dict.fromkeys(shortened(printable(side), _FUNCTION) for side in sides)
@@ -195,7 +211,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
             unit = unit_for(min(side.median for side in sides))
             base, new = (f"{unit.text(side.median)}–{unit.label(side.high)}" for side in sides)
             yield f"{_UNCERTAIN} {difference.figure.label}: within the brackets, base {base}, new {new}"
-    if not comparison.is_of_groups and (peaks := [run.peak for run in (*comparison.base, *comparison.new)]) != ["", ""]:
+    peaks = [run.peak for run in (*comparison.base, *comparison.new)]
+    if not comparison.is_of_groups and any(peaks):
         base, new = (printable(peak) or UNKNOWN for peak in peaks)
         yield f"RSS peak of base {base}, of new {new}"
     if any(one.is_within_bounds for one in comparison.stacks or ()):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.text import Text
 
 from nncftools.render.tables.comparison import figures, notes, shown, sides, stacks, title_of
+from nncftools.render.tables.comparison_brief import brief, gate_text, only_one_side, owner, settings, verdict
 from nncftools.render.tables.paint import painted, pairs, warnings
 from nncftools.text import printable
 
@@ -17,41 +19,104 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from nncftools.analysis.comparison import Comparison
-    from nncftools.render.tables.table import Table
+    from nncftools.analysis.gates import Verdict
+    from nncftools.render.tables.table import Row, Table
     from nncftools.units import MemoryUnit
 
+_NARROW = 20
+"""Names are cut where there is no room, figures are not."""
+_STARRED = "*"
+_NOTES = {
+    False: f"{_STARRED} by 1 % of memory or 5 % of time, or more; only repeated runs show noise",
+    True: f"Medians, with the smallest and the largest run; {_STARRED} more than the spread explains",
+}
 
-def rendered(comparison: Comparison, unit: MemoryUnit) -> RenderableType:
-    """Return the comparison for Rich to print."""
+
+def rendered(
+    comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict] = (), *, has_details: bool = False
+) -> RenderableType:
+    """Return the comparison for Rich to print: the short form, or with ``has_details`` all figures."""
+    parts = _details(comparison, unit) if has_details else _brief(comparison, unit)
+    return Group(
+        Text("COMPARISON", style="bold"),
+        *_verdict(comparison, unit, verdicts),
+        Text(),
+        pairs(_sides(comparison)),
+        Text(),
+        *parts,
+    )
+
+
+def _verdict(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[Text]:
+    gates = gate_text(verdicts)
+    if gates:
+        yield Text(gates, style="bold green" if all(of.passed for of in verdicts) else "bold red")
+    yield Text(verdict(comparison, unit), style="bold")
+    if most := owner(comparison, unit):
+        yield Text(most)
+
+
+def _brief(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
+    table = brief(comparison, unit)
+    table = replace(table, rows=[_row(row) for row in table.rows])
+    names, *figures = _widths([table])
+    yield painted(table, widths=[min(names, _NARROW), *figures])
+    yield from _settings(comparison)
+    has_star = any(cell.text.endswith(_STARRED) for row in table.rows for cell in row.cells)
+    lines = [*([_NOTES[comparison.is_of_groups]] if has_star else []), *only_one_side(comparison)]
+    if lines or comparison.remarks:
+        yield Text()
+    yield from (Text(printable(line), style="dim") for line in lines)
+    yield from warnings(comparison.remarks)
+
+
+def _row(row: Row) -> Row:
+    """Return a row with the function below its name, and a star after a change that is strong."""
+    name, base, new, change, *others = row.cells
+    if change.is_strong:
+        change = change._replace(text=f"{change.text[:-1]}{_STARRED}")
+    return replace(row, cells=[name._replace(below=row.function), base, new, change, *others])
+
+
+def _details(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
     operations, left_out = shown(comparison.operations)
     whole = figures(comparison, comparison.figures, unit)
     parts = [(title_of(one, comparison), figures(comparison, one.differences, unit)) for one in operations]
     widths = _widths([whole, *(table for _, table in parts)])
     grown = stacks(comparison, unit)
+    yield painted(whole, widths=widths)
+    if grown.rows:
+        yield Text()
+        yield painted(grown, folds=True)
+    for title, table in parts:
+        yield from (Text(), Text(title, style="bold"), painted(table, widths=widths, has_header=False))
+    if left_out:
+        yield Text(f"\n… and {left_out:,} operations that changed less", style="dim")
+    yield from _settings(comparison)
     found = [Text(printable(note), style="dim") for note in notes(comparison)]
-    return Group(
-        Text("COMPARISON", style="bold"),
-        pairs(_sides(comparison)),
-        Text(),
-        painted(whole, widths=widths),
-        *((Text(), painted(grown, folds=True)) if grown.rows else ()),
-        *(
-            piece
-            for title, table in parts
-            for piece in (Text(), Text(title, style="bold"), painted(table, widths=widths, has_header=False))
-        ),
-        *([Text(f"\n… and {left_out:,} operations that changed less", style="dim")] if left_out else []),
-        *([Text()] if found or comparison.warnings else []),
-        *found,
-        *warnings(comparison.warnings),
-    )
+    yield from ([Text()] if found or comparison.remarks else [])
+    yield from found
+    yield from warnings(comparison.remarks)
+
+
+def _settings(comparison: Comparison) -> Iterator[RenderableType]:
+    table = settings(comparison)
+    if table.rows:
+        yield Text()
+        yield painted(table, folds=True)
+    if table.more:
+        yield Text(f"… {table.more}", style="dim")
 
 
 def _sides(comparison: Comparison) -> Iterator[tuple[str, Text]]:
-    for row in sides(comparison).rows:
-        side, session, command = (cell.text for cell in row.cells)
+    rows = [[cell.text for cell in row.cells] for row in sides(comparison).rows]
+    same = len({command for *_, command in rows}) == 1
+    for side, session, command in rows:
         yield side.lower(), Text(session)
-        yield "", Text(command, style="dim")
+        if not same:
+            yield "", Text(command, style="dim")
+    if same:
+        yield "both", Text(rows[0][-1], style="dim")
 
 
 def _widths(tables: Sequence[Table]) -> list[int]:

@@ -34,6 +34,14 @@ def axis(largest: float, rows: int, least: int) -> Axis:
     return Axis(step * rows / between, step, between)
 
 
+def rounded_up(value: float) -> float:
+    """Return a round number of at least ``value``: 12, 25, 300."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * power >= value * 0.999999)
+
+
 def ticks(end: float, most: int) -> list[float]:
     """Return about ``most`` round numbers from 0 to ``end``."""
     rough = max(end, 1e-9) / max(most, 1)

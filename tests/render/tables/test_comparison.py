@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from rich.console import Console
 from nncftools.analysis.comparison import Comparison, Run, compared, measured
 from nncftools.analysis.gates import judged, parsed
 from nncftools.render.exports import comparison_json
-from nncftools.render.tables import comparison_markdown, comparison_text
-from nncftools.session.model import Mark
+from nncftools.render.tables import comparison_brief, comparison_markdown, comparison_text
+from nncftools.session.model import Exit, Host, Mark
 from nncftools.session.snapshots import Look, ThreadLook
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
@@ -36,11 +37,14 @@ def groups(count: int) -> Comparison:
     return compared(*([run(size + place, f"{size}-{place}.json") for place in range(count)] for size in (100, 200)))
 
 
-def text(of: Comparison, width: int = 80, unit: MemoryUnit = MemoryUnit.MiB) -> list[str]:
+def text(
+    of: Comparison, width: int = 80, unit: MemoryUnit = MemoryUnit.MiB, *gates: str, has_details: bool = True
+) -> list[str]:
     """Return the lines of the text at a width."""
+    verdicts = [judged(parsed(gate), of) for gate in gates]
     console = Console(width=width, color_system=None)
     with console.capture() as captured:
-        console.print(comparison_text.rendered(of, unit))
+        console.print(comparison_text.rendered(of, unit, verdicts, has_details=has_details))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -115,6 +119,99 @@ class TestStacks:
         assert any(line.startswith("~ code: it may have held the same") for line in shown)
 
 
+def brief(of: Comparison, *gates: str) -> list[str]:
+    """Return the lines of the short text at 80 columns."""
+    return text(of, 80, MemoryUnit.MiB, *gates, has_details=False)
+
+
+def compression(arguments: str) -> Mark:
+    """Return a call of compress_weights."""
+    call = "nncf.compress_weights"
+    return Mark(name="Weight Compression", call=call, arguments=arguments, start_s=0.5, end_s=1.0)
+
+
+class TestBrief:
+    @pytest.mark.parametrize(
+        ("peak", "duration_s", "expected"),
+        [
+            (1100, 1.0, "Peak RSS 10.0 % higher (1,000.0 → 1,100.0 MiB), duration as before (1.00 s)"),
+            (900, 2.0, "Peak RSS 10.0 % lower (1,000.0 → 900.0 MiB), duration 100.0 % longer (1.00 → 2.00 s)"),
+            (1001, 1.0, "Peak RSS as before (1,000.0 → 1,001.0 MiB, no more than noise), duration as before (1.00 s)"),
+        ],
+    )
+    def test_verdict_is_the_first_line(self, peak: float, duration_s: float, expected: str) -> None:
+        """The first sentence says how the peak and the duration changed; noise is called so."""
+        assert expected in " ".join(brief(compared([run(1000)], [run(peak, duration_s=duration_s)]))[1:3])
+
+    def test_other_machine(self) -> None:
+        """The sentence says that the machines differ."""
+        lines = brief(pair(host=Host(name="big")))
+
+        assert lines[1].endswith("duration as before (1.00 s); on")
+        assert lines[2] == "different hosts"
+
+    @pytest.mark.parametrize(
+        ("gates", "expected"),
+        [
+            (["peak_rss>+5%"], "The gate failed"),
+            (["peak_rss>+5%", "duration>9s"], "1 of 2 gates failed"),
+            (["peak_rss>+50%", "duration>9s"], "All 2 gates passed"),
+        ],
+    )
+    def test_gates_come_first(self, gates: list[str], expected: str) -> None:
+        """With gates, the first line says how many failed."""
+        assert brief(pair(), *gates)[1] == expected
+
+    def test_at_most_ten_rows(self) -> None:
+        """Of a thousand operations that changed, those are shown that changed most: ten rows with the run's own."""
+        marks = [Mark(name=f"op {place}", start_s=place / 1000, end_s=place / 1000 + 0.4) for place in range(1000)]
+        of = compared([run(1000, marks=marks)], [run(2000, marks=marks)])
+        table = comparison_brief.brief(of, MemoryUnit.MiB)
+
+        assert len(table.rows) == comparison_brief.MOST_ROWS == 10
+        assert len(brief(of)) < 30
+
+    def test_operations_within_noise_are_left_out(self) -> None:
+        """An operation is a row only if its peak or its duration changed by more than noise."""
+        of = compared([run(1000)], [run(1002)])
+
+        assert not any("Export" in line for line in brief(of))
+        assert any(line.startswith("Export: peak, MiB") for line in brief(pair()))
+
+    def test_settings_that_differ(self) -> None:
+        """Options of the command, arguments of a function and facts of the machine are shown where they differ."""
+        one, other = (["python", "export.py", "--ratio", ratio, "out"] for ratio in ("0.8", "1.0"))
+        base = run(1000, command=one, marks=[compression("INT8")])
+        new = run(1000, command=other, marks=[compression("INT4_SYM")], tool_version="9")
+        rows = [[cell.text for cell in row.cells] for row in comparison_brief.settings(compared([base], [new])).rows]
+
+        assert rows == [
+            ["command", "--ratio 0.8", "--ratio 1.0"],
+            ["Weight Compression", "compress_weights(INT8)", "compress_weights(INT4_SYM)"],
+            ["tool version", "0.1.0", "9"],
+        ]
+
+    def test_width(self) -> None:
+        """No line is wider than 80 columns, however large the figures and long the names."""
+        call = {"call": "a.b_" + "c" * 200, "arguments": "d" * 100}
+        sides = ([Mark(name="y" * 200, start_s=0.5, end_s=end_s, **call)] for end_s in (0.6, 0.9))
+        base, new = ([run(9_999_000 + place, "x" * 100, marks=of) for place in range(5)] for of in sides)
+
+        assert max(map(len, brief(compared(base, new)))) <= 80
+
+    def test_owner_of_the_change(self) -> None:
+        """With stacks, the sentence is followed by the code that holds most of the difference."""
+        assert "Most of it: +100.0 MiB in b.py main › torch/lo[ad.py load" in brief(with_stacks(100, 200))
+
+    def test_no_single_owner(self) -> None:
+        """Code that changed by much more than the peak is not the reason of its change."""
+        of = with_stacks(100, 400)
+        peak = of.figures["peak_rss"]
+        smaller = replace(peak, new=replace(peak.new, values=[peak.base.median + 50 * MIB]))
+
+        assert not any("Most of it" in line for line in brief(replace(of, figures={"peak_rss": smaller})))
+
+
 class TestText:
     def test_one_run_each(self) -> None:
         """A figure is a line: base, new, change and per cent."""
@@ -151,7 +248,7 @@ class TestText:
     def test_groups(self) -> None:
         """In groups a line has medians and p, and beneath it the range of the runs."""
         lines = text(groups(5))
-        place = next(number for number, line in enumerate(lines) if line.startswith("Peak RSS"))
+        place = next(number for number, line in enumerate(lines) if line.startswith("Peak RSS, MiB"))
 
         assert row(lines, "Peak RSS, MiB") == ["102.0", "202.0", "+100.0", "+98.0%", "0.008", "*"]
         assert lines[place + 1].split() == ["100.0–104.0", "200.0–204.0"]
@@ -223,8 +320,8 @@ class TestText:
         assert "\x1b" not in "".join(text(of))
 
     def test_warnings(self) -> None:
-        """Warnings are at the end."""
-        assert text(pair(tool_version="9"))[-1] == "! different tool versions: base 0.1.0; new 9"
+        """What is wrong with a run is at the end."""
+        assert text(pair(exit=Exit(code=3)))[-1] == "! new.json ended with exit status 3"
 
 
 class TestMarkdown:
@@ -235,10 +332,12 @@ class TestMarkdown:
         return str(MarkdownIt("commonmark").enable("table").render(markdown))
 
     def test_is_a_table(self) -> None:
-        """A figure is a row of a table; the two sides, the whole run and each operation have one."""
+        """A figure is a row of a table. One table is shown; those of sides, run and operations are folded."""
         html = self.html(pair())
+        shown, _, folded = html.partition("<details>")
 
-        assert html.count("<table>") == 3
+        assert (shown.count("<table>"), folded.count("<table>")) == (1, 3)
+        assert folded.count("</details>") == 1
         assert '<td style="text-align:right">1,000.0</td>' in html
         assert '<td style="text-align:right"><strong>+100.0</strong></td>' in html
 
@@ -254,6 +353,7 @@ class TestMarkdown:
         html = self.html(pair(), "peak_rss>+5%", "peak_rss>8GiB")
 
         assert "<td><code>peak_rss&gt;+5%</code></td>" in "".join(html.replace(' style="text-align:left"', ""))
+        assert html.startswith("<p><strong>❌ 1 of 2 gates failed. Peak RSS 10.0 % higher")
         assert "<strong>failed</strong>" in html
         assert ">passed</td>" in html
 
@@ -289,6 +389,7 @@ class TestJson:
             "within_brackets": False,
             "p": None,
             "exceeds_spread": None,
+            "stands_out": True,
         }
         assert found["operations"][0]["name"] == "Export"
         assert found["operations"][0]["base_functions"] == []

@@ -1,0 +1,107 @@
+"""The session as programs and notebooks see it."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import nncftools
+from nncftools import Profiler, Session
+from nncftools.errors import NncfToolsError
+from nncftools.session import model
+from tests.made_up import mib, session
+from tests.render.golden import run
+
+
+def made() -> Session:
+    """Return the session of the golden outputs as users get it."""
+    return Session.of(run())
+
+
+def test_public_names_are_listed() -> None:
+    """Completion after ``nncftools.`` offers the public names, and each of them exists."""
+    names = dir(nncftools)
+
+    assert names == sorted([*nncftools.__all__, "__version__"])
+    assert all(getattr(nncftools, name) is not None for name in names)
+
+
+def test_session_prints_in_five_lines() -> None:
+    """Printing a session says in five short lines what ran, how, its peak, its cost, and what was recorded."""
+    lines = repr(made()).splitlines()
+
+    assert [line.split()[0] for line in lines] == ["Session", "run", "peak", "used", "holds"]
+    assert "RSS 2,600.0 MiB" in lines[2]
+    assert "during Export" in lines[2]
+    assert str(made()) == repr(made())
+    assert max(map(len, lines)) <= 100
+
+
+def test_session_that_knows_nothing_prints() -> None:
+    """A session without samples, peaks and totals prints, too, and calls unknown what it does not know."""
+    empty = Session.of(session({"time_s": []}, totals={}, peaks={}, processes=[], exit=None, start=model.Start()))
+
+    assert len(repr(empty).splitlines()) == 5
+    assert "unknown" in repr(empty)
+    assert "<svg" not in empty._repr_html_()
+
+
+def test_loaded_session_reports_and_draws(tmp_path: pathlib.Path) -> None:
+    """A loaded session has the same methods as a recorded one: text, picture, page."""
+    loaded = Session.load(made().save(tmp_path / "run.json"))
+    page = loaded.to_html(tmp_path / "run.html")
+
+    assert isinstance(loaded, Session)
+    assert loaded.report().startswith("PERFORMANCE REPORT\n")
+    assert loaded.plot(tmp_path / "run.svg").read_bytes().startswith(b"<?xml")
+    assert page == (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert loaded.to_html() == page
+
+
+def test_picture_of_another_kind_is_refused(tmp_path: pathlib.Path) -> None:
+    """A picture whose name ends in something else is refused, with the endings that there are."""
+    with pytest.raises(NncfToolsError, match=r"a picture ends in \.png, \.svg, \.pdf"):
+        made().plot(tmp_path / "run.xyz")
+
+
+def test_notebook_shows_chart_and_tables_in_its_own_colours() -> None:
+    """A notebook gets a chart and tables that name no colour of text or ground, and nothing that it must execute."""
+    shown = made()._repr_html_()
+    (chart,) = re.findall("<svg.*?</svg>", shown)
+    texts = ["".join(of.itertext()) for of in ET.fromstring(chart).iter() if of.tag.endswith("text")]  # noqa: S314 — our own
+
+    assert "RSS peak 2,600.0 MiB at 7.00 s" in texts
+    assert {"Model Loading", "Export", "Saving"} <= set(texts)
+    assert shown.count("<table") == 3
+    assert "<script" not in shown
+    assert not re.search(r"[^-]color:(?!inherit)", shown)
+
+
+def test_names_in_a_notebook_are_text() -> None:
+    """Commands and names are shown as they are, never as HTML."""
+    marks = [model.Mark(name="<img src=x>", start_s=0.0, end_s=1.0, error="<b>")]
+    shown = Session.of(session(marks=marks, command=["<script>"]))._repr_html_()
+
+    assert "<img" not in shown
+    assert "<script" not in shown
+    assert "&lt;img src=x&gt;" in shown
+
+
+def test_gaps_and_single_samples_are_drawn() -> None:
+    """One sample is a dot, and where samples are missing the line has a gap."""
+    one = Session.of(session({"rss": mib(100)}))._repr_html_()
+    gap = Session.of(session({"time_s": [0, 0.5, 9, 9.5], "rss": mib(100, 200, 100, 200)}))._repr_html_()
+
+    assert "h0" in one
+    assert gap.count('fill="none"') == 2
+
+
+def test_profiler_before_its_start_says_what_to_do() -> None:
+    """A profiler that has recorded nothing displays what to do instead of an error."""
+    profiler = Profiler()
+
+    assert "with profiler:" in repr(profiler)
+    assert "with profiler:" in profiler._repr_html_()
