@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nncftools.limits.trial import Fit
     from nncftools.units import MemoryUnit
 
-MARKDOWN, PICTURE = "fit.md", "fit.png"
+FILES = MARKDOWN, PICTURE = "fit.md", "fit.png"
 
 
 def text(fit: Fit, unit: MemoryUnit) -> RenderableType:
