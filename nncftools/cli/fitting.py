@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import pathlib
@@ -19,6 +20,7 @@ import msgspec.structs
 
 from nncftools.cli import destination, planning, recording, screen
 from nncftools.cli.display import DisplayOptions
+from nncftools.cli.repeated_input import RepeatedInput
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import replacing
 from nncftools.limits import groups, page_cache, places
@@ -80,13 +82,25 @@ def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force
         )
         assert made.folder is not None
         return made.folder
-    if (output / STATE).exists() and not (resume or force):
+    if os.path.lexists(output / STATE) and not (resume or force):
         raise UsageError(f"option --output: {str(output)!r} has a search already; use --resume or --force")
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"option --output: cannot make {str(output)!r}: {error.strerror}") from error
+    if force and not resume:
+        _remove_earlier(output)
     return output.absolute()
+
+
+def _remove_earlier(output: pathlib.Path) -> None:
+    """Remove what an earlier search wrote: more runs than the new one needs, and a state to go on with."""
+    recordings = (path for kind in ("json", "log") for path in output.glob(f"run-[0-9]*.{kind}"))
+    for path in (output / STATE, *(output / name for name in outputs.FILES), *recordings):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise destination.cannot_write("--output", path, error) from error
 
 
 def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
@@ -116,8 +130,15 @@ def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resum
 def new(choices: Choices) -> Fit:
     """Return a search without runs."""
     words = [os.fsencode(word).decode(errors="backslashreplace") for word in choices.argv]
-    command = Redaction(choices.plan.redact).words(words)
-    return Fit(command=command, tolerance=choices.tolerance, slower=choices.slower, swap=choices.swap)
+    redaction = Redaction(choices.plan.redact)
+    return Fit(
+        command=redaction.words(words),
+        tolerance=choices.tolerance,
+        slower=choices.slower,
+        swap=choices.swap,
+        give_up=choices.give_up,
+        success=None if choices.success is None else redaction.text(choices.success),
+    )
 
 
 def begun(choices: Choices, place: pathlib.Path) -> Fit:
@@ -135,6 +156,11 @@ def begun(choices: Choices, place: pathlib.Path) -> Fit:
         raise UsageError(f"option --resume: {str(file)!r} is of another command: {shlex.join(fit.command)}")
     if fit.swap != wanted.swap:
         raise UsageError(f"option --swap: the runs in {str(file)!r} had {fit.swap} bytes of swap")
+    if fit.give_up != wanted.give_up:
+        raise UsageError(f"option --give-up: the runs in {str(file)!r} were given up after {fit.give_up:g}x")
+    if fit.success != wanted.success:
+        how = "without it" if fit.success is None else f"by {fit.success!r}"
+        raise UsageError(f"option --success: the runs in {str(file)!r} were judged {how}")
     fit.tolerance, fit.slower = wanted.tolerance, wanted.slower
     return fit
 
@@ -162,6 +188,7 @@ class _Runs:
         self._parent = parent
         self._fit = fit
         self._starter = starter
+        self._input = RepeatedInput()
 
     def go(self) -> bool:
         """Run until both limits are found, or no run is left; return False if we were interrupted before."""
@@ -184,13 +211,16 @@ class _Runs:
             free.charged,
         )
         self._announce(free)
-        while (limit := of.next_limit(fit.trials)) is not None and fit.runs < choices.most_runs:
+        limit = of.next_limit(fit.trials)
+        while limit is not None and fit.runs < choices.most_runs:
             trial = self._try(limit, free)
             if trial is None:
                 return False
             fit.trials.append(trial)
             self._keep(of)
-            self._say(f"Run {fit.runs}: {words.of_trial(trial, choices.unit)} ({self._left(free)})")
+            limit = of.next_limit(fit.trials)
+            left = self._left(free) if limit is not None and fit.runs < choices.most_runs else "the last run"
+            self._say(f"Run {fit.runs}: {words.of_trial(trial, choices.unit)} ({left})")
         fit.is_finished = limit is None
         self._keep(of)
         return True
@@ -288,7 +318,7 @@ class _Runs:
             limit=limit,
             worked=done.ended == WORKED,
             ended=done.ended,
-            gave_up=done.watch.gave_up,
+            gave_up=done.watch.gave_up and not done.watch.lost_processes,
             duration_s=duration_s,
             slower=duration_s / free.duration_s if free.duration_s else 0.0,
             refaults=refaults,
@@ -305,7 +335,10 @@ class _Runs:
         """
         name = f"run-{self._fit.runs + 1}"
         log = self._place / f"{name}.log"
-        log.unlink(missing_ok=True)
+        try:
+            log.write_bytes(b"")
+        except OSError as error:
+            raise destination.cannot_write("--output", log, error) from error
         failed = self._choices.before is not None and self._shell(self._choices.before, log)
         if self._is_interrupted():
             return None
@@ -318,20 +351,24 @@ class _Runs:
         entry = () if group is None else group.entry
         run = recording.Run(self._starter, plan, name, self._choices.argv, place, entry=entry)
         view = View(metrics=["rss"], unit=self._choices.unit)
+        self._input.rewind()
         cached = page_cache.drop(files)
         with _Watch(group, most_s, self._starter) as watch:
             recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=log))
         if self._is_interrupted():
             return None
-        ended = self._ended(recorded.status, group, watch, log)
+        ended = self._ended(recorded.status, watch, log)
+        if self._is_interrupted():  # its --success was ended
+            return None
         return _Done(name, recorded.session, watch, ended, watch.seconds, cached)
 
-    def _ended(self, status: int, group: LimitedGroup | None, watch: _Watch, log: pathlib.Path) -> str:
+    def _ended(self, status: int, watch: _Watch, log: pathlib.Path) -> str:
         """Return how a run ended."""
+        given_up = f"given up after {seconds_text(watch.seconds)}"
+        if watch.lost_processes:
+            return f"out of memory, {given_up}" if watch.gave_up else "out of memory"
         if watch.gave_up:
-            return f"given up after {seconds_text(watch.seconds)}"
-        if group is not None and group.oom_kills():
-            return "out of memory"
+            return given_up
         if status:
             return f"exit status {status}"
         if self._choices.success is not None and self._shell(self._choices.success, log):
@@ -339,10 +376,17 @@ class _Runs:
         return WORKED
 
     def _shell(self, script: str, log: pathlib.Path) -> int:
-        """Run a shell command, whose output goes to the log of a run; return its exit status."""
-        with log.open("ab") as output:
-            words = ["sh", "-c", script]
-            return subprocess.run(words, stdout=output, stderr=output, stdin=subprocess.DEVNULL, check=False).returncode
+        """Run a shell command, whose output goes to the log of a run; end it when we are asked to end."""
+        words, nothing = ["sh", "-c", script], subprocess.DEVNULL
+        with (
+            log.open("ab") as output,
+            subprocess.Popen(words, stdin=nothing, stdout=output, stderr=output, start_new_session=True) as process,
+        ):
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(_POLL_S)
+                if self._is_interrupted():
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -373,6 +417,8 @@ class _Watch:
         """They stay in the page cache: we have mapped them, too."""
         self.files: set[str] = set()
         self.gave_up = False
+        self.lost_processes = False
+        """Whether the kernel killed some for want of memory; the others may wait for them for ever."""
         self.seconds = 0.0
 
     def __enter__(self) -> Self:
@@ -385,6 +431,7 @@ class _Watch:
         self.seconds = time.monotonic() - self._begun_s
         self._over.set()
         self._thread.join()
+        self.lost_processes = self._group is not None and self._group.oom_kills() > 0
 
     def _watch(self) -> None:
         group = self._group

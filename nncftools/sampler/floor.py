@@ -40,7 +40,8 @@ class Floor:
     def read(self, processes: Iterable[Process], restless: Iterable[Process], now_s: float) -> None:
         """Read what changed since the last sample, and write a new maximum."""
         is_read = [process for process in processes if process.rss and process.kinds.is_new]
-        changed = [process for process in restless if process.rss and not process.kinds.is_new and _has_changed(process)]
+        unread = (process for process in restless if process.rss and not process.kinds.is_new)
+        changed = [process for process in unread if _has_changed(process)]
         if not (is_read or changed):
             return
         if len(changed) > _MOST:

@@ -124,6 +124,33 @@ class TestOptions:
         with pytest.raises(UsageError, match=message):
             fitting.begun(choices(), tmp_path)
 
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ('"give_up": 20', "option --give-up: the runs in .* were given up after 20x"),
+            ('"success": "test -e out"', "option --success: the runs in .* were judged by 'test -e out'"),
+        ],
+    )
+    def test_judged_otherwise(self, tmp_path: pathlib.Path, fields: str, message: str) -> None:
+        """Runs that were judged by something else are not continued."""
+        content = f'{{"command": ["work"], "tolerance": 0.03, "slower": 1.1, {fields}}}'
+        (tmp_path / "fit.json").write_text(content)
+
+        with pytest.raises(UsageError, match=message):
+            fitting.begun(choices(), tmp_path)
+
+    def test_begun_anew(self, tmp_path: pathlib.Path) -> None:
+        """With --force nothing is left of an earlier search, and nothing else is touched."""
+        earlier = ["fit.json", "fit.md", "fit.png", "run-1.json", "run-12.log"]
+        others = ["run-all.json", "run-1.txt", "notes.md"]
+        for name in (*earlier, *others):
+            (tmp_path / name).touch()
+        fitting.folder(choices(), tmp_path, resume=True, force=True)
+        assert (tmp_path / "fit.json").exists()
+        fitting.folder(choices(), tmp_path, resume=False, force=True)
+
+        assert {path.name for path in tmp_path.iterdir()} == set(others)
+
     def test_nothing_to_go_on_with(self, tmp_path: pathlib.Path) -> None:
         """Where no search was begun, one begins."""
         assert fitting.begun(choices(), tmp_path) == Fit(command=["work"], tolerance=0.03, slower=1.1)
@@ -162,6 +189,21 @@ def test_clean_up_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 
     assert done.returncode == 1
     assert "option --before: 'echo oh; false' failed; its output is in " in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.process
+def test_clean_up_that_hangs(tmp_path: pathlib.Path) -> None:
+    """A signal ends what --before runs, too, though that ignores it."""
+    before = "trap '' TERM INT; touch here; sleep 1000; :"
+    words = command_line("fit", "--free-only", "--before", before, "-o", "out", "--", "touch", "ran")
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        waiting.until((tmp_path / "here").exists)
+        process.terminate()
+        _, said = process.communicate(timeout=HANGING_S)
+
+    assert process.returncode == 128 + signal.SIGTERM
+    assert b"Interrupted" in said
     assert not (tmp_path / "ran").exists()
 
 
@@ -222,6 +264,18 @@ class TestSearches:
         assert b"Interrupted; the runs that ended are kept; go on with: --resume --output " in said
         assert left(process.pid) == []
         assert result(tmp_path / "out")["free"] is not None
+
+    def test_waits_for_a_killed_process(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A command that hangs because a process of it was killed needs more memory: the search goes on above."""
+        script = '"$@" || { echo lost; sleep 1000; }'
+        words = ["sh", "-c", script, "-", *NEEDS, "half", "-"]
+        done = nncf_tools("fit", "-o", "out", "--", *words)
+        works = result(tmp_path / "out")["works_from"]
+
+        assert done.returncode == 0, done.stderr
+        assert isinstance(works, int)
+        assert 150 <= works / 2**20 <= 170
+        assert "out of memory, given up after" in done.stdout
 
     def test_hanging(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A run that takes too long is ended, and counts as failed."""
