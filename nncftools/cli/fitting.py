@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import fcntl
 import os
 import pathlib
 import shlex
@@ -35,7 +36,7 @@ from nncftools.text import printable
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from typing_extensions import Self
 
@@ -88,13 +89,32 @@ def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"option --output: cannot make {str(output)!r}: {error.strerror}") from error
-    if force and not resume:
-        _remove_earlier(output)
     return output.absolute()
+
+
+@contextlib.contextmanager
+def _alone_in(place: pathlib.Path) -> Iterator[None]:
+    """Keep other searches from writing to the same folder. Raises UsageError, NncfToolsError."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY)
+    except OSError as error:
+        raise destination.cannot_write("--output", place, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"option --output: another search writes to {str(place)!r}; wait for its end") from error
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _remove_earlier(output: pathlib.Path) -> None:
     """Remove what an earlier search wrote: more runs than the new one needs, and a state to go on with."""
+    if not os.path.lexists(output / STATE):
+        return
     recordings = (path for kind in ("json", "log") for path in output.glob(f"run-[0-9]*.{kind}"))
     for path in (output / STATE, *(output / name for name in outputs.FILES), *recordings):
         try:
@@ -105,6 +125,13 @@ def _remove_earlier(output: pathlib.Path) -> None:
 
 def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
+    with _alone_in(place):
+        if not resume:
+            _remove_earlier(place)
+        return _search(choices, place, parent, resume=resume)
+
+
+def _search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
     fit = begun(choices, place) if resume else new(choices)
     if parent is not None:
         for left in places.remove_leftovers(parent):
@@ -282,6 +309,8 @@ class _Runs:
         if session is None or needed is None or done.ended != WORKED:
             log = self._place / f"{done.name}.log"
             raise NncfToolsError(f"the command does not work without a limit: {done.ended}; its output is in {log}")
+        if not session.finished:
+            raise NncfToolsError(f"the run without a limit is not known to its end: {' '.join(session.warnings[:1])}")
         peak = session.peaks.get("rss")
         read = {file.path for file in session.files_read}
         of_files = needed.comfortable - needed.floor
@@ -312,7 +341,7 @@ class _Runs:
         if done is None:
             return None
         session = done.session
-        duration_s = done.seconds if session is None else session.duration_s
+        duration_s = session.duration_s if session is not None and session.finished else done.seconds
         peak = None if session is None else session.peaks.get("rss")
         return Trial(
             limit=limit,

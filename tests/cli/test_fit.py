@@ -141,15 +141,27 @@ class TestOptions:
 
     def test_begun_anew(self, tmp_path: pathlib.Path) -> None:
         """With --force nothing is left of an earlier search, and nothing else is touched."""
-        earlier = ["fit.json", "fit.md", "fit.png", "run-1.json", "run-12.log"]
         others = ["run-all.json", "run-1.txt", "notes.md"]
-        for name in (*earlier, *others):
+        for name in ("fit.json", "fit.md", "fit.png", "run-1.json", "run-12.log", *others):
             (tmp_path / name).touch()
-        fitting.folder(choices(), tmp_path, resume=True, force=True)
-        assert (tmp_path / "fit.json").exists()
-        fitting.folder(choices(), tmp_path, resume=False, force=True)
+        fitting._remove_earlier(tmp_path)
 
         assert {path.name for path in tmp_path.iterdir()} == set(others)
+
+    def test_no_search_to_remove(self, tmp_path: pathlib.Path) -> None:
+        """Where no search was, recordings of another one's are left alone."""
+        (tmp_path / "run-1.json").touch()
+        fitting._remove_earlier(tmp_path)
+
+        assert (tmp_path / "run-1.json").exists()
+
+    def test_two_at_once(self, tmp_path: pathlib.Path) -> None:
+        """A second search in the same folder is refused before it runs or removes anything."""
+        (tmp_path / "fit.json").touch()
+        with fitting._alone_in(tmp_path), pytest.raises(UsageError, match="another search writes to"):
+            fitting.search(choices(), tmp_path, None, resume=False)
+        with fitting._alone_in(tmp_path):
+            assert (tmp_path / "fit.json").exists()
 
     def test_nothing_to_go_on_with(self, tmp_path: pathlib.Path) -> None:
         """Where no search was begun, one begins."""

@@ -67,7 +67,7 @@ def notes(fit: Fit) -> Iterator[str]:
     """Yield what makes the result less sure."""
     if fit.trials and not fit.is_finished:
         may = "a larger limit may be enough" if fit.works_from is None else "the limits may be smaller"
-        yield f"the search is not finished: with more runs, {may} (--resume with more --runs)"
+        yield f"the search is not finished: with more runs, {may}"
     warm = [trial for trial in fit.trials if trial.is_warm]
     if warm:
         yield f"warm cache: {len(warm)} of {len(fit.trials)} runs found files in memory; without, they may need more"

@@ -102,6 +102,6 @@ def test_notes() -> None:
     """A search that was not finished and a warm cache are noted."""
     assert list(words.notes(FOUND)) == []
     assert list(words.notes(search(trial(5.3, is_warm=True), trial(6), is_finished=False))) == [
-        "the search is not finished: with more runs, the limits may be smaller (--resume with more --runs)",
+        "the search is not finished: with more runs, the limits may be smaller",
         "warm cache: 1 of 2 runs found files in memory; without, they may need more",
     ]
