@@ -386,6 +386,8 @@ class _Runs:
             recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=log))
         if self._is_interrupted():
             return None
+        if watch.gave_up and recorded.session is not None:
+            _say_who_ended(recorded.session, watch.seconds, file)
         ended = self._ended(recorded.status, watch, log)
         if self._is_interrupted():  # its --success was ended
             return None
@@ -416,6 +418,14 @@ class _Runs:
                     return process.wait(_POLL_S)
                 if self._is_interrupted():
                     os.killpg(process.pid, signal.SIGKILL)
+
+
+def _say_who_ended(session: Session, after_s: float, file: pathlib.Path) -> None:
+    """Add to a recording that the signal in its verdict came from us."""
+    text = f"it was ended by nncf-tools fit after {seconds_text(after_s)}, because it took too long (--give-up)"
+    session.warnings.insert(0, text)
+    with contextlib.suppress(OSError):
+        session.save(file)
 
 
 @dataclass(frozen=True)

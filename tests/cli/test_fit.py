@@ -296,6 +296,7 @@ class TestSearches:
 
         assert done.returncode == 1
         assert "given up after" in done.stdout
+        assert "ended by nncf-tools fit after" in nncf_tools("report", tmp_path / "out/run-2.json").stdout
         assert result(tmp_path / "out")["works_from"] is None
 
     def test_killed(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
