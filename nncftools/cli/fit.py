@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options, planning
+from nncftools.cli import candidates, options, planning
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit, size_from
 
@@ -27,6 +27,15 @@ The command runs once without a limit and then, usually 2 to 7 times, in a
 control group with a limit. It works if it exits with 0, and the kernel killed
 none of its processes. Control groups need root, or a user's systemd."""
 
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="COMMAND [ARGUMENT]",
+        show_default=False,
+        autocompletion=candidates.programs,
+        help="The command and its arguments; it keeps folder and environment. Its output goes to files.",
+    ),
+]
 Output = Annotated[
     pathlib.Path | None,
     typer.Option("--output", "-o", metavar="DIR", help="Write results and recordings here. Default: in memory_logs."),
@@ -63,7 +72,7 @@ def register(app: typer.Typer) -> None:
 
 
 def fit(  # noqa: PLR0913 — one parameter per option
-    words: options.Words = None,
+    words: Words = None,
     *,
     output: Output = None,
     tolerance: Tolerance = "3%",
