@@ -150,9 +150,14 @@ def _factor(text: str) -> float:
 
 
 def _swap(text: str) -> int:
+    from nncftools.limits import places
+
     if text.strip() == "0":
         return 0
     try:
-        return size_from(text)[0]
+        size = size_from(text)[0]
     except ValueError as error:
         raise UsageError(f"option --swap: {error}") from error
+    if not places.has_swap():
+        raise UsageError("option --swap: this machine has no swap; add some (swapon), or leave the option out")
+    return size

@@ -141,15 +141,14 @@ def _search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resu
             how = f"--resume --output {shlex.quote(str(place))}"
             screen.to_stderr(f"Interrupted; the runs that ended are kept; go on with: {printable(how)}\n")
             return 128 + (starter.received or signal.SIGINT)
-    try:
-        outputs.write(fit, choices.unit, place)
-    except OSError as error:
-        raise destination.cannot_write("--output", place, error) from error
+    failure = _write_beside(fit, choices.unit, place)
     if choices.as_json:
         screen.to_stdout(_json(fit))
     else:
         screen.to_stdout(outputs.text(fit, choices.unit))
         screen.to_stdout(outputs.commands(fit))
+    if failure is not None:
+        raise failure
     screen.to_stderr(f"\nWritten to {printable(str(place))}\n")
     return int(not choices.free_only and fit.works_from is None)
 
@@ -200,6 +199,17 @@ def _write(fit: Fit, place: pathlib.Path) -> None:
             beside.write_bytes(_json(fit))
     except OSError as error:
         raise destination.cannot_write("--output", file, error) from error
+
+
+def _write_beside(fit: Fit, unit: MemoryUnit, place: pathlib.Path) -> NncfToolsError | None:
+    """Write Markdown and picture; return what failed: the result of a long search is shown all the same."""
+    try:
+        outputs.write(fit, unit, place)
+    except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        text = f"option --output: {STATE} in {str(place)!r} is complete, but what belongs beside it is not: {reason}"
+        return NncfToolsError(" ".join(text.split()))
+    return None
 
 
 def _json(fit: Fit) -> bytes:
@@ -306,10 +316,13 @@ class _Runs:
             return None
         session = done.session
         needed = None if session is None else needs(session)
-        if session is None or needed is None or done.ended != WORKED:
+        if session is None or done.ended != WORKED:
             log = self._place / f"{done.name}.log"
             raise NncfToolsError(f"the command does not work without a limit: {done.ended}; its output is in {log}")
-        if not session.finished:
+        if needed is None and session.finished:
+            took = seconds_text(session.duration_s)
+            raise NncfToolsError(f"the run without a limit took {took}: too short to see what memory it needs")
+        if needed is None or not session.finished:
             raise NncfToolsError(f"the run without a limit is not known to its end: {' '.join(session.warnings[:1])}")
         peak = session.peaks.get("rss")
         read = {file.path for file in session.files_read}

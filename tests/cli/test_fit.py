@@ -76,6 +76,12 @@ class TestOptions:
         assert message in done.stderr
         assert done.stderr.count("\n") == 1
 
+    def test_no_swap(self, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Swap that the machine does not have cannot be allowed: the limits would be told as those with swap."""
+        monkeypatch.setattr(places, "has_swap", lambda: False)
+
+        assert "option --swap: this machine has no swap" in in_process("fit", "--swap", "1GiB", "--", "true").stderr
+
     def test_no_command(self, in_process: Run) -> None:
         """A command is needed."""
         assert "argument COMMAND: missing" in in_process("fit").stderr
@@ -182,6 +188,18 @@ def test_free_only(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     assert "**Needs at least 30" in (tmp_path / "out/fit.md").read_text()
     assert "no limit was tried" in (tmp_path / "out/fit.md").read_text()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"fit.json", "fit.md", "run-1.json", "run-1.log"}
+
+
+@pytest.mark.process
+def test_markdown_cannot_be_written(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """The result is shown, and kept as JSON, when a file beside it cannot be written."""
+    (tmp_path / "out/fit.md").mkdir(parents=True)
+    done = nncf_tools("fit", "--free-only", "-o", "out", "--", "sleep", "0.3")
+
+    assert done.returncode == 1
+    assert "Needs at least" in done.stdout
+    assert "is complete, but what belongs beside it is not: Is a directory" in done.stderr
+    assert result(tmp_path / "out")["free"] is not None
 
 
 @pytest.mark.process
