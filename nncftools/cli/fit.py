@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import help_page, options, planning
+from nncftools.cli import candidates, help_page, options, planning
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit, bytes_from
 
@@ -27,6 +27,15 @@ The command runs once without a limit and then, usually 2 to 7 times, in a
 control group with a limit. It works if it exits with 0, and the kernel killed
 none of its processes. Control groups need root, or a user's systemd."""
 
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="COMMAND [ARGUMENT]",
+        show_default=False,
+        autocompletion=candidates.programs,
+        help="The command and its arguments; it keeps folder and environment. Its output goes to files.",
+    ),
+]
 Output = Annotated[
     pathlib.Path | None,
     typer.Option(
@@ -103,7 +112,7 @@ def register(app: typer.Typer) -> None:
 
 
 def fit(  # noqa: PLR0913 — one parameter per option
-    words: options.Words = None,
+    words: Words = None,
     *,
     output: Output = None,
     tolerance: Tolerance = "3%",
@@ -188,9 +197,14 @@ def _factor(text: str) -> float:
 
 
 def _swap(text: str) -> int:
+    from nncftools.limits import places
+
     if text.strip() == "0":
         return 0
     try:
-        return bytes_from(text)
+        size = bytes_from(text)
     except ValueError as error:
         raise UsageError(f"option --swap: {error}") from error
+    if not places.has_swap():
+        raise UsageError("option --swap: this machine has no swap; add some (swapon), or leave the option out")
+    return size

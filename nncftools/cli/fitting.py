@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import fcntl
 import os
 import pathlib
 import shlex
@@ -19,6 +21,7 @@ import msgspec.structs
 
 from nncftools.cli import destination, planning, recording, screen
 from nncftools.cli.display import DisplayOptions
+from nncftools.cli.repeated_input import RepeatedInput
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import replacing
 from nncftools.limits import groups, page_cache, places
@@ -33,7 +36,7 @@ from nncftools.text import printable
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from typing_extensions import Self
 
@@ -78,7 +81,7 @@ def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force
         made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"fit-{pathlib.Path(choices.argv[0]).name}")
         assert made.folder is not None
         return made.folder
-    if (output / STATE).exists() and not (resume or force):
+    if os.path.lexists(output / STATE) and not (resume or force):
         raise UsageError(f"option --output: {str(output)!r} has a search already; use --resume or --force")
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -87,8 +90,46 @@ def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force
     return output.absolute()
 
 
+@contextlib.contextmanager
+def _alone_in(place: pathlib.Path) -> Iterator[None]:
+    """Keep other searches from writing to the same folder. Raises UsageError, NncfToolsError."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY)
+    except OSError as error:
+        raise destination.cannot_write("--output", place, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"option --output: another search writes to {str(place)!r}; wait for its end") from error
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_earlier(output: pathlib.Path) -> None:
+    """Remove what an earlier search wrote: more runs than the new one needs, and a state to go on with."""
+    if not os.path.lexists(output / STATE):
+        return
+    recordings = (path for kind in ("json", "log") for path in output.glob(f"run-[0-9]*.{kind}"))
+    for path in (output / STATE, *(output / name for name in outputs.FILES), *recordings):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise destination.cannot_write("--output", path, error) from error
+
+
 def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
+    with _alone_in(place):
+        if not resume:
+            _remove_earlier(place)
+        return _search(choices, place, parent, resume=resume)
+
+
+def _search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
     fit = begun(choices, place) if resume else new(choices)
     if parent is not None:
         for left in places.remove_leftovers(parent):
@@ -98,15 +139,14 @@ def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resum
             how = f"--resume --output {shlex.quote(str(place))}"
             screen.message(f"interrupted; the runs that ended are kept; go on with: {how}")
             return 128 + (starter.received or signal.SIGINT)
-    try:
-        outputs.write(fit, choices.unit, place)
-    except OSError as error:
-        raise destination.cannot_write("--output", place, error) from error
+    failure = _write_beside(fit, choices.unit, place)
     if choices.as_json:
         screen.to_stdout(_json(fit))
     else:
         screen.to_stdout(outputs.text(fit, choices.unit))
         screen.to_stdout(outputs.commands(fit))
+    if failure is not None:
+        raise failure
     screen.to_stderr(f"\nWritten to {printable(str(place))}\n")
     return int(not choices.free_only and fit.works_from is None)
 
@@ -114,8 +154,15 @@ def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resum
 def new(choices: Choices) -> Fit:
     """Return a search without runs."""
     words = [os.fsencode(word).decode(errors="backslashreplace") for word in choices.argv]
-    command = Redaction(choices.plan.redact).words(words)
-    return Fit(command=command, tolerance=choices.tolerance, slower=choices.slower, swap=choices.swap)
+    redaction = Redaction(choices.plan.redact)
+    return Fit(
+        command=redaction.words(words),
+        tolerance=choices.tolerance,
+        slower=choices.slower,
+        swap=choices.swap,
+        give_up=choices.give_up,
+        success=None if choices.success is None else redaction.text(choices.success),
+    )
 
 
 def begun(choices: Choices, place: pathlib.Path) -> Fit:
@@ -133,6 +180,11 @@ def begun(choices: Choices, place: pathlib.Path) -> Fit:
         raise UsageError(f"option --resume: {str(file)!r} is of another command: {shlex.join(fit.command)}")
     if fit.swap != wanted.swap:
         raise UsageError(f"option --swap: the runs in {str(file)!r} had {fit.swap} bytes of swap")
+    if fit.give_up != wanted.give_up:
+        raise UsageError(f"option --give-up: the runs in {str(file)!r} were given up after {fit.give_up:g}x")
+    if fit.success != wanted.success:
+        how = "without it" if fit.success is None else f"by {fit.success!r}"
+        raise UsageError(f"option --success: the runs in {str(file)!r} were judged {how}")
     fit.tolerance, fit.slower = wanted.tolerance, wanted.slower
     return fit
 
@@ -145,6 +197,17 @@ def _write(fit: Fit, place: pathlib.Path) -> None:
             beside.write_bytes(_json(fit))
     except OSError as error:
         raise destination.cannot_write("--output", file, error) from error
+
+
+def _write_beside(fit: Fit, unit: MemoryUnit, place: pathlib.Path) -> NncfToolsError | None:
+    """Write Markdown and picture; return what failed: the result of a long search is shown all the same."""
+    try:
+        outputs.write(fit, unit, place)
+    except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        text = f"option --output: {STATE} in {str(place)!r} is complete, but what belongs beside it is not: {reason}"
+        return NncfToolsError(" ".join(text.split()))
+    return None
 
 
 def _json(fit: Fit) -> bytes:
@@ -160,6 +223,7 @@ class _Runs:
         self._parent = parent
         self._fit = fit
         self._starter = starter
+        self._input = RepeatedInput()
 
     def go(self) -> bool:
         """Run until both limits are found, or no run is left; return False if we were interrupted before."""
@@ -182,13 +246,16 @@ class _Runs:
             free.charged,
         )
         self._announce(free)
-        while (limit := of.next_limit(fit.trials)) is not None and fit.runs < choices.most_runs:
+        limit = of.next_limit(fit.trials)
+        while limit is not None and fit.runs < choices.most_runs:
             trial = self._try(limit, free)
             if trial is None:
                 return False
             fit.trials.append(trial)
             self._keep(of)
-            self._say(f"Run {fit.runs}: {words.of_trial(trial, choices.unit)} ({self._left(free)})")
+            limit = of.next_limit(fit.trials)
+            left = self._left(free) if limit is not None and fit.runs < choices.most_runs else "the last run"
+            self._say(f"Run {fit.runs}: {words.of_trial(trial, choices.unit)} ({left})")
         fit.is_finished = limit is None
         self._keep(of)
         return True
@@ -247,9 +314,14 @@ class _Runs:
             return None
         session = done.session
         needed = None if session is None else needs(session)
-        if session is None or needed is None or done.ended != WORKED:
+        if session is None or done.ended != WORKED:
             log = self._place / f"{done.name}.log"
             raise NncfToolsError(f"the command does not work without a limit: {done.ended}; its output is in {log}")
+        if needed is None and session.finished:
+            took = seconds_text(session.duration_s)
+            raise NncfToolsError(f"the run without a limit took {took}: too short to see what memory it needs")
+        if needed is None or not session.finished:
+            raise NncfToolsError(f"the run without a limit is not known to its end: {' '.join(session.warnings[:1])}")
         peak = session.peaks.get("rss")
         read = {file.path for file in session.files_read}
         of_files = needed.comfortable - needed.floor
@@ -280,13 +352,13 @@ class _Runs:
         if done is None:
             return None
         session = done.session
-        duration_s = done.seconds if session is None else session.duration_s
+        duration_s = session.duration_s if session is not None and session.finished else done.seconds
         peak = None if session is None else session.peaks.get("rss")
         return Trial(
             limit=limit,
             worked=done.ended == WORKED,
             ended=done.ended,
-            gave_up=done.watch.gave_up,
+            gave_up=done.watch.gave_up and not done.watch.lost_processes,
             duration_s=duration_s,
             slower=duration_s / free.duration_s if free.duration_s else 0.0,
             refaults=refaults,
@@ -303,7 +375,10 @@ class _Runs:
         """
         name = f"run-{self._fit.runs + 1}"
         log = self._place / f"{name}.log"
-        log.unlink(missing_ok=True)
+        try:
+            log.write_bytes(b"")
+        except OSError as error:
+            raise destination.cannot_write("--output", log, error) from error
         failed = self._choices.before is not None and self._shell(self._choices.before, log)
         if self._is_interrupted():
             return None
@@ -316,20 +391,26 @@ class _Runs:
         entry = () if group is None else group.entry
         run = recording.Run(self._starter, plan, name, self._choices.argv, place, entry=entry)
         view = View(metrics=["rss"], unit=self._choices.unit)
+        self._input.rewind()
         cached = page_cache.drop(files)
         with _Watch(group, most_s, self._starter) as watch:
             recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=log))
         if self._is_interrupted():
             return None
-        ended = self._ended(recorded.status, group, watch, log)
+        if watch.gave_up and recorded.session is not None:
+            _say_who_ended(recorded.session, watch.seconds, file)
+        ended = self._ended(recorded.status, watch, log)
+        if self._is_interrupted():  # its --success was ended
+            return None
         return _Done(name, recorded.session, watch, ended, watch.seconds, cached)
 
-    def _ended(self, status: int, group: LimitedGroup | None, watch: _Watch, log: pathlib.Path) -> str:
+    def _ended(self, status: int, watch: _Watch, log: pathlib.Path) -> str:
         """Return how a run ended."""
+        given_up = f"given up after {seconds_text(watch.seconds)}"
+        if watch.lost_processes:
+            return f"out of memory, {given_up}" if watch.gave_up else "out of memory"
         if watch.gave_up:
-            return f"given up after {seconds_text(watch.seconds)}"
-        if group is not None and group.oom_kills():
-            return "out of memory"
+            return given_up
         if status:
             return f"exit status {status}"
         if self._choices.success is not None and self._shell(self._choices.success, log):
@@ -337,10 +418,25 @@ class _Runs:
         return WORKED
 
     def _shell(self, script: str, log: pathlib.Path) -> int:
-        """Run a shell command, whose output goes to the log of a run; return its exit status."""
-        with log.open("ab") as output:
-            words = ["sh", "-c", script]
-            return subprocess.run(words, stdout=output, stderr=output, stdin=subprocess.DEVNULL, check=False).returncode
+        """Run a shell command, whose output goes to the log of a run; end it when we are asked to end."""
+        words, nothing = ["sh", "-c", script], subprocess.DEVNULL
+        with (
+            log.open("ab") as output,
+            subprocess.Popen(words, stdin=nothing, stdout=output, stderr=output, start_new_session=True) as process,
+        ):
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(_POLL_S)
+                if self._is_interrupted():
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def _say_who_ended(session: Session, after_s: float, file: pathlib.Path) -> None:
+    """Add to a recording that the signal in its verdict came from us."""
+    text = f"it was ended by nncf-tools fit after {seconds_text(after_s)}, because it took too long (--give-up)"
+    session.warnings.insert(0, text)
+    with contextlib.suppress(OSError):
+        session.save(file)
 
 
 @dataclass(frozen=True)
@@ -371,6 +467,8 @@ class _Watch:
         """They stay in the page cache: we have mapped them, too."""
         self.files: set[str] = set()
         self.gave_up = False
+        self.lost_processes = False
+        """Whether the kernel killed some for want of memory; the others may wait for them for ever."""
         self.seconds = 0.0
 
     def __enter__(self) -> Self:
@@ -383,6 +481,7 @@ class _Watch:
         self.seconds = time.monotonic() - self._begun_s
         self._over.set()
         self._thread.join()
+        self.lost_processes = self._group is not None and self._group.oom_kills() > 0
 
     def _watch(self) -> None:
         group = self._group

@@ -156,11 +156,11 @@ def write(file: pathlib.Path, value: int | str) -> None:
 
 
 def files_of(pids: Iterable[int]) -> set[str]:
-    """Return the files that processes have mapped."""
+    """Return the files that processes have mapped; bytes that are no UTF-8 are ``\\xff``, as in sessions."""
     found: set[str] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
-            for line in pathlib.Path(PROC, str(pid), "maps").read_text(errors="surrogateescape").splitlines():
+            for line in pathlib.Path(PROC, str(pid), "maps").read_text("utf-8", "backslashreplace").split("\n"):
                 path = line[line.find("/") :] if "/" in line else ""
                 if path and not path.startswith(("/dev/", "/memfd:", "/SYSV")) and not path.endswith(" (deleted)"):
                     found.add(path)

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def drop(paths: Iterable[str]) -> int:
 
 
 def _drop(path: str) -> int:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    descriptor = os.open(_name(path), os.O_RDONLY | os.O_NONBLOCK)
     try:
         with contextlib.suppress(OSError):
             os.fsync(descriptor)
@@ -33,6 +34,15 @@ def _drop(path: str) -> int:
         return cached(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _name(path: str) -> bytes:
+    """Return the bytes of a path in which those that are no UTF-8 are ``\\xff``, and a line break is ``\\012``."""
+    name = os.fsencode(path)
+    if b"\\" not in name or os.path.lexists(name):
+        return name
+    name = re.sub(rb"\\x([89a-f][0-9a-f])", lambda found: bytes.fromhex(found[1].decode()), name)
+    return name.replace(b"\\012", b"\n")
 
 
 def cached(descriptor: int) -> int:

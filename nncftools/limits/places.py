@@ -88,5 +88,13 @@ def remove_leftovers(parent: Place) -> list[str]:
     return found
 
 
+def has_swap() -> bool:
+    """Return whether the machine has swap; where nothing says so, it may."""
+    try:
+        return len(pathlib.Path(groups.PROC, "swaps").read_text(encoding="utf-8").splitlines()) > 1
+    except OSError:
+        return True
+
+
 def _scopes_beside(place: pathlib.Path) -> Iterable[pathlib.Path]:
     return place.parent.glob(f"{groups.PREFIX}*.scope") if place.name.startswith(groups.PREFIX) else ()

@@ -19,7 +19,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     ended: str
     """How it ended, in words: ``worked``, ``out of memory``, ``exit status 1``, ``given up after 12 s``."""
     gave_up: bool = False
-    """Whether it was ended because it took too long."""
+    """Whether it was ended because it took too long, and not for a process that the kernel had killed."""
     duration_s: float
     slower: float
     """How many times the duration of the free run."""
@@ -57,6 +57,10 @@ class Fit(msgspec.Struct, kw_only=True):
     tolerance: float
     slower: float
     swap: int = 0
+    give_up: float = 5.0
+    """After how many times the free run's duration a run was ended."""
+    success: str | None = None
+    """The shell command that had to say 0 after each run."""
     free: Free | None = None
     free_runs: int = 0
     """2 where the first one found its files in the page cache."""

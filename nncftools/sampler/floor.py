@@ -39,12 +39,14 @@ class Floor:
 
     def read(self, processes: Iterable[Process], restless: Iterable[Process], now_s: float) -> None:
         """Read what changed since the last sample, and write a new maximum."""
-        changed = [process for process in restless if process.rss and (process.kinds.is_new or _has_changed(process))]
-        if not changed:
+        is_read = [process for process in processes if process.rss and process.kinds.is_new]
+        unread = (process for process in restless if process.rss and not process.kinds.is_new)
+        changed = [process for process in unread if _has_changed(process)]
+        if not (is_read or changed):
             return
         if len(changed) > _MOST:
             changed.sort(key=lambda process: abs(process.rss - process.kinds.rss), reverse=True)
-        for process in changed[:_MOST]:
+        for process in (*is_read, *changed[:_MOST]):
             self._take(process)
         if self._sum() > self._highest * _HIGHER:
             for process in processes:  # some may have freed memory, which takes no page fault

@@ -136,8 +136,8 @@ class ProcSource:
                 self._remove(process, now_s)
         has_details = now_s >= self._details_at_s
         restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
+        self._floor.read(self._tree.processes, restless, now_s)
         if restless:
-            self._floor.read(self._tree.processes, restless, now_s)
             for process in self._limits.look(restless):
                 self._records.update_identity(process)
         if has_details:

@@ -76,6 +76,12 @@ class TestOptions:
         assert message in done.stderr
         assert done.stderr.count("\n") == 1
 
+    def test_no_swap(self, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Swap that the machine does not have cannot be allowed: the limits would be told as those with swap."""
+        monkeypatch.setattr(places, "has_swap", lambda: False)
+
+        assert "option --swap: this machine has no swap" in in_process("fit", "--swap", "1GiB", "--", "true").stderr
+
     def test_no_command(self, in_process: Run) -> None:
         """A command is needed."""
         assert "argument COMMAND: missing" in in_process("fit").stderr
@@ -124,6 +130,45 @@ class TestOptions:
         with pytest.raises(UsageError, match=message):
             fitting.begun(choices(), tmp_path)
 
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ('"give_up": 20', "option --give-up: the runs in .* were given up after 20x"),
+            ('"success": "test -e out"', "option --success: the runs in .* were judged by 'test -e out'"),
+        ],
+    )
+    def test_judged_otherwise(self, tmp_path: pathlib.Path, fields: str, message: str) -> None:
+        """Runs that were judged by something else are not continued."""
+        content = f'{{"command": ["work"], "tolerance": 0.03, "slower": 1.1, {fields}}}'
+        (tmp_path / "fit.json").write_text(content)
+
+        with pytest.raises(UsageError, match=message):
+            fitting.begun(choices(), tmp_path)
+
+    def test_begun_anew(self, tmp_path: pathlib.Path) -> None:
+        """With --force nothing is left of an earlier search, and nothing else is touched."""
+        others = ["run-all.json", "run-1.txt", "notes.md"]
+        for name in ("fit.json", "fit.md", "fit.png", "run-1.json", "run-12.log", *others):
+            (tmp_path / name).touch()
+        fitting._remove_earlier(tmp_path)
+
+        assert {path.name for path in tmp_path.iterdir()} == set(others)
+
+    def test_no_search_to_remove(self, tmp_path: pathlib.Path) -> None:
+        """Where no search was, recordings of another one's are left alone."""
+        (tmp_path / "run-1.json").touch()
+        fitting._remove_earlier(tmp_path)
+
+        assert (tmp_path / "run-1.json").exists()
+
+    def test_two_at_once(self, tmp_path: pathlib.Path) -> None:
+        """A second search in the same folder is refused before it runs or removes anything."""
+        (tmp_path / "fit.json").touch()
+        with fitting._alone_in(tmp_path), pytest.raises(UsageError, match="another search writes to"):
+            fitting.search(choices(), tmp_path, None, resume=False)
+        with fitting._alone_in(tmp_path):
+            assert (tmp_path / "fit.json").exists()
+
     def test_nothing_to_go_on_with(self, tmp_path: pathlib.Path) -> None:
         """Where no search was begun, one begins."""
         assert fitting.begun(choices(), tmp_path) == Fit(command=["work"], tolerance=0.03, slower=1.1)
@@ -146,6 +191,18 @@ def test_free_only(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.process
+def test_markdown_cannot_be_written(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+    """The result is shown, and kept as JSON, when a file beside it cannot be written."""
+    (tmp_path / "out/fit.md").mkdir(parents=True)
+    done = nncf_tools("fit", "--free-only", "-o", "out", "--", "sleep", "0.3")
+
+    assert done.returncode == 1
+    assert "Needs at least" in done.stdout
+    assert "is complete, but what belongs beside it is not: Is a directory" in done.stderr
+    assert result(tmp_path / "out")["free"] is not None
+
+
+@pytest.mark.process
 def test_command_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     """A command that fails without a limit ends the search, with the place of its output."""
     done = nncf_tools("fit", "--free-only", "-o", "out", "--", "sh", "-c", "echo no such model; exit 3")
@@ -162,6 +219,21 @@ def test_clean_up_that_fails(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
 
     assert done.returncode == 1
     assert "option --before: 'echo oh; false' failed; its output is in " in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.process
+def test_clean_up_that_hangs(tmp_path: pathlib.Path) -> None:
+    """A signal ends what --before runs, too, though that ignores it."""
+    before = "trap '' TERM INT; touch here; sleep 1000; :"
+    words = command_line("fit", "--free-only", "--before", before, "-o", "out", "--", "touch", "ran")
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        waiting.until((tmp_path / "here").exists)
+        process.terminate()
+        _, said = process.communicate(timeout=HANGING_S)
+
+    assert process.returncode == 128 + signal.SIGTERM
+    assert b"Interrupted" in said
     assert not (tmp_path / "ran").exists()
 
 
@@ -223,6 +295,18 @@ class TestSearches:
         assert left(process.pid) == []
         assert result(tmp_path / "out")["free"] is not None
 
+    def test_waits_for_a_killed_process(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A command that hangs because a process of it was killed needs more memory: the search goes on above."""
+        script = '"$@" || { echo lost; sleep 1000; }'
+        words = ["sh", "-c", script, "-", *NEEDS, "half", "-"]
+        done = nncf_tools("fit", "-o", "out", "--", *words)
+        works = result(tmp_path / "out")["works_from"]
+
+        assert done.returncode == 0, done.stderr
+        assert isinstance(works, int)
+        assert 150 <= works / 2**20 <= 170
+        assert "out of memory, given up after" in done.stdout
+
     def test_hanging(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A run that takes too long is ended, and counts as failed."""
         script = "test -e later && sleep 1000; touch later"
@@ -230,6 +314,7 @@ class TestSearches:
 
         assert done.returncode == 1
         assert "given up after" in done.stdout
+        assert "ended by nncf-tools fit after" in nncf_tools("report", tmp_path / "out/run-2.json").stdout
         assert result(tmp_path / "out")["works_from"] is None
 
     def test_killed(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:

@@ -64,6 +64,15 @@ def test_files_of_this_process() -> None:
     assert any(pathlib.Path(path).name.startswith(("lib", "ld")) for path in groups.files_of([os.getpid()]))
 
 
+def test_files_whose_names_are_no_text(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of mapped files can be written as JSON, whatever is in them."""
+    (tmp_path / "5").mkdir()
+    (tmp_path / "5/maps").write_bytes(b"7f0-7f1 r--s 0 fe:00 1 /tmp/\xff\xe2\x80\xa8.bin\n7f2-7f3 rw-p 0 00:00 0 \n")
+    monkeypatch.setattr(groups, "PROC", str(tmp_path))
+
+    assert groups.files_of([5]) == {"/tmp/\\xff\u2028.bin"}
+
+
 @as_root
 @pytest.mark.process
 class TestReal:

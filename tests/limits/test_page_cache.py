@@ -30,6 +30,20 @@ def test_dropped(tmp_path: pathlib.Path) -> None:
     assert page_cache.drop([str(file)]) in {0, MIB}
 
 
+@pytest.mark.parametrize(
+    ("name", "told"), [(b"\xff.bin", r"\xff.bin"), (b"two\nlines", r"two\012lines"), (rb"C:\xff", r"C:\xff")]
+)
+def test_name_as_in_sessions(tmp_path: pathlib.Path, name: bytes, told: str) -> None:
+    """A file whose name is no UTF-8, or has a line break, is found by what sessions call it."""
+    file = os.fsencode(tmp_path) + b"/" + name
+    try:
+        pathlib.Path(os.fsdecode(file)).write_bytes(b"x" * MIB)
+    except OSError:
+        pytest.skip("the file system takes no such name")
+
+    assert page_cache._name(f"{tmp_path}/{told}") == file
+
+
 @pytest.mark.parametrize("name", ["missing", "", "folder", "empty", "a\0b"])
 def test_no_such_file(tmp_path: pathlib.Path, name: str) -> None:
     """What cannot be dropped, because it is gone or no file with content, is passed over."""

@@ -169,3 +169,16 @@ class TestLeftovers:
 
         assert str(left.folder) in found
         assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [("Filename Type Size\n", False), ("Filename Type Size\n/dev/zram0 partition 5\n", True), (None, True)],
+)
+def test_swap(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, content: str | None, *, expected: bool) -> None:
+    """A machine has swap if its kernel lists any."""
+    if content is not None:
+        (tmp_path / "swaps").write_text(content)
+    monkeypatch.setattr(groups, "PROC", str(tmp_path))
+
+    assert places.has_swap() is expected

@@ -173,6 +173,32 @@ def test_reading_for_marks() -> None:
     assert (one.reads, watched.lines) == (1, [(100, 1.0, 0)])
 
 
+def test_readings_for_marks_of_many() -> None:
+    """What was read for the marks costs nothing more, so it counts of all processes, also of those that rest since."""
+    read = [FakeProcess(50), FakeProcess(60), FakeProcess(70)]
+    work = FakeProcess(10)
+    watched = Watched(work, *read)
+    for process in read:
+        process.read_memory()
+    watched.sample(0.1, work)
+
+    assert watched.lines[-1][0] == 190
+    assert [process.reads for process in read] == [1, 1, 1]
+
+
+def test_counted_later() -> None:
+    """A process that was read before it counts is part of the sum as soon as it does."""
+    work, copy = FakeProcess(10), FakeProcess(50)
+    watched = Watched(work, copy)
+    copy.counted = False
+    copy.read_memory()
+    watched.sample(0.1, work)
+    copy.counted = True
+    watched.sample(0.2, work)
+
+    assert [size for size, *_ in watched.lines] == [10, 60]
+
+
 def test_process_that_cannot_be_read() -> None:
     """A process that ended just now counts as before; one that is not counted yet is left out."""
     gone, unknown = FakeProcess(100), FakeProcess(50)

@@ -11,7 +11,7 @@ from nncftools.files import replacing
 from nncftools.render.fit import words
 from nncftools.render.fit.table import runs
 from nncftools.render.tables import markdown as marked
-from nncftools.render.tables.paint import painted, warnings
+from nncftools.render.tables.paint import Fitting, warnings
 
 if TYPE_CHECKING:
     import pathlib
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from nncftools.limits.trial import Fit
     from nncftools.units import MemoryUnit
 
-MARKDOWN, PICTURE = "fit.md", "fit.png"
+FILES = MARKDOWN, PICTURE = "fit.md", "fit.png"
 
 
 def text(fit: Fit, unit: MemoryUnit) -> RenderableType:
     """Return the result for Rich to print."""
     sentence = words.sentence(fit, unit)
     return Group(
-        painted(runs(fit, unit)),
+        Fitting(runs(fit, unit)),
         Text(),
         Text(f"{sentence[:1].upper()}{sentence[1:]}.", style="bold"),
         *warnings(words.notes(fit)),

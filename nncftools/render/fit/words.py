@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from nncftools.units import MemoryUnit
 
 _MIB = 1 << 20
+_LEAST_OF_DOCKER = 6
+"""MiB: Docker refuses a smaller limit."""
 
 
 def of_free(free: Free, unit: MemoryUnit) -> str:
@@ -64,7 +66,8 @@ def _found(fit: Fit, unit: MemoryUnit) -> Iterator[str]:
 def notes(fit: Fit) -> Iterator[str]:
     """Yield what makes the result less sure."""
     if fit.trials and not fit.is_finished:
-        yield "the search is not finished: with more runs the limits may be smaller"
+        may = "a larger limit may be enough" if fit.works_from is None else "the limits may be smaller"
+        yield f"the search is not finished: with more runs, {may}"
     warm = [trial for trial in fit.trials if trial.is_warm]
     if warm:
         yield f"warm cache: {len(warm)} of {len(fit.trials)} runs found files in memory; without, they may need more"
@@ -76,12 +79,21 @@ def commands(fit: Fit) -> list[str]:
         return []
     size = math.ceil(fit.works_from / _MIB)
     with_swap = size + math.ceil(fit.swap / _MIB)
-    command = printable(shlex.join(fit.command))
+    command = " ".join(_to_copy(word) for word in fit.command)
+    of_docker = max(size, _LEAST_OF_DOCKER)
     scope = f"-p MemoryMax={size}M -p MemorySwapMax={with_swap - size}M"
     return [
-        f"docker run --memory {size}m --memory-swap {with_swap}m IMAGE {command}",
+        f"docker run --memory {of_docker}m --memory-swap {of_docker + with_swap - size}m IMAGE {command}",
         f"systemd-run --scope {scope} {command}",
     ]
+
+
+def _to_copy(word: str) -> str:
+    """Return a word for a line of bash: line breaks stay line breaks, but are not printed as such."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{printable(escaped)}'"
 
 
 def _pace(trial: Trial) -> str:

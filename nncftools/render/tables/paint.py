@@ -87,8 +87,8 @@ def _painted(cell: Cell, unit: MemoryUnit | None) -> Text:
 class Fitting:
     """A table whose columns continue below when the console is too narrow; groups of columns stay together."""
 
-    def __init__(self, table: Table, unit: MemoryUnit) -> None:
-        """Show sizes that have no unit of their own in ``unit``."""
+    def __init__(self, table: Table, unit: MemoryUnit | None = None) -> None:
+        """Show sizes that have no unit of their own in ``unit``; None when all have one."""
         self._table = table.of(Output.TEXT)
         self._unit = unit
 

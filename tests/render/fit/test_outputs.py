@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import html
+import io
 import pathlib
 import re
 
 import pytest
 from matplotlib import rc_context  # noqa: TID253 — drawing is what is tested
+from rich.console import Console
 
 from nncftools.cli import screen
 from nncftools.limits.trial import Fit
@@ -39,6 +41,19 @@ def test_text() -> None:
         ["5.200", "out", "of", "memory", "8.00", "s", "0.4", "–", "1.50", "s"],
     ]
     assert lines[7].startswith("Works from 5.30 GiB (2.1 × slower); full speed from 5.90 GiB; ")
+
+
+def test_narrow() -> None:
+    """On a narrow terminal, columns continue below; nothing is cut."""
+    fit = search(trial(5.3, ended="out of memory, given up after 100 s", is_warm=True))
+    console = Console(width=60, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(outputs.text(fit, GIB))
+    shown = captured.get()
+
+    assert "out of memory, given up after 100 s, warm cache" in shown
+    assert "Stall" in shown
+    assert "…" not in shown
 
 
 def test_commands() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import msgspec
+
 from nncftools.limits.trial import Fit
 from nncftools.render.fit import words
 from nncftools.units import MemoryUnit
@@ -73,10 +75,33 @@ def test_commands() -> None:
     assert "MemorySwapMax=1024M" in with_swap[1]
 
 
+def test_line_breaks_to_copy() -> None:
+    """A script of several lines stays one when its line is copied to a shell; nothing in it acts on the terminal."""
+    script = "printf 'a\\t'\necho \x1b"
+    line = words.commands(msgspec.structs.replace(FOUND, command=["sh", "-c", script]))[0]
+
+    assert line.endswith(r"""IMAGE sh -c $'printf \'a\\t\'\necho \x1b'""")
+
+
+def test_least_of_docker() -> None:
+    """Docker refuses limits below 6 MiB; systemd does not."""
+    docker, systemd = words.commands(search(trial(0.002), works=0.002, swap=2**20))
+
+    assert docker.startswith("docker run --memory 6m --memory-swap 7m ")
+    assert "MemoryMax=3M -p MemorySwapMax=1M" in systemd
+
+
+def test_not_finished_and_never_worked() -> None:
+    """Where nothing worked yet, more runs try larger limits."""
+    fit = search(trial(5.3, ended="out of memory"), works=None, fast=None, is_finished=False)
+
+    assert "with more runs, a larger limit may be enough" in next(words.notes(fit))
+
+
 def test_notes() -> None:
     """A search that was not finished and a warm cache are noted."""
     assert list(words.notes(FOUND)) == []
     assert list(words.notes(search(trial(5.3, is_warm=True), trial(6), is_finished=False))) == [
-        "the search is not finished: with more runs the limits may be smaller",
+        "the search is not finished: with more runs, the limits may be smaller",
         "warm cache: 1 of 2 runs found files in memory; without, they may need more",
     ]

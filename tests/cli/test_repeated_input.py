@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nncftools.cli.repeated_input import RepeatedInput
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def own_input() -> Iterator[None]:
+    """Keep this process's standard input."""
+    kept = os.dup(0)
+    yield
+    os.dup2(kept, 0)
+    os.close(kept)
+
+
+def test_file(tmp_path: pathlib.Path) -> None:
+    """Every run reads a file from where it was before the first one."""
+    (tmp_path / "text").write_bytes(b"first, second")
+    descriptor = os.open(tmp_path / "text", os.O_RDONLY)
+    os.dup2(descriptor, 0)
+    os.read(0, 7)
+    repeated = RepeatedInput()
+    read = []
+    for _ in range(2):
+        repeated.rewind()
+        read.append(os.read(0, 100))
+
+    assert read == [b"second", b"second"]
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_pipe(*, is_open: bool) -> None:
+    """What can be read once only is read by no run; no input is an empty one."""
+    out, into = os.pipe()
+    os.write(into, b"once")
+    if is_open:
+        os.dup2(out, 0)
+    else:
+        os.close(0)
+    repeated = RepeatedInput()
+    repeated.rewind()
+
+    assert os.read(0, 100) == b""
+    assert os.get_inheritable(0)
+    os.close(into)
+    os.close(out)
