@@ -25,6 +25,7 @@ COMMANDS = (
     "compare",
     "metrics",
     "schema",
+    "sweep",
     "viz_compression",
     "from_lm_eval",
 )

@@ -40,7 +40,7 @@ class LimitedGroup:
     """A group that exists within a ``with`` block; at its end all of its processes are killed."""
 
     def __init__(self, parent: Place, number: int) -> None:
-        self.folder = pathlib.Path(parent.folder) / f"{_PREFIX}{os.getpid()}-{_started(os.getpid())}-{number}"
+        self.folder = pathlib.Path(parent.folder) / f"{_PREFIX}{os.getpid()}-{started(os.getpid())}-{number}"
         self._is_v2 = parent.is_v2
         self._counts = ControlGroup(str(self.folder), parent.folder, is_v2=parent.is_v2)
 
@@ -105,7 +105,7 @@ def remove_leftovers(parent: Place) -> list[str]:
     found = []
     for folder in pathlib.Path(parent.folder).glob(f"{_PREFIX}*"):
         owner = re.fullmatch(rf"{_PREFIX}(\d+)-(\d+)-\d+", folder.name)
-        if owner is not None and _started(int(owner[1])) != owner[2]:
+        if owner is not None and started(int(owner[1])) != owner[2]:
             remove(folder)
             found.append(str(folder))
     return found
@@ -152,7 +152,7 @@ def _signal(folder: pathlib.Path, number: int) -> None:
             os.kill(pid, number)
 
 
-def _started(pid: int) -> str:
+def started(pid: int) -> str:
     """Return when a process began, in clock ticks; empty when there is none."""
     with contextlib.suppress(OSError, IndexError):
         return pathlib.Path(PROC, str(pid), "stat").read_text().rpartition(")")[2].split()[19]
