@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from nncftools.compression.sweep.task import CALIBRATION, KIND, LAST_WORDS, MODE
 from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Mapping, Sequence
 
     from nncftools.compression.sweep.grid import Configuration
@@ -153,7 +153,7 @@ def _check_packages(asked: Asked) -> None:
     wanted = ["nncf", "openvino", *(["optimum-intel"] if needs_export else [])]
     script = (
         "import importlib.metadata as m, json, sys\n"
-        "def has(n):\n    try:\n        return bool(m.version(n))\n    except m.PackageNotFoundError:\n        return False\n"
+        "def has(n):\n  try:\n    return bool(m.version(n))\n  except m.PackageNotFoundError:\n    return False\n"
         "print(json.dumps([n for n in sys.argv[1:] if not has(n)]))"
     )
     done = subprocess.run(
@@ -165,9 +165,8 @@ def _check_packages(asked: Asked) -> None:
         raise UsageError(f"option --python: {asked.python!r} is no Python that works: {done.stderr.strip()}") from None
     if missing:
         how = _OPTIMUM if missing == ["optimum-intel"] else f"{_INSTALL}; {_OPTIMUM}" if needs_export else _INSTALL
-        raise NncfToolsError(
-            f"{asked.python!r} has no {' and no '.join(missing)}: {how}; or name another with --python"
-        )
+        found = f"{asked.python!r} has no {' and no '.join(missing)}"
+        raise NncfToolsError(f"{found}: {how}; or name another Python with --python")
 
 
 def _before(asked: Asked, folder: Folder, state: State, configurations: Sequence[Configuration]) -> dict[str, Row]:

@@ -232,8 +232,11 @@ def _words(ended: Row) -> str:
 
 
 def metrics_of(rows: Sequence[Row]) -> list[str]:
-    """Return the columns of quality with their directions, as the command for results takes them."""
-    columns = dict.fromkeys(column for one in rows for column in one.figures)
+    """Return the columns of quality with their directions, as the command for results takes them.
+
+    Errors are relative to the baseline, the first row: a column that it has no figure in, or 0, cannot be compared.
+    """
+    columns = [column for column, (value, _) in rows[0].figures.items() if value]
     return [f"{column}:{'lower' if column.endswith('perplexity') else 'higher'}" for column in columns]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import pathlib
 import re
 import shutil
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +14,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Mapping, Sequence
 
     from nncftools.compression.sweep.grid import Configuration

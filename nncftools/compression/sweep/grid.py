@@ -149,7 +149,7 @@ class Quantization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 Configuration = Weights | Quantization
-_Kind = TypeVar("_Kind", Weights, Quantization)
+_Kind = TypeVar("_Kind", bound="Weights | Quantization")
 
 
 def weight_grid(grid: str, layers: Layers) -> tuple[list[Weights], list[str]]:
@@ -199,7 +199,7 @@ def _read(path: pathlib.Path, kind: type[_Kind]) -> list[_Kind]:
         unknown = sorted(set(document) - {"configuration"})
         if unknown:
             raise NncfToolsError(f"{str(path)!r}: unknown key {unknown[0]!r}; {expected}")
-        found = msgspec.convert(document.get("configuration", []), list[kind])  # type: ignore[valid-type]
+        found = [msgspec.convert(one, kind) for one in _tables(document)]
     except (OSError, SessionFileError) as error:
         raise NncfToolsError(f"{error}; {' or '.join(GRIDS)}, or a TOML file expected") from error
     except (ValueError, RecursionError) as error:
@@ -207,7 +207,14 @@ def _read(path: pathlib.Path, kind: type[_Kind]) -> list[_Kind]:
     if not found:
         raise NncfToolsError(f"{str(path)!r}: no configuration; {expected}")
     _check_names(path, [one.name for one in found])
-    return list(found)
+    return found
+
+
+def _tables(document: Mapping[str, Any]) -> Sequence[Any]:
+    found = document.get("configuration", [])
+    if not isinstance(found, list):
+        raise ValueError("`configuration` is no list of tables")  # noqa: TRY004 — as of any other wrong content
+    return found
 
 
 def _check_names(path: pathlib.Path, names: Sequence[str]) -> None:
@@ -226,7 +233,7 @@ def _wrong_weights(one: Weights) -> str:
     if one.is_baseline and others:
         return f"the baseline has no {others[0]}"
     if one.mode.startswith(_INT8):
-        given = [name for name in others if name not in {"all_layers"}]
+        given = [name for name in others if name != "all_layers"]
         if given:
             return f"{given[0]} does not go with {one.mode}"
     if one.ratio is not None and not 0 <= one.ratio <= 1:
@@ -256,8 +263,8 @@ def _with_group_size(one: Weights, layers: Layers) -> Weights:
 
 
 def _with_baseline(found: Sequence[_Kind], baseline: _Kind) -> list[_Kind]:
-    first = [one for one in found if one.is_baseline]
-    return [*(first[:1] or [baseline]), *(one for one in found if not one.is_baseline)]
+    first = next((one for one in found if one.is_baseline), baseline)
+    return [first, *(one for one in found if not one.is_baseline)]
 
 
 def _settings(one: Configuration) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools import intake
@@ -63,14 +62,12 @@ def _shapes(file: pathlib.Path) -> list[tuple[int, ...]]:
     try:
         with file.open("rb") as opened:
             size = int.from_bytes(opened.read(8), "little")
-            if size > _LONGEST_HEADER:
-                raise ValueError("its header is too long")
-            header = json.loads(opened.read(size))
-        found = [
+            header = json.loads(opened.read(min(size, _LONGEST_HEADER)))
+        found: list[tuple[int, ...]] = [
             tuple(map(int, entry["shape"]))
             for name, entry in header.items()
             if name != "__metadata__" and not any(part in name for part in _EMBEDDINGS)
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NncfToolsError(f"{str(file)!r} is not a file of weights (safetensors): {error}") from error
-    return [shape for shape in found if len(shape) == _MATRIX and math.prod(shape)]
+    return [shape for shape in found if len(shape) == _MATRIX and all(shape)]

@@ -51,7 +51,7 @@ def prefix(folder: str) -> int:
 def window(folder: str) -> int:
     """Return how many tokens are read at once: what the model allows, at most 2,048."""
     found = _of(pathlib.Path(folder, "config.json"))
-    sizes = [found[name] for name in _LENGTHS if isinstance(found.get(name), int)]
+    sizes: list[int] = [found[name] for name in _LENGTHS if isinstance(found.get(name), int)]
     return min([_LONGEST, *sizes])
 
 
