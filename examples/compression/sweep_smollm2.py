@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 PACKAGES = {
-    "text": ("debian-faq", "usr/share/doc/debian/FAQ/debian-faq.en.txt.gz", 5_000),
+    "text": ("debian-faq", "usr/share/doc/debian/FAQ/debian-faq.en.txt.gz", 2_500),
     "calibration": ("developers-reference", "usr/share/developers-reference/developers-reference.txt.gz", 20_000),
 }
 """For what: the package, its file, and how many words of it."""
@@ -27,14 +27,6 @@ PROMPTS = [
     "In winter, many birds",
     "The largest ocean on Earth is",
     "Once upon a time, there was",
-    "The best way to learn a language is",
-    "Plants need sunlight because",
-    "A good night's sleep",
-    "The train was late, so",
-    "An election is",
-    "My favourite book is about",
-    "The heart pumps",
-    "When the rain had stopped,",
 ]
 _LEAST_WORDS = 25
 

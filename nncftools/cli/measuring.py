@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from nncftools.compression.sweep.row import Row
 from nncftools.compression.sweep.task import KIND, MODEL, PROMPTS
 from nncftools.limits import groups
 from nncftools.render.view import View
+from nncftools.sampler.starter import held_back
 from nncftools.text import shortened
 from nncftools.units import MemoryUnit
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 INTERVAL_S = 0.05
 _WORKER = str(pathlib.Path(worker.__file__).parent)
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b.*")
+_LOOKS_S = 0.2
 _LONGEST = 300
 _TAIL = 1 << 16
 KILL = "kill"
@@ -135,11 +138,12 @@ class _Steps:
     def _run(self, step: str, model: str) -> Ran:
         task = self._task
         result = self._folder / f"{step}.result.json"
-        job = {
+        job: dict[str, Any] = {
             "step": step,
             "model": model,
             "output": str(self.saved),
             "result": str(result),
+            "stop": str(self._folder / f"{step}.stop"),
             "settings": task.settings,
             "needs_data": task.needs_data,
             "reference": task.reference,
@@ -150,6 +154,11 @@ class _Steps:
         file = self._folder / f"{step}.job.json"
         file.write_text(json.dumps(job), encoding="utf-8")
         argv = [task.python, _WORKER, str(file)]
+        with _Stopping(self._starter, pathlib.Path(job["stop"])):
+            return self._limited(argv, step, result)
+
+    def _limited(self, argv: Sequence[str], step: str, result: pathlib.Path) -> Ran:
+        task = self._task
         if self._parent is None:
             return recorded(argv, self._folder, step, self._starter, result, task.max_memory)
         with groups.LimitedGroup(self._parent, 1) as group:
@@ -159,6 +168,31 @@ class _Steps:
             killed = group.oom_kills() and ran.result is None
         over = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(task.max_memory)}"
         return Ran(ran.session, None, over) if killed else ran
+
+
+class _Stopping:
+    """A thread beside a step: when we are asked to end, the step is too, also if only we got the signal."""
+
+    def __init__(self, starter: Starter, file: pathlib.Path) -> None:
+        """``file`` tells the step to end when it appears."""
+        self._starter = starter
+        self._file = file
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        with held_back():
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOKS_S):
+            if self._starter.received is not None:
+                self._file.touch()
+                return
 
 
 def recorded(  # noqa: PLR0913, PLR0917 — what a process is recorded with

@@ -23,7 +23,9 @@ _LOOKS_S = 0.5
 def run(file: pathlib.Path) -> None:
     """Run the step of a job, and write its result beside the job: whole or not at all."""
     job = json.loads(file.read_text(encoding="utf-8"))
-    threading.Thread(target=_end_with, args=(job["starter"], job["started"]), daemon=True).start()
+    threading.Thread(
+        target=_end_with, args=(job["starter"], job["started"], pathlib.Path(job["stop"])), daemon=True
+    ).start()
     module = importlib.import_module(f".{STEPS[job['step']]}", __package__)
     result = pathlib.Path(job["result"])
     beside = result.with_name(f".{result.name}")
@@ -31,9 +33,9 @@ def run(file: pathlib.Path) -> None:
     beside.replace(result)
 
 
-def _end_with(pid: int, started: str) -> None:
-    """End this process when the sweep is gone: nobody would read the result, and the next sweep measures here."""
-    while _began(pid) == started:
+def _end_with(pid: int, started: str, stop: pathlib.Path) -> None:
+    """End this process when the sweep is gone or says so: another sweep may measure here next."""
+    while _began(pid) == started and not stop.exists():
         time.sleep(_LOOKS_S)
     os._exit(1)
 
