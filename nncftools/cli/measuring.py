@@ -140,6 +140,7 @@ class _Steps:
         result = self._folder / f"{step}.result.json"
         job: dict[str, Any] = {
             "step": step,
+            "name": task.name,
             "model": model,
             "output": str(self.saved),
             "result": str(result),

@@ -97,6 +97,15 @@ Recommend = Annotated[
 Python = Annotated[
     str, typer.Option("--python", metavar="FILE", help="The Python that has NNCF and OpenVINO. Default: this one.")
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        show_default=False,
+        help="Run on a Dask cluster, such as tcp://HOST:8786, one configuration at a time on each worker.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -120,6 +129,7 @@ def sweep(  # noqa: PLR0913 — one parameter per option
     recommend: Recommend = "",
     name: options.Name = "",
     python: Python = "",
+    scheduler: Scheduler = None,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the compressed models.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, with expected times.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep of --output.")] = False,
@@ -145,6 +155,7 @@ def sweep(  # noqa: PLR0913 — one parameter per option
         resume=resume,
         force=force,
         is_dry=dry_run,
+        scheduler=scheduler,
     )
     _check_recommend(recommend)
     choices, notes = sweep_checks.checked(asked)

@@ -45,6 +45,7 @@ class Asked:
     resume: bool
     force: bool
     is_dry: bool
+    scheduler: str | None = None
 
 
 def checked(asked: Asked) -> tuple[Choices, list[str]]:
@@ -82,7 +83,7 @@ def checked(asked: Asked) -> tuple[Choices, list[str]]:
         python=asked.python,
         max_memory=asked.max_memory,
         keep_models=asked.keep_models,
-        scheduler=None,
+        scheduler=asked.scheduler,
         again=asked.only,
         before=before,
     )
@@ -117,6 +118,7 @@ def _of_language(asked: Asked, inputs: Mapping[str, pathlib.Path]) -> tuple[list
         found = layers.layers_of(asked.model)
     with options.named("--grid"):
         configurations, notes = grid.weight_grid(asked.grid, found)
+    with options.named("--only"):
         wanted = grid.chosen(configurations, asked.only)
     needing = next((one.name for one in wanted if one.needs_data), None)
     if needing is not None and CALIBRATION not in inputs:

@@ -168,7 +168,12 @@ class _Runs:
         )
 
     def _executor(self) -> Executor:
-        return _Here(self._starter, self._folder, self._say_next)
+        address = self._choices.scheduler
+        if address is None:
+            return _Here(self._starter, self._folder, self._say)
+        from nncftools.cli.cluster import Cluster
+
+        return Cluster(address, self._folder, self._starter, self._say)
 
     def _ended(self, ended: Row) -> None:
         """Keep a row: on disk before anything else is done."""
@@ -182,9 +187,6 @@ class _Runs:
         rows = [self.rows[one.name] for one in self._choices.grid if one.name in self.rows]
         if rows:
             self._folder.write_table(self._choices.state, rows)
-
-    def _say_next(self, name: str) -> None:
-        self._say(f"Running {name}…")
 
     def _count(self) -> str:
         return f"[{len(self.rows)}/{len(self._choices.grid)}]"
@@ -202,17 +204,17 @@ class _Runs:
 class _Here:
     """Runs tasks on this machine, one after another: each has it for itself."""
 
-    def __init__(self, starter: Starter, folder: Folder, starting: Callable[[str], None]) -> None:
+    def __init__(self, starter: Starter, folder: Folder, say: Callable[[str], None]) -> None:
         self._starter = starter
         self._folder = folder
-        self._starting = starting
+        self._say = say
 
     def run(self, tasks: Sequence[Task], ended: Callable[[Row], None]) -> bool:
         """Run tasks; see ``Executor``."""
         for task in tasks:
             if self._starter.received is not None:
                 return False
-            self._starting(task.name)
+            self._say(f"Running {task.name}…")
             self._folder.clear(task.name)
             found = measuring.run_task(task, self._starter)
             if found is None:

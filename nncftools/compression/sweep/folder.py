@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _Kept = TypeVar("_Kept", "State", Row)
 
 ENDING = ".sweep"
-_STATE, _ROW = "sweep.json", "row.json"
+_STATE, ROW = "sweep.json", "row.json"
 _PIECE = 1 << 20
 _HASHED = 64 << 20
 """Larger files are known by their size and the time of their last write."""
@@ -67,7 +67,7 @@ class Folder:
 
     def rows(self, grid: Sequence[Configuration]) -> dict[str, Row]:
         """Return what has ended of a grid, by name; not what has other settings now. Raises NncfToolsError."""
-        found = {one.name: _read(self.of(one.name) / _ROW, Row) for one in grid}
+        found = {one.name: _read(self.of(one.name) / ROW, Row) for one in grid}
         wanted = {one.name: one.settings() for one in grid}
         return {name: row for name, row in found.items() if row is not None and row.settings == wanted[name]}
 
@@ -75,7 +75,7 @@ class Folder:
         """Write the row of a configuration that ended. Raises OSError."""
         folder = self.of(row.name)
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / _ROW, msgspec.json.encode(row))
+        _write(folder / ROW, msgspec.json.encode(row))
 
     def clear(self, name: str) -> pathlib.Path:
         """Make the folder of a configuration, empty, and return it. Raises OSError."""
