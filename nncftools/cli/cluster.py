@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nncftools.cli import cluster_work
-from nncftools.compression.sweep.folder import ROW, stamp
+from nncftools.compression.sweep.folder import ROW, files_of, stamp
 from nncftools.compression.sweep.row import Row
 from nncftools.errors import NncfToolsError, UsageError
 
@@ -87,7 +87,8 @@ class Cluster:
         where = {"workers": [worker], "allow_other_workers": False, "pure": False}
         lacks = self._client.submit(cluster_work.lacking, task.inputs, stamps, digest, **where)
         if lacks.result(timeout=_ANSWERS_S):
-            parts = {f"{name}/{pathlib.Path(path).name}": pathlib.Path(path) for name, path in task.inputs.items()}
+            files = [(name, file) for name, path in task.inputs.items() for file in files_of(pathlib.Path(path))]
+            parts = {f"{name}/{file.name}": file for name, file in files}
             archive = self._client.scatter(cluster_work.packed(parts), workers=[worker], hash=False)
             self._client.submit(cluster_work.receive, archive, digest, **where).result(timeout=_SENDS_S)
         return self._client.submit(cluster_work.work, msgspec.json.encode(task), stamps, digest, **where)

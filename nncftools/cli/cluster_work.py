@@ -90,11 +90,9 @@ def _are_shared(inputs: Mapping[str, str], stamps: Mapping[str, str]) -> bool:
 def _run(folder: pathlib.Path) -> None:
     """Run the task in a folder: in the main thread of a process, because signals need that."""
     from nncftools.cli import measuring
-    from nncftools.cli.sweeping import ENVIRONMENT
     from nncftools.sampler.starter import Starter
 
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    measuring.settle()
     task = msgspec.json.decode((folder / _TASK).read_bytes(), type=Task)
     with Starter() as starter:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()

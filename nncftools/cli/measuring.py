@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from nncftools.sampler.starter import Starter
     from nncftools.session.session import Session
 
+ENVIRONMENT = {"CI": "true", "HF_HUB_OFFLINE": "1"}
+"""Unless they are set: without the first, OpenVINO's telemetry forks the process that is measured."""
 INTERVAL_S = 0.05
 _WORKER = str(pathlib.Path(worker.__file__).parent)
 _ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b.*")
@@ -63,6 +65,12 @@ class Ran:
         peak = None if self.session is None else self.session.peaks.get("rss")
         found: int | None = None if peak is None else getattr(peak, end)
         return found
+
+
+def settle() -> None:
+    """Set the environment of the steps, as far as the user has not."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
 
 
 def run_task(task: Task, starter: Starter) -> Row | None:

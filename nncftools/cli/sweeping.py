@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import shutil
 import signal
@@ -18,7 +17,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
 from nncftools.sampler.starter import Starter
 from nncftools.text import printable
-from nncftools.units import MemoryUnit, seconds_text
+from nncftools.units import MemoryUnit, brief_size, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from nncftools.compression.sweep.row import Row
     from nncftools.compression.sweep.task import Executor
 
-ENVIRONMENT = {"CI": "true", "HF_HUB_OFFLINE": "1"}
-"""Unless they are set: without the first, OpenVINO's telemetry forks the process that is measured."""
 _DONE = ".exported"
 _TASK = "text-generation-with-past"
 
@@ -55,8 +52,7 @@ class Choices:
 
 def sweep(choices: Choices) -> int | None:
     """Run what is left of a sweep; return None when all of it is there, the exit status if it was interrupted."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    measuring.settle()
     begun_s = time.monotonic()
     with Starter() as starter:
         runs = _Runs(choices, starter)
@@ -227,7 +223,7 @@ def _words(ended: Row) -> str:
     """Return the outcome of a configuration in a few words."""
     if not ended.is_complete:
         return f"failed: {ended.failed}"
-    size = "size unknown" if ended.size is None else f"{MemoryUnit.MiB.label(ended.size)} of weights"
+    size = "size unknown" if ended.size is None else f"{brief_size(ended.size)} of weights"
     quality = [f"{column} {value:.4g}" for column, (value, _) in list(ended.figures.items())[:1]]
     peak = [] if ended.peak is None else [f"peak {MemoryUnit.MiB.label(ended.peak)}"]
     return ", ".join([size, *quality, *peak])

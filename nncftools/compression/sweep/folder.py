@@ -92,7 +92,7 @@ class Folder:
 
 def stamp(path: pathlib.Path) -> str:
     """Return what changes when a file or a folder changes. Raises NncfToolsError if it cannot be read."""
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    files = files_of(path) if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     digest = hashlib.sha256()
     try:
         for file in files:
@@ -107,6 +107,12 @@ def stamp(path: pathlib.Path) -> str:
     except OSError as error:
         raise NncfToolsError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     return digest.hexdigest()[:32]
+
+
+def files_of(path: pathlib.Path) -> list[pathlib.Path]:
+    """Return a file, and of a model in OpenVINO's format (.xml) also its weights."""
+    weights = path.with_suffix(".bin")
+    return [path, weights] if path.suffix == ".xml" and weights.is_file() else [path]
 
 
 def differing(before: State, now: State) -> str:
