@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -140,6 +141,7 @@ def sweep(  # noqa: PLR0913 — one parameter per option
     The results are a CSV file, and a table and a picture of it as made by
     viz-compression. Each configuration is on disk as soon as it has ended.
     """
+    begun_s = time.monotonic()
     from nncftools.cli import screen, sweep_checks, sweeping
 
     asked = sweep_checks.Asked(
@@ -164,8 +166,13 @@ def sweep(  # noqa: PLR0913 — one parameter per option
     if dry_run:
         screen.to_stdout(sweeping.dry_run(choices))
         return 0
-    status = sweeping.sweep(choices)
-    return _finish(choices, recommend) if status is None else status
+    interrupted, measured_s = sweeping.sweep(choices)
+    if interrupted is not None:
+        return interrupted
+    status = _finish(choices, recommend)
+    if scheduler is None:
+        screen.to_stderr(sweeping.took(begun_s, measured_s))
+    return status
 
 
 def _finish(choices: Choices, recommend: str) -> int:

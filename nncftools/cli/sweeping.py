@@ -50,10 +50,12 @@ class Choices:
     """Rows of an earlier sweep that is replaced: only for the time that is left."""
 
 
-def sweep(choices: Choices) -> int | None:
-    """Run what is left of a sweep; return None when all of it is there, the exit status if it was interrupted."""
+def sweep(choices: Choices) -> tuple[int | None, float]:
+    """Run what is left of a sweep; return None when all of it is there, the exit status if it was interrupted.
+
+    Also return the time of the processes that were measured, in seconds.
+    """
     measuring.settle()
-    begun_s = time.monotonic()
     with Starter() as starter:
         runs = _Runs(choices, starter)
         try:
@@ -63,11 +65,15 @@ def sweep(choices: Choices) -> int | None:
         if not whole:
             kept = f"{len(runs.rows)} of {len(choices.grid)} configurations are kept; go on with --resume"
             screen.to_stderr(f"Interrupted; {kept}\n")
-            return 128 + (starter.received or signal.SIGINT)
+            return 128 + (starter.received or signal.SIGINT), runs.measured_s
+    return None, runs.measured_s
+
+
+def took(begun_s: float, measured_s: float) -> str:
+    """Return how long a sweep took that began at a moment of ``time.monotonic``, and what of that was its own."""
     wall_s = time.monotonic() - begun_s
-    own = max(0.0, wall_s - runs.measured_s)
-    screen.to_stderr(f"Took {seconds_text(wall_s)}, {own / wall_s:.1%} of it outside of the measured processes\n")
-    return None
+    own = max(0.0, wall_s - measured_s) / wall_s
+    return f"Took {seconds_text(wall_s)}, {own:.1%} of it outside of the measured processes\n"
 
 
 def dry_run(choices: Choices) -> str:

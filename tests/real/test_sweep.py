@@ -161,3 +161,25 @@ def by_lm_eval(python: str, sweep: Sweep) -> float:
         words, cwd=sweep.folder, env=sweep.environment, capture_output=True, text=True, check=True, timeout=SLOW_S
     )
     return float(done.stdout.split()[-1])
+
+
+def test_other_kinds_of_models_are_swept(
+    swept: tuple[Sweep, str, float], real_environment: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    """A classifier in OpenVINO's format is quantized with the user's data, and has the user's score."""
+    sweep = swept[0]
+    python = sweep.words[sweep.words.index("--python") + 1]
+    kind = pathlib.Path(__file__).with_name("classifier.py")
+    subprocess.run([python, kind, "classifier.xml"], env=real_environment, cwd=tmp_path, check=True, timeout=SLOW_S)
+    options = ["--kind", kind, "--output", "results.csv", "--python", python, "--only", "mixed"]
+    words = command_line("sweep", "--model", "classifier.xml", *options)
+    status, output = sweep._replace(folder=tmp_path, words=words).run()
+    baseline, mixed = sweep._replace(folder=tmp_path).rows()
+
+    assert status == 0, output
+    assert float(baseline["score"]) == 1
+    assert float(mixed["score"]) > 0.5
+    assert mixed["bit widths"] == "int8 100%"
+    assert mixed["peak owner"] == "Quantization"
+    assert float(mixed["inference, s"]) > 0
+    assert (tmp_path / "results.png").exists()
