@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from nncftools.cli import destination, options, planning, recording
 from nncftools.cli.display import DisplayOptions
+from nncftools.compression import evaluations
+from nncftools.compression.columns import STDERR
 from nncftools.compression.sweep import worker
 from nncftools.compression.sweep.row import Row
 from nncftools.compression.sweep.task import KIND, MODEL, PROMPTS
+from nncftools.errors import NncfToolsError
 from nncftools.limits import groups
 from nncftools.render.view import View
 from nncftools.sampler.starter import held_back
@@ -142,6 +145,31 @@ class _Steps:
         row.first_token_s, row.per_token_s = ran.result.get("first_token_s"), ran.result.get("per_token_s")
         row.inference_s = ran.result.get("inference_s")
         row.continuations = ran.result.get("continuations", [])
+        if self._task.tasks:
+            self._evaluate_tasks(saved, row)
+
+    def _evaluate_tasks(self, saved: pathlib.Path, row: Row) -> None:
+        """Add the figures of tasks of lm-evaluation-harness to the row."""
+        task, results = self._task, self._folder / "tasks"
+        names = ",".join(dict.fromkeys(name.partition(":")[0] for name in task.tasks))
+        argv = [task.python, "-m", "lm_eval", "--model", "openvino", "--model_args", f"pretrained={saved}"]
+        argv += ["--tasks", names, "--device", "cpu", "--output_path", str(results)]
+        argv += ["--include_path", task.include_path] if task.include_path else []
+        ran = recorded(argv, self._folder, "tasks", self._starter, None)
+        row.measured_s += ran.seconds
+        row.failed = ran.failed
+        if ran.failed:
+            return
+        try:
+            wanted = evaluations.tasks_of([name for name in task.tasks if ":" in name])
+            (file,) = results.rglob("results_*.json")
+            found = evaluations.from_lm_eval(file, wanted)
+        except (NncfToolsError, ValueError) as error:
+            row.failed = shortened(f"tasks: {error}", _LONGEST)
+            return
+        for column, value in found.items():
+            if not column.endswith(STDERR):
+                row.figures[column] = value, found.get(column + STDERR)
 
     def _run(self, step: str, model: str) -> Ran:
         task = self._task

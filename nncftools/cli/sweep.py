@@ -74,6 +74,19 @@ Prompts = Annotated[
         "--prompts", metavar="FILE", show_default=False, help="Prompts to continue, one per line, for similarity."
     ),
 ]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tasks",
+        metavar="TASK[:METRIC]",
+        show_default=False,
+        help="Also a task of lm-evaluation-harness, if it is installed and the data is in its cache; repeatable.",
+    ),
+]
+IncludePath = Annotated[
+    pathlib.Path | None,
+    typer.Option("--include-path", metavar="DIR", show_default=False, help="Folder with tasks of your own (YAML)."),
+]
 Only = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="NAME", help="Only this configuration and the baseline; repeatable."),
@@ -124,6 +137,8 @@ def sweep(  # noqa: PLR0913 — one parameter per option
     calibration: Calibration = None,
     lambada: Lambada = None,
     prompts: Prompts = None,
+    tasks: Tasks = None,
+    include_path: IncludePath = None,
     only: Only = None,
     kind: Kind = None,
     max_memory: MaxMemory = None,
@@ -158,6 +173,8 @@ def sweep(  # noqa: PLR0913 — one parameter per option
         force=force,
         is_dry=dry_run,
         scheduler=scheduler,
+        tasks=tuple(tasks or ()),
+        include_path=include_path,
     )
     _check_recommend(recommend)
     choices, notes = sweep_checks.checked(asked)

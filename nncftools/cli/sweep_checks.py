@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nncftools import intake
 from nncftools.cli import destination, options
 from nncftools.cli.sweeping import Choices
+from nncftools.compression import evaluations
 from nncftools.compression.sweep import grid, layers, overlap
 from nncftools.compression.sweep.folder import Folder, State, differing, stamp
 from nncftools.compression.sweep.task import CALIBRATION, KIND, LAST_WORDS, MODEL, PROMPTS, TEXT
@@ -46,6 +47,8 @@ class Asked:
     force: bool
     is_dry: bool
     scheduler: str | None = None
+    tasks: Sequence[str] = ()
+    include_path: pathlib.Path | None = None
 
 
 def checked(asked: Asked) -> tuple[Choices, list[str]]:
@@ -67,11 +70,13 @@ def checked(asked: Asked) -> tuple[Choices, list[str]]:
         setup = f"model, group size {sizes.pop()}" if len(sizes) == 1 else "model"
     with options.named("--only"):
         configurations = grid.chosen(configurations, asked.only)
+    _check_tasks(asked)
     _check_packages(asked)
     state = State(
         model=asked.name or asked.model.absolute().name,
         setup=setup,
-        inputs={name: stamp(path) for name, path in {**inputs, MODEL: asked.model}.items()},
+        inputs={name: stamp(path) for name, path in {**inputs, MODEL: asked.model}.items()}
+        | ({"tasks": ",".join(asked.tasks)} if asked.tasks else {}),
     )
     folder = Folder(output)
     before = _before(asked, folder, state, configurations)
@@ -84,6 +89,8 @@ def checked(asked: Asked) -> tuple[Choices, list[str]]:
         max_memory=asked.max_memory,
         keep_models=asked.keep_models,
         scheduler=asked.scheduler,
+        tasks=asked.tasks,
+        include_path="" if asked.include_path is None else str(asked.include_path.absolute()),
         again=asked.only,
         before=before,
     )
@@ -138,6 +145,15 @@ def _check_overlap(inputs: Mapping[str, pathlib.Path]) -> None:
             raise UsageError(f"option --calibration: {why}; use a text of another source")
 
 
+def _check_tasks(asked: Asked) -> None:
+    if asked.tasks and asked.inputs[KIND] is not None:
+        raise UsageError("option --tasks: for language models; with --kind, your file gives the score")
+    if asked.include_path is not None and not asked.include_path.is_dir():
+        raise UsageError(f"option --include-path: {str(asked.include_path)!r} is not a folder")
+    with options.named("--tasks"):
+        evaluations.tasks_of([name for name in asked.tasks if ":" in name])
+
+
 def _text(path: pathlib.Path) -> str:
     try:
         return intake.whole(path).decode("utf-8")
@@ -152,7 +168,7 @@ def _check_packages(asked: Asked) -> None:
     if shutil.which(asked.python) is None:
         raise UsageError(f"option --python: {asked.python!r} is not a program")
     needs_export = asked.inputs[KIND] is None and not (asked.model / "openvino_model.xml").exists()
-    wanted = ["nncf", "openvino", *(["optimum-intel"] if needs_export else [])]
+    wanted = ["nncf", "openvino", *(["optimum-intel"] if needs_export else []), *(["lm_eval"] if asked.tasks else [])]
     script = (
         "import importlib.metadata as m, json, sys\n"
         "def has(n):\n  try:\n    return bool(m.version(n))\n  except m.PackageNotFoundError:\n    return False\n"
@@ -166,7 +182,15 @@ def _check_packages(asked: Asked) -> None:
     except ValueError:
         raise UsageError(f"option --python: {asked.python!r} is no Python that works: {done.stderr.strip()}") from None
     if missing:
-        how = _OPTIMUM if missing == ["optimum-intel"] else f"{_INSTALL}; {_OPTIMUM}" if needs_export else _INSTALL
+        how = (
+            "pip install lm_eval"
+            if missing == ["lm_eval"]
+            else _OPTIMUM
+            if missing == ["optimum-intel"]
+            else f"{_INSTALL}; {_OPTIMUM}"
+            if needs_export
+            else _INSTALL
+        )
         found = f"{asked.python!r} has no {' and no '.join(missing)}"
         raise NncfToolsError(f"{found}: {how}; or name another Python with --python")
 

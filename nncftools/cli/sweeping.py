@@ -44,6 +44,10 @@ class Choices:
     max_memory: int | None
     keep_models: bool
     scheduler: str | None
+    tasks: Sequence[str] = ()
+    """Of lm-evaluation-harness, also with a metric: ``arc_easy:acc``."""
+    include_path: str = ""
+    """Where other tasks than its own are."""
     again: Sequence[str] = ()
     """Names to run again if they failed before."""
     before: Mapping[str, Row] = field(default_factory=dict)
@@ -166,6 +170,8 @@ class _Runs:
             python=self._choices.python,
             max_memory=self._choices.max_memory,
             keep_model=self._choices.keep_models,
+            tasks=list(self._choices.tasks),
+            include_path=self._choices.include_path,
             reference=continuations,
         )
 

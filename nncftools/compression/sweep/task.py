@@ -34,6 +34,10 @@ class Task(msgspec.Struct, frozen=True):
     """The interpreter that has NNCF and OpenVINO."""
     max_memory: int | None = None
     keep_model: bool = False
+    tasks: list[str] = []
+    """Tasks of lm-evaluation-harness, each also with a metric: ``arc_easy:acc``."""
+    include_path: str = ""
+    """A folder with tasks of the user's."""
     reference: list[list[int]] | None = None
     """The baseline's continuations of the prompts."""
 
