@@ -48,6 +48,12 @@ def main(words: list[str]) -> None:
     if words[0] == "-c":
         print("[]")
         return
+    if words[:2] == ["-m", "lm_eval"]:
+        out = pathlib.Path(words[words.index("--output_path") + 1], "model")
+        out.mkdir(parents=True)
+        results = {"arc_easy": {"acc,none": 0.75, "acc_stderr,none": 0.01}, "wikitext": {"word_perplexity,none": 9.5}}
+        (out / "results_1.json").write_text(json.dumps({"results": results}))
+        return
     if words[0] == "-m":
         out = pathlib.Path(words[-1])
         out.mkdir()

@@ -231,6 +231,16 @@ class TestRuns:
         assert "wait: int4 symmetric: " in dry.stdout
         assert "(estimated)" in dry.stdout
 
+    def test_tasks_of_lm_eval_are_columns(self, inputs: pathlib.Path) -> None:
+        """Tasks of lm-evaluation-harness have their own columns, or the standard ones if they are the standard tasks."""
+        done = run(inputs, "--only", "int8", "--tasks", "wikitext", "--tasks", "arc_easy:acc")
+        baseline, int8 = rows(inputs)
+
+        assert done.returncode == 0, done.stderr
+        assert (int8["arc_easy, acc"], int8["arc_easy, acc stderr"]) == ("0.75", "0.01")
+        assert baseline["wikitext, word perplexity"] == "9.5"
+        assert "by lm-evaluation-harness" in (inputs / "results.md").read_text()
+
     def test_help_is_short_of_heavy_modules(self, nncf_tools: Run) -> None:
         """The command itself loads none of the libraries that the steps use."""
         script = (

@@ -25,9 +25,10 @@ _INT8 = "int8"
 _WORDS = {"sym": "symmetric", "asym": "asymmetric"}
 _MODES = {
     *("int8_sym", "int8_asym", "int4_sym", "int4_asym", "nf4", "mxfp4", "mxfp8_e4m3", "fp8_e4m3", "fp4"),
-    *("int2_sym", "int2_asym", "cb4", "nvfp4"),
+    *("int2_sym", "int3_sym", "cb4", "nvfp4"),
 }
-_GROUPED = ("int4", "nf4", "int2", "cb4", "fp4")
+_FOUR_BITS = ("int4", "nf4", "cb4", "fp4", "mxfp4", "nvfp4")
+_GROUPED = ("int4", "nf4", "int2", "int3", "cb4", "fp4")
 _PRESETS = ("performance", "mixed")
 _LONGEST_NAME = 60
 
@@ -71,8 +72,8 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         """The shares of layers in 4 bits and in 8 bits, as asked for."""
         if self.is_baseline:
             return 0.0, 0.0
-        share = 1.0 if self.ratio is None else self.ratio
-        if "4" in self.mode and self.is_grouped:
+        if self.mode.startswith(_FOUR_BITS):
+            share = 1.0 if self.ratio is None else self.ratio
             return share, round(1 - share, 6)
         return 0.0, float("8" in self.mode)
 

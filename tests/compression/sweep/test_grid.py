@@ -62,6 +62,14 @@ def test_shares_are_those_asked_for() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("mode", "shares"), [("nf4", (1, 0)), ("mxfp4", (1, 0)), ("fp8_e4m3", (0, 1)), ("int2_sym", (0, 0))]
+)
+def test_shares_of_other_modes(mode: str, shares: tuple[float, float]) -> None:
+    """All kinds of 4 bits count as 4 bits, and of 8 bits as 8."""
+    assert grid.Weights("a", mode).shares == shares
+
+
 def test_file_gets_a_baseline(tmp_path: pathlib.Path) -> None:
     """A grid without a baseline gets one, because the others are compared with it."""
     path = written(tmp_path, '[[configuration]]\nname = "nf4"\nmode = "nf4"\n')
