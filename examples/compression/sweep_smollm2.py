@@ -68,7 +68,16 @@ def main(model: str, out: str, *options: str) -> int:
     text, calibration = (write_text(name, folder) for name in PACKAGES)
     prompts = folder / "prompts.txt"
     prompts.write_text("\n".join(PROMPTS) + "\n", encoding="utf-8")
-    words = ["--model", model, "--output", folder / "smollm2.csv", "--name", "SmolLM2-135M-Instruct", "--grid", "full"]
+    words = [
+        "--model",
+        model,
+        "--output",
+        folder / "smollm2_sweep.csv",
+        "--name",
+        "SmolLM2-135M-Instruct",
+        "--grid",
+        "full",
+    ]
     words += ["--text", text, "--calibration", calibration, "--prompts", prompts, *options]
     command = [sys.executable, "-m", "nncftools", "sweep", *words]
     return subprocess.run(command, check=False).returncode

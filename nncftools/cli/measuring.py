@@ -45,7 +45,6 @@ _LONGEST = 300
 _TAIL = 1 << 16
 KILL = "kill"
 _METRICS = ("rss",)
-_GROUP, _SAMPLER = "a control group", "ended by the sampler"
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,14 @@ def settle() -> None:
         os.environ.setdefault(name, value)
 
 
+def parent_group() -> groups.Place | None:
+    """Return where control groups with a limit can be made; None where that is not allowed."""
+    try:
+        return groups.parent_group()
+    except OSError:
+        return None
+
+
 def run_task(task: Task, starter: Starter) -> Row | None:
     """Compress, save and evaluate one configuration; return its row, or None if we were interrupted.
 
@@ -84,7 +91,6 @@ def run_task(task: Task, starter: Starter) -> Row | None:
     begun_s = time.monotonic()
     steps = _Steps(task, starter)
     row = Row(task.name, task.settings, task.mode, task.int4, task.int8, task.rank)
-    row.limited_by = steps.limited_by
     try:
         saved = steps.model(row)
         if saved is not None:
@@ -104,17 +110,7 @@ class _Steps:
         self._starter = starter
         self._folder = pathlib.Path(task.folder)
         self.saved = self._folder / "model"
-        self._parent: groups.Place | None = None
-        if task.max_memory is not None:
-            with contextlib.suppress(OSError):
-                self._parent = groups.parent_group()
-
-    @property
-    def limited_by(self) -> str:
-        """How memory is limited; empty without a limit."""
-        if self._task.max_memory is None:
-            return ""
-        return _SAMPLER if self._parent is None else _GROUP
+        self._parent = None if task.max_memory is None else parent_group()
 
     def model(self, row: Row) -> pathlib.Path | None:
         """Make the compressed model, and return its folder; None if that failed."""

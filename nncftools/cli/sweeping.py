@@ -114,6 +114,10 @@ class _Runs:
     def go(self) -> bool:
         """Run what is missing; return False if we were interrupted."""
         self._folder.begin(self._choices.state)
+        if self._choices.max_memory is not None and self._choices.scheduler is None:
+            by_group = measuring.parent_group() is not None
+            how = "by a control group" if by_group else "by the sampler, which ends what exceeds it in the sum of RSS"
+            self._say(f"Limit of each step: {MemoryUnit.MiB.label(self._choices.max_memory)}, {how}")
         inputs = self._inputs()
         if inputs is None:
             return False
@@ -254,8 +258,8 @@ def define(table: pathlib.Path, rows: Sequence[Row]) -> None:
     """Append the definitions of the columns to the table. Raises NncfToolsError."""
     from nncftools.compression.sweep import definitions
 
-    columns = list(dict.fromkeys(column for one in rows for column in one.figures))
-    text = definitions.markdown([INT4, INT8, PLOT_NAME, SIZE, *columns, *row.MEASURED])
+    quality = list(dict.fromkeys(column for one in rows for column in one.figures))
+    text = definitions.markdown([INT4, INT8, PLOT_NAME, SIZE, *quality, *row.measured_columns(rows)])
     try:
         with replacing(table) as beside:
             beside.write_text(table.read_text(encoding="utf-8") + text, encoding="utf-8")

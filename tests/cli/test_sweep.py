@@ -232,7 +232,7 @@ class TestRuns:
         assert "(estimated)" in dry.stdout
 
     def test_tasks_of_lm_eval_are_columns(self, inputs: pathlib.Path) -> None:
-        """Tasks of lm-evaluation-harness have their own columns, or the standard ones if they are the standard tasks."""
+        """Tasks of lm-evaluation-harness have columns of their own; the standard tasks have the standard ones."""
         done = run(inputs, "--only", "int8", "--tasks", "wikitext", "--tasks", "arc_easy:acc")
         baseline, int8 = rows(inputs)
 

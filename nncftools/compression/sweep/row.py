@@ -67,8 +67,6 @@ class Row(msgspec.Struct):
     """The time of its processes."""
     wall_s: float = 0.0
     """From its start to its end, with what the sweep itself does."""
-    limited_by: str = ""
-    """How its memory was limited; empty without a limit."""
     continuations: list[list[int]] = []
     """The tokens that follow the prompts; of the baseline, the others are compared with them."""
 
@@ -88,16 +86,22 @@ def table(model: str, setup: str, rows: Sequence[Row]) -> str:
     """Return the CSV file of the results. An empty cell is unknown; a row that failed has no size and no quality."""
     quality = list(dict.fromkeys(column for row in rows for column in row.figures))
     columns = [part for column in quality for part in (column, column + STDERR)]
-    times = [INFERENCE] if any(row.inference_s is not None for row in rows) else [FIRST_TOKEN, PER_TOKEN]
     described = [MODE, INT4, INT8, LORA_RANK, PLOT_NAME, SIZE]
-    measured = [COMPRESSION, PEAK, PEAK_HIGH, OWNER, INFERENCE_PEAK, *times, BITS, WIDTHS, FAILED]
     text = io.StringIO()
-    writer = csv.DictWriter(text, [setup, *described, *columns, *measured], restval="", lineterminator="\n")
+    writer = csv.DictWriter(
+        text, [setup, *described, *columns, *measured_columns(rows)], restval="", lineterminator="\n"
+    )
     writer.writeheader()
     for row in rows:
         cells = {setup: model, **_cells(row)}
         writer.writerow({column: cells[column] for column in writer.fieldnames if column in cells})
     return text.getvalue()
+
+
+def measured_columns(rows: Sequence[Row]) -> list[str]:
+    """Return the columns after those of quality: a language model has times per token, another one the time of a call."""
+    times = [INFERENCE] if any(row.inference_s is not None for row in rows) else [FIRST_TOKEN, PER_TOKEN]
+    return [COMPRESSION, PEAK, PEAK_HIGH, OWNER, INFERENCE_PEAK, *times, BITS, WIDTHS, FAILED]
 
 
 def widths_text(widths: dict[str, int]) -> str:
