@@ -99,7 +99,7 @@ def table(model: str, setup: str, rows: Sequence[Row]) -> str:
 
 
 def measured_columns(rows: Sequence[Row]) -> list[str]:
-    """Return the columns after those of quality: a language model has times per token, another one the time of a call."""
+    """Return the columns after those of quality: a language model has times per token, another one that of a call."""
     times = [INFERENCE] if any(row.inference_s is not None for row in rows) else [FIRST_TOKEN, PER_TOKEN]
     return [COMPRESSION, PEAK, PEAK_HIGH, OWNER, INFERENCE_PEAK, *times, BITS, WIDTHS, FAILED]
 
