@@ -130,8 +130,28 @@ def _of_language(asked: Asked, inputs: Mapping[str, pathlib.Path]) -> tuple[list
     needing = next((one.name for one in wanted if one.needs_data), None)
     if needing is not None and CALIBRATION not in inputs:
         raise UsageError(f"option --calibration: a text is needed by {needing!r}; or choose others with --only")
+    for name in _FOR_LANGUAGE:
+        if name in inputs:
+            with options.named(f"--{name}"):
+                _check_text(inputs[name])
     _check_overlap(inputs)
     return list(configurations), notes
+
+
+def _check_text(path: pathlib.Path) -> None:
+    """Raise UsageError for a text without words, and for lines of a .jsonl that have no text."""
+    text = _text(path)
+    if not text.split():
+        raise UsageError(f"{str(path)!r} holds no words")
+    if path.suffix != ".jsonl":
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            has_text = not line.strip() or isinstance(json.loads(line)["text"], str)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            has_text = False
+        if not has_text:
+            raise UsageError(f"{str(path)!r}: line {number}: an object with a text as 'text' expected")
 
 
 def _check_overlap(inputs: Mapping[str, pathlib.Path]) -> None:

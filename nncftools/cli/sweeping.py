@@ -15,6 +15,7 @@ from nncftools.compression.sweep import plan, row
 from nncftools.compression.sweep.task import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
+from nncftools.limits import groups
 from nncftools.sampler.starter import Starter
 from nncftools.text import printable
 from nncftools.units import MemoryUnit, brief_size, seconds_text
@@ -115,8 +116,10 @@ class _Runs:
         """Run what is missing; return False if we were interrupted."""
         self._folder.begin(self._choices.state)
         if self._choices.max_memory is not None and self._choices.scheduler is None:
-            by_group = measuring.parent_group() is not None
-            how = "by a control group" if by_group else "by the sampler, which ends what exceeds it in the sum of RSS"
+            parent = measuring.parent_group()
+            how = "by a control group" if parent else "by the sampler, which ends what exceeds it in the sum of RSS"
+            if parent is not None:
+                groups.remove_leftovers(parent)
             self._say(f"Limit of each step: {MemoryUnit.MiB.label(self._choices.max_memory)}, {how}")
         inputs = self._inputs()
         if inputs is None:

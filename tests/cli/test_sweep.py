@@ -130,6 +130,21 @@ class TestChecks:
 
         assert expected in str(error.value) or "nowhere: cannot be read" in str(error.value)
 
+    @pytest.mark.parametrize(
+        ("name", "content", "expected"),
+        [
+            ("a.txt", b" \n", "'.*a.txt' holds no words"),
+            ("a.txt", b"\xff\xfe", "is not a text in UTF-8"),
+            ("a.jsonl", b'{"text": "one"}\n{"words": 1}\n', "line 2: an object with a text as 'text' expected"),
+        ],
+    )
+    def test_text_that_is_none_is_refused(self, inputs: pathlib.Path, name: str, content: bytes, expected: str) -> None:
+        """The option, the file and the line are named."""
+        (inputs / name).write_bytes(content)
+
+        with pytest.raises(NncfToolsError, match=f"option --prompts: .*{expected}"):
+            sweep_checks.checked(asked(inputs, inputs={"prompts": inputs / name}))
+
     def test_calibration_on_the_text_is_refused(self, inputs: pathlib.Path) -> None:
         """Results would look too good; the words that both texts hold are named."""
         (inputs / "calibration.txt").write_text(OTHER + WORDS)

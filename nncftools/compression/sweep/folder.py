@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 from typing import TYPE_CHECKING, TypeVar
@@ -78,10 +79,15 @@ class Folder:
         _write(folder / ROW, msgspec.json.encode(row))
 
     def clear(self, name: str) -> pathlib.Path:
-        """Make the folder of a configuration, empty, and return it. Raises OSError."""
+        """Make the folder of a configuration, empty, and return it. Raises OSError.
+
+        What a sweep that was killed still writes goes to the old folder.
+        """
         folder = self.of(name)
         if folder.exists():
-            shutil.rmtree(folder)
+            old = folder.with_name(f".{os.urandom(4).hex()}.{folder.name}")
+            folder.rename(old)
+            shutil.rmtree(old, ignore_errors=True)
         folder.mkdir(parents=True)
         return folder
 

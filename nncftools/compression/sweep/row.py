@@ -20,19 +20,6 @@ INFERENCE_PEAK = "inference peak memory, MiB"
 FIRST_TOKEN, PER_TOKEN, INFERENCE = "first token, s", "per token, s", "inference, s"
 BITS, WIDTHS = "bits per weight", "bit widths"
 FAILED = "failed"
-MEASURED = (
-    COMPRESSION,
-    PEAK,
-    PEAK_HIGH,
-    OWNER,
-    INFERENCE_PEAK,
-    FIRST_TOKEN,
-    PER_TOKEN,
-    INFERENCE,
-    BITS,
-    WIDTHS,
-    FAILED,
-)
 _MIB = 2**20
 
 
