@@ -70,9 +70,13 @@ def swept(
     options += ["--prompts", "prompts.txt", "--python", str(python)]
     sweep = Sweep(folder, command_line("sweep", "--model", llama, *options), real_environment)
     first = sweep.start()
-    until(lambda: len(sweep.rows()) == 2 or first.poll() is not None)
-    first.send_signal(signal.SIGKILL)
-    output, _ = first.communicate(timeout=SLOW_S)
+    try:
+        until((folder / "results.sweep" / "model" / ".exported").exists)
+        until(lambda: len(sweep.rows()) == 1)
+        until(lambda: len(sweep.rows()) == 2)
+    finally:
+        first.kill()
+        output, _ = first.communicate(timeout=SLOW_S)
     assert first.returncode == -signal.SIGKILL, output
     (int8,) = folder.glob("results.sweep/int8*/row.json")
     ended = int8.stat().st_mtime_ns
