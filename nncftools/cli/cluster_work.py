@@ -92,7 +92,6 @@ def _run(folder: pathlib.Path) -> None:
     from nncftools.cli import measuring
     from nncftools.sampler.starter import Starter
 
-    measuring.settle()
     task = msgspec.json.decode((folder / _TASK).read_bytes(), type=Task)
     with Starter() as starter:
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()

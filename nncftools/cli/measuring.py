@@ -69,12 +69,6 @@ class Ran:
         return found
 
 
-def settle() -> None:
-    """Set the environment of the steps, as far as the user has not."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-
-
 def parent_group() -> groups.Place | None:
     """Return where control groups with a limit can be made; None where that is not allowed."""
     try:
@@ -245,7 +239,7 @@ def recorded(  # noqa: PLR0913, PLR0917 — what a process is recorded with
     looking = planning.looking(stacks=None, default=True, source="proc")
     log = folder / f"{name}.log"
     share = options.share("--stacks-budget", options.DEFAULT_STACKS_BUDGET)
-    run = recording.Run(starter, plan, name, argv, place, recording.Marking([]), looking, share, entry)
+    run = recording.Run(starter, plan, name, argv, place, recording.Marking([]), looking, share, entry, ENVIRONMENT)
     found = recording.record(run, View(metrics=metrics), quiet=True, display=DisplayOptions(capture=log))
     if found.status or (result is not None and not result.exists()):
         return Ran(found.session, None, f"{name}: {_verdict(found, log)}")

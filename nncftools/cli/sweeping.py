@@ -60,7 +60,6 @@ def sweep(choices: Choices) -> tuple[int | None, float]:
 
     Also return the time of the processes that were measured, in seconds.
     """
-    measuring.settle()
     with Starter() as starter:
         runs = _Runs(choices, starter)
         try:

@@ -24,6 +24,8 @@ def compress(job: dict, name: str) -> dict:
     """Write a made-up model."""
     if "fail" in name:
         raise ValueError("a channel size of 576 cannot be divided by 100")
+    if (os.environ["CI"], os.environ["HF_HUB_OFFLINE"]) != ("true", "1"):
+        raise ValueError("the telemetry of OpenVINO is on")
     if "wait" in name:
         wait(job)
     output = pathlib.Path(job["output"])
