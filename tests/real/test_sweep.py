@@ -110,7 +110,8 @@ def test_each_configuration_has_its_figures(swept: tuple[Sweep, str, float]) -> 
         assert row["failed"] == ""
     for row in rows[1:]:
         assert float(row["compression time, s"]) > 0
-        assert 300 < float(row["peak memory, MiB"]) <= float(row["peak memory high, MiB"])
+        low, high = float(row["peak memory, MiB"]), float(row["peak memory high, MiB"])
+        assert 200 < low <= high < low * 1.1, "a forked copy of the process is counted"
         assert "Weight Compression" in row["peak owner"]
     assert [row["bit widths"].partition(" ")[0] for row in rows] == ["fp32", "int8", "int8", "int8"]
     assert float(rows[0]["prompts, similarity"]) == 1
