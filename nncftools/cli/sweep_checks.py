@@ -69,7 +69,7 @@ def checked(asked: Asked) -> tuple[Choices, list[str]]:
         sizes = {found for one in configurations if (found := getattr(one, "group_size", None)) is not None}
         setup = f"model, group size {sizes.pop()}" if len(sizes) == 1 else "model"
     with options.named("--only"):
-        configurations = grid.chosen(configurations, asked.only)
+        chosen = grid.chosen(configurations, asked.only)
     _check_tasks(asked)
     _check_packages(asked)
     state = State(
@@ -82,6 +82,7 @@ def checked(asked: Asked) -> tuple[Choices, list[str]]:
     before = _before(asked, folder, state, configurations)
     choices = Choices(
         grid=configurations,
+        chosen=chosen,
         folder=folder,
         state=state,
         inputs={**inputs, MODEL: asked.model},

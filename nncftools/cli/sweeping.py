@@ -37,6 +37,9 @@ class Choices:
     """What the user asks for."""
 
     grid: Sequence[Configuration]
+    """All of it: what ended before stays in the results."""
+    chosen: Sequence[Configuration]
+    """What is to be there at the end."""
     folder: Folder
     state: State
     inputs: Mapping[str, pathlib.Path]
@@ -67,7 +70,7 @@ def sweep(choices: Choices) -> tuple[int | None, float]:
         except OSError as error:
             raise destination.cannot_write("--output", choices.folder.path, error) from error
         if not whole:
-            kept = f"{len(runs.rows)} of {len(choices.grid)} configurations are kept; go on with --resume"
+            kept = f"{runs.count} configurations are kept; go on with --resume"
             screen.to_stderr(f"Interrupted; {kept}\n")
             return 128 + (starter.received or signal.SIGINT), runs.measured_s
     return None, runs.measured_s
@@ -83,15 +86,15 @@ def took(begun_s: float, measured_s: float) -> str:
 def dry_run(choices: Choices) -> str:
     """Return what would run, with the time and the memory that runs before make probable."""
     known = {**choices.before, **choices.folder.rows(choices.grid)}
-    lines = [f"{len(choices.grid)} configurations of {choices.state.model}"]
+    lines = [f"{len(choices.chosen)} configurations of {choices.state.model}"]
     done = set() if choices.before else {name for name, one in known.items() if one.is_complete}
-    for one in choices.grid:
+    for one in choices.chosen:
         found = plan.expected(one, choices.grid, known)
         took = "time unknown" if found.seconds is None else seconds_text(found.seconds)
         took += "" if found.is_measured or found.seconds is None else " (estimated)"
         held = "" if found.peak is None else f", peak {MemoryUnit.MiB.label(found.peak)}"
         lines.append(f"  {one.name}: {one.title}: {'is there; ' if one.name in done else ''}{took}{held}")
-    todo = [one for one in choices.grid if one.name not in done]
+    todo = [one for one in choices.chosen if one.name not in done]
     left_s = plan.left_s(todo, choices.grid, known)
     total = "time unknown: nothing ran before" if left_s is None else f"about {seconds_text(left_s)}"
     return "".join(f"{printable(line)}\n" for line in [*lines, f"To run: {len(todo)}, {total}"])
@@ -125,7 +128,7 @@ class _Runs:
             return False
         self._write()
         executor = self._executor()
-        baseline, *others = self._choices.grid
+        baseline, *others = self._choices.chosen
         for group in ([baseline], others):
             missing = [one for one in group if one.name not in self.rows]
             tasks = [self._task(one, inputs) for one in missing]
@@ -195,18 +198,23 @@ class _Runs:
         self._folder.keep(ended)
         self._write()
         self.measured_s += ended.measured_s
-        self._say(f"{self._count()} {ended.name}: {_words(ended)}, {seconds_text(ended.wall_s)}{self._left()}")
+        self._say(
+            f"[{self.count.replace(' of ', '/')}] {ended.name}: {_words(ended)}, {seconds_text(ended.wall_s)}{self._left()}"
+        )
 
     def _write(self) -> None:
         rows = [self.rows[one.name] for one in self._choices.grid if one.name in self.rows]
         if rows:
             self._folder.write_table(self._choices.state, rows)
 
-    def _count(self) -> str:
-        return f"[{len(self.rows)}/{len(self._choices.grid)}]"
+    @property
+    def count(self) -> str:
+        """How many of the configurations have ended."""
+        ended = sum(one.name in self.rows for one in self._choices.chosen)
+        return f"{ended} of {len(self._choices.chosen)}"
 
     def _left(self) -> str:
-        todo = [one for one in self._choices.grid if one.name not in self.rows]
+        todo = [one for one in self._choices.chosen if one.name not in self.rows]
         left_s = plan.left_s(todo, self._choices.grid, {**self._choices.before, **self.rows})
         return "" if not todo or left_s is None else f"; about {seconds_text(left_s)} left"
 

@@ -156,7 +156,7 @@ class TestChecks:
         """What is chosen counts, not the whole grid."""
         choices, _ = sweep_checks.checked(asked(inputs, only=("int4",), inputs={"calibration": None}))
 
-        assert [one.name for one in choices.grid] == ["fp32", "int4"]
+        assert [one.name for one in choices.chosen] == ["fp32", "int4"]
 
     @pytest.mark.process
     def test_missing_packages_are_named_with_how_to_install_them(self, inputs: pathlib.Path) -> None:
@@ -245,6 +245,18 @@ class TestRuns:
         assert "int8: int8 asymmetric" in dry.stdout
         assert "wait: int4 symmetric: " in dry.stdout
         assert "(estimated)" in dry.stdout
+
+    def test_chosen_configurations_are_added(self, inputs: pathlib.Path) -> None:
+        """A second sweep of other configurations keeps those of the first; --only runs a failed one again."""
+        (inputs / "waited").touch()
+        run(inputs, "--only", "int8")
+        done = run(inputs, "--only", "wait", "--only", "fail", "--resume")
+        again = run(inputs, "--only", "fail", "--resume")
+
+        assert "[3/3] wait" in done.stderr
+        assert [row["plot name"] for row in rows(inputs)] == ["", "int8", "fail", "wait"]
+        assert "Running fail" in again.stderr
+        assert "Running fail" not in run(inputs, "--resume").stderr
 
     def test_tasks_of_lm_eval_are_columns(self, inputs: pathlib.Path) -> None:
         """Tasks of lm-evaluation-harness have columns of their own; the standard tasks have the standard ones."""
