@@ -198,9 +198,8 @@ class _Runs:
         self._folder.keep(ended)
         self._write()
         self.measured_s += ended.measured_s
-        self._say(
-            f"[{self.count.replace(' of ', '/')}] {ended.name}: {_words(ended)}, {seconds_text(ended.wall_s)}{self._left()}"
-        )
+        place = self.count.replace(" of ", "/")
+        self._say(f"[{place}] {ended.name}: {_words(ended)}, {seconds_text(ended.wall_s)}{self._left()}")
 
     def _write(self) -> None:
         rows = [self.rows[one.name] for one in self._choices.grid if one.name in self.rows]
