@@ -47,7 +47,7 @@ def paragraphs(text: str) -> list[str]:
 def write_text(name: str, folder: pathlib.Path) -> pathlib.Path:
     """Download a package, and write so many words of its prose to a file."""
     package, path, words = PACKAGES[name]
-    subprocess.run(["apt-get", "download", package], cwd=folder, check=True)  # noqa: S607 — found on PATH
+    subprocess.run(["apt-get", "download", "-qq", package], cwd=folder, check=True)  # noqa: S607 — found on PATH
     (archive,) = folder.glob(f"{package}_*.deb")
     subprocess.run(["dpkg-deb", "-x", archive, folder / package], check=True)  # noqa: S607
     text = gzip.decompress((folder / package / path).read_bytes()).decode("utf-8")

@@ -155,7 +155,7 @@ def test_word_perplexity_is_that_of_lm_eval(swept: tuple[Sweep, str, float]) -> 
         pytest.skip("lm_eval is not in the environment of the real tools")
     found = by_lm_eval(python, sweep)
 
-    assert float(sweep.rows()[0]["held-out text, word perplexity"]) == pytest.approx(found, rel=0.01)
+    assert float(sweep.rows()[0]["held-out text, word perplexity"]) == pytest.approx(found, rel=1e-3)
 
 
 def by_lm_eval(python: str, sweep: Sweep) -> float:
@@ -185,6 +185,6 @@ def test_other_kinds_of_models_are_swept(
     assert float(baseline["score"]) == 1
     assert float(mixed["score"]) > 0.5
     assert mixed["bit widths"] == "int8 100%"
-    assert mixed["peak owner"] == "Quantization"
+    assert mixed["peak owner"].startswith("Quantization")
     assert float(mixed["inference, s"]) > 0
     assert (tmp_path / "results.png").exists()
