@@ -34,6 +34,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "schema": "Print the JSON Schema of a session file.",
     },
     "Results of weight compression": {
+        "sweep": "Compress a model in many ways, and measure each.",
         "viz-compression": "Compare weight-compression results: table and picture.",
         "from-lm-eval": "Build rows for viz-compression from evaluation results.",
     },

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.cli import screen
@@ -27,7 +27,7 @@ from nncftools.snapshots.client import Helper
 from nncftools.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nncftools.cli.claim import Claim
     from nncftools.cli.destination import Destination, Log
@@ -69,6 +69,8 @@ class Run:
     """Words before the command that make its process enter a control group, and then execute the command."""
     opens: bool = False
     """Whether a browser shows the page at the end."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the command gets unless the user has set them."""
 
     def header(self) -> Header:
         """Return the journal's header."""
@@ -324,12 +326,13 @@ def _rank_line(rank: int, session: Session, view: View) -> str:
 
 def _environment(run: Run, helper: Helper) -> dict[str, str]:
     log, marking = run.place.marks, run.marking
+    wanted = {name: value for name, value in run.environment.items() if name not in os.environ}
     if marking.automatic is None:
-        return {VARIABLE: str(log)}
+        return {**wanted, VARIABLE: str(log)}
     from nncftools.marks import calls
 
     needs_door = run.looking is not None and run.looking.needs_door
-    return calls.environment(log, marking.automatic, helper.pid if needs_door else None)
+    return {**wanted, **calls.environment(log, marking.automatic, helper.pid if needs_door else None)}
 
 
 def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from nncftools.compression.reading import RawTable, Record
 
 BASELINE = "fp32"
+FAILED = "failed"
+"""The column with the verdict on a configuration that failed; such a row has no figures of size and quality."""
 USUAL_MODES = ("int8", "int4", "gptq")
 MAX_LISTED = 20
 _SHOWN = 60
@@ -52,6 +54,16 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """A configuration that failed."""
+
+    model: str
+    mode: str
+    plot_name: str
+    verdict: str
+
+
+@dataclass(frozen=True)
 class Model:
     """The rows of one model in one file."""
 
@@ -65,6 +77,8 @@ class Model:
     """Further rows with the mode of the baseline, which is the first one."""
     missing: Sequence[str]
     """The usual modes that no row has."""
+    failures: Sequence[Failure] = ()
+    """What failed, in the order of the file."""
 
 
 def load(paths: Sequence[pathlib.Path], metrics: Sequence[Metric]) -> list[Model]:
@@ -118,11 +132,20 @@ class _Check:
         if not self._has_columns():
             return []
         self.problems += self._table.problems
-        rows = [self._row(record, model) for record, model in zip(self._table.records, self._names(), strict=True)]
+        named = list(zip(self._table.records, self._names(), strict=True))
+        failures = [self._failure(record, model) for record, model in named if record.cells.get(FAILED)]
+        rows = [self._row(record, model) for record, model in named if not record.cells.get(FAILED)]
         if not rows and not self.problems:
             self.problems.append("there is a header and no rows")
         names = dict.fromkeys(row.model for row in rows if row.model)
-        return [self._model(name, [row for row in rows if row.model == name]) for name in names]
+        return [
+            self._model(
+                name,
+                [row for row in rows if row.model == name],
+                [failure for failure in failures if failure.model == name],
+            )
+            for name in names
+        ]
 
     def _has_columns(self) -> bool:
         header = self._table.header
@@ -168,12 +191,15 @@ class _Check:
             size=self._number(record, SIZE, 0, math.inf, above=True),
             values=values,
             stderrs=stderrs,
-            extra={name: cell for name, cell in cells.items() if name and name != first and name not in self._known},
+            extra={name: cell for name, cell in cells.items() if self._is_extra(name)},
             stored={name: value for name in COMPUTED if (value := number(cells.get(name, ""))) is not None},
         )
         if row.int4 + row.int8 > 1 + _ROUNDING and max(row.int4, row.int8) <= 1:
             self._wrong(record, INT4, f"together with {INT8!r} ({cells[INT8]}) at most 1 expected")
         return row
+
+    def _is_extra(self, name: str) -> bool:
+        return bool(name) and name not in {self._table.header[0], FAILED} and name not in self._known
 
     def _number(self, record: Record, column: str, least: float, most: float, *, above: bool = False) -> float:
         """Return a cell's number, NaN when it is wrong."""
@@ -203,7 +229,12 @@ class _Check:
             return None
         return int(value)
 
-    def _model(self, name: str, rows: Sequence[Row]) -> Model:
+    @staticmethod
+    def _failure(record: Record, model: str) -> Failure:
+        cells = record.cells
+        return Failure(model, cells[MODE], cells[PLOT_NAME], cells[FAILED])
+
+    def _model(self, name: str, rows: Sequence[Row], failures: Sequence[Failure]) -> Model:
         first = self._table.header[0]
         with_word = [row for row in rows if BASELINE in row.mode.casefold()]
         exact = [row for row in with_word if row.mode.casefold() == BASELINE]
@@ -228,6 +259,7 @@ class _Check:
             baseline=baseline,
             repeated=repeated,
             missing=[word for word in USUAL_MODES if not any(word in row.mode.casefold() for row in rows)],
+            failures=failures,
         )
 
     def _wrong(self, record: Record, column: str, expected: str) -> None:

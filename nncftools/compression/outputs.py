@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nncftools.compression.checking import BASELINE, load
 from nncftools.compression.columns import STANDARD
 from nncftools.compression.errors import ResultsError
+from nncftools.compression.failures import failures
 from nncftools.compression.figures import require
 from nncftools.compression.results import comparisons, differing
 from nncftools.compression.table import cells, markdown
@@ -112,7 +113,7 @@ def _contents(
     """Return the content of each file."""
     from nncftools.compression.plot import rendered
 
-    contents = {targets["md"]: markdown(*cells(found, extra=request.extra)).encode()}
+    contents = {targets["md"]: (markdown(*cells(found, extra=request.extra)) + failures(found)).encode()}
     for kind in request.formats:
         picture = rendered(drawing, "svg" if kind == "html" else kind)
         if kind == "html":

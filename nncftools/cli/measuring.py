@@ -1,0 +1,278 @@
+"""Runs one configuration of a sweep: its steps as processes of their own, each recorded; and its row from that."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nncftools.cli import destination, options, planning, recording
+from nncftools.cli.display import DisplayOptions
+from nncftools.compression import evaluations
+from nncftools.compression.columns import STDERR
+from nncftools.compression.sweep import worker
+from nncftools.compression.sweep.row import Row
+from nncftools.compression.sweep.task import KIND, MODEL, PROMPTS
+from nncftools.errors import NncfToolsError
+from nncftools.limits import groups, places
+from nncftools.render.view import View
+from nncftools.sampler.starter import held_back
+from nncftools.text import shortened
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nncftools.compression.sweep.task import Task
+    from nncftools.journal.lines import MemoryLimit
+    from nncftools.sampler.starter import Starter
+    from nncftools.session.session import Session
+
+ENVIRONMENT = {"CI": "true", "HF_HUB_OFFLINE": "1"}
+"""Unless they are set: without the first, OpenVINO's telemetry forks the process that is measured."""
+INTERVAL_S = 0.05
+_WORKER = str(pathlib.Path(worker.__file__).parent)
+_ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b.*")
+_LOOKS_S = 0.2
+_LONGEST = 300
+_TAIL = 1 << 16
+KILL = "kill"
+_METRICS = ("rss",)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A step that ended."""
+
+    session: Session | None
+    result: dict[str, Any] | None
+    """What it measured; None if it failed."""
+    failed: str
+    """Why it failed; empty if it did not."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return 0.0 if self.session is None else self.session.duration_s
+
+    def peak(self, end: str) -> int | None:
+        """Return an end of the bracket of its RSS peak, ``low`` or ``high``, in bytes."""
+        peak = None if self.session is None else self.session.peaks.get("rss")
+        found: int | None = None if peak is None else getattr(peak, end)
+        return found
+
+
+def parent_group() -> groups.Place | None:
+    """Return where control groups with a limit can be made; None where that is not allowed."""
+    try:
+        return places.parent_group()
+    except OSError:
+        return None
+
+
+def run_task(task: Task, starter: Starter) -> Row | None:
+    """Compress, save and evaluate one configuration; return its row, or None if we were interrupted.
+
+    What fails makes a row with the verdict. Raises NncfToolsError if no process can be started.
+    """
+    begun_s = time.monotonic()
+    steps = _Steps(task, starter)
+    row = Row(task.name, task.settings, task.mode, task.int4, task.int8, task.rank)
+    try:
+        saved = steps.model(row)
+        if saved is not None:
+            steps.evaluate(saved, row)
+    finally:
+        if not task.keep_model:
+            shutil.rmtree(steps.saved, ignore_errors=True)
+    row.wall_s = time.monotonic() - begun_s
+    return None if starter.received is not None else row
+
+
+class _Steps:
+    """The steps of one configuration."""
+
+    def __init__(self, task: Task, starter: Starter) -> None:
+        self._task = task
+        self._starter = starter
+        self._folder = pathlib.Path(task.folder)
+        self.saved = self._folder / "model"
+        self._parent = None if task.max_memory is None else parent_group()
+
+    def model(self, row: Row) -> pathlib.Path | None:
+        """Make the compressed model, and return its folder; None if that failed."""
+        task = self._task
+        if task.is_baseline and KIND not in task.inputs:
+            return pathlib.Path(task.inputs[MODEL])
+        of_weights = KIND not in task.inputs
+        ran = self._run("compress" if of_weights else "quantize", task.inputs[MODEL])
+        row.measured_s += ran.seconds
+        row.failed = ran.failed
+        if not task.is_baseline:
+            row.peak, row.peak_high, row.owner = ran.peak("low"), ran.peak("high"), owner(ran.session)
+        if ran.result is None:
+            return None
+        row.compression_s = ran.result["compression_s"]
+        return self.saved
+
+    def evaluate(self, saved: pathlib.Path, row: Row) -> None:
+        """Evaluate a saved model into the row."""
+        ran = self._run("score" if KIND in self._task.inputs else "evaluate", str(saved))
+        row.measured_s += ran.seconds
+        row.inference_peak, row.failed = ran.peak("low"), ran.failed
+        if ran.result is None:
+            return
+        row.size = sum(file.stat().st_size for file in saved.glob("*.bin") if "tokenizer" not in file.name)
+        row.figures = {column: (value, stderr) for column, (value, stderr) in ran.result["figures"].items()}
+        row.widths = ran.result["widths"]
+        row.first_token_s, row.per_token_s = ran.result.get("first_token_s"), ran.result.get("per_token_s")
+        row.inference_s = ran.result.get("inference_s")
+        row.continuations = ran.result.get("continuations", [])
+        if self._task.tasks:
+            self._evaluate_tasks(saved, row)
+
+    def _evaluate_tasks(self, saved: pathlib.Path, row: Row) -> None:
+        """Add the figures of tasks of lm-evaluation-harness to the row."""
+        task, results = self._task, self._folder / "tasks"
+        names = ",".join(dict.fromkeys(name.partition(":")[0] for name in task.tasks))
+        argv = [task.python, "-m", "lm_eval", "--model", "openvino", "--model_args", f"pretrained={saved}"]
+        argv += ["--tasks", names, "--device", "cpu", "--output_path", str(results)]
+        argv += ["--include_path", task.include_path] if task.include_path else []
+        ran = recorded(argv, self._folder, "tasks", self._starter, None)
+        row.measured_s += ran.seconds
+        row.failed = ran.failed
+        if ran.failed:
+            return
+        try:
+            wanted = evaluations.tasks_of([name for name in task.tasks if ":" in name])
+            (file,) = results.rglob("results_*.json")
+            found = evaluations.from_lm_eval(file, wanted)
+        except (NncfToolsError, ValueError) as error:
+            row.failed = shortened(f"tasks: {error}", _LONGEST)
+            return
+        for column, value in found.items():
+            if not column.endswith(STDERR):
+                row.figures[column] = value, found.get(column + STDERR)
+
+    def _run(self, step: str, model: str) -> Ran:
+        task = self._task
+        result = self._folder / f"{step}.result.json"
+        job: dict[str, Any] = {
+            "step": step,
+            "name": task.name,
+            "model": model,
+            "output": str(self.saved),
+            "result": str(result),
+            "stop": str(self._folder / f"{step}.stop"),
+            "settings": task.settings,
+            "needs_data": task.needs_data,
+            "reference": task.reference,
+            "starter": os.getpid(),
+            "started": groups.started(os.getpid()),
+            **{name: task.inputs.get(name) for name in ("text", "lambada", PROMPTS, "calibration", KIND)},
+        }
+        file = self._folder / f"{step}.job.json"
+        file.write_text(json.dumps(job), encoding="utf-8")
+        argv = [task.python, _WORKER, str(file)]
+        with _Stopping(self._starter, pathlib.Path(job["stop"])):
+            return self._limited(argv, step, result)
+
+    def _limited(self, argv: Sequence[str], step: str, result: pathlib.Path) -> Ran:
+        task = self._task
+        if self._parent is None:
+            return recorded(argv, self._folder, step, self._starter, result, task.max_memory)
+        with groups.LimitedGroup(self._parent, 1) as group:
+            assert task.max_memory is not None
+            group.limit(task.max_memory, 0)
+            ran = recorded(argv, self._folder, step, self._starter, result, entry=group.entry)
+            killed = group.oom_kills() and ran.result is None
+        over = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(task.max_memory)}"
+        return Ran(ran.session, None, over) if killed else ran
+
+
+class _Stopping:
+    """A thread beside a step: when we are asked to end, the step is too, also if only we got the signal."""
+
+    def __init__(self, starter: Starter, file: pathlib.Path) -> None:
+        """``file`` tells the step to end when it appears."""
+        self._starter = starter
+        self._file = file
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        with held_back():
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOKS_S):
+            if self._starter.received is not None:
+                self._file.touch()
+                return
+
+
+def recorded(  # noqa: PLR0913, PLR0917 — what a process is recorded with
+    argv: Sequence[str],
+    folder: pathlib.Path,
+    name: str,
+    starter: Starter,
+    result: pathlib.Path | None,
+    max_memory: int | None = None,
+    entry: Sequence[str] = (),
+) -> Ran:
+    """Record a command, with operations and stacks; its output goes to a log. Raises NncfToolsError."""
+    metrics, others = planning.columns(list(_METRICS), "proc", _METRICS)
+    limit: MemoryLimit | None = None if max_memory is None else {"rss": max_memory, "action": KILL}
+    plan = planning.plan([*metrics, *others], interval=INTERVAL_S, limit=limit)
+    place = destination.at_file(folder / f"{name}.json", force=True)
+    looking = planning.looking(stacks=None, default=True, source="proc")
+    log = folder / f"{name}.log"
+    share = options.share("--stacks-budget", options.DEFAULT_STACKS_BUDGET)
+    marking = recording.Marking([])
+    run = recording.Run(starter, plan, name, argv, place, marking, looking, share, entry=entry, environment=ENVIRONMENT)
+    found = recording.record(run, View(metrics=metrics), quiet=True, display=DisplayOptions(capture=log))
+    if found.status or (result is not None and not result.exists()):
+        return Ran(found.session, None, f"{name}: {_verdict(found, log)}")
+    content = {} if result is None else json.loads(result.read_text(encoding="utf-8"))
+    return Ran(found.session, content, "")
+
+
+def owner(session: Session | None) -> str:
+    """Return the operation that holds the RSS peak, or the place in the code; empty for unknown."""
+    from nncftools.analysis import build_up, code_places
+    from nncftools.analysis.peak_text import where_text
+
+    if session is None:
+        return ""
+    where = where_text(session).removeprefix("during ")
+    if where:
+        return where
+    found = build_up.of_peak(session)
+    stack = () if found is None or found.top is None else found.top.stack
+    frames = [frame for frame in stack if not code_places.is_machinery(frame)]
+    return code_places.label(frames[-1]) if frames else ""
+
+
+def _verdict(found: recording.Recorded, log: pathlib.Path) -> str:
+    """Return why a step failed, in one line: the verdict of its session, else its status; and its last error."""
+    from nncftools.limits.judging import verdict
+    from nncftools.render.tables.verdict_lines import headline
+
+    judged = None if found.session is None else verdict(found.session, MemoryUnit.MiB)
+    text = f"exit status {found.status}" if judged is None else headline(judged)
+    with contextlib.suppress(OSError):
+        lines = log.read_bytes()[-_TAIL:].decode("utf-8", errors="replace").splitlines()
+        error = next((line for line in reversed(lines) if _ERROR.fullmatch(line)), "")
+        text += f": {error}" if error else ""
+    return shortened(" ".join(text.split()), _LONGEST)

@@ -1,0 +1,231 @@
+"""``nncf-tools sweep``: compresses a real model in many ways, and makes the results that viz-compression shows."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nncftools.cli import options
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.units import size_from
+
+if TYPE_CHECKING:
+    from nncftools.cli.sweeping import Choices
+
+EXAMPLES = """\b
+Examples:
+  nncf-tools sweep --model DIR -o results.csv --text held_out.txt \\
+      --calibration calibration.txt --prompts prompts.txt
+  nncf-tools sweep --model DIR -o results.csv --text held_out.txt --grid full \\
+      --calibration calibration.txt --recommend 'error<=5%' --resume
+  nncf-tools sweep --model DIR -o results.csv --text held_out.txt --dry-run
+  nncf-tools sweep --model model.onnx --kind my_data.py -o results.csv
+
+\b
+Each configuration runs in processes of its own that are recorded; results.sweep
+holds the recordings. It needs NNCF and OpenVINO: pip install 'nncf-tools[nncf]',
+and optimum-intel to export a folder of Hugging Face; docs/sweep.md says how."""
+
+Model = Annotated[
+    pathlib.Path,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="DIR",
+        show_default=False,
+        help="Folder of a language model (Hugging Face, or exported to OpenVINO); with --kind an .xml or .onnx file.",
+    ),
+]
+Output = Annotated[
+    pathlib.Path,
+    typer.Option("--output", "-o", metavar="FILE", show_default=False, help="The CSV file of the results."),
+]
+Grid = Annotated[
+    str, typer.Option("--grid", metavar="quick|full|FILE", help="What to try; FILE is a TOML file of configurations.")
+]
+Calibration = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--calibration", metavar="FILE", show_default=False, help="Text for data-aware compression; not of --text."
+    ),
+]
+Text = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--text", metavar="FILE", show_default=False, help="Held-out text for perplexity (.txt, or .jsonl with `text`)."
+    ),
+]
+Lambada = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--lambada",
+        metavar="FILE",
+        show_default=False,
+        help="Passages whose last word is guessed, one per line. Default: those of --text.",
+    ),
+]
+Prompts = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--prompts", metavar="FILE", show_default=False, help="Prompts to continue, one per line, for similarity."
+    ),
+]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tasks",
+        metavar="TASK[:METRIC]",
+        show_default=False,
+        help="Also a task of lm-evaluation-harness, if it is installed and the data is in its cache; repeatable.",
+    ),
+]
+IncludePath = Annotated[
+    pathlib.Path | None,
+    typer.Option("--include-path", metavar="DIR", show_default=False, help="Folder with tasks of your own (YAML)."),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="NAME", help="Only this configuration and the baseline; repeatable."),
+]
+Kind = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--kind",
+        metavar="FILE",
+        show_default=False,
+        help="Another kind of model: a Python file with `calibration() -> iterable` and `score(compiled) -> float`.",
+    ),
+]
+MaxMemory = Annotated[
+    str | None,
+    typer.Option("--max-memory", metavar="SIZE", help="Limit of each configuration: a control group, or by RSS."),
+]
+Recommend = Annotated[
+    str,
+    typer.Option("--recommend", metavar="BOUND", help="Print the smallest model within BOUND, such as 'error<=5%'."),
+]
+Python = Annotated[
+    str, typer.Option("--python", metavar="FILE", help="The Python that has NNCF and OpenVINO. Default: this one.")
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        show_default=False,
+        help="Run on a Dask cluster, such as tcp://HOST:8786, one configuration at a time on each worker.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    short = "Compress a model in many ways, and measure each."
+    app.command(name="sweep", short_help=short, epilog=EXAMPLES)(sweep)
+
+
+def sweep(  # noqa: PLR0913 — one parameter per option
+    *,
+    model: Model,
+    output: Output,
+    grid: Grid = "quick",
+    text: Text = None,
+    calibration: Calibration = None,
+    lambada: Lambada = None,
+    prompts: Prompts = None,
+    tasks: Tasks = None,
+    include_path: IncludePath = None,
+    only: Only = None,
+    kind: Kind = None,
+    max_memory: MaxMemory = None,
+    recommend: Recommend = "",
+    name: options.Name = "",
+    python: Python = "",
+    scheduler: Scheduler = None,
+    keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the compressed models.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, with expected times.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep of --output.")] = False,
+    force: options.Force = False,
+) -> int:
+    """Compress a model in many ways; measure size, quality, time, and memory.
+
+    The results are a CSV file, and a table and a picture of it as made by
+    viz-compression. Each configuration is on disk as soon as it has ended.
+    """
+    begun_s = time.monotonic()
+    from nncftools.cli import screen, sweep_checks, sweeping
+
+    asked = sweep_checks.Asked(
+        model=model,
+        output=output,
+        grid=grid,
+        inputs={"text": text, "calibration": calibration, "lambada": lambada, "prompts": prompts, "kind": kind},
+        only=tuple(only or ()),
+        name=name.strip(),
+        python=python or sys.executable,
+        max_memory=_size(max_memory),
+        keep_models=keep_models,
+        resume=resume,
+        force=force,
+        is_dry=dry_run,
+        scheduler=scheduler,
+        tasks=tuple(tasks or ()),
+        include_path=include_path,
+    )
+    _check_recommend(recommend)
+    choices, notes = sweep_checks.checked(asked)
+    for note in notes:
+        screen.to_stderr(f"note: {note}\n")
+    if dry_run:
+        screen.to_stdout(sweeping.dry_run(choices))
+        return 0
+    interrupted, measured_s = sweeping.sweep(choices)
+    if interrupted is not None:
+        return interrupted
+    status = _finish(choices, recommend)
+    if scheduler is None:
+        screen.to_stderr(sweeping.took(begun_s, measured_s))
+    return status
+
+
+def _finish(choices: Choices, recommend: str) -> int:
+    """Make table and picture; return the exit status."""
+    from nncftools.cli import screen, sweeping
+    from nncftools.text import printable
+
+    rows = list(choices.folder.rows(choices.grid).values())
+    for row in rows:
+        if not row.is_complete:
+            screen.to_stderr(f"failed: {printable(row.name)}: {printable(row.failed)}\n")
+    metrics = sweeping.metrics_of(rows)
+    if not rows[0].is_complete or not metrics:
+        raise NncfToolsError(f"the baseline failed: {rows[0].failed}; without it there is no table and no picture")
+    _show(choices.folder.output, metrics, recommend)
+    sweeping.define(choices.folder.output.with_suffix(".md"), rows)
+    return int(any(not row.is_complete for row in rows))
+
+
+def _show(output: pathlib.Path, metrics: list[str], recommend: str) -> None:
+    """Do what the command for results does, with the columns of quality that these results have."""
+    from nncftools.cli.viz_compression import viz_compression
+
+    viz_compression(inputs=[output], metrics=metrics, recommend=recommend, extra=True, lenient=True)
+
+
+def _check_recommend(text: str) -> None:
+    from nncftools.compression.recommending import bounds_of
+
+    with options.named("--recommend"):
+        if text:
+            bounds_of(text)
+
+
+def _size(text: str | None) -> int | None:
+    try:
+        return None if text is None else size_from(text)[0]
+    except ValueError as error:
+        raise UsageError(f"option --max-memory: {error}") from error

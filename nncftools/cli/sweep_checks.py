@@ -1,0 +1,240 @@
+"""Checks of a sweep: all that can be known before the first run, which may be hours before the last one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nncftools import intake
+from nncftools.cli import destination, options
+from nncftools.cli.sweeping import Choices
+from nncftools.compression import evaluations
+from nncftools.compression.sweep import grid, layers, overlap
+from nncftools.compression.sweep.folder import Folder, State, differing, stamp
+from nncftools.compression.sweep.task import CALIBRATION, KIND, LAST_WORDS, MODEL, PROMPTS, TEXT
+from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Mapping, Sequence
+
+    from nncftools.compression.sweep.grid import Configuration
+    from nncftools.compression.sweep.row import Row
+
+_INSTALL = "pip install 'nncf-tools[nncf]'"
+_OPTIMUM = "see docs/sweep.md: pip install --no-deps optimum-intel, after torch, optimum and transformers"
+_FOR_LANGUAGE = (TEXT, CALIBRATION, LAST_WORDS, PROMPTS)
+_ASKS_S = 60
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options."""
+
+    model: pathlib.Path
+    output: pathlib.Path
+    grid: str
+    inputs: Mapping[str, pathlib.Path | None]
+    only: Sequence[str]
+    name: str
+    python: str
+    max_memory: int | None
+    keep_models: bool
+    resume: bool
+    force: bool
+    is_dry: bool
+    scheduler: str | None = None
+    tasks: Sequence[str] = ()
+    include_path: pathlib.Path | None = None
+
+
+def checked(asked: Asked) -> tuple[Choices, list[str]]:
+    """Return what to do, and notes for the user. Raises NncfToolsError for anything that would fail later."""
+    refuse_to_record()
+    output = asked.output
+    if output.suffix != ".csv":
+        raise UsageError(f"option --output: a file that ends in .csv expected, found {str(output)!r}")
+    inputs = {name: path for name, path in asked.inputs.items() if path is not None}
+    for name, path in inputs.items():
+        with options.named(f"--{name}"):
+            intake.whole(path)
+    if KIND in inputs:
+        configurations, notes = _of_kind(asked, inputs)
+        setup = "model"
+    else:
+        configurations, notes = _of_language(asked, inputs)
+        sizes = {found for one in configurations if (found := getattr(one, "group_size", None)) is not None}
+        setup = f"model, group size {sizes.pop()}" if len(sizes) == 1 else "model"
+    with options.named("--only"):
+        chosen = grid.chosen(configurations, asked.only)
+    _check_tasks(asked)
+    _check_packages(asked)
+    state = State(
+        model=asked.name or asked.model.absolute().name,
+        setup=setup,
+        inputs={name: stamp(path) for name, path in {**inputs, MODEL: asked.model}.items()}
+        | ({"tasks": ",".join(asked.tasks)} if asked.tasks else {}),
+    )
+    folder = Folder(output)
+    before = _before(asked, folder, state, configurations)
+    choices = Choices(
+        grid=configurations,
+        chosen=chosen,
+        folder=folder,
+        state=state,
+        inputs={**inputs, MODEL: asked.model},
+        python=asked.python,
+        max_memory=asked.max_memory,
+        keep_models=asked.keep_models,
+        scheduler=asked.scheduler,
+        tasks=asked.tasks,
+        include_path="" if asked.include_path is None else str(asked.include_path.absolute()),
+        again=asked.only,
+        before=before,
+    )
+    return choices, notes
+
+
+def _of_kind(asked: Asked, inputs: Mapping[str, pathlib.Path]) -> tuple[list[Configuration], list[str]]:
+    for name in _FOR_LANGUAGE:
+        if name in inputs:
+            raise UsageError(f"option --{name}: for language models; with --kind, your file gives data and score")
+    if asked.model.suffix not in {".xml", ".onnx"} or not asked.model.is_file():
+        expected = "with --kind, a file .xml (OpenVINO) or .onnx expected"
+        raise UsageError(f"option --model: {expected}, found {str(asked.model)!r}")
+    try:
+        code = compile(intake.whole(inputs[KIND]), str(inputs[KIND]), "exec")
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"option --kind: {error}") from error
+    for needed in ("calibration", "score"):
+        if needed not in code.co_names:
+            raise UsageError(f"option --kind: {str(inputs[KIND])!r} has no function {needed!r}")
+    with options.named("--grid"):
+        return list(grid.quantization_grid(asked.grid)), []
+
+
+def _of_language(asked: Asked, inputs: Mapping[str, pathlib.Path]) -> tuple[list[Configuration], list[str]]:
+    if TEXT not in inputs:
+        raise UsageError("option --text: a held-out text is needed to measure quality")
+    with options.named("--model"):
+        if not asked.model.is_dir():
+            raise UsageError(f"the folder of a language model expected, found {str(asked.model)!r}")
+        layers.config_of(asked.model)
+        found = layers.layers_of(asked.model)
+    with options.named("--grid"):
+        configurations, notes = grid.weight_grid(asked.grid, found)
+    with options.named("--only"):
+        wanted = grid.chosen(configurations, asked.only)
+    needing = next((one.name for one in wanted if one.needs_data), None)
+    if needing is not None and CALIBRATION not in inputs:
+        raise UsageError(f"option --calibration: a text is needed by {needing!r}; or choose others with --only")
+    for name in _FOR_LANGUAGE:
+        if name in inputs:
+            with options.named(f"--{name}"):
+                _check_text(inputs[name])
+    _check_overlap(inputs)
+    return list(configurations), notes
+
+
+def _check_text(path: pathlib.Path) -> None:
+    """Raise UsageError for a text without words, and for lines of a .jsonl that have no text."""
+    text = _text(path)
+    if not text.split():
+        raise UsageError(f"{str(path)!r} holds no words")
+    if path.suffix != ".jsonl":
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            has_text = not line.strip() or isinstance(json.loads(line)["text"], str)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            has_text = False
+        if not has_text:
+            raise UsageError(f"{str(path)!r}: line {number}: an object with a text as 'text' expected")
+
+
+def _check_overlap(inputs: Mapping[str, pathlib.Path]) -> None:
+    if CALIBRATION not in inputs:
+        return
+    calibration = _text(inputs[CALIBRATION])
+    for name in (TEXT, LAST_WORDS):
+        found = overlap.shared(calibration, _text(inputs[name])) if name in inputs else ""
+        if found:
+            why = f"{str(inputs[name])!r} holds the same words, so results would look too good: {found!r}"
+            raise UsageError(f"option --calibration: {why}; use a text of another source")
+
+
+def _check_tasks(asked: Asked) -> None:
+    if asked.tasks and asked.inputs[KIND] is not None:
+        raise UsageError("option --tasks: for language models; with --kind, your file gives the score")
+    if asked.include_path is not None and not asked.include_path.is_dir():
+        raise UsageError(f"option --include-path: {str(asked.include_path)!r} is not a folder")
+    with options.named("--tasks"):
+        evaluations.tasks_of([name for name in asked.tasks if ":" in name])
+
+
+def _text(path: pathlib.Path) -> str:
+    try:
+        return intake.whole(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NncfToolsError(f"{str(path)!r} is not a text in UTF-8: {error.reason}") from error
+
+
+def _check_packages(asked: Asked) -> None:
+    """Raise NncfToolsError unless the interpreter has what the steps import. A dry run needs nothing of it."""
+    if asked.is_dry:
+        return
+    if shutil.which(asked.python) is None:
+        raise UsageError(f"option --python: {asked.python!r} is not a program")
+    needs_export = asked.inputs[KIND] is None and not (asked.model / "openvino_model.xml").exists()
+    wanted = ["nncf", "openvino", *(["optimum-intel"] if needs_export else []), *(["lm_eval"] if asked.tasks else [])]
+    script = (
+        "import importlib.metadata as m, json, sys\n"
+        "def has(n):\n  try:\n    return bool(m.version(n))\n  except m.PackageNotFoundError:\n    return False\n"
+        "print(json.dumps([n for n in sys.argv[1:] if not has(n)]))"
+    )
+    done = subprocess.run(
+        [asked.python, "-c", script, *wanted], capture_output=True, text=True, timeout=_ASKS_S, check=False
+    )
+    try:
+        missing = json.loads(done.stdout)
+    except ValueError:
+        raise UsageError(f"option --python: {asked.python!r} is no Python that works: {done.stderr.strip()}") from None
+    if missing:
+        how = (
+            "pip install lm_eval"
+            if missing == ["lm_eval"]
+            else _OPTIMUM
+            if missing == ["optimum-intel"]
+            else f"{_INSTALL}; {_OPTIMUM}"
+            if needs_export
+            else _INSTALL
+        )
+        found = f"{asked.python!r} has no {' and no '.join(missing)}"
+        raise NncfToolsError(f"{found}: {how}; or name another Python with --python")
+
+
+def _before(asked: Asked, folder: Folder, state: State, configurations: Sequence[Configuration]) -> dict[str, Row]:
+    """Return the rows of a sweep that is replaced, and remove it. Raises UsageError if it must not be."""
+    try:
+        earlier = folder.state()
+    except NncfToolsError as error:
+        raise UsageError(f"option --output: {error}; give --force to replace it") from error
+    if asked.resume:
+        if earlier is None:
+            return {}
+        why = differing(earlier, state)
+        if why:
+            raise UsageError(f"option --resume: {str(folder.path)!r} cannot go on: {why}")
+        return {}
+    if asked.is_dry:
+        return {} if earlier is None else folder.rows(configurations)
+    if earlier is not None and not asked.force:
+        raise UsageError(f"option --output: {str(folder.path)!r} has a sweep already; use --resume or --force")
+    destination.replaceable("--output", asked.output, force=asked.force)
+    rows = {} if earlier is None else folder.rows(configurations)
+    if folder.path.exists():
+        shutil.rmtree(folder.path)
+    return rows

@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import psutil
+import pytest
+
+from nncftools.cli import cluster_work, sweep_checks
+from nncftools.cli.sweep_checks import Asked
+from nncftools.compression.sweep.folder import stamp
+from nncftools.errors import NncfToolsError, UsageError
+from tests.conftest import BURNERS, Run, command_line
+from tests.surroundings import HANGING_S
+from tests.waiting import until
+
+WORDS = "Each process has memory of its own, and a kernel that counts it page by page, as long as it lives. " * 3
+OTHER = "Nobody knows what weather comes tomorrow, but farmers of old looked at the sky and at birds before sunset. "
+GRID = """
+[[configuration]]
+name = "int8"
+mode = "int8_asym"
+[[configuration]]
+name = "fail"
+mode = "nf4"
+[[configuration]]
+name = "wait"
+mode = "int4_sym"
+"""
+
+
+@pytest.fixture
+def inputs(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Write a model's folder, texts, a grid and the stand-in for a Python with NNCF; return their folder."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536}')
+    (tmp_path / "text.txt").write_text(WORDS)
+    (tmp_path / "calibration.txt").write_text(OTHER)
+    (tmp_path / "grid.toml").write_text(GRID)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {BURNERS / "sweep_python.py"} "$@"\n')
+    python.chmod(0o755)
+    return tmp_path
+
+
+def asked(folder: pathlib.Path, **options: Any) -> Asked:  # noqa: ANN401 — any option
+    """Return what a user asks for; ``inputs`` completes the usual ones."""
+    usual: dict[str, pathlib.Path | None] = dict.fromkeys(("lambada", "prompts", "kind"))
+    usual |= {"text": folder / "text.txt", "calibration": folder / "calibration.txt"} | options.pop("inputs", {})
+    found = {
+        "model": folder / "model",
+        "output": folder / "results.csv",
+        "grid": "quick",
+        "inputs": usual,
+        "only": (),
+        "name": "",
+        "python": sys.executable,
+        "max_memory": None,
+        "keep_models": False,
+        "resume": False,
+        "force": False,
+        "is_dry": True,
+    }
+    return Asked(**{**found, **options})
+
+
+def words(folder: pathlib.Path, *more: object) -> list[str]:
+    """Return the command line of a sweep over the made-up grid."""
+    options = ["--text", "text.txt", "--output", "results.csv", "--grid", "grid.toml", "--python", folder / "python"]
+    return command_line("sweep", "--model", "model", *options, *more)
+
+
+def environment(folder: pathlib.Path) -> dict[str, str]:
+    """Return the environment of a sweep whose configuration "wait" waits the first time."""
+    return {**os.environ, "SWEEP_WAITED": str(folder / "waited"), "XDG_CACHE_HOME": str(folder / "cache")}
+
+
+def rows(folder: pathlib.Path) -> list[dict[str, str]]:
+    """Return the results so far."""
+    file = folder / "results.csv"
+    return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines())) if file.exists() else []
+
+
+def run(folder: pathlib.Path, *more: object) -> subprocess.CompletedProcess[str]:
+    """Run a sweep to its end."""
+    return subprocess.run(
+        words(folder, *more),
+        env=environment(folder),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=HANGING_S,
+        check=False,
+    )
+
+
+class TestChecks:
+    def test_group_size_is_part_of_the_setup(self, inputs: pathlib.Path) -> None:
+        """The first column says which group size the layers allow, the model is named like its folder."""
+        choices, _ = sweep_checks.checked(asked(inputs))
+
+        assert (choices.state.model, choices.state.setup) == ("model", "model, group size 64")
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({"output": pathlib.Path("results")}, "option --output: a file that ends in .csv expected"),
+            ({"model": pathlib.Path("nowhere")}, "option --model: the folder of a language model expected"),
+            ({"grid": "nowhere.toml"}, "option --grid: "),
+            ({"only": ("int2",)}, "option --only: no configuration 'int2'"),
+            ({"inputs": {"text": None}}, "option --text: a held-out text is needed"),
+            ({"inputs": {"prompts": pathlib.Path("nowhere")}}, "option --prompts: "),
+            ({"inputs": {"calibration": None}}, "option --calibration: a text is needed by 'scale estimation'"),
+            ({"python": "/nowhere", "is_dry": False}, "option --python: '/nowhere' is not a program"),
+        ],
+    )
+    def test_what_would_fail_later_is_refused(
+        self, inputs: pathlib.Path, options: dict[str, Any], expected: str
+    ) -> None:
+        """The error names the option, before anything runs."""
+        with pytest.raises(NncfToolsError) as error:
+            sweep_checks.checked(asked(inputs, **options))
+
+        assert expected in str(error.value) or "nowhere: cannot be read" in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("name", "content", "expected"),
+        [
+            ("a.txt", b" \n", "'.*a.txt' holds no words"),
+            ("a.txt", b"\xff\xfe", "is not a text in UTF-8"),
+            ("a.jsonl", b'{"text": "one"}\n{"words": 1}\n', "line 2: an object with a text as 'text' expected"),
+        ],
+    )
+    def test_text_that_is_none_is_refused(self, inputs: pathlib.Path, name: str, content: bytes, expected: str) -> None:
+        """The option, the file and the line are named."""
+        (inputs / name).write_bytes(content)
+
+        with pytest.raises(NncfToolsError, match=f"option --prompts: .*{expected}"):
+            sweep_checks.checked(asked(inputs, inputs={"prompts": inputs / name}))
+
+    def test_calibration_on_the_text_is_refused(self, inputs: pathlib.Path) -> None:
+        """Results would look too good; the words that both texts hold are named."""
+        (inputs / "calibration.txt").write_text(OTHER + WORDS)
+
+        with pytest.raises(UsageError, match=r"option --calibration: .*each process has memory of its own"):
+            sweep_checks.checked(asked(inputs))
+
+    def test_no_calibration_is_needed_without_a_configuration_that_needs_it(self, inputs: pathlib.Path) -> None:
+        """What is chosen counts, not the whole grid."""
+        choices, _ = sweep_checks.checked(asked(inputs, only=("int4",), inputs={"calibration": None}))
+
+        assert [one.name for one in choices.chosen] == ["fp32", "int4"]
+
+    @pytest.mark.process
+    def test_missing_packages_are_named_with_how_to_install_them(self, inputs: pathlib.Path) -> None:
+        """One line names what is missing and both recipes."""
+        with pytest.raises(NncfToolsError) as error:
+            sweep_checks.checked(asked(inputs, is_dry=False))
+
+        assert "has no nncf and no openvino and no optimum-intel" in str(error.value)
+        assert "pip install 'nncf-tools[nncf]'" in str(error.value)
+        assert "--no-deps optimum-intel" in str(error.value)
+
+    def test_kind_needs_a_model_and_two_functions(self, inputs: pathlib.Path) -> None:
+        """The user's file is checked without running it, and language options do not go with it."""
+        kind = inputs / "kind.py"
+        kind.write_text("def calibration(): ...\n")
+        without = {"text": None, "calibration": None, "kind": kind}
+        with pytest.raises(UsageError, match=r"option --model: with --kind, a file \.xml \(OpenVINO\) or \.onnx"):
+            sweep_checks.checked(asked(inputs, inputs=without))
+        (inputs / "m.onnx").touch()
+        with pytest.raises(UsageError, match="no function 'score'"):
+            sweep_checks.checked(asked(inputs, inputs=without, model=inputs / "m.onnx"))
+        with pytest.raises(UsageError, match="option --text: for language models"):
+            sweep_checks.checked(asked(inputs, inputs={"kind": kind}))
+
+
+@pytest.mark.process
+class TestRuns:
+    def test_killed_sweep_goes_on(self, inputs: pathlib.Path) -> None:
+        """After kill −9, what ended is there, the step that ran has ended, and only what is missing runs."""
+        first = subprocess.Popen(
+            words(inputs), env=environment(inputs), cwd=inputs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        until((inputs / "waited").exists)
+        first.kill()
+        first.communicate(timeout=HANGING_S)
+        before = rows(inputs)
+        pid = int((inputs / "waited").read_text())
+        until(lambda: not pathlib.Path(f"/proc/{pid}").exists())
+        done = run(inputs, "--resume")
+
+        assert [row["mode"] for row in before] == ["fp32", "int8 asymmetric", "nf4"]
+        assert done.returncode == 1  # one has failed
+        assert "Running wait" in done.stderr
+        assert "Running int8" not in done.stderr
+        assert rows(inputs)[:3] == before
+        assert [row["plot name"] for row in rows(inputs)] == ["", "int8", "fail", "wait"]
+
+    def test_interrupted_sweep_ends_its_step(self, inputs: pathlib.Path) -> None:
+        """A signal to the sweep alone ends the step that runs, too, and says how to go on."""
+        first = subprocess.Popen(words(inputs), env=environment(inputs), cwd=inputs, text=True, stderr=subprocess.PIPE)
+        until((inputs / "waited").exists)
+        first.send_signal(signal.SIGINT)
+        _, error = first.communicate(timeout=HANGING_S)
+
+        assert first.returncode == 128 + signal.SIGINT
+        assert "Interrupted; 3 of 4 configurations are kept; go on with --resume" in error
+        assert not pathlib.Path(f"/proc/{(inputs / 'waited').read_text()}").exists()
+
+    def test_results_are_shown_and_explained(self, inputs: pathlib.Path) -> None:
+        """A whole sweep ends with table and picture, the verdict of what failed, and what columns mean."""
+        (inputs / "waited").touch()
+        done = run(inputs, "--recommend", "error<=20%")
+        table = (inputs / "results.md").read_text()
+        failed = rows(inputs)[2]
+
+        assert done.returncode == 1, done.stderr
+        assert "the smallest with error ≤ 20% is" in done.stdout
+        assert "outside of the measured processes" in done.stderr
+        assert (inputs / "results.png").stat().st_size > 1000
+        assert failed["failed"] == "compress: exit status 1: ValueError: a channel size of 576 cannot be divided by 100"
+        assert failed["failed"] in table
+        assert "rolling log-likelihood" in table
+
+    def test_finished_sweep_is_not_replaced(self, inputs: pathlib.Path) -> None:
+        """Without --resume or --force nothing is lost; with another text, results cannot be mixed."""
+        (inputs / "waited").touch()
+        run(inputs, "--only", "int8")
+        again = run(inputs)
+        (inputs / "text.txt").write_text(OTHER)
+        other = run(inputs, "--resume")
+        dry = run(inputs, "--dry-run")
+
+        assert "has a sweep already; use --resume or --force" in again.stderr
+        assert "cannot go on: it was made with another text" in other.stderr
+        assert (again.returncode, other.returncode, dry.returncode) == (2, 2, 0)
+        assert "int8: int8 asymmetric" in dry.stdout
+        assert "wait: int4 symmetric: " in dry.stdout
+        assert "(estimated)" in dry.stdout
+
+    def test_chosen_configurations_are_added(self, inputs: pathlib.Path) -> None:
+        """A second sweep of other configurations keeps those of the first; --only runs a failed one again."""
+        (inputs / "waited").touch()
+        run(inputs, "--only", "int8")
+        done = run(inputs, "--only", "wait", "--only", "fail", "--resume")
+        again = run(inputs, "--only", "fail", "--resume")
+
+        assert "[3/3] wait" in done.stderr
+        assert [row["plot name"] for row in rows(inputs)] == ["", "int8", "fail", "wait"]
+        assert "Running fail" in again.stderr
+        assert "Running fail" not in run(inputs, "--resume").stderr
+
+    def test_tasks_of_lm_eval_are_columns(self, inputs: pathlib.Path) -> None:
+        """Tasks of lm-evaluation-harness have columns of their own; the standard tasks have the standard ones."""
+        done = run(inputs, "--only", "int8", "--tasks", "wikitext", "--tasks", "arc_easy:acc")
+        baseline, int8 = rows(inputs)
+
+        assert done.returncode == 0, done.stderr
+        assert (int8["arc_easy, acc"], int8["arc_easy, acc stderr"]) == ("0.75", "0.01")
+        assert baseline["wikitext, word perplexity"] == "9.5"
+        assert "by lm-evaluation-harness" in (inputs / "results.md").read_text()
+
+    def test_help_is_short_of_heavy_modules(self, nncf_tools: Run) -> None:
+        """The command itself loads none of the libraries that the steps use."""
+        script = (
+            "import sys; from nncftools.cli import sweep, sweeping, sweep_checks, measuring; "
+            "print({'torch', 'nncf', 'openvino', 'distributed', 'matplotlib', 'pandas'} & set(sys.modules))"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+        assert done.stdout.strip() == "set()"
+        assert nncf_tools("sweep", "--help").returncode == 0
+
+
+class TestCluster:
+    @pytest.mark.process
+    def test_lost_worker_does_not_lose_its_configuration(self, inputs: pathlib.Path) -> None:
+        """Two workers share the configurations; when one is killed, its configuration runs on the other one."""
+        pytest.importorskip("distributed")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        none = ["--no-dashboard"]
+        worker = ["dask_worker", address, "--nthreads", "1", "--no-nanny", *none, "--local-directory", str(inputs)]
+        ends = [["dask_scheduler", "--host", "127.0.0.1", "--port", address.rpartition(":")[2], *none], worker, worker]
+        with contextlib.ExitStack() as stack:
+            for name, *options in ends:
+                command = [sys.executable, "-m", f"distributed.cli.{name}", *options]
+                process = subprocess.Popen(
+                    command, env=environment(inputs), cwd=inputs, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+                )
+                stack.callback(process.wait)
+                stack.callback(process.kill)
+            sweep = subprocess.Popen(
+                words(inputs, "--scheduler", address),
+                env=environment(inputs),
+                cwd=inputs,
+                text=True,
+                stderr=subprocess.PIPE,
+            )
+            until((inputs / "waited").exists)
+            until((inputs / "waited").read_text)
+            above = psutil.Process(int((inputs / "waited").read_text())).parents()
+            next(process for process in above if "distributed.cli.dask_worker" in process.cmdline()).kill()
+            _, error = sweep.communicate(timeout=HANGING_S)
+
+        assert sweep.returncode == 1, error  # one has failed
+        assert "wait: its worker is lost; it runs again" in error
+        assert {row["plot name"] for row in rows(inputs)} == {"", "int8", "fail", "wait"}
+        assert [row["failed"] for row in rows(inputs)].count("") == 3
+        assert len(list(inputs.glob("results.sweep/*/evaluate.json"))) == 3
+
+    def test_inputs_are_sent_once(self, inputs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A worker that does not see the same files lacks them until they were sent."""
+        monkeypatch.setenv("XDG_CACHE_HOME", str(inputs / "cache"))
+        paths = {"model": str(inputs / "model"), "text": str(inputs / "text.txt")}
+        same = {name: stamp(pathlib.Path(path)) for name, path in paths.items()}
+        other = {**same, "text": "another"}
+
+        assert not cluster_work.lacking(paths, same, "abc")
+        assert cluster_work.lacking(paths, other, "abc")
+        sent = cluster_work.packed(
+            {f"{name}/{pathlib.Path(path).name}": pathlib.Path(path) for name, path in paths.items()}
+        )
+        cluster_work.receive(sent, "abc")
+        cluster_work.receive(sent, "abc")
+        assert not cluster_work.lacking(paths, other, "abc")
+        received = inputs / "cache" / "nncf-tools" / "sweep" / "abc"
+        assert (received / "text" / "text.txt").read_text() == WORDS
+        assert (received / "model" / "model" / "config.json").exists()

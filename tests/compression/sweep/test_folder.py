@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import csv
+import io
+import pathlib
+
+import pytest
+
+from nncftools.compression.sweep import grid
+from nncftools.compression.sweep.folder import Folder, State, differing, stamp
+from nncftools.compression.sweep.layers import Layers
+from nncftools.compression.sweep.plan import expected, left_s
+from nncftools.compression.sweep.row import Row, table, widths_text
+from nncftools.errors import NncfToolsError
+
+GRID = grid.weight_grid("quick", Layers(frozenset(), None))[0]
+PERPLEXITY = "held-out text, word perplexity"
+MIB = 2**20
+
+
+def row_of(name: str, **figures: object) -> Row:
+    """Return the row of a configuration of the grid."""
+    one = next(one for one in GRID if one.name == name)
+    found = Row(one.name, one.settings(), one.title, *one.shares, one.rank)
+    for field, value in figures.items():
+        setattr(found, field, value)
+    return found
+
+
+def cells(rows: list[Row]) -> list[dict[str, str]]:
+    """Return the rows of the CSV file."""
+    return list(csv.DictReader(io.StringIO(table("M", "model, group size 64", rows))))
+
+
+def test_table_has_what_is_known() -> None:
+    """Sizes are in GiB and MiB; an unknown figure is an empty cell, never 0."""
+    figures = {PERPLEXITY: (9.5, 0.25)}
+    widths = {"int4": 840, "int8": 160, "fp32": 1}
+    full = row_of("int4", size=2**29, figures=figures, peak=100 * MIB, owner="Weight Compression", widths=widths)
+    (found,) = cells([full])
+
+    assert found["model, group size 64"] == "M"
+    assert (found["mode"], found["%int4"], found["plot name"]) == ("int4 symmetric", "1", "int4")
+    assert (found["model size, Gb"], found[PERPLEXITY], found[PERPLEXITY + " stderr"]) == ("0.5", "9.5", "0.25")
+    assert (found["peak memory, MiB"], found["peak memory high, MiB"]) == ("100", "")
+    assert (found["bit widths"], found["peak owner"]) == ("int4 84%, int8 16%", "Weight Compression")
+    assert found["compression time, s"] == found["first token, s"] == found["failed"] == ""
+
+
+def test_failed_row_has_no_size_and_no_quality() -> None:
+    """What is known of its memory stays."""
+    failed = row_of("int4", size=1, figures={PERPLEXITY: (1, None)}, peak=5 * MIB, failed="compress: out of memory")
+    (found,) = cells([failed])
+
+    assert found["failed"] == "compress: out of memory"
+    assert found["model size, Gb"] == found[PERPLEXITY] == found["bits per weight"] == ""
+    assert found["peak memory, MiB"] == "5"
+
+
+def test_widths_leave_out_what_rounds_to_nothing() -> None:
+    """The largest share comes first."""
+    assert widths_text({"int8": 20, "int4": 80}) == "int4 80%, int8 20%"
+    assert widths_text({}) == ""
+
+
+def test_rows_are_kept_until_settings_change(tmp_path: pathlib.Path) -> None:
+    """A row is found again by its name; one whose configuration has changed is not."""
+    folder = Folder(tmp_path / "results.csv")
+    folder.keep(row_of("int4", failed="x"))
+    folder.keep(row_of("int8"))
+    changed = grid.weight_grid("quick", Layers(frozenset({64}), None))[0]
+
+    assert list(folder.rows(GRID)) == ["int8", "int4"]
+    assert folder.rows(GRID)["int4"].failed == "x"
+    assert list(folder.rows(changed)) == ["int8"]
+    assert folder.path == tmp_path / "results.sweep"
+
+
+def test_folders_of_similar_names_differ(tmp_path: pathlib.Path) -> None:
+    """Names that look the same as folders, or lead elsewhere, have folders of their own inside the sweep's."""
+    folder = Folder(tmp_path / "results.csv")
+    names = ["80% int4", "80, int4", "../../x", "..", "model"]
+
+    assert len({folder.of(name) for name in names}) == len(names)
+    assert all(folder.of(name).parent == folder.path for name in names)
+    assert folder.of("model") != folder.exported
+
+
+def test_damaged_row_is_named(tmp_path: pathlib.Path) -> None:
+    """A file that is none is an error with its name."""
+    folder = Folder(tmp_path / "results.csv")
+    folder.keep(row_of("int4"))
+    (folder.of("int4") / "row.json").write_text("{")
+
+    with pytest.raises(NncfToolsError, match=r"row\.json.*cannot be read"):
+        folder.rows(GRID)
+
+
+def test_sweep_of_other_inputs_cannot_go_on(tmp_path: pathlib.Path) -> None:
+    """The difference is named: another text makes other figures."""
+    text = tmp_path / "text.txt"
+    text.write_text("one")
+    before = State("M", "model", {"text": stamp(text)})
+    text.write_text("two")
+
+    assert differing(before, before) == ""
+    assert differing(before, State("M", "model", {"text": stamp(text)})) == "it was made with another text"
+    assert "not of 'N'" in differing(before, State("N", "model", before.inputs))
+
+
+def test_time_is_expected_by_runs_before() -> None:
+    """A configuration that ran takes as long again; the others by their usual effort."""
+    before = {"fp32": row_of("fp32", wall_s=10.0), "int8": row_of("int8", wall_s=20.0, peak=7, inference_peak=3)}
+    known, other = expected(GRID[1], GRID, before), expected(GRID[3], GRID, before)
+
+    assert (known.seconds, known.is_measured, known.peak) == (20.0, True, 7)
+    assert (other.seconds, other.is_measured, other.peak) == (pytest.approx(32), False, None)
+    assert left_s(GRID[2:], GRID, before) == pytest.approx(52)
+    assert left_s(GRID, GRID, {}) is None
