@@ -32,12 +32,12 @@ PICTURES = (".png", ".svg", ".pdf")
 
 @dataclass(frozen=True)
 class Log:
-    """One memory metric's text log and picture."""
+    """One memory metric's text log, and its picture if it has one of its own."""
 
     metric: str
     from_zero: bool
     text: pathlib.Path
-    picture: pathlib.Path
+    picture: pathlib.Path | None
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Destination:
         def moved(path: pathlib.Path | None) -> pathlib.Path | None:
             return None if path is None else folder / path.name
 
-        logs = [replace(log, text=folder / log.text.name, picture=folder / log.picture.name) for log in self.logs]
+        logs = [replace(log, text=folder / log.text.name, picture=moved(log.picture)) for log in self.logs]
         session = folder / self.session.name
         sidecar, panels, page = map(moved, (self.sidecar, self.panels, self.page))
         return replace(self, session=session, logs=logs, sidecar=sidecar, panels=panels, page=page)
@@ -94,8 +94,11 @@ class Destination:
             beside.replace(link)
 
 
-def new_folder(log_dir: pathlib.Path, name: str) -> Destination:
-    """Make a new folder for this run under ``log_dir``. Raises UsageError if it cannot be made."""
+def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) -> Destination:
+    """Make a new folder for this run under ``log_dir``, with text logs of ``metrics``.
+
+    Raises UsageError if it cannot be made.
+    """
     plain = re.sub(r"[^\w.+-]+", "_", name).strip("._")[:_LONGEST_NAME] or "run"
     wanted = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{plain}{launcher.suffix(os.environ)}"
     try:
@@ -106,7 +109,8 @@ def new_folder(log_dir: pathlib.Path, name: str) -> Destination:
     except OSError as error:
         raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
     journal = folder / f"session{JOURNAL_ENDING}"
-    return Destination(folder / SESSION, journal, (), folder, str(made), option="--log-dir")
+    logs = _logs(folder, metrics, (False, True), has_pictures=False)
+    return Destination(folder / SESSION, journal, logs, folder, str(made), option="--log-dir")
 
 
 def in_folder(log_dir: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool]) -> Destination:
@@ -119,15 +123,20 @@ def in_folder(log_dir: pathlib.Path, metrics: Sequence[str], zeros: Sequence[boo
     journal = log_dir / f"{session_stem(session)}{JOURNAL_ENDING}"
     folder = _free_folder("--log-dir", journal)
     logs = _logs(folder, metrics, zeros, rank)
-    for path in (session, journal, *(path for log in logs for path in (log.text, log.picture))):
+    for path in (session, journal, *(path for log in logs for path in (log.text, log.picture) if path is not None)):
         written("--log-dir", path, force=True)
     shown = str(log_dir)
     return Destination(folder / session.name, folder / journal.name, logs, None, shown, force=True, option="--log-dir")
 
 
-def _logs(folder: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], rank: str) -> list[Log]:
+def _logs(
+    folder: pathlib.Path, metrics: Sequence[str], zeros: Sequence[bool], rank: str = "", *, has_pictures: bool = True
+) -> list[Log]:
     names = {(metric, zero): stem(metric, from_zero=zero, rank=rank) for metric in metrics for zero in zeros}
-    return [Log(metric, zero, folder / f"{name}.txt", folder / f"{name}.png") for (metric, zero), name in names.items()]
+    return [
+        Log(metric, zero, folder / f"{name}.txt", folder / f"{name}.png" if has_pictures else None)
+        for (metric, zero), name in names.items()
+    ]
 
 
 def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:

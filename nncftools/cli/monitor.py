@@ -147,7 +147,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
         places = [destination.with_views(place, plot=plot, opens=opens) for place in of_files]
     else:
         run_name = name or (pathlib.Path(argv[0]).name if argv else f"pid-{pid}")
-        folders = (destination.new_folder(log_dir, f"{run_name}{suffix}") for suffix in suffixes)
+        folders = (destination.new_folder(log_dir, f"{run_name}{suffix}", metrics) for suffix in suffixes)
         places = (destination.with_views(place, plot=plot, opens=opens) for place in folders)
     planning.watch_disks(plan, argv, folder)
     view = View(metrics=metrics, unit=unit, from_zero=from_zero)

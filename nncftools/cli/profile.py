@@ -131,7 +131,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
     if output is not None:
         place = destination.at_file(output, force=force)
     else:
-        place = destination.new_folder(log_dir, name or pathlib.Path(argv[0]).name)
+        place = destination.new_folder(log_dir, name or pathlib.Path(argv[0]).name, metrics[:1])
     place = destination.with_views(place, plot=plot, opens=opens)
     planning.watch_disks(plan, argv, folder)
     marking = recording.Marking(calls, _naming(patterns) if patterns else None)

@@ -376,12 +376,16 @@ def _write_beside(session: Session, place: Destination, view: View) -> None:
 
 def _write_log(session: Session, log: Log, column: str, view: View) -> None:
     from nncftools.render.exports import memory_log
-    from nncftools.render.pictures import plot
 
     of_log = View(metrics=[column], unit=view.unit, from_zero=log.from_zero)
     name = memory_log.stem(column, from_zero=log.from_zero)
     text, picture = (
-        path if column == log.metric else path.with_name(name + path.suffix) for path in (log.text, log.picture)
+        path if path is None or column == log.metric else path.with_name(name + path.suffix)
+        for path in (log.text, log.picture)
     )
-    memory_log.write(session, of_log, column, text)
-    plot.draw(session, of_log, picture)
+    if text is not None:
+        memory_log.write(session, of_log, column, text)
+    if picture is not None:
+        from nncftools.render.pictures import plot
+
+        plot.draw(session, of_log, picture)
