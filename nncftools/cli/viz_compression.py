@@ -25,6 +25,7 @@ Examples:
   nncf-tools viz-compression -i data.csv --also peak --also latency
   nncf-tools viz-compression -i a.csv -i b.csv -f png -f html -o out
   nncf-tools viz-compression -i data.csv --metric 'mmlu, acc:higher'
+  nncf-tools viz-compression -i data.csv --terminal
   nncf-tools viz-compression -i data.csv --json --extra"""
 
 
@@ -120,6 +121,9 @@ MaxError = Annotated[
 ]
 
 
+_FEWEST_LINES, _LINES = 16, 30
+
+
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
     app.command(name="viz-compression", epilog=EXAMPLES)(viz_compression)
@@ -137,6 +141,7 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     extra: Annotated[bool, typer.Option("--extra", help="Show the file's other columns in the table.")] = False,
     lenient: Annotated[bool, typer.Option("--lenient", help="Omit the note of missing int8, int4, gptq rows.")] = False,
     max_size: options.MaxSize = None,
+    terminal: Annotated[bool, typer.Option("--terminal", help="Print the picture in characters, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all rows with the computed values, as JSON.")] = False,
 ) -> int:
     """Make a table (.md) and a picture of weight-compression results.
@@ -176,10 +181,28 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
         import json
 
         screen.to_stdout(json.dumps(rows(outcome.comparisons, bounds), indent=2) + "\n")
-    elif bounds is not None:
-        screen.to_stdout(_recommendation(outcome, bounds))
+    else:
+        if terminal:
+            _draw(outcome, request.max_error)
+        if bounds is not None:
+            screen.to_stdout(_recommendation(outcome, bounds))
     _close(outcome)
     return 0
+
+
+def _draw(outcome: Outcome, max_error: float | None) -> None:
+    """Print a chart of each model, as wide as the terminal and at most two thirds of its height."""
+    import shutil
+    import sys
+
+    from nncftools.cli import screen
+    from nncftools.compression.terminal import chart
+
+    columns, lines = shutil.get_terminal_size((screen.PLAIN_WIDTH, _LINES))
+    unicode = "utf" in (sys.stdout.encoding or "").lower()
+    height = min(_LINES, max(_FEWEST_LINES, lines * 2 // 3))
+    for comparison in outcome.comparisons:
+        screen.to_stdout(chart(comparison, max_error, columns, height, unicode=unicode))
 
 
 def _close(outcome: Outcome) -> None:

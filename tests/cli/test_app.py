@@ -15,7 +15,7 @@ from nncftools.sampler.client import host
 from tests.conftest import Run
 from tests.made_up import session
 
-HEAVY = {"pydantic", "matplotlib", "pandas", "numpy"}
+HEAVY = {"pydantic", "matplotlib", "pandas", "plotext", "numpy"}
 
 
 class TestStart:

@@ -625,18 +625,21 @@ class TestAttach:
 class TestFiles:
     @pytest.mark.parametrize("command", ["monitor", "profile"])
     def test_new_folder_for_each_run(self, nncf_tools: Run, tmp_path: pathlib.Path, command: str) -> None:
-        """Session, picture and page are in a new folder, ``latest`` points to it; --no-plot writes only the session."""
+        """A new folder has session, logs, picture and page, ``latest`` points to it; --no-plot omits the last two."""
         nncf_tools(command, "-q", "--no-plot", "true")
-        first = [path.name for path in (tmp_path / "memory_logs/latest").iterdir()]
+        first = {path.name for path in (tmp_path / "memory_logs/latest").iterdir()}
         nncf_tools(command, "-q", "true")
+        metrics = ["rss", "system"] if command == "monitor" else ["rss"]
+        logs = {f"{metric}_memory_usage{ending}.txt" for metric in metrics for ending in ("", "_from-zero")}
         folders = sorted((tmp_path / "memory_logs").iterdir())
 
-        assert (len(folders), first) == (3, ["session.json"])
-        assert sorted(path.name for path in (tmp_path / "memory_logs/latest").iterdir()) == [
+        assert (len(folders), first) == (3, {"session.json", *logs})
+        assert {path.name for path in (tmp_path / "memory_logs/latest").iterdir()} == {
             "session.html",
             "session.json",
             "session.png",
-        ]
+            *logs,
+        }
 
     def test_output_alone(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """With --output, only the session is written, gzipped if its name says so."""
