@@ -4,7 +4,9 @@ const TOO_OLD = "This browser cannot unpack the program that draws the charts: i
 let isReady = false;
 
 document.title = data.title;
-put("h1", data.title);
+/* A line break within a word such as --model would be read as part of it. */
+document.querySelector("h1").append(...data.title.split(" ").flatMap((word, place) =>
+  [...(place ? [" "] : []), made("span", {textContent: word, className: word.length < 30 ? "word" : ""})]));
 put("#run", data.run);
 document.querySelector("#verdict").append(...data.verdict.map(line => made("p", {textContent: line})));
 put("#peak", data.peak);
