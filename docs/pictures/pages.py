@@ -1,6 +1,6 @@
 """Stills of the page, made with Chromium.
 
-python -m docs.pictures.pages                 the made-up states, wide, narrow and printed, light and dark, as three sheets
+python -m docs.pictures.pages                 the made-up states, wide, narrow and printed, as three sheets
 python -m docs.pictures.pages SESSION.json    page.png: chart and flame graph of a real run; README's was made from
 
     nncf-tools profile -o export.json -- optimum-cli export openvino --model DIR --weight-format int8 OUT

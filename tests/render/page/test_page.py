@@ -433,6 +433,16 @@ class TestInBrowser:
         assert found["searched"] == [["1", "1.1"], "1 of 2"]
         assert found["folded"] == ["1"]
 
+    def test_loaded_is_drawn(self, tmp_path: pathlib.Path) -> None:
+        """The page counts as loaded when its charts are there: what prints or pictures pages waits for that."""
+        (tmp_path / "page.html").write_text(page(run()), encoding="utf-8")
+        switches = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+        command = [browser(), *switches, "--dump-dom", (tmp_path / "page.html").as_uri()]
+        dumped = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=240, check=True)
+
+        assert 'class="main-svg"' in dumped.stdout
+        assert "<iframe" not in dumped.stdout
+
     def test_without_decompression(self, tmp_path: pathlib.Path) -> None:
         """A browser that cannot unpack the charts says since when browsers can, and shows the tables."""
         text = page(run())

@@ -23,7 +23,7 @@ const width = () => printing ? PRINTED : chart.clientWidth;
 const panels = [["y", "memory", 10], ["y5", "kinds", 6], ["y2", "cpu", 4], ["y3", "io", 4]].filter(([, part]) => data.chart[part].length);
 const lanes = data.chart.lanes;
 const heights = [...(lanes ? [["y4", "band", 0.7 * lanes]] : []), ...panels];
-const GAP = 0.95, PIXELS = 30, PRINTED_PIXELS = 22, ABOVE = 32, BELOW = 44, RIGHT = 12, LETTER_WIDTH = 6.6;
+const GAP = 0.95, PIXELS = 30, PRINTED_PIXELS = 22, ABOVE = 32, BELOW = 44, BUTTONS = 18, RIGHT = 12, LETTER_WIDTH = 6.6;
 const left = () => width() < NARROW ? 54 : 72;
 const inside = () => width() - left() - RIGHT;
 /* Return the room above a panel: for more when its legend needs several rows. */
@@ -75,8 +75,9 @@ function peakText(look, range) {
 }
 function layout(look, range) {
   const whole = heights.reduce((sum, [, part, high], place) => sum + high + (place ? gapAbove(part) : 0), 0);
+  const above = ABOVE + (lanes ? 0 : PIXELS * (gapAbove(heights[0][1]) - GAP) + (width() < NARROW ? BUTTONS : 0));
   const made = {
-    height: whole * (printing ? PRINTED_PIXELS : PIXELS) + ABOVE + BELOW, margin: {l: left(), r: RIGHT, t: ABOVE, b: BELOW}, ...size(),
+    height: whole * (printing ? PRINTED_PIXELS : PIXELS) + above + BELOW, margin: {l: left(), r: RIGHT, t: above, b: BELOW}, ...size(),
     paper_bgcolor: look.paper, plot_bgcolor: look.paper, font: {family: "system-ui, sans-serif", size: 12, color: look.ink},
     barmode: "overlay", uniformtext: {mode: "hide", minsize: 10}, hovermode: "x unified", hoversubplots: "axis",
     dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",

@@ -68,12 +68,23 @@ async function start() {
     addEventListener(when, () => { printing = is; draw(); });
   }
 }
-if (!data.chart.nothing || data.flame) {
+/* The page counts as loaded when its charts are there, for whatever prints or pictures it then: a frame that is still
+   written to delays that. */
+const frame = made("iframe", {hidden: true});
+document.body.append(frame);
+frame.contentDocument.open();
+function loaded() {
+  frame.contentDocument.close();
+  frame.remove();
+}
+if (data.chart.nothing && !data.flame) {
+  loaded();
+} else {
   start().catch(error => {
     chart.textContent = error.message === TOO_OLD ? TOO_OLD : `The charts cannot be drawn: ${error.message}. The tables below are complete.`;
     chart.className = "cannot";
     document.getElementById("flame").hidden = true;
     put("#hint", "");
     if (error.message !== TOO_OLD) throw error;
-  });
+  }).finally(loaded);
 }
