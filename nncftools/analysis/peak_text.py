@@ -6,9 +6,10 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from nncftools.analysis.performers import Performers
+from nncftools.analysis.told_apart import told_apart
 from nncftools.session.model import Peak
 from nncftools.session.peak_place import place_of
-from nncftools.text import printable, shortened, told_apart
+from nncftools.text import printable, shortened
 from nncftools.units import UNKNOWN, seconds_text
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from nncftools import metrics
 from nncftools.analysis.performers import Performers
+from nncftools.analysis.told_apart import told_apart
 from nncftools.render.colours import REST, Fill, fills
 from nncftools.session.model import UNFINISHED
 from nncftools.session.operation import CPU, Figures, Operation
-from nncftools.text import printable, shortened, told_apart
+from nncftools.text import printable, shortened
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from matplotlib.patches import Rectangle
 
+from nncftools.analysis.told_apart import told_apart
 from nncftools.drawing import Ruler
 from nncftools.render.colours import fills
 from nncftools.session.operation import Operation
-from nncftools.text import printable, told_apart
+from nncftools.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
