@@ -6,13 +6,14 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from nncftools.analysis.performers import Performers
+from nncftools.analysis.told_apart import told_apart
 from nncftools.session.model import Peak
 from nncftools.session.peak_place import place_of
 from nncftools.text import printable, shortened
 from nncftools.units import UNKNOWN, seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from nncftools.session.operation import Operation
     from nncftools.session.peak_place import PeakPlace
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 SEPARATOR = " › "
 _NAME = 40
+_LONGEST, _MOST_NAMES = 400, 1000
+"""Of longer or more names, the beginnings are not compared."""
 _MOST_LEVELS = 10
 """Operations inside each other that are named; of more, the outermost and the innermost ones."""
 _SECONDS = " s"
@@ -44,17 +47,18 @@ def where_text(session: Session) -> str:
 def _where(place: PeakPlace | None, session: Session) -> str:
     if place is None:
         return ""
-    performers = Performers(session)
-    names = [_name(operation, performers) for operation in place.path]
+    performers, short = Performers(session), _short_names(place, session)
+    names = [_name(operation, performers, short) for operation in place.path]
     if len(names) > _MOST_LEVELS:
         names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
     path = SEPARATOR.join(names)
     if place.either:
-        either = _either(place, [_name(operation, performers) for operation in place.either])
+        either = _either(place, [_name(operation, performers, short) for operation in place.either])
         return f"during {path}, {either}" if path else either
     if path:
         return f"during {path}"
-    return "" if place.nearest is None else _beside(place, place.nearest, _name(place.nearest, performers))
+    nearest = place.nearest
+    return "" if nearest is None else _beside(place, nearest, _name(nearest, performers, short))
 
 
 def where_reached(session: Session, level: int, at_s: float) -> str:
@@ -65,9 +69,20 @@ def where_reached(session: Session, level: int, at_s: float) -> str:
     return _where(place_of(reached, session.operations, session.processes, session.duration_s), session)
 
 
-def _name(operation: Operation, performers: Performers) -> str:
-    name, by = shortened(printable(operation.name), _NAME), performers.of(operation)
+def _name(operation: Operation, performers: Performers, short: Mapping[str, str]) -> str:
+    name, by = printable(operation.name), performers.of(operation)
+    if len(name) > _NAME:
+        name = shortened(short.get(name, name), _NAME)
     return f"{name} ({by})" if by else name
+
+
+def _short_names(place: PeakPlace, session: Session) -> dict[str, str]:
+    """Return what tells long names from others, if an operation of the peak has one."""
+    of_peak = [*place.path, *place.either, *([] if place.nearest is None else [place.nearest])]
+    if all(len(one.name) <= _NAME for one in of_peak):
+        return {}
+    names = {printable(one.name) for one in session.operations if len(one.name) < _LONGEST}
+    return told_apart(sorted(names)) if len(names) <= _MOST_NAMES else {}
 
 
 def _either(place: PeakPlace, names: Sequence[str]) -> str:

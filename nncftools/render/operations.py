@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from nncftools import metrics
 from nncftools.analysis.performers import Performers
+from nncftools.analysis.told_apart import told_apart
 from nncftools.render.colours import REST, Fill, fills
 from nncftools.session.model import UNFINISHED
-from nncftools.session.operation import Figures, Operation
+from nncftools.session.operation import CPU, Figures, Operation
 from nncftools.text import printable, shortened
 from nncftools.units import seconds_text
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session
 
 _LONGEST_TEXT = 200
+_LONG_NAME, _MOST_LONG_NAMES = 20, 1000
+"""A name of at most so many characters needs no shorter one, and of so many names no reader tells one from another."""
 _SMALL = 0.01
 
 
@@ -32,15 +35,28 @@ class Listed:
     fill: Fill
     process: str = ""
     """The process that performed it, if operations of other processes ran at the same time."""
+    short_name: str = ""
+    """A long name without the beginning that it shares with others; empty for any other name."""
+    label: str = ""
+    """What stands for the number of an operation inside of a numbered one: ``3.1``."""
 
     @property
     def title(self) -> str:
         """Name, number of calls, process, and whether it failed or did not end."""
+        return f"{shortened(printable(self.operation.name), _LONGEST_TEXT)}{self._addition}"
+
+    @property
+    def short_title(self) -> str:
+        """The title for little room: without the beginning that the name shares with others."""
+        return f"{self.short_name}{self._addition}" if self.short_name else self.title
+
+    @property
+    def _addition(self) -> str:
         operation = self.operation
         times = f" ×{operation.count}" if operation.count > 1 else ""
         end = "" if operation.error is None else " …" if operation.error == UNFINISHED else " ✕"
         by = f" ({self.process})" if self.process else ""
-        return f"{shortened(printable(operation.name), _LONGEST_TEXT)}{times}{by}{end}"
+        return f"{times}{by}{end}"
 
     @property
     def details(self) -> str:
@@ -78,11 +94,20 @@ def by_key(operation: Operation) -> dict[str, float | None]:
 
 def listed(operations: Sequence[Operation], session: Session) -> list[Listed]:
     """Return operations of a session numbered and coloured, with their processes."""
-    of, performers = fills(operations), Performers(session)
+    of, performers, short = fills(operations), Performers(session), _short_names(operations)
     return [
-        Listed(number, operation, of[operation.name], performers.of(operation))
+        Listed(number, operation, of[operation.name], performers.of(operation), short.get(operation.name, ""))
         for number, operation in enumerate(operations, start=1)
     ]
+
+
+def _short_names(operations: Sequence[Operation]) -> dict[str, str]:
+    """Return what tells long names apart."""
+    names = {name: shortened(printable(name), _LONGEST_TEXT) for name in {one.name for one in operations}}
+    if len(names) > _MOST_LONG_NAMES or all(len(name) <= _LONG_NAME for name in names.values()):
+        return {}
+    short = told_apart(sorted(names.values()))
+    return {name: short[text] for name, text in names.items() if len(text) > _LONG_NAME and short[text] != text}
 
 
 def peak_notes(shown: Iterable[Operation], session: Session) -> dict[int, str]:
@@ -142,16 +167,21 @@ def _is_small(operation: Operation, least_s: float, least: float) -> bool:
 def rows(every: Sequence[Listed], counters: Sequence[str], most: int, session: Session) -> list[Listed]:
     """Return at most ``most`` rows in the order of the list: the operations, and the sum of those that are left out.
 
-    Small operations are left out first, then those with the smallest share of the time and of any counter.
+    Small operations are left out first, then those with the smallest share of what the run cost: of the time, of the
+    peak by how far they raised memory, of CPU time, and of any counter.
     """
     large = without_small(every, session)
     if len(large) == len(every) <= most:
         return large
     whole = _sum(every, counters)
+    peak = session.peaks.get("rss")
+    most_rss = 0 if peak is None else peak.low or 0
 
     def largest_share(one: Listed) -> float:
         shares = [one.operation.duration_s / whole.duration_s if whole.duration_s else 0.0]
-        for column in counters:
+        if most_rss:
+            shares.append(_raised(one.operation) / most_rss)
+        for column in (CPU, *counters):
             part, total = one.operation.of(column).spent, whole.of(column).spent
             if part and total:
                 shares.append(part / total)
@@ -163,6 +193,12 @@ def rows(every: Sequence[Listed], counters: Sequence[str], most: int, session: S
     kept = {one.number for one in sorted(large, key=importance, reverse=True)[: most - 1]}
     others = [one for one in every if one.number not in kept]
     return [*(one for one in every if one.number in kept), Listed(0, _sum(others, counters), REST)]
+
+
+def _raised(operation: Operation) -> float:
+    """Return how far RSS rose above its size at the start of an operation, in bytes; 0 for unknown."""
+    rss = operation.of("rss")
+    return 0.0 if rss.start is None else max(0.0, (rss.peak_low or 0) - rss.start, rss.delta or 0)
 
 
 def lanes(every: Sequence[Listed], most: int) -> list[int | None]:
@@ -181,12 +217,12 @@ def lanes(every: Sequence[Listed], most: int) -> list[int | None]:
 
 
 def _sum(every: Sequence[Listed], counters: Sequence[str]) -> Operation:
-    """Return the sum of durations and counters as one operation; a counter that is unknown in one is unknown."""
-    spent = {column: [one.operation.of(column).spent for one in every] for column in counters}
+    """Return the sum of durations, CPU time and counters as one operation; what is unknown in one is unknown."""
+    spent = {column: [one.operation.of(column).spent for one in every] for column in (*counters, CPU)}
     known = {column: [value for value in values if value is not None] for column, values in spent.items()}
     return Operation(
         name=f"and {len(every):,} more",
         start_s=0.0,
         end_s=sum(one.operation.duration_s for one in every),
-        figures={column: Figures(spent=sum(known[column])) for column in counters if None not in spent[column]},
+        figures={column: Figures(spent=sum(known[column])) for column in known if None not in spent[column]},
     )

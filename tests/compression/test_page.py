@@ -44,6 +44,8 @@ document.querySelectorAll("th button").forEach((button, column) => {
   button.click();
   found.orders[button.textContent] = [first, order(), button.parentElement.getAttribute("aria-sort")];
 });
+found.paper = getComputedStyle(document.body).backgroundColor;
+found.filter = getComputedStyle(document.querySelector("#picture svg")).filter;
 const result = document.createElement("pre");
 result.id = "result";
 result.textContent = JSON.stringify(found);
@@ -108,13 +110,13 @@ class TestPage:
         assert "Made-up-7b: int8 is the smallest with peak ≤ 4 GiB (1 row left out, peak unknown)." in text
 
 
-def in_browser(text: str, folder: pathlib.Path) -> dict[str, Any]:
+def in_browser(text: str, folder: pathlib.Path, *more: str) -> dict[str, Any]:
     """Open a copy of a page with an embedded probe in headless Chromium; return the probe's result."""
     copy = folder / "page.html"
     copy.write_text(text.replace("</body>", f"<script>{PROBE}</script></body>"), encoding="utf-8")
     switches = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
     switches += ["--disable-background-networking", "--disable-component-update", "--window-size=1200,1300"]
-    command = [browser(), *switches, f"--user-data-dir={folder / 'profile'}", "--dump-dom", copy.as_uri()]
+    command = [browser(), *switches, *more, f"--user-data-dir={folder / 'profile'}", "--dump-dom", copy.as_uri()]
     dumped = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120, check=True).stdout
     result = re.search(r'<pre id="result">(.*?)</pre>', dumped, re.DOTALL)
     assert result is not None, dumped[-500:]
@@ -153,6 +155,16 @@ class TestInBrowser:
             "file": "made_up_compression.csv",
             "row": "7",
         }
+
+    @pytest.mark.parametrize(
+        ("scheme", "paper", "filtered"), [(0, "rgb(27, 27, 27)", True), (1, "rgb(255, 255, 255)", False)]
+    )
+    def test_dark_and_light(self, tmp_path: pathlib.Path, scheme: int, paper: str, *, filtered: bool) -> None:
+        """The page is as dark as the reader's system, and so is its picture, whose hues stay."""
+        found = in_browser(made(MADE_UP), tmp_path, f"--blink-settings=preferredColorScheme={scheme}")
+
+        assert found["paper"] == paper
+        assert (found["filter"] != "none") == filtered
 
     def test_heading_sorts(self, tmp_path: pathlib.Path) -> None:
         """A click on a heading sorts by that column, numbers by value, gaps last; the next click reverses it."""

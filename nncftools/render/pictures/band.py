@@ -105,9 +105,12 @@ class Band:
 
 def _write_name(axes: Axes, one: Listed, middle: Span, room: float, ruler: Ruler) -> None:
     """Write number and title, or what of them fits."""
-    title, number, size = f"{one.number} {one.title}", f"{one.number}", _SIZE
-    text = ruler.fitted(title, room, _SIZE)
-    if text != title and room < _CUT_NAME:
+    number, size = f"{one.number}", _SIZE
+    titles = (f"{number} {title}" for title in dict.fromkeys((one.title, one.short_title)))
+    text = next((title for title in titles if ruler.width(title, _SIZE) <= room), None)
+    if text is None and room >= _CUT_NAME:
+        text = ruler.fitted(f"{number} {one.short_title}", room, _SIZE)
+    elif text is None:
         text, size = number if ruler.width(number, _SMALL) <= room else "", _SMALL
     fill = one.fill
     behind = {"boxstyle": "square,pad=0.1", "facecolor": fill.colour, "edgecolor": "none"} if fill.hatch else None

@@ -1,14 +1,14 @@
-"""The panels that list operations: how long each took, and what it read and wrote."""
+"""The table of operations under the panels: memory, duration, CPU time, what was read and written."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from matplotlib.patches import Rectangle
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools import metrics
 from nncftools.drawing import FAINT, INK
-from nncftools.units import UNKNOWN, seconds_text, text_of
+from nncftools.render.pictures.sheet import Sheet
+from nncftools.render.view import label
+from nncftools.units import UNKNOWN, brief_size, seconds_text, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from nncftools.drawing import Ruler
     from nncftools.metrics import Metric
-    from nncftools.render.colours import Fill
     from nncftools.render.operations import Listed
+    from nncftools.units import MemoryUnit
 
 WIDTH = 12.0
-"""Of both panels together. All lengths here are in inches, from the top left corner."""
+"""Of the page. All lengths here are in inches, from the top left corner."""
 MOST_ROWS = 24
 _HEADER = 0.42
 _LOW_ROW, _HIGH_ROW = 0.22, 0.37
@@ -29,14 +29,17 @@ _LOW_ROW, _HIGH_ROW = 0.22, 0.37
 _MOST_HIGH_ROWS = 14
 _ABOVE, _BELOW = -0.07, 0.085
 """From the middle of a high row to its two lines of text."""
-_NUMBER, _NAME, _DURATION, _COUNTERS_NUMBER, _COUNTERS = 0.55, 0.65, 3.1, 6.05, 6.2
+_NUMBER, _NAME, _MEMORY, _DURATION, _CPU, _COUNTERS = 0.42, 0.5, 2.95, 5.7, 7.42, 8.25
 """Left edges of columns, and right edges of those with numbers."""
+_SIZES = (4.45, 5.0, 5.58)
+"""Right edges of memory at the start, at the peak, and how much it grew."""
 _INDENT, _DEEPEST = 0.12, 6
-_DURATION_BAR, _COUNTER_BAR = 1.4, 0.6
+_MEMORY_BAR, _DURATION_BAR, _COUNTER_BAR = 0.95, 0.5, 0.26
 """Lengths of the longest bars: labels need room beside them."""
-_COUNTER = 1.42
+_DURATION_TEXT = 19
+"""Characters beside the longest bar; in a longer text the share is left out."""
+_COUNTER = 1.0
 """Width of the widest counter column."""
-_THICKNESS = 0.15
 _GAP = 0.06
 _SIZE, _SMALL = 8.0, 6.5
 _ZEBRA = "#f5f5f5"
@@ -47,22 +50,38 @@ def height(rows: Sequence[Listed]) -> float:
     return _HEADER + len(rows) * _row_height(rows)
 
 
-def draw_rows(axes: Axes, rows: Sequence[Listed], columns: Sequence[str], run_s: float, ruler: Ruler) -> None:
-    """Draw both panels on axes of ``WIDTH`` and ``height``, one line for each row, with these counters."""
+class Shown(NamedTuple):
+    """What the table shows beside names and times."""
+
+    gauge: str
+    """The column of memory."""
+    unit: MemoryUnit
+    counters: Sequence[str]
+    run_s: float
+
+
+def draw_rows(axes: Axes, rows: Sequence[Listed], shown: Shown, ruler: Ruler) -> None:
+    """Draw the table on axes of ``WIDTH`` and ``height``, one line for each row."""
     axes.set(xlim=(0, WIDTH), ylim=(height(rows), 0), xticks=[], yticks=[])
     axes.set_axis_off()
     high = _row_height(rows)
     longest_s = max(row.operation.duration_s for row in rows if row.number)
-    counters = {column: found for column in columns if (found := metrics.of(column)) is not None}
+    counters = {column: found for column in shown.counters if (found := metrics.of(column)) is not None}
     largest = _largest(rows, counters)
-    _write_headings(axes, counters)
+    most = max((row.operation.of(shown.gauge).peak_low or 0.0 for row in rows), default=0.0)
+    sheet = Sheet(axes, _SIZE)
+    _write_headings(sheet, shown, counters)
     for place, row in enumerate(rows):
         middle = _HEADER + high * (place + 0.5)
         if place % 2 == 0:
-            axes.add_artist(Rectangle((_GAP, middle - high / 2), WIDTH - 2 * _GAP, high, color=_ZEBRA, linewidth=0))
-        _draw_name(axes, row, middle, ruler, two_lines=high == _HIGH_ROW)
-        _draw_duration(axes, row, middle, longest_s, run_s)
-        _draw_counters(axes, row, middle, counters, largest)
+            sheet.stripe(_GAP, middle - high / 2, WIDTH - 2 * _GAP, high)
+        _draw_name(sheet, row, middle, ruler, two_lines=high == _HIGH_ROW)
+        _draw_memory(sheet, row, middle, shown, most)
+        _draw_duration(sheet, row, middle, longest_s, shown.run_s)
+        cpu_s = row.operation.cpu_s
+        sheet.write(_CPU, middle, seconds_text(cpu_s), color=FAINT if cpu_s is None else INK)
+        _draw_counters(sheet, row, middle, counters, largest)
+    sheet.finish(_ZEBRA)
 
 
 def _row_height(rows: Sequence[Listed]) -> float:
@@ -83,80 +102,95 @@ def _counter_width(counters: Mapping[str, Metric]) -> float:
     return min(_COUNTER, (WIDTH - _GAP - _COUNTERS) / max(1, len(counters)))
 
 
-def _write_headings(axes: Axes, counters: Mapping[str, Metric]) -> None:
-    headings = [(_NAME, "Operation"), (_DURATION, "Duration and share of the run")]
+def _write_headings(sheet: Sheet, shown: Shown, counters: Mapping[str, Metric]) -> None:
+    headings = [(_NAME, "Operation"), (_MEMORY, f"{label(shown.gauge)}, {shown.unit}")]
+    headings += [(_DURATION, "Duration, of the run"), (_CPU, "CPU time")]
+    for right, text in zip(_SIZES, ("start", "peak", "delta"), strict=True):
+        sheet.write(right, 0.29, text, ha="right", color=FAINT)
     family = None
     for place, metric in enumerate(counters.values()):
         left = _COUNTERS + place * _counter_width(counters)
         if metric.family is None or metric.family != family:
             headings.append((left, metric.label if metric.family is None else f"I/O: {metric.family[0].lower()}"))
         family = metric.family
-        _write(axes, left, 0.29, metric.action, color=FAINT)
+        sheet.write(left, 0.29, metric.action, color=FAINT)
     for left, heading in headings:
-        _write(axes, left, 0.1, heading, fontsize=_SIZE + 1, fontweight="bold")
+        sheet.write(left, 0.1, heading, fontsize=_SIZE + 1, fontweight="bold")
 
 
-def _draw_name(axes: Axes, row: Listed, middle: float, ruler: Ruler, *, two_lines: bool) -> None:
+def _draw_name(sheet: Sheet, row: Listed, middle: float, ruler: Ruler, *, two_lines: bool) -> None:
     """Write number, name and details; the details are below the name, or beside it if they fit there."""
     if row.number:
-        for right in (_NUMBER, _COUNTERS_NUMBER):
-            _write(axes, right, middle, f"{row.number}", ha="right", color=FAINT)
+        sheet.write(_NUMBER, middle, f"{row.number}", ha="right", color=FAINT)
     left = _NAME + _INDENT * min(row.operation.depth, _DEEPEST)
-    room = _DURATION - 2 * _GAP - left
-    name = ruler.fitted(row.title, room, _SIZE)
+    room = _MEMORY - 2 * _GAP - left
+    name = row.title if ruler.width(row.title, _SIZE) <= room else ruler.fitted(row.short_title, room, _SIZE)
     details = row.details
     below = two_lines and details != ""
-    _write(axes, left, middle + _ABOVE if below else middle, name)
+    sheet.write(left, middle + _ABOVE if below else middle, name)
     beside = left + ruler.width(name, _SIZE) + _GAP
     if below:
-        _write(axes, left, middle + _BELOW, ruler.fitted(details, room, _SMALL), fontsize=_SMALL, color=FAINT)
+        sheet.write(left, middle + _BELOW, ruler.fitted(details, room, _SMALL), fontsize=_SMALL, color=FAINT)
     elif details and beside + ruler.width(details, _SMALL) <= left + room:
-        _write(axes, beside, middle, details, fontsize=_SMALL, color=FAINT)
+        sheet.write(beside, middle, details, fontsize=_SMALL, color=FAINT)
 
 
-def _draw_duration(axes: Axes, row: Listed, middle: float, longest_s: float, run_s: float) -> None:
+def _draw_memory(sheet: Sheet, row: Listed, middle: float, shown: Shown, most: float) -> None:
+    """Draw memory from nothing to the peak, pale up to the size at the start, and write start, peak and delta."""
+    of, unit = row.operation.of(shown.gauge), shown.unit
+    if not row.number:
+        return
+    texts = [
+        *(UNKNOWN if size is None else unit.brief(size) for size in (of.start, of.peak_low)),
+        _signed(of.delta, unit),
+    ]
+    for place, (right, text) in enumerate(zip(_SIZES, texts, strict=True)):
+        weight = "bold" if place == 1 and row.operation.has_peak else "normal"
+        sheet.write(right, middle, text, ha="right", fontweight=weight, color=FAINT if text == UNKNOWN else INK)
+    if of.peak_low is None or not most:
+        return
+    length = of.peak_low / most * _MEMORY_BAR
+    below = 0.0 if of.start is None else min(of.start, of.peak_low) / most * _MEMORY_BAR
+    sheet.bar(row.fill, (_MEMORY, middle), (below, 0.0), _MEMORY_BAR)
+    sheet.bar(row.fill, (_MEMORY + below, middle), (length - below, length - below), _MEMORY_BAR)
+
+
+def _signed(change: float | None, unit: MemoryUnit) -> str:
+    """Return a change with its sign."""
+    return UNKNOWN if change is None else f"{'+' if change > 0 else ''}{unit.brief(change)}"
+
+
+def _draw_duration(sheet: Sheet, row: Listed, middle: float, longest_s: float, run_s: float) -> None:
     """Draw a duration; the time between repeated calls is pale."""
     duration_s, total_s = row.operation.duration_s, row.operation.total_s
     scale = _DURATION_BAR / longest_s if longest_s else 0.0
     share = f" · {_percent(duration_s / run_s)}" if run_s else ""
     in_calls_s = duration_s if total_s is None else min(total_s, duration_s)
-    _draw_bar(axes, row.fill, (_DURATION, middle), (duration_s * scale, in_calls_s * scale), _DURATION_BAR)
+    sheet.bar(row.fill, (_DURATION, middle), (duration_s * scale, in_calls_s * scale), _DURATION_BAR)
     right = _DURATION + min(duration_s * scale, _DURATION_BAR) + _GAP
-    _write(axes, right, middle, f"{seconds_text(duration_s)}{share}")
+    text = f"{seconds_text(duration_s)}{share}"
+    sheet.write(right, middle, text if len(text) <= _DURATION_TEXT else seconds_text(duration_s))
 
 
 def _draw_counters(
-    axes: Axes, row: Listed, middle: float, counters: Mapping[str, Metric], largest: Mapping[str, float]
+    sheet: Sheet, row: Listed, middle: float, counters: Mapping[str, Metric], largest: Mapping[str, float]
 ) -> None:
     wide = _counter_width(counters)
     longest = _COUNTER_BAR * wide / _COUNTER
     for place, (column, metric) in enumerate(counters.items()):
         left, value = _COUNTERS + place * wide, row.operation.of(column).spent
         if value is None:
-            _write(axes, left, middle, UNKNOWN, color=FAINT)
+            sheet.write(left, middle, UNKNOWN, color=FAINT)
             continue
         length = value * longest / largest[metric.unit] if largest[metric.unit] else 0.0
-        _draw_bar(axes, row.fill, (left, middle), (length, length), longest)
+        sheet.bar(row.fill, (left, middle), (length, length), longest)
         right = left + min(length, longest) + (_GAP if length else 0)
-        _write(axes, right, middle, text_of(value, metric.unit) if value else "0", color=INK if value else FAINT)
+        sheet.write(right, middle, _figure(value, metric.unit) if value else "0", color=INK if value else FAINT)
 
 
-def _draw_bar(axes: Axes, fill: Fill, at: tuple[float, float], lengths: tuple[float, float], most: float) -> None:
-    """Draw a bar; ``lengths`` are its length and that of its solid part, the rest is pale.
-
-    A bar longer than ``most`` is drawn broken.
-    """
-    left, middle = at
-    whole, solid = lengths
-    corner = (left, middle - _THICKNESS / 2)
-    look: dict[str, Any] = {"facecolor": fill.colour, "hatch": fill.hatch, "edgecolor": "white", "linewidth": 0}
-    if solid < whole:
-        axes.add_artist(Rectangle(corner, min(whole, most), _THICKNESS, alpha=0.35, **look))
-    if solid:
-        axes.add_artist(Rectangle(corner, min(solid, most), _THICKNESS, **look))
-    for place in (0.80, 0.86) if whole > most * 1.001 else ():
-        x = left + most * place
-        axes.plot([x - 0.02, x + 0.02], [middle + 0.1, middle - 0.1], color="white", linewidth=1.5)
+def _figure(value: float, unit: str) -> str:
+    """Return a figure without needless digits."""
+    return brief_size(value) if unit == "B" else text_of(value, unit)
 
 
 def _percent(share: float) -> str:
@@ -164,7 +198,3 @@ def _percent(share: float) -> str:
     if 0 < share < 0.01:  # noqa: PLR2004 — one per cent
         return "<1 %"
     return f"{share * 100:.0f} %" if share < 9.995 else ">999 %"  # noqa: PLR2004 — rounds to 1000 %
-
-
-def _write(axes: Axes, x: float, y: float, text: str, **look: Any) -> None:  # noqa: ANN401 — any property of a text
-    axes.text(x, y, text, **{"fontsize": _SIZE, "color": INK, "va": "center", "parse_math": False, **look})

@@ -1,17 +1,20 @@
-"""The picture of a comparison: memory over time of all runs, one colour for each group."""
+"""The picture of a comparison: memory over time of all runs, one colour for each group, and how they differ."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from nncftools.analysis.series import decimated_with_gaps
 from nncftools.analysis.summary import level
-from nncftools.drawing import draw_peak, figure, legend_below, look, marker_for, save, time_axis
+from nncftools.drawing import DPI, FAINT, INK, draw_peak, legend_below, look, marker_for, plain, save, time_axis
 from nncftools.metrics import MEMORY, is_memory
+from nncftools.render.pictures.overlay_bands import draw_bands, spans
 from nncftools.render.view import label
 from nncftools.text import printable, shortened
+from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
     import pathlib
@@ -21,15 +24,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nncftools.analysis.summary import Level
+    from nncftools.session.operation import Operation
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
     Line = tuple[NDArray[np.float64], NDArray[np.float64]]
     Drawn = tuple[Line, Level]
+    Group = tuple[str, Sequence["Curve"]]
 
-_TITLE = 90
+_NAME = 90
 _MOMENTS = 1000
-"""Points of a median."""
+"""Points of a median, and of a difference."""
+_MOST_BANDS, _MOST_DIFFERENCES = 4, 4
+"""With more sides, neither could be told apart."""
+_WIDTH, _MEMORY, _DIFFERENCE, _LEGEND, _BAND, _TITLE = 10.0, 4.0, 1.5, 0.25, 0.24, 0.35
+"""In inches."""
 
 
 class Curve(NamedTuple):
@@ -40,6 +49,8 @@ class Curve(NamedTuple):
     """By metric."""
     peaks: Mapping[str, Level]
     """By metric, too."""
+    operations: Sequence[Operation]
+    """The outermost ones, without figures."""
 
 
 def curve(session: Session) -> Curve:
@@ -51,7 +62,8 @@ def curve(session: Session) -> Curve:
         if is_memory(name) and samples.figures(name).known
     }
     peaks = {name: level(samples, name, session.peaks) for name in lines}
-    return Curve(max([session.duration_s, *samples.time_s[-1:]]), lines, peaks)
+    duration_s = max([session.duration_s, *samples.time_s[-1:]])
+    return Curve(duration_s, lines, peaks, spans(session.operations))
 
 
 def common_metric(groups: Sequence[Sequence[Curve]]) -> str | None:
@@ -60,29 +72,88 @@ def common_metric(groups: Sequence[Sequence[Curve]]) -> str | None:
     return next((name for name in MEMORY if all(name in run.lines for run in runs)), None)
 
 
-def draw(groups: Sequence[tuple[str, Sequence[Curve]]], metric: str, unit: MemoryUnit, path: pathlib.Path) -> None:
+def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.Path) -> None:
     """Write the picture of groups with their names; the suffix of the path is the format. Raises OSError."""
-    drawing, axes = figure()
-    for place, (name, runs) in enumerate(groups):
-        _draw_group(axes, name, [(run.lines[metric], run.peaks[metric]) for run in runs], unit, look(place))
-    time_axis(axes, max(run.duration_s for _, runs in groups for run in runs))
-    axes.set_ylabel(f"{label(metric)} ({unit})")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.12g}")
-    axes.set_ylim(0, (axes.dataLim.ymax or 1) * 1.08)
+    drawn = [(name, [(run.lines[metric], run.peaks[metric]) for run in runs]) for name, runs in groups]
+    length_s = max(run.duration_s for _, runs in groups for run in runs)
+    operations = [_middle(runs).operations for _, runs in groups]
+    bands = operations if len(groups) <= _MOST_BANDS and any(operations) else []
+    differences = _differences([[line for line, _ in runs] for _, runs in drawn])
+    heights = [*[_BAND] * len(bands), _MEMORY, *([_DIFFERENCE] if differences else [])]
+    high = sum(heights) + _TITLE + _LEGEND * len(groups) + 0.5
+    drawing = Figure(figsize=(_WIDTH, high), dpi=DPI, layout="constrained")
+    axes = drawing.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)[:, 0].tolist()
+    memory = axes[len(bands)]
+    for place, (name, of) in enumerate(drawn):
+        _draw_group(memory, name, of, unit, look(place))
+    _finish(memory, f"{label(metric)} ({unit})")
+    memory.set_ylim(0, (memory.dataLim.ymax or 1) * 1.08)
+    if differences:
+        _draw_differences(axes[-1], differences, unit)
+    for one in axes[len(bands) :]:
+        time_axis(one, length_s)
+    for one in axes[len(bands) : -1]:
+        one.set_xlabel("")
+    draw_bands(axes[: len(bands)], bands, [look(place)[0] for place in range(len(bands))])
+    axes[0].set_title(_title(groups, metric, unit), loc="left", fontsize=10, color=INK, parse_math=False)
     legend_below(drawing, 1)
     save(drawing, path)
 
 
+def _middle(runs: Sequence[Curve]) -> Curve:
+    """Return the run of a group whose duration is the median."""
+    return sorted(runs, key=lambda run: run.duration_s)[len(runs) // 2]
+
+
+def _title(groups: Sequence[Group], metric: str, unit: MemoryUnit) -> str:
+    """Return what is compared, and for two sides how their peaks and durations differ."""
+    what = f"{label(metric)} over time"
+    if len(groups) != 2:  # noqa: PLR2004 — base and new
+        return f"{what} of {len(groups)} sides"
+    before, after = (
+        (
+            float(np.median([_size(run.lines[metric], run.peaks[metric]) for run in runs])),
+            float(np.median([run.duration_s for run in runs])),
+        )
+        for _, runs in groups
+    )
+    peak = _change(before[0], after[0], f"{unit.text(abs(after[0] - before[0]))} {unit}")
+    time = _change(before[1], after[1], seconds_text(abs(after[1] - before[1])))
+    return f"{what}: peak {peak}, duration {time}"
+
+
+def _change(before: float, after: float, difference: str) -> str:
+    """Return a difference with its sign and its share: ``−232 MiB (−17.4 %)``."""
+    if before == after:
+        return "the same"
+    sign = "+" if after > before else "−"
+    share = f" ({sign}{abs(after - before) / before * 100:.1f} %)" if before else ""
+    return f"{sign}{difference}{share}"
+
+
+def _size(line: Line, of: Level) -> float:
+    return float(np.nanmax(line[1])) if of.peak is None else of.peak
+
+
+def _finish(axes: Axes, text: str) -> None:
+    plain(axes)
+    axes.set_ylabel(text)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.12g}")
+
+
 def _draw_group(axes: Axes, label_of: str, drawn: Sequence[Drawn], unit: MemoryUnit, look_of: tuple[str, str]) -> None:
-    """Draw a single run with its peak, or several runs as thin lines with their median."""
+    """Draw a single run with its peak, or the median of several runs in the band from the smallest to the largest."""
     colour, style = look_of
     lines = [line for line, _ in drawn]
-    sizes = [float(np.nanmax(line[1])) if of.peak is None else of.peak for line, of in drawn]
+    sizes = [_size(*one) for one in drawn]
     several = len(lines) > 1
-    text = f"{'median ' if several else ''}peak {unit.label(float(np.median(sizes)))}"
-    for time, value in lines if several else ():
-        axes.plot(time, value / unit.factor, style, color=colour, linewidth=0.7, alpha=0.45)
-    time, value = _median(lines) if several else lines[0]
+    spread = f" ({unit.text(min(sizes))} to {unit.text(max(sizes))}, {len(sizes)} runs)" if several else ""
+    text = f"{'median ' if several else ''}peak {unit.label(float(np.median(sizes)))}{spread}"
+    if several:
+        moments, every = _together(lines)
+        low, high = every.min(axis=0) / unit.factor, every.max(axis=0) / unit.factor
+        axes.fill_between(moments, low, high, color=colour, alpha=0.2, linewidth=0)
+    time, value = _median(lines)
     axes.plot(
         time,
         value / unit.factor,
@@ -90,7 +161,7 @@ def _draw_group(axes: Axes, label_of: str, drawn: Sequence[Drawn], unit: MemoryU
         color=colour,
         linewidth=2 if several else 1.6,
         marker="" if several else marker_for(time),
-        label=f"{shortened(printable(label_of), _TITLE)}: {text}",
+        label=f"{shortened(printable(label_of), _NAME)}: {text}",
     )
     if not several:
         span_s = drawn[0][1].span_s
@@ -100,7 +171,39 @@ def _draw_group(axes: Axes, label_of: str, drawn: Sequence[Drawn], unit: MemoryU
 
 
 def _median(lines: Sequence[Line]) -> Line:
-    """Return the median over the time during which all runs were running."""
+    """Return a single run, or the median over the time during which all runs were running."""
+    if len(lines) == 1:
+        return lines[0]
+    moments, every = _together(lines)
+    return moments, np.median(every, axis=0)
+
+
+def _together(lines: Sequence[Line]) -> Line:
+    """Return moments during which all runs were running, and the memory of each run at these."""
     known = [(time[~np.isnan(value)], value[~np.isnan(value)]) for time, value in lines]
     moments = np.linspace(max(time[0] for time, _ in known), min(time[-1] for time, _ in known), _MOMENTS)
-    return moments, np.median([np.interp(moments, *line) for line in known], axis=0)
+    return moments, np.array([np.interp(moments, *line) for line in known])
+
+
+def _differences(groups: Sequence[Sequence[Line]]) -> list[Line]:
+    """Return how much more each further side held than the first one, while both were running."""
+    if not 1 < len(groups) <= _MOST_DIFFERENCES:
+        return []
+    medians = [_median(lines) for lines in groups]
+    found = []
+    for other in medians[1:]:
+        moments, (before, after) = _together([medians[0], other])
+        if moments[0] < moments[-1]:
+            found.append((moments, after - before))
+    return found
+
+
+def _draw_differences(axes: Axes, differences: Sequence[Line], unit: MemoryUnit) -> None:
+    """Draw differences over time; the area of a single one is filled."""
+    axes.axhline(0, color=FAINT, linewidth=0.8)
+    for place, (time, value) in enumerate(differences, start=1):
+        sizes = value / unit.factor
+        axes.plot(time, sizes, color=look(place)[0], linewidth=1.1)
+        if len(differences) == 1:
+            axes.fill_between(time, 0, sizes, color=look(place)[0], alpha=0.2, linewidth=0)
+    _finish(axes, f"difference ({unit})")

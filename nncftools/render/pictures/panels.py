@@ -11,8 +11,8 @@ from nncftools.analysis.timeline import timeline
 from nncftools.drawing import DPI, FAINT, INK, Ruler, missing_glyphs_as_boxes, plain, save, time_axis
 from nncftools.render.operations import counters_of, listed, rows
 from nncftools.render.pictures.band import Band
-from nncftools.render.pictures.operation_bars import MOST_ROWS, WIDTH, draw_rows, height
-from nncftools.render.pictures.timelines import IO_COUNTERS, draw_cpu, draw_io, draw_memory
+from nncftools.render.pictures.operation_bars import MOST_ROWS, WIDTH, Shown, draw_rows, height
+from nncftools.render.pictures.timelines import IO_COUNTERS, draw_cpu, draw_io, draw_memory, shown_metric
 from nncftools.render.view import View, command_text
 from nncftools.text import printable, shortened
 from nncftools.units import MemoryUnit
@@ -66,7 +66,9 @@ def page(session: Session, view: View) -> Figure:
     memory.set_xlabel("")
     memory.tick_params(labelbottom=False)
     if shown:
-        draw_rows(_axes(drawing, (0, lower_top, WIDTH, lower)), shown, counters, session.duration_s, ruler)
+        unit = view.unit if view.unit.factor >= MemoryUnit.MB.factor else MemoryUnit.MiB
+        beside = Shown(shown_metric(session, view), unit, counters, session.duration_s)
+        draw_rows(_axes(drawing, (0, lower_top, WIDTH, lower)), shown, beside, ruler)
     else:
         _draw_io(drawing, session, lower_top)
     return drawing

@@ -24,6 +24,8 @@ from nncftools.drawing import (
 )
 from nncftools.render.limit import drawn_limit
 from nncftools.render.memory_line import memory_line
+from nncftools.render.operations import listed
+from nncftools.render.peak_label import peak_label
 from nncftools.render.view import View, command_text
 from nncftools.text import printable, shortened
 
@@ -41,10 +43,12 @@ _TITLE, _TITLE_LINE, _NAME = 180, 95, 30
 """Lengths of texts, in characters."""
 _MOST_OPERATIONS = 60
 """When there are more, the longest are shown."""
-_ROOM_PER_CHARACTER = 0.009
-"""As a share of the picture's width."""
-_BESIDE_PEAK = 1.09
+_ROOM_PER_CHARACTER, _FEWEST_CHARACTERS = 0.0085, 10
+"""As a share of the picture's width; less of a name says nothing."""
+_BESIDE_PEAK = 1.12
 """The text of a peak would cross a limit that is nearer."""
+_ABOVE_PEAK = 1.24
+"""The top of the axis: the text of a peak and names of operations are above the data."""
 _SHADES = ("#f2f2f2", "#e4ecf4")
 
 
@@ -78,22 +82,25 @@ def draw_on(axes: Axes, session: Session, view: View) -> bool:
         annotate(axes, limit.label, (1, limit.size), (5, 0), fontsize=9, color=INK, **beside)
         highest = max(highest, limit.size)
     if highest > lowest:
-        axes.set_ylim(lowest - (highest - lowest) * 0.04 if lowest < 0 else 0, highest * 1.14)
+        axes.set_ylim(lowest - (highest - lowest) * 0.04 if lowest < 0 else 0, highest * _ABOVE_PEAK)
     return any(known)
 
 
 def _shade_operations(axes: Axes, session: Session) -> None:
-    """Shade the outermost operations in alternating colours and write their names at the top, vertically if narrow."""
+    """Shade the outermost operations in alternating colours, and write the names that fit above the panel."""
     outer = [operation for operation in session.operations if operation.depth == 0]
     if len(outer) > _MOST_OPERATIONS:
         shortest_s = sorted(operation.duration_s for operation in outer)[-_MOST_OPERATIONS]
         outer = [operation for operation in outer if operation.duration_s > shortest_s]
-    for place, operation in enumerate(outer):
+    for place, one in enumerate(listed(outer, session)):
+        operation = one.operation
         axes.axvspan(operation.start_s, operation.end_s, color=_SHADES[place % len(_SHADES)], zorder=0, linewidth=0)
-        is_wide = operation.duration_s > session.duration_s * _ROOM_PER_CHARACTER * len(operation.name)
-        name, at = shortened(printable(operation.name), _NAME), (operation.start_s, 1)
-        where = {"xycoords": axes.get_xaxis_transform(), "rotation": 0 if is_wide else 90, "ha": "left", "va": "top"}
-        annotate(axes, name, at, (3, -3), fontsize=8, color=FAINT, **where)
+        room = int(operation.duration_s / (session.duration_s * _ROOM_PER_CHARACTER)) if session.duration_s else 0
+        name = one.title if len(one.title) <= min(room, _NAME) else one.short_title
+        if len(name) <= room or room >= _FEWEST_CHARACTERS:
+            name = shortened(name, min(room, _NAME))
+            where = {"xycoords": axes.get_xaxis_transform(), "ha": "left", "va": "top"}
+            annotate(axes, name, (operation.start_s, 1), (3, -3), fontsize=8, color=FAINT, **where)
 
 
 def _draw_metric(axes: Axes, session: Session, view: View, place: int, limit: DrawnLimit | None = None) -> bool:
@@ -113,7 +120,8 @@ def _draw_metric(axes: Axes, session: Session, view: View, place: int, limit: Dr
         at_s, size = line.peak
         if limit is not None and size <= limit.size < size * _BESIDE_PEAK:
             size = limit.size
-        _write_beside(axes, (at_s, size), text, colour, is_left=at_s < session.duration_s / 2)
+        below = peak_label(session, view.unit) if view.metrics[0] == "rss" else ""
+        _write_beside(axes, (at_s, size), text, colour, is_left=at_s < session.duration_s / 2, below=below)
     return True
 
 
@@ -134,7 +142,11 @@ def _draw_ranks(axes: Axes, runs: Sequence[RankRun], view: View) -> None:
         _write_beside(axes, (run.time_s[top], float(rss[top])), text, PALETTE[0], is_left=run.time_s[top] < middle_s)
 
 
-def _write_beside(axes: Axes, point: tuple[float, float], text: str, colour: str, *, is_left: bool) -> None:
-    """Write beside a point in the left or right half of the picture, towards the middle."""
-    offset, side = ((8, 7), "left") if is_left else ((-8, 7), "right")
-    annotate(axes, text, point, offset, ha=side, fontsize=9, color=colour, fontweight="bold")
+def _write_beside(  # noqa: PLR0913 — what, where, and how
+    axes: Axes, point: tuple[float, float], text: str, colour: str, *, is_left: bool, below: str = ""
+) -> None:
+    """Write beside a point in the left or right half of the picture, towards the middle; ``below`` in small print."""
+    aside, side = (8, "left") if is_left else (-8, "right")
+    annotate(axes, text, point, (aside, 18 if below else 7), ha=side, fontsize=9, color=colour, fontweight="bold")
+    if below:
+        annotate(axes, below, point, (aside, 7), ha=side, fontsize=8, color=INK)

@@ -15,11 +15,14 @@ from nncftools.drawing import DPI, FAINT, INK, annotate, draw_limit, draw_peak, 
 from nncftools.metrics import cpu_counters
 from nncftools.render.limit import drawn_limit
 from nncftools.render.memory_line import memory_line
+from nncftools.render.peak_label import peak_label
 from nncftools.render.view import label
 from nncftools.session.samples import known
 from nncftools.units import seconds_text, size_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
 
     from nncftools.drawing import Ruler
@@ -37,9 +40,15 @@ _CPU_WINDOWS = 1500
 _SIZE = 8.0
 _MARGIN = 0.04
 """In inches."""
-_PEAK_TEXT = 0.34
-"""Room above the data for the text of the peak, in inches."""
+_PEAK_TEXT, _PEAK_LINE, _POINTS = 0.34, 0.15, 72
+"""Room above the data for the text of the peak, and for a second line, in inches; and an inch in points."""
 IO_COUNTERS = {"Storage": ("read_bytes", "write_bytes"), "System calls": ("read_chars", "write_chars")}
+
+
+def shown_metric(session: Session, view: View) -> str:
+    """Return the column of memory that is drawn: RSS, or what the view has first where RSS was not recorded."""
+    samples = session.samples
+    return "rss" if "rss" in samples and samples.figures("rss").known else next(iter(view.metrics), "rss")
 
 
 def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
@@ -48,8 +57,7 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
     Without RSS, draw the first metric of ``view``. With ``from_zero``, parts are not drawn: each would have a zero of
     its own.
     """
-    samples = session.samples
-    name = "rss" if "rss" in samples and samples.figures("rss").known else next(iter(view.metrics), "rss")
+    name = shown_metric(session, view)
     _label_values(axes, f"{label(name)}{view.above} ({view.unit})")
     line = memory_line(session, view, name)
     if line is None:
@@ -67,10 +75,12 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
     at_s, size = line.peak
     top, bottom = max([size, *limits]), min(0.0, float(np.nanmin(line.sizes))) * 1.05
     height = axes.bbox.height / DPI
-    per_inch = (top - bottom or 1.0) / (height - _PEAK_TEXT)
+    texts = [text for text in (line.peak_text, peak_label(session, view.unit) if name == "rss" else "") if text]
+    room = _PEAK_TEXT + _PEAK_LINE * (len(texts) - 1)
+    per_inch = (top - bottom or 1.0) / (height - room)
     axes.set_ylim(bottom, bottom + per_inch * height)
-    text_at = max([size, *(one for one in limits if one < size + per_inch * _PEAK_TEXT)])
-    _write_above(axes, (at_s, text_at), line.peak_text, run_s(session), ruler)
+    text_at = max([size, *(one for one in limits if one < size + per_inch * room)])
+    _write_above(axes, (at_s, text_at), texts, run_s(session), ruler)
     if len(axes.get_legend_handles_labels()[1]) > 1:
         _legend(axes, loc="upper left", reverse=True, handlelength=1.4, borderaxespad=0.3)
 
@@ -150,13 +160,16 @@ def _draw_parts(axes: Axes, session: Session, view: View, line: MemoryLine) -> N
         below = top
 
 
-def _write_above(axes: Axes, point: tuple[float, float], text: str, length_s: float, ruler: Ruler) -> None:
-    """Write centred above a point, moved sideways as far as the text would leave the axes."""
+def _write_above(axes: Axes, point: tuple[float, float], lines: Sequence[str], length_s: float, ruler: Ruler) -> None:
+    """Write lines centred above a point, each moved sideways as far as it would leave the axes; the first is larger."""
     wide = axes.bbox.width / DPI
-    text = ruler.fitted(text, wide - _MARGIN, _SIZE + 1)
-    half_s = (ruler.width(text, _SIZE + 1) + _MARGIN) / 2 / wide * length_s
-    at = (min(max(point[0], half_s), length_s - half_s), point[1])
-    annotate(axes, text, at, (0, 6), ha="center", va="bottom", fontsize=_SIZE + 1, color=INK)
+    for place, line in enumerate(lines):
+        size = _SIZE if place else _SIZE + 1
+        text = ruler.fitted(line, wide - _MARGIN, size)
+        half_s = (ruler.width(text, size) + _MARGIN) / 2 / wide * length_s
+        at = (min(max(point[0], half_s), length_s - half_s), point[1])
+        above = 6 + (len(lines) - 1 - place) * _PEAK_LINE * _POINTS
+        annotate(axes, text, at, (0, above), ha="center", va="bottom", fontsize=size, color=INK)
 
 
 def _note(axes: Axes, text: str) -> None:

@@ -94,7 +94,11 @@ def shown_operations(session: Session, view: View, most: int) -> tuple[list[List
 
     Small ones are left out first. The operation that holds the peak is always there.
     """
-    every = listed(timeline(session.operations, view.depth), session)
+    return shown_of(listed(timeline(session.operations, view.depth), session), session, most)
+
+
+def shown_of(every: Sequence[Listed], session: Session, most: int) -> tuple[list[Listed], str]:
+    """Return the ``most`` longest of some operations as ``shown_operations`` does."""
     large = without_small(every, session)
     in_order = sorted(large, key=lambda one: (one.operation.has_peak is not False, one.operation.duration_s))
     shown = sorted(in_order[-most:], key=lambda one: one.number)
@@ -109,7 +113,11 @@ def shown_operations(session: Session, view: View, most: int) -> tuple[list[List
 
 def operations(session: Session, view: View, most: int) -> Table:
     """Return when the view's operations ran and what they used; at most the ``most`` longest."""
-    shown, more = shown_operations(session, view, most)
+    return table_of(*shown_operations(session, view, most), session, view)
+
+
+def table_of(shown: Sequence[Listed], more: str, session: Session, view: View) -> Table:
+    """Return the table of these operations; ``more`` says what is left out."""
     known = [(name, metrics.of(name)) for name in metrics.of_operations(session.samples.metrics)]
     every = [(name, metric) for name, metric in known if metric is not None]
     gauges = [(name, metric) for name, metric in every if not metric.is_counter]
@@ -153,7 +161,7 @@ def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> 
 
 def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit, note: str) -> Row:
     operation = one.operation
-    cells = [Cell(f"{one.number}"), Cell(shortened(one.title, 60))]
+    cells = [Cell(one.label or f"{one.number}"), Cell(shortened(one.title, 60))]
     cells += [Cell(seconds_text(operation.start_s)), Cell(seconds_text(operation.duration_s))]
     for name, metric in gauges:
         of = operation.of(name)
@@ -202,7 +210,12 @@ def _process(process: Process, depth: int, unit: MemoryUnit, longest: int) -> Ro
         size_cell(_peak_of(process) or None, unit),
         Cell(seconds_text(process.cpu_s)),
     ]
-    return Row(cells=cells, depth=depth, details=shortened(printable(" ".join(process.command)), 400))
+    return Row(
+        cells=cells,
+        depth=depth,
+        details=shortened(printable(" ".join(process.command)), 400),
+        span_s=None if process.start_s is None else (process.start_s, process.end_s or process.start_s),
+    )
 
 
 def significant(every: Sequence[Process]) -> list[Process]:

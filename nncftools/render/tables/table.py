@@ -76,7 +76,7 @@ class Row:
     details: str = ""
     colour: str = ""
     span_s: tuple[float, float] | None = None
-    """The part of the run that the row describes."""
+    """The part of the run that the row describes; what has no known end ends with its start."""
     output: Output = Output.ALL
 
 

@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import zlib
 from array import array
 from typing import Any
 
@@ -37,12 +38,20 @@ const at = (target, kind, x, y) =>
 const text = selector => [...document.querySelectorAll(selector)].map(e => e.textContent);
 (async () => {
   const chart = document.getElementById("chart");
-  const found = {title: document.title, drawn: text("#chart .scatterlayer .trace").length, labels: text("#chart text")};
+  const found = {title: document.title};
   found.images = document.querySelectorAll("img").length;
   found.links = document.querySelectorAll("a[href]").length;
-  found.operations = text("#operations tbody td:nth-child(2)");
+  for (let waited = 0; waited < 100 && !chart.textContent; waited++) await pause(100);
+  await pause(500);
+  found.chart = chart.textContent.slice(0, 100);
+  found.drawn = text("#chart .scatterlayer .trace").length;
+  found.labels = text("#chart text");
+  const shownRows = () => text("#operations tbody tr:not([hidden]) td:nth-child(1)");
+  const names = selector => text(selector).map(name => name.replace(/^[▸▾]/, ""));
+  found.operations = names("#operations tbody td:nth-child(2)");
+  found.shown = shownRows();
   found.processes = [...document.querySelectorAll("#processes tbody td:first-child")].map(
-    e => [e.textContent, parseFloat(e.style.paddingLeft)]);
+    e => [e.textContent.replace(/^[▸▾]/, ""), Number(e.style.getPropertyValue("--depth"))]);
   found.facts = text("#facts td");
   found.warnings = text("#warnings li");
   found.background = getComputedStyle(document.body).backgroundColor;
@@ -62,9 +71,34 @@ const text = selector => [...document.querySelectorAll(selector)].map(e => e.tex
     if (toggle) at(toggle, "mouseup", 0, 0);
     await pause(1000);
     found.visible.push(chart.data.find(other => other.name === trace.name && other.yaxis === trace.yaxis).visible);
+    const heights = [...chart.layout.yaxis.range];
     document.querySelector("#operations tbody tr:last-child")?.click();
     await pause(300);
     found.range = [...chart.layout.xaxis.range];
+    found.chosen = document.querySelector("#chosen span").textContent;
+    found.steady = chart.layout.yaxis.fixedrange && `${heights}` === `${chart.layout.yaxis.range}`;
+    document.querySelector("#chosen button").click();
+    await pause(300);
+    found.whole = [...chart.layout.xaxis.range];
+    const inside = document.querySelector("#chart .nsewdrag").getBoundingClientRect();
+    for (const kind of ["mousedown", "mouseup"]) at(area, kind, inside.left + inside.width * 0.41, inside.top + 9);
+    await pause(800);
+    found.clicked = text("#operations tr.on td:nth-child(1)");
+    found.alive = names("#processes tr.alive td:nth-child(1)");
+    const heads = [...document.querySelectorAll("#operations th button")];
+    found.sorted = [];
+    for (let times = 0; times < 3 && heads[3]; times++) {
+      heads[3].click();
+      found.sorted.push(text("#operations tbody td:nth-child(4)"));
+    }
+    const search = document.querySelector("#operations").closest("section").querySelector("input");
+    search.value = "TRACE";
+    search.dispatchEvent(new Event("input"));
+    found.searched = [shownRows(), document.querySelector("form output").textContent];
+    search.value = "";
+    search.dispatchEvent(new Event("input"));
+    document.querySelector("#operations .fold:not([hidden])")?.click();
+    found.folded = shownRows();
   }
   const graph = document.querySelector("#icicle .slice");
   if (graph) {
@@ -144,6 +178,17 @@ def scripts(text: str) -> list[str]:
     return re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
 
 
+def plotly_of(text: str) -> str:
+    """Return plotly's program as the browser unpacks it."""
+    (packed,) = re.findall(r'<script type="application/octet-stream" id="plotly">(.*?)</script>', text)
+    return zlib.decompress(base64.b64decode(packed)).decode()
+
+
+def without_plotly(text: str) -> str:
+    """Return the page without the packed program."""
+    return re.sub(r'(id="plotly">).*?(?=<)', r"\1", text)
+
+
 def sha256(program: str) -> str:
     """Return a program as a Content-Security-Policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(program.encode()).digest()).decode()}'"
@@ -168,10 +213,24 @@ class TestPage:
         """The policy allows the two programs of the page by their hashes, and nothing from anywhere else."""
         text = page(run())
         (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', text)
+        (own,) = scripts(text)
 
-        assert f"default-src 'none'; script-src {' '.join(map(sha256, scripts(text)))};" in policy
+        assert f"default-src 'none'; script-src {sha256(plotly_of(text))} {sha256(own)};" in policy
         assert "connect-src" not in policy
-        assert len(scripts(text)) == 2
+
+    def test_small(self) -> None:
+        """A page without many samples is smaller than 2.1 MB, and always the same."""
+        assert len(page(run())) < 2_100_000
+        assert page(run()) == page(run())
+
+    def test_inner_levels(self) -> None:
+        """The outer levels have the numbers of every output, those inside of them have theirs behind a point."""
+        rows = data_of(page(run(), depth=1))["tables"]["operations"]["rows"]
+
+        assert [(row["cells"][0], row["cells"][1], row["depth"]) for row in rows] == [
+            ("1", "Export", 0),
+            ("1.1", "trace", 1),
+        ]
 
     def test_limit(self) -> None:
         """The share of a limit stands under the peak; near it, the chart of memory has its line, and has no other."""
@@ -185,25 +244,25 @@ class TestPage:
 
     def test_names_no_address(self) -> None:
         """Outside of plotly's program there is no address."""
-        text = page(run()).replace(scripts(page(run()))[0], "")
+        text = without_plotly(page(run()))
 
-        assert "//" not in re.sub(r"/\*.*?\*/", "", text)
+        assert re.findall(r"[a-z]+://", text) == []
 
     def test_texts_cannot_end_the_data(self) -> None:
         """A hostile text in a session adds no script and no image."""
         text = page(run(name=HOSTILE, command=[HOSTILE], warnings=[HOSTILE], marks=[Mark(name=HOSTILE, start_s=1)]))
 
-        assert text.replace(scripts(text)[0], "").count("<script") == 3
-        assert "<img" not in text.replace(scripts(text)[0], "")
+        assert text.count("<script") == 3
+        assert "<img" not in text
         assert "\x1b" not in text
         assert "\x00" not in text
 
     def test_many_samples_keep_their_peak(self) -> None:
-        """200,000 samples of ten metrics are a page of less than 6 MB that still has the peak of a single sample."""
+        """200,000 samples of ten metrics are a page of less than 2.5 MB that still has the peak of a single sample."""
         text = page(long_run(200_000))
         memory = data_of(text)["chart"]["memory"]
 
-        assert len(text.encode()) < 6_000_000
+        assert len(text.encode()) < 2_500_000
         assert max(memory[0]["y"]) == 8192
         assert all(len(line["x"]) <= 4001 for line in memory)
 
@@ -265,6 +324,7 @@ class TestPage:
     def test_without_plotly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without plotly one line says how to install it."""
         monkeypatch.setitem(sys.modules, "plotly.offline", None)
+        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
         with pytest.raises(NncfToolsError, match=re.escape("pip install 'nncf-tools[html]'")):
             report(run(), VIEW)
@@ -301,9 +361,9 @@ class TestInBrowser:
 
         assert (found["console"], found["requests"]) == ([], [])
         assert found["drawn"] == 6
-        assert {"Memory, MiB", "CPU, % of 4 cores", "I/O, MiB/s", "Export"} <= set(found["labels"])
+        assert {"Memory, MiB", "CPU,% of 4 cores", "I/O,MiB/s", "Export"} <= set(found["labels"])
         assert found["operations"] == ["Export", "trace"]
-        assert found["processes"] == [["work", 0.6], ["child", 1.7], ["grandchild", 2.8]]
+        assert found["processes"] == [["work", 0], ["child", 1], ["grandchild", 2]]
         assert found["overflow"] <= 0
 
     def test_a_real_run(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -320,15 +380,80 @@ class TestInBrowser:
         """Pointing at a moment shows its memory, CPU and I/O."""
         hovered = " ".join(in_browser(page(run()), tmp_path)["hovered"])
 
-        assert "112.000 MiB" in hovered
-        assert "1,012.000 MiB" in hovered
+        assert "112.0 MiB" in hovered
+        assert "1,012.0 MiB" in hovered
+        assert "6.000 s" in hovered
 
     def test_legend_and_rows(self, tmp_path: pathlib.Path) -> None:
-        """A click in the legend hides a metric; one on an operation zooms to it."""
+        """A click in the legend hides a metric; one on an operation zooms to it, in time only."""
         found = in_browser(page(run()), tmp_path)
 
         assert found["visible"] == [True, "legendonly"]
-        assert found["range"] == [4, 6]
+        assert found["range"] == pytest.approx([3.92, 6.08])
+        assert found["chosen"] == "2 trace"
+        assert found["steady"]
+        assert found["whole"] == [0, 12]
+
+    def test_chart_finds_rows(self, tmp_path: pathlib.Path) -> None:
+        """A click in the chart marks the innermost operation of the moment, and the processes that were alive."""
+        processes = [process(end_s=12.0), process(1, parent=0, name="child", start_s=4.5, end_s=5.0)]
+        processes.append(process(2, parent=0, name="later", start_s=6.0, end_s=12.0))
+        found = in_browser(page(run(processes=processes)), tmp_path)
+
+        assert found["clicked"] == ["2"]
+        assert found["alive"] == ["work", "child"]
+
+    def test_rows_sort_search_and_fold(self, tmp_path: pathlib.Path) -> None:
+        """Rows sort by their figures inside of what they belong to, are found with what is around them, and fold."""
+        marks = [Mark(name="Export", start_s=3, end_s=9), Mark(name="trace", start_s=4, end_s=6, depth=1)]
+        marks.append(Mark(name="Saving", start_s=9, end_s=9.5))
+        marks.append(Mark(name="Compression", start_s=9.5, end_s=12))
+        found = in_browser(page(run(marks=marks)), tmp_path)
+
+        assert found["sorted"] == [
+            ["6.00 s", "2.00 s", "2.50 s", "0.500 s"],
+            ["0.500 s", "2.50 s", "6.00 s", "2.00 s"],
+            ["6.00 s", "2.00 s", "0.500 s", "2.50 s"],
+        ]
+        assert found["searched"] == [["1", "2"], "1 of 4"]
+        assert found["folded"] == ["1", "3", "4"]
+
+    def test_inner_levels_are_folded(self, tmp_path: pathlib.Path) -> None:
+        """Operations below the levels of the view are there, numbered inside of the others, and folded at first."""
+        found = in_browser(page(run(), depth=1), tmp_path)
+
+        assert found["operations"] == ["Export", "trace"]
+        assert found["shown"] == ["1"]
+
+    def test_chart_unfolds(self, tmp_path: pathlib.Path) -> None:
+        """A click in the chart unfolds what its row is in; the arrow folds it again."""
+        found = in_browser(page(run(), depth=1), tmp_path)
+
+        assert found["clicked"] == ["1.1"]
+        assert found["searched"] == [["1", "1.1"], "1 of 2"]
+        assert found["folded"] == ["1"]
+
+    def test_loaded_is_drawn(self, tmp_path: pathlib.Path) -> None:
+        """The page counts as loaded when its charts are there: what prints or pictures pages waits for that."""
+        (tmp_path / "page.html").write_text(page(run()), encoding="utf-8")
+        switches = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+        command = [browser(), *switches, "--dump-dom", (tmp_path / "page.html").as_uri()]
+        dumped = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=240, check=True)
+
+        assert 'class="main-svg"' in dumped.stdout
+        assert "<iframe" not in dumped.stdout
+
+    def test_without_decompression(self, tmp_path: pathlib.Path) -> None:
+        """A browser that cannot unpack the charts says since when browsers can, and shows the tables."""
+        text = page(run())
+        blind = "delete window.DecompressionStream;"
+        text = text.replace("script-src ", f"script-src {sha256(blind)} ", 1)
+        found = in_browser(text.replace("<body>", f"<body><script>{blind}</script>", 1), tmp_path)
+
+        assert found["console"] == []
+        assert found["chart"].startswith("This browser cannot unpack the program that draws the charts")
+        assert found["operations"] == ["Export", "trace"]
+        assert not found["flame"]
 
     @pytest.mark.parametrize(("scheme", "paper"), [(0, "#1b1c1f"), (1, "#ffffff")], ids=["dark", "light"])
     def test_dark_and_light(self, tmp_path: pathlib.Path, scheme: int, paper: str) -> None:

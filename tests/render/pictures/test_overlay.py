@@ -9,6 +9,7 @@ import pytest
 from matplotlib import rc_context  # noqa: TID253 — drawing is what is tested
 
 from nncftools.render.pictures.overlay import Curve, common_metric, curve, draw
+from nncftools.session.model import Mark
 from nncftools.units import MemoryUnit
 from tests.made_up import mib, session
 
@@ -36,10 +37,12 @@ def test_names_sides_with_their_peaks(tmp_path: pathlib.Path) -> None:
 
 
 def test_groups(tmp_path: pathlib.Path) -> None:
-    """A group is named with the median of its peaks."""
+    """A group is named with the median of its peaks, and with how far they differ."""
     runs = [one(100, 300), one(100, 320, 5), one(100, 900, 7)]
 
-    assert "base: median peak 320.0 MiB" in words([("base", runs), ("new", [one(1, 2)])], tmp_path)
+    assert "base: median peak 320.0 MiB (300.0 to 900.0, 3 runs)" in words(
+        [("base", runs), ("new", [one(1, 2)])], tmp_path
+    )
 
 
 def test_many_sides(tmp_path: pathlib.Path) -> None:
@@ -64,3 +67,28 @@ def test_common_metric() -> None:
     assert common_metric([[rss], [rss]]) == "rss"
     assert common_metric([[pss], [unknown]]) == "pss"
     assert common_metric([[rss], [pss]]) is None
+
+
+def test_title_states_the_difference(tmp_path: pathlib.Path) -> None:
+    """The title of two sides says by how much peak and duration changed; below, the difference is drawn."""
+    texts = words([("base", [one(100, 400, 100)]), ("new", [one(100, 300)])], tmp_path)
+
+    assert "RSS over time: peak −100.0 MiB (−25.0 %), duration −0.500 s (−50.0 %)" in texts
+    assert "difference (MiB)" in texts
+
+
+def test_title_of_several_sides(tmp_path: pathlib.Path) -> None:
+    """Of three sides the title says how many there are."""
+    assert "RSS over time of 3 sides" in words([(name, [one(100, 300)]) for name in "abc"], tmp_path)
+
+
+def test_bands_of_operations(tmp_path: pathlib.Path) -> None:
+    """Above the lines each side has its operations, whose names lose what they share."""
+    marks = [
+        Mark(name=f"package.module.function_{name}", start_s=place, end_s=place + 1) for place, name in enumerate("ab")
+    ]
+    run = curve(session({"rss": mib(*range(100, 105))}, marks=marks))
+    texts = words([("base", [run]), ("new", [run])], tmp_path)
+
+    assert texts.count("package.module.function_a") == 2
+    assert [operation.figures for operation in run.operations] == [{}, {}]

@@ -276,7 +276,10 @@ def test_a_legend_covers_no_data(case: str) -> None:
         "4 my own ✕",
         "✕ ValueError",
         "Shmem",
-        "11.0 MiB",
+        "11 MiB",
+        "RSS, MiB",
+        "delta",
+        "during Compilation",
     ],
 )
 def test_says_what_it_shows(expected: str) -> None:
@@ -415,3 +418,31 @@ def test_very_many_samples() -> None:
 
     assert len(memory.lines[0].get_xdata()) <= 4_000
     assert len(steps.values) <= 1_500
+
+
+def test_names_lose_the_beginning_that_they_share() -> None:
+    """What tells long names apart is on the page, in the band and in the table."""
+    marks = [
+        Mark(
+            name=f"optimum.exporters.openvino.convert.export.layer_{place}.self_attention",
+            start_s=place,
+            end_s=place + 1,
+        )
+        for place in range(60)
+    ]
+    figure = page(run(marks), VIEW)
+    texts = [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)]
+
+    assert sum(text.startswith("…layer_") and text.endswith(".self_attention") for text in texts) == 23
+
+
+def test_rows_are_those_that_cost() -> None:
+    """Of many operations the one that raised memory most has a row, although it was short and read nothing."""
+    marks = [Mark(name=f"step {place}", start_s=place * 2, end_s=place * 2 + 2) for place in range(29)]
+    marks.append(Mark(name="allocates", start_s=58.1, end_s=58.9))
+    sizes = {10: 1600, 233: 1500, 234: 1500}
+    rss = [sizes.get(place, 100) * MIB for place in range(240)]
+    of = session({"time_s": [place / 4 for place in range(240)], "rss": rss}, marks=marks, duration_s=60.0)
+    texts = [text.get_text() for text in page(of, VIEW).findobj(Text) if isinstance(text, Text)]
+
+    assert "allocates" in texts
