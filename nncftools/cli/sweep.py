@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options
+from nncftools.cli import help_page, options
+from nncftools.cli.viz_compression import Also, Panels, Recommend, viz_compression
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import size_from
 
@@ -38,25 +39,47 @@ Model = Annotated[
         metavar="DIR",
         show_default=False,
         help="Folder of a language model (Hugging Face, or exported to OpenVINO); with --kind an .xml or .onnx file.",
+        rich_help_panel=help_page.READ,
     ),
 ]
 Output = Annotated[
     pathlib.Path,
-    typer.Option("--output", "-o", metavar="FILE", show_default=False, help="The CSV file of the results."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        show_default=False,
+        help="The CSV file of the results.",
+        rich_help_panel=help_page.WRITE,
+    ),
 ]
 Grid = Annotated[
-    str, typer.Option("--grid", metavar="quick|full|FILE", help="What to try; FILE is a TOML file of configurations.")
+    str,
+    typer.Option(
+        "--grid",
+        metavar="quick|full|FILE",
+        help="What to try; FILE is a TOML file of configurations.",
+        rich_help_panel=help_page.RUN,
+    ),
 ]
 Calibration = Annotated[
     pathlib.Path | None,
     typer.Option(
-        "--calibration", metavar="FILE", show_default=False, help="Text for data-aware compression; not of --text."
+        "--calibration",
+        metavar="FILE",
+        show_default=False,
+        help="Text for data-aware compression; not of --text.",
+        rich_help_panel=help_page.READ,
     ),
 ]
 Text = Annotated[
     pathlib.Path | None,
     typer.Option(
-        "--text", metavar="FILE", show_default=False, help="Held-out text for perplexity (.txt, or .jsonl with `text`)."
+        "--text",
+        metavar="FILE",
+        show_default=False,
+        help="Held-out text for perplexity (.txt, or .jsonl with `text`).",
+        rich_help_panel=help_page.READ,
     ),
 ]
 Lambada = Annotated[
@@ -66,12 +89,17 @@ Lambada = Annotated[
         metavar="FILE",
         show_default=False,
         help="Passages whose last word is guessed, one per line. Default: those of --text.",
+        rich_help_panel=help_page.READ,
     ),
 ]
 Prompts = Annotated[
     pathlib.Path | None,
     typer.Option(
-        "--prompts", metavar="FILE", show_default=False, help="Prompts to continue, one per line, for similarity."
+        "--prompts",
+        metavar="FILE",
+        show_default=False,
+        help="Prompts to continue, one per line, for similarity.",
+        rich_help_panel=help_page.READ,
     ),
 ]
 Tasks = Annotated[
@@ -81,15 +109,27 @@ Tasks = Annotated[
         metavar="TASK[:METRIC]",
         show_default=False,
         help="Also a task of lm-evaluation-harness, if it is installed and the data is in its cache; repeatable.",
+        rich_help_panel=help_page.READ,
     ),
 ]
 IncludePath = Annotated[
     pathlib.Path | None,
-    typer.Option("--include-path", metavar="DIR", show_default=False, help="Folder with tasks of your own (YAML)."),
+    typer.Option(
+        "--include-path",
+        metavar="DIR",
+        show_default=False,
+        help="Folder with tasks of your own (YAML).",
+        rich_help_panel=help_page.READ,
+    ),
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="NAME", help="Only this configuration and the baseline; repeatable."),
+    typer.Option(
+        "--only",
+        metavar="NAME",
+        help="Only this configuration and the baseline; repeatable.",
+        rich_help_panel=help_page.RUN,
+    ),
 ]
 Kind = Annotated[
     pathlib.Path | None,
@@ -98,18 +138,26 @@ Kind = Annotated[
         metavar="FILE",
         show_default=False,
         help="Another kind of model: a Python file with `calibration() -> iterable` and `score(compiled) -> float`.",
+        rich_help_panel=help_page.READ,
     ),
 ]
 MaxMemory = Annotated[
     str | None,
-    typer.Option("--max-memory", metavar="SIZE", help="Limit of each configuration: a control group, or by RSS."),
-]
-Recommend = Annotated[
-    str,
-    typer.Option("--recommend", metavar="BOUND", help="Print the smallest model within BOUND, such as 'error<=5%'."),
+    typer.Option(
+        "--max-memory",
+        metavar="SIZE",
+        help="Limit of each configuration: a control group, or by RSS.",
+        rich_help_panel=help_page.RUN,
+    ),
 ]
 Python = Annotated[
-    str, typer.Option("--python", metavar="FILE", help="The Python that has NNCF and OpenVINO. Default: this one.")
+    str,
+    typer.Option(
+        "--python",
+        metavar="FILE",
+        help="The Python that has NNCF and OpenVINO. Default: this one.",
+        rich_help_panel=help_page.RUN,
+    ),
 ]
 Scheduler = Annotated[
     str | None,
@@ -118,6 +166,7 @@ Scheduler = Annotated[
         metavar="ADDRESS",
         show_default=False,
         help="Run on a Dask cluster, such as tcp://HOST:8786, one configuration at a time on each worker.",
+        rich_help_panel=help_page.RUN,
     ),
 ]
 
@@ -143,12 +192,19 @@ def sweep(  # noqa: PLR0913 — one parameter per option
     kind: Kind = None,
     max_memory: MaxMemory = None,
     recommend: Recommend = "",
+    also: Panels = None,
     name: options.Name = "",
     python: Python = "",
     scheduler: Scheduler = None,
-    keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep the compressed models.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, with expected times.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep of --output.")] = False,
+    keep_models: Annotated[
+        bool, typer.Option("--keep-models", help="Keep the compressed models.", rich_help_panel=help_page.WRITE)
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would run, with expected times.", rich_help_panel=help_page.RUN)
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the sweep of --output.", rich_help_panel=help_page.RUN)
+    ] = False,
     force: options.Force = False,
 ) -> int:
     """Compress a model in many ways; measure size, quality, time, and memory.
@@ -186,13 +242,13 @@ def sweep(  # noqa: PLR0913 — one parameter per option
     interrupted, measured_s = sweeping.sweep(choices)
     if interrupted is not None:
         return interrupted
-    status = _finish(choices, recommend)
+    status = _finish(choices, recommend, also)
     if scheduler is None:
         screen.to_stderr(sweeping.took(begun_s, measured_s))
     return status
 
 
-def _finish(choices: Choices, recommend: str) -> int:
+def _finish(choices: Choices, recommend: str, also: list[Also] | None) -> int:
     """Make table and picture; return the exit status."""
     from nncftools.cli import screen, sweeping
     from nncftools.text import printable
@@ -204,16 +260,11 @@ def _finish(choices: Choices, recommend: str) -> int:
     metrics = sweeping.metrics_of(rows)
     if not rows[0].is_complete or not metrics:
         raise NncfToolsError(f"the baseline failed: {rows[0].failed}; without it there is no table and no picture")
-    _show(choices.folder.output, metrics, recommend)
+    viz_compression(
+        inputs=[choices.folder.output], metrics=metrics, recommend=recommend, also=also, extra=True, lenient=True
+    )
     sweeping.define(choices.folder.output.with_suffix(".md"), rows)
     return int(any(not row.is_complete for row in rows))
-
-
-def _show(output: pathlib.Path, metrics: list[str], recommend: str) -> None:
-    """Do what the command for results does, with the columns of quality that these results have."""
-    from nncftools.cli.viz_compression import viz_compression
-
-    viz_compression(inputs=[output], metrics=metrics, recommend=recommend, extra=True, lenient=True)
 
 
 def _check_recommend(text: str) -> None:
