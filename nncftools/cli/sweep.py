@@ -235,7 +235,7 @@ def sweep(  # noqa: PLR0913 — one parameter per option
     _check_recommend(recommend)
     choices, notes = sweep_checks.checked(asked)
     for note in notes:
-        screen.to_stderr(f"note: {note}\n")
+        screen.message(f"note: {note}")
     if dry_run:
         screen.to_stdout(sweeping.dry_run(choices))
         return 0
@@ -251,12 +251,11 @@ def sweep(  # noqa: PLR0913 — one parameter per option
 def _finish(choices: Choices, recommend: str, also: list[Also] | None) -> int:
     """Make table and picture; return the exit status."""
     from nncftools.cli import screen, sweeping
-    from nncftools.text import printable
 
     rows = list(choices.folder.rows(choices.grid).values())
     for row in rows:
         if not row.is_complete:
-            screen.to_stderr(f"failed: {printable(row.name)}: {printable(row.failed)}\n")
+            screen.message(f"failed: {row.name}: {row.failed}")
     metrics = sweeping.metrics_of(rows)
     if not rows[0].is_complete or not metrics:
         raise NncfToolsError(f"the baseline failed: {rows[0].failed}; without it there is no table and no picture")

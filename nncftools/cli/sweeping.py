@@ -71,7 +71,7 @@ def sweep(choices: Choices) -> tuple[int | None, float]:
             raise destination.cannot_write("--output", choices.folder.path, error) from error
         if not whole:
             kept = f"{runs.count} configurations are kept; go on with --resume"
-            screen.to_stderr(f"Interrupted; {kept}\n")
+            screen.message(f"interrupted; {kept}")
             return 128 + (starter.received or signal.SIGINT), runs.measured_s
     return None, runs.measured_s
 

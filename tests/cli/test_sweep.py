@@ -212,7 +212,7 @@ class TestRuns:
         _, error = first.communicate(timeout=HANGING_S)
 
         assert first.returncode == 128 + signal.SIGINT
-        assert "Interrupted; 3 of 4 configurations are kept; go on with --resume" in error
+        assert "interrupted; 3 of 4 configurations are kept; go on with --resume" in error
         assert not pathlib.Path(f"/proc/{(inputs / 'waited').read_text()}").exists()
 
     def test_results_are_shown_and_explained(self, inputs: pathlib.Path) -> None:
