@@ -69,7 +69,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     (folder / "bin/optimum-cli").write_text("#!/bin/sh\nexec sleep 0.2\n")
     (folder / "bin/optimum-cli").chmod(0o755)
     (folder / "my_package.py").write_text("")
-    for where in (["-o", "run.json"], []):
+    for where in (["-o", "run.json"], [], []):
         words = [*command_line("profile", "-q", "--no-stacks", *where, "--"), *shlex.split(PYTHON)]
         subprocess.run(words, cwd=folder, check=True, timeout=HANGING_S)
     for name in ("before", "after", "run-rank0", "base-1", "base-2", "new-1", "new-2"):

@@ -12,7 +12,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit, bytes_from
 
 if TYPE_CHECKING:
-    from nncftools.cli.fitting import Choices
+    from nncftools.cli.fit_files import Choices
 
 EXAMPLES = """\b
 Examples:
@@ -145,9 +145,9 @@ def fit(  # noqa: PLR0913 — one parameter per option
         raise UsageError(f"option --slower: a factor of at least 1 expected, found {slower:g}")
     if resume and output is None:
         raise UsageError("option --resume: only with --output, the folder of the search to go on with")
-    from nncftools.cli import fitting
+    from nncftools.cli import fit_files
 
-    choices = fitting.Choices(
+    choices = fit_files.Choices(
         argv=argv,
         plan=plan,
         unit=unit,
@@ -165,7 +165,7 @@ def fit(  # noqa: PLR0913 — one parameter per option
 
 
 def _fit(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: bool) -> int:
-    from nncftools.cli import fitting
+    from nncftools.cli import fit_files, fitting
     from nncftools.limits import places
 
     parent = None
@@ -182,7 +182,7 @@ def _fit(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: 
             raise NncfToolsError(
                 f"no control group with a memory limit can be made here: {reason}; {allowed}"
             ) from error
-    folder = fitting.folder(choices, output, resume=resume, force=force)
+    folder = fit_files.folder(choices, output, resume=resume, force=force)
     return fitting.search(choices, folder, parent, resume=resume)
 
 

@@ -1,53 +1,33 @@
-"""The runs of ``fit``: one without a limit, then under limits in control groups of our own."""
+"""The search of ``fit``: one run without a limit, then runs under limits in control groups of our own."""
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import fcntl
-import os
-import pathlib
 import shlex
 import signal
 import statistics
-import subprocess
-import threading
-import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
 import msgspec.structs
 
-from nncftools.cli import destination, planning, recording, screen
-from nncftools.cli.display import DisplayOptions
-from nncftools.cli.repeated_input import RepeatedInput
-from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import replacing
-from nncftools.limits import groups, page_cache, places
+from nncftools.cli import fit_files, screen
+from nncftools.cli.fit_run import Recorder
+from nncftools.errors import NncfToolsError
+from nncftools.limits import groups, places
 from nncftools.limits.needs import needs
 from nncftools.limits.search import Search
 from nncftools.limits.trial import WORKED, Fit, Free, Trial
-from nncftools.redaction import Redaction
 from nncftools.render.fit import outputs, words
-from nncftools.render.view import View
-from nncftools.sampler.starter import Starter, held_back
+from nncftools.sampler.starter import Starter
 from nncftools.text import printable
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import pathlib
+    from collections.abc import Sequence
 
-    from typing_extensions import Self
+    from nncftools.cli.fit_files import Choices
+    from nncftools.limits.groups import Place
 
-    from nncftools.journal.plan import Plan
-    from nncftools.limits.groups import LimitedGroup, Place
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
-
-STATE = "fit.json"
-_POLL_S = 0.1
-_GRACE_S = 2.0
 _SHORTEST_S = 2.0
 """No run is given up earlier."""
 _MANY_FILES = 32 << 20
@@ -57,80 +37,16 @@ _MUCH = 0.02
 _USUAL_RUNS, _SLOWER_AS_A_RULE = 7, 1.5
 
 
-@dataclass(frozen=True)
-class Choices:
-    """What the user asks for."""
-
-    argv: Sequence[str]
-    plan: Plan
-    unit: MemoryUnit
-    tolerance: float
-    slower: float
-    most_runs: int
-    give_up: float
-    swap: int
-    success: str | None
-    before: str | None
-    free_only: bool
-    as_json: bool
-
-
-def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: bool) -> pathlib.Path:
-    """Return the folder of the results. Raises UsageError."""
-    if output is None:
-        made = destination.new_folder(destination.DEFAULT_LOG_DIR, f"fit-{pathlib.Path(choices.argv[0]).name}")
-        assert made.folder is not None
-        return made.folder
-    if os.path.lexists(output / STATE) and not (resume or force):
-        raise UsageError(f"option --output: {str(output)!r} has a search already; use --resume or --force")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"option --output: cannot make {str(output)!r}: {error.strerror}") from error
-    return output.absolute()
-
-
-@contextlib.contextmanager
-def _alone_in(place: pathlib.Path) -> Iterator[None]:
-    """Keep other searches from writing to the same folder. Raises UsageError, NncfToolsError."""
-    try:
-        descriptor = os.open(place, os.O_RDONLY)
-    except OSError as error:
-        raise destination.cannot_write("--output", place, error) from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(f"option --output: another search writes to {str(place)!r}; wait for its end") from error
-        except OSError:  # a file system without locks
-            pass
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _remove_earlier(output: pathlib.Path) -> None:
-    """Remove what an earlier search wrote: more runs than the new one needs, and a state to go on with."""
-    if not os.path.lexists(output / STATE):
-        return
-    recordings = (path for kind in ("json", "log") for path in output.glob(f"run-[0-9]*.{kind}"))
-    for path in (output / STATE, *(output / name for name in outputs.FILES), *recordings):
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise destination.cannot_write("--output", path, error) from error
-
-
 def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
     """Run the command as often as needed; write and show the result. Return the exit status."""
-    with _alone_in(place):
+    with fit_files.alone_in(place):
         if not resume:
-            _remove_earlier(place)
+            fit_files.remove_earlier(place)
         return _search(choices, place, parent, resume=resume)
 
 
 def _search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
-    fit = begun(choices, place) if resume else new(choices)
+    fit = fit_files.begun(choices, place) if resume else fit_files.new(choices)
     if parent is not None:
         for left in places.remove_leftovers(parent):
             screen.message(f"removed the control group of a search that was killed: {left}")
@@ -139,9 +55,9 @@ def _search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resu
             how = f"--resume --output {shlex.quote(str(place))}"
             screen.message(f"interrupted; the runs that ended are kept; go on with: {how}")
             return 128 + (starter.received or signal.SIGINT)
-    failure = _write_beside(fit, choices.unit, place)
+    failure = fit_files.write_beside(fit, choices.unit, place)
     if choices.as_json:
-        screen.to_stdout(_json(fit))
+        screen.to_stdout(fit_files.as_json(fit))
     else:
         screen.to_stdout(outputs.text(fit, choices.unit))
         screen.to_stdout(outputs.commands(fit))
@@ -149,69 +65,6 @@ def _search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resu
         raise failure
     screen.to_stderr(f"\nWritten to {printable(str(place))}\n")
     return int(not choices.free_only and fit.works_from is None)
-
-
-def new(choices: Choices) -> Fit:
-    """Return a search without runs."""
-    words = [os.fsencode(word).decode(errors="backslashreplace") for word in choices.argv]
-    redaction = Redaction(choices.plan.redact)
-    return Fit(
-        command=redaction.words(words),
-        tolerance=choices.tolerance,
-        slower=choices.slower,
-        swap=choices.swap,
-        give_up=choices.give_up,
-        success=None if choices.success is None else redaction.text(choices.success),
-    )
-
-
-def begun(choices: Choices, place: pathlib.Path) -> Fit:
-    """Return a search that was begun before, to be finished as exactly as is wanted now. Raises UsageError."""
-    file, wanted = place / STATE, new(choices)
-    try:
-        fit = msgspec.json.decode(file.read_bytes(), type=Fit)
-    except FileNotFoundError:
-        return wanted
-    except (OSError, msgspec.MsgspecError) as error:
-        raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
-    if (fit.format, fit.version) != (wanted.format, wanted.version):
-        raise UsageError(f"option --resume: {str(file)!r} is not the result of a search, or one of a newer version")
-    if fit.command != wanted.command:
-        raise UsageError(f"option --resume: {str(file)!r} is of another command: {shlex.join(fit.command)}")
-    if fit.swap != wanted.swap:
-        raise UsageError(f"option --swap: the runs in {str(file)!r} had {fit.swap} bytes of swap")
-    if fit.give_up != wanted.give_up:
-        raise UsageError(f"option --give-up: the runs in {str(file)!r} were given up after {fit.give_up:g}x")
-    if fit.success != wanted.success:
-        how = "without it" if fit.success is None else f"by {fit.success!r}"
-        raise UsageError(f"option --success: the runs in {str(file)!r} were judged {how}")
-    fit.tolerance, fit.slower = wanted.tolerance, wanted.slower
-    return fit
-
-
-def _write(fit: Fit, place: pathlib.Path) -> None:
-    """Write what is known so far. Raises NncfToolsError."""
-    file = place / STATE
-    try:
-        with replacing(file) as beside:
-            beside.write_bytes(_json(fit))
-    except OSError as error:
-        raise destination.cannot_write("--output", file, error) from error
-
-
-def _write_beside(fit: Fit, unit: MemoryUnit, place: pathlib.Path) -> NncfToolsError | None:
-    """Write Markdown and picture; return what failed: the result of a long search is shown all the same."""
-    try:
-        outputs.write(fit, unit, place)
-    except Exception as error:  # noqa: BLE001 — matplotlib fails in many ways if its installation is broken
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        text = f"option --output: {STATE} in {str(place)!r} is complete, but what belongs beside it is not: {reason}"
-        return NncfToolsError(" ".join(text.split()))
-    return None
-
-
-def _json(fit: Fit) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(fit), indent=2) + b"\n"
 
 
 class _Runs:
@@ -222,8 +75,7 @@ class _Runs:
         self._place = place
         self._parent = parent
         self._fit = fit
-        self._starter = starter
-        self._input = RepeatedInput()
+        self._recorder = Recorder(choices, place, starter)
 
     def go(self) -> bool:
         """Run until both limits are found, or no run is left; return False if we were interrupted before."""
@@ -265,10 +117,7 @@ class _Runs:
         works, fast = of.works_from(self._fit.trials), of.fast_from(self._fit.trials)
         self._fit.works_from = None if works is None else works.limit
         self._fit.fast_from = None if fast is None else fast.limit
-        _write(self._fit, self._place)
-
-    def _is_interrupted(self) -> bool:
-        return self._starter.received is not None
+        fit_files.write(self._fit, self._place)
 
     def _say(self, text: str) -> None:
         screen.to_stderr(f"{text}\n")
@@ -298,17 +147,17 @@ class _Runs:
             fit.free_runs += 1
             again = "; again, because its files were in the page cache" if is_warm else ""
             self._say(f"Run {fit.runs}: {words.of_free(free, self._choices.unit)}{again}")
-        _write(fit, self._place)
+        fit_files.write(fit, self._place)
         return True
 
     def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:
         """Run once without a limit; return the figures, and whether most of its files came from the page cache."""
         charged = None
         if self._parent is None:
-            done = self._record(None, None, files)
+            done = self._recorder.record(self._fit.runs + 1, None, None, files)
         else:
             with groups.LimitedGroup(self._parent, self._fit.runs + 1) as group:
-                done = self._record(group, None, files)
+                done = self._recorder.record(self._fit.runs + 1, group, None, files)
                 charged = group.most_charged()
         if done is None:
             return None
@@ -347,7 +196,9 @@ class _Runs:
             except OSError as error:
                 reason = error.strerror or error
                 raise NncfToolsError(f"the control group {str(group.folder)!r} takes no limit: {reason}") from error
-            done = self._record(group, max(_SHORTEST_S, free.duration_s * self._choices.give_up), free.files)
+            done = self._recorder.record(
+                self._fit.runs + 1, group, max(_SHORTEST_S, free.duration_s * self._choices.give_up), free.files
+            )
             refaults = group.refaults()
         if done is None:
             return None
@@ -367,135 +218,3 @@ class _Runs:
             session=f"{done.name}.json",
             is_warm=done.cached > free.comfortable * _MUCH,
         )
-
-    def _record(self, group: LimitedGroup | None, most_s: float | None, files: Sequence[str] = ()) -> _Done | None:
-        """Drop files from the page cache, and run the command once; return None if we were interrupted.
-
-        Raises NncfToolsError.
-        """
-        name = f"run-{self._fit.runs + 1}"
-        log = self._place / f"{name}.log"
-        try:
-            log.write_bytes(b"")
-        except OSError as error:
-            raise destination.cannot_write("--output", log, error) from error
-        failed = self._choices.before is not None and self._shell(self._choices.before, log)
-        if self._is_interrupted():
-            return None
-        if failed:
-            raise NncfToolsError(f"option --before: {self._choices.before!r} failed; its output is in {log}")
-        file = self._place / f"{name}.json"
-        place = destination.at_file(file, force=True)
-        plan = copy.deepcopy(self._choices.plan)
-        planning.watch_disks(plan, self._choices.argv, self._place)
-        entry = () if group is None else group.entry
-        run = recording.Run(self._starter, plan, name, self._choices.argv, place, entry=entry)
-        view = View(metrics=["rss"], unit=self._choices.unit)
-        self._input.rewind()
-        cached = page_cache.drop(files)
-        with _Watch(group, most_s, self._starter) as watch:
-            recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=log))
-        if self._is_interrupted():
-            return None
-        if watch.gave_up and recorded.session is not None:
-            _say_who_ended(recorded.session, watch.seconds, file)
-        ended = self._ended(recorded.status, watch, log)
-        if self._is_interrupted():  # its --success was ended
-            return None
-        return _Done(name, recorded.session, watch, ended, watch.seconds, cached)
-
-    def _ended(self, status: int, watch: _Watch, log: pathlib.Path) -> str:
-        """Return how a run ended."""
-        given_up = f"given up after {seconds_text(watch.seconds)}"
-        if watch.lost_processes:
-            return f"out of memory, {given_up}" if watch.gave_up else "out of memory"
-        if watch.gave_up:
-            return given_up
-        if status:
-            return f"exit status {status}"
-        if self._choices.success is not None and self._shell(self._choices.success, log):
-            return "not successful"
-        return WORKED
-
-    def _shell(self, script: str, log: pathlib.Path) -> int:
-        """Run a shell command, whose output goes to the log of a run; end it when we are asked to end."""
-        words, nothing = ["sh", "-c", script], subprocess.DEVNULL
-        with (
-            log.open("ab") as output,
-            subprocess.Popen(words, stdin=nothing, stdout=output, stderr=output, start_new_session=True) as process,
-        ):
-            while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    return process.wait(_POLL_S)
-                if self._is_interrupted():
-                    os.killpg(process.pid, signal.SIGKILL)
-
-
-def _say_who_ended(session: Session, after_s: float, file: pathlib.Path) -> None:
-    """Add to a recording that the signal in its verdict came from us."""
-    text = f"it was ended by nncf-tools fit after {seconds_text(after_s)}, because it took too long (--give-up)"
-    session.warnings.insert(0, text)
-    with contextlib.suppress(OSError):
-        session.save(file)
-
-
-@dataclass(frozen=True)
-class _Done:
-    name: str
-    session: Session | None
-    watch: _Watch
-    ended: str
-    seconds: float
-    cached: int
-    """Bytes of its files that were in the page cache before."""
-
-
-class _Watch:
-    """A thread beside a run: it lists the files that the run maps, and ends a run that takes too long.
-
-    It also ends what ignores that we were asked to end.
-    """
-
-    def __init__(self, group: LimitedGroup | None, most_s: float | None, starter: Starter) -> None:
-        self._group = group
-        self._most_s = most_s
-        self._starter = starter
-        self._begun_s = 0.0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._ours = groups.files_of([os.getpid()])
-        """They stay in the page cache: we have mapped them, too."""
-        self.files: set[str] = set()
-        self.gave_up = False
-        self.lost_processes = False
-        """Whether the kernel killed some for want of memory; the others may wait for them for ever."""
-        self.seconds = 0.0
-
-    def __enter__(self) -> Self:
-        self._begun_s = time.monotonic()
-        with held_back():
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.monotonic() - self._begun_s
-        self._over.set()
-        self._thread.join()
-        self.lost_processes = self._group is not None and self._group.oom_kills() > 0
-
-    def _watch(self) -> None:
-        group = self._group
-        while group is not None and not self._over.wait(_POLL_S):
-            if self._starter.received is not None:
-                self._end(group)
-            elif self._most_s is None:
-                self.files |= groups.files_of(group.pids()) - self._ours
-            elif time.monotonic() > self._begun_s + self._most_s:
-                self.gave_up = True
-                group.end(signal.SIGTERM)
-                self._end(group)
-
-    def _end(self, group: LimitedGroup) -> None:
-        """Kill what does not end by itself."""
-        if not self._over.wait(_GRACE_S):
-            group.end(signal.SIGKILL)

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from nncftools.cli import fitting
+from nncftools.cli import fit_files, fitting
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.plan import Plan
 from nncftools.limits import places
@@ -26,9 +26,9 @@ as_root = pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control gr
 NEEDS = [sys.executable, "-S", "-E", str(BURNERS / "needs.py")]
 
 
-def choices(*argv: str) -> fitting.Choices:
+def choices(*argv: str) -> fit_files.Choices:
     """Return what a user asks for who gives no options."""
-    return fitting.Choices(
+    return fit_files.Choices(
         argv or ("work",),
         Plan(["rss"]),
         MemoryUnit.MiB,
@@ -110,8 +110,8 @@ class TestOptions:
         (tmp_path / "fit.json").write_text("{}")
 
         with pytest.raises(UsageError, match="has a search already; use --resume or --force"):
-            fitting.folder(choices(), tmp_path, resume=False, force=False)
-        assert fitting.folder(choices(), tmp_path, resume=True, force=False) == tmp_path
+            fit_files.folder(choices(), tmp_path, resume=False, force=False)
+        assert fit_files.folder(choices(), tmp_path, resume=True, force=False) == tmp_path
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -128,7 +128,7 @@ class TestOptions:
         (tmp_path / "fit.json").write_text(content)
 
         with pytest.raises(UsageError, match=message):
-            fitting.begun(choices(), tmp_path)
+            fit_files.begun(choices(), tmp_path)
 
     @pytest.mark.parametrize(
         ("fields", "message"),
@@ -143,39 +143,39 @@ class TestOptions:
         (tmp_path / "fit.json").write_text(content)
 
         with pytest.raises(UsageError, match=message):
-            fitting.begun(choices(), tmp_path)
+            fit_files.begun(choices(), tmp_path)
 
     def test_begun_anew(self, tmp_path: pathlib.Path) -> None:
         """With --force nothing is left of an earlier search, and nothing else is touched."""
         others = ["run-all.json", "run-1.txt", "notes.md"]
         for name in ("fit.json", "fit.md", "fit.png", "run-1.json", "run-12.log", *others):
             (tmp_path / name).touch()
-        fitting._remove_earlier(tmp_path)
+        fit_files.remove_earlier(tmp_path)
 
         assert {path.name for path in tmp_path.iterdir()} == set(others)
 
     def test_no_search_to_remove(self, tmp_path: pathlib.Path) -> None:
         """Where no search was, recordings of another one's are left alone."""
         (tmp_path / "run-1.json").touch()
-        fitting._remove_earlier(tmp_path)
+        fit_files.remove_earlier(tmp_path)
 
         assert (tmp_path / "run-1.json").exists()
 
     def test_two_at_once(self, tmp_path: pathlib.Path) -> None:
         """A second search in the same folder is refused before it runs or removes anything."""
         (tmp_path / "fit.json").touch()
-        with fitting._alone_in(tmp_path), pytest.raises(UsageError, match="another search writes to"):
+        with fit_files.alone_in(tmp_path), pytest.raises(UsageError, match="another search writes to"):
             fitting.search(choices(), tmp_path, None, resume=False)
-        with fitting._alone_in(tmp_path):
+        with fit_files.alone_in(tmp_path):
             assert (tmp_path / "fit.json").exists()
 
     def test_nothing_to_go_on_with(self, tmp_path: pathlib.Path) -> None:
         """Where no search was begun, one begins."""
-        assert fitting.begun(choices(), tmp_path) == Fit(command=["work"], tolerance=0.03, slower=1.1)
+        assert fit_files.begun(choices(), tmp_path) == Fit(command=["work"], tolerance=0.03, slower=1.1)
 
     def test_secrets(self) -> None:
         """The result does not contain what looks like a secret in the command."""
-        assert "hunter2" not in str(fitting.new(choices("work", "--password", "hunter2")).command)
+        assert "hunter2" not in str(fit_files.new(choices("work", "--password", "hunter2")).command)
 
 
 @pytest.mark.process

@@ -244,7 +244,10 @@ class TestBadInput:
         [
             (["--plot", "a.gif"], "option --plot: 'a.gif' does not end in one of .png, .svg, .pdf"),
             (["--plot", "no/such/folder/a.png"], "option --plot: cannot write 'no/such/folder/a.png'"),
-            (["--format", "pdf"], "option --format: pdf is a picture; draw it with --plot FILE.pdf or --panels FILE.pdf"),
+            (
+                ["--format", "pdf"],
+                "option --format: pdf is a picture; draw it with --plot FILE.pdf or --panels FILE.pdf",
+            ),
             (["--format", "memory-log"], "option --format: memory-log consists of several files; name a folder"),
             (["--output", "no/such/folder/a"], "option --output: cannot write 'no/such/folder/a'"),
             (["--output", "."], "option --output: '.' is a folder; a file name expected"),
