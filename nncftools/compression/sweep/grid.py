@@ -203,7 +203,7 @@ def _read(path: pathlib.Path, kind: type[_Kind]) -> list[_Kind]:
         found = [msgspec.convert(one, kind) for one in _tables(document)]
     except (OSError, SessionFileError) as error:
         raise NncfToolsError(f"{error}; {' or '.join(GRIDS)}, or a TOML file expected") from error
-    except (ValueError, RecursionError) as error:
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise NncfToolsError(f"{str(path)!r}: {error}; {expected}") from error
     if not found:
         raise NncfToolsError(f"{str(path)!r}: no configuration; {expected}")
