@@ -134,10 +134,12 @@ def _command(path: pathlib.Path) -> list[str] | None:
 
 
 def _change(session: Session, earlier: pathlib.Path, view: View) -> list[str]:
-    """Return in one line how peak and duration differ from an earlier run; nothing if they cannot be compared."""
+    """Return in one line how peak and duration differ from an earlier run; nothing if either ended otherwise or is not known."""
     from nncftools.session import store
 
     before = store.load(earlier)
+    if before.exit != session.exit:
+        return []
     metric = view.metrics[0]
     now_peak, then_peak = (peaks.get(metric) for peaks in (session.peaks, before.peaks))
     now = None if now_peak is None else now_peak.low
