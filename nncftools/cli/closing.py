@@ -134,7 +134,7 @@ def _command(path: pathlib.Path) -> list[str] | None:
 
 
 def _change(session: Session, earlier: pathlib.Path, view: View) -> list[str]:
-    """Return in one line how peak and duration differ from an earlier run; nothing if either ended otherwise or is not known."""
+    """Return in one line how peak and duration differ from an earlier run; nothing if it ended otherwise."""
     from nncftools.session import store
 
     before = store.load(earlier)
