@@ -251,7 +251,7 @@ def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction
     function = busiest(session)
     if function:
         others = (
-            "the stacks above show where memory rose; "
+            "the stacks show where memory rose; "
             f"from Python 3.12 on, --mark-call __main__:{function} makes it an operation"
         )
     session.warnings.append(f"no operation was marked: {why}; {others}")
