@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.units import seconds_text
+from nncftools.units import seconds_from, seconds_text
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -26,7 +26,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         Usage, in the first line of a cell::
 
             %%memory            a sample every 0.05 s
-            %%memory 0.01       a sample every 0.01 s, from 0.001 on
+            %%memory 10ms       a sample every 0.01 s, from 0.001 on
 
         A separate process takes the samples, so a call that holds the interpreter leaves no gap. The kernel's memory
         before the cell is included: see "from zero" or "Delta" for what the cell added. Name parts of the cell to see
@@ -40,9 +40,12 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         to_html("run.html"), to_pandas() and save("run.json"), which `nncf-tools report run.json` reads.
         """
         try:
-            profiler = Profiler(float(line) if line.strip() else _INTERVAL_S)
+            profiler = Profiler(seconds_from(line) if line.strip() else _INTERVAL_S)
         except ValueError:
-            raise UsageError(f"%%memory: seconds from 0.001 to a year expected, found {line.strip()!r}") from None
+            raise UsageError(
+                "%%memory takes only the time between samples, such as 0.1 or 100ms: "
+                f"seconds from 0.001 to a year expected, found {line.strip()!r}"
+            ) from None
         with profiler:
             shell.run_cell(cell)
         session = profiler.session

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from nncftools.api.recorder import Recorder
 from nncftools.errors import NncfToolsError
@@ -86,12 +86,18 @@ class Profiler:
         """
         return self.session.plot(path)
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the page with interactive charts; with ``path``, also write it there.
+    @overload
+    def to_html(self) -> str: ...
+
+    @overload
+    def to_html(self, path: str | os.PathLike[str]) -> pathlib.Path: ...
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | pathlib.Path:
+        """Return the page with interactive charts; with ``path``, write it and return its path.
 
         Raises NncfToolsError before the start, and when plotly is not installed; OSError.
         """
-        return self.session.to_html(path)
+        return self.session.to_html() if path is None else self.session.to_html(path)
 
     def __repr__(self) -> str:
         """Return the session in five lines, or what to do before there is one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from nncftools.metrics import memory_of
 from nncftools.session import session
@@ -53,8 +53,14 @@ class Session(session.Session):
         panels.draw(self, self._view(), picture)
         return picture
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the page with interactive charts, which needs no network; with ``path``, also write it there.
+    @overload
+    def to_html(self) -> str: ...
+
+    @overload
+    def to_html(self, path: str | os.PathLike[str]) -> pathlib.Path: ...
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | pathlib.Path:
+        """Return the page with interactive charts, which needs no network; with ``path``, write it and return its path.
 
         Raises NncfToolsError when plotly is not installed, OSError.
         """
@@ -62,10 +68,12 @@ class Session(session.Session):
         from nncftools.render.page import page
 
         content = page.report(self, self._view())
-        if path is not None:
-            with replacing(pathlib.Path(path)) as beside:
-                beside.write_bytes(content)
-        return content.decode()
+        if path is None:
+            return content.decode()
+        written = pathlib.Path(path)
+        with replacing(written) as beside:
+            beside.write_bytes(content)
+        return written
 
     def __repr__(self) -> str:
         """Return five lines: the command, the run, the peak, the cost, and what the session holds."""

@@ -32,8 +32,8 @@ _LONG_ENOUGH_S = 0.5
 _NEEDS_NO_QUOTES = re.compile(r"[\w./+-][\w./+~-]*")
 
 
-def text(session: Session, place: Destination, view: View) -> str:
-    """Return the lines, ready to print."""
+def text(session: Session, place: Destination, view: View, *, profiled: bool) -> str:
+    """Return the lines, ready to print; ``profiled``: `profile` made the session, and is not named again."""
     earlier = _earlier(session, place)
     lines = [f"\nWritten to {printable(place.shown)}"]
     of_views = (("page", place.page), ("picture", place.panels))
@@ -41,7 +41,7 @@ def text(session: Session, place: Destination, view: View) -> str:
     if earlier is not None:
         with contextlib.suppress(NncfToolsError):  # it was damaged since
             lines += _change(session, earlier, view)
-    steps = list(_next(session, place, earlier))
+    steps = list(_next(session, place, earlier, profiled=profiled))
     width = max(len(typed) for typed, _ in steps)
     for number, (typed, meaning) in enumerate(steps):
         heading = "\nNext" if number == 0 else "    "
@@ -56,14 +56,16 @@ def _shown(path: pathlib.Path, place: Destination) -> str:
     return str(pathlib.Path(place.shown).with_name(path.name))
 
 
-def _next(session: Session, place: Destination, earlier: pathlib.Path | None) -> list[tuple[str, str]]:
+def _next(
+    session: Session, place: Destination, earlier: pathlib.Path | None, *, profiled: bool
+) -> list[tuple[str, str]]:
     """Return what to type next, with what it shows."""
     name = _name(place)
     word = "" if name == naming.WORDS[0] else f" {_typed(name)}"
     steps = []
     if session.snapshots is not None and session.snapshots.stacks:
         steps.append((f"nncf-tools report{word} --peak", "which code holds the memory"))
-    elif not session.marks and session.attached_to is None and session.snapshots is None:
+    elif not profiled and not session.marks and session.attached_to is None and session.snapshots is None:
         steps.append((f"nncf-tools profile {_brief(session)}", "which operation and which code cost it"))
     if earlier is not None:
         both = f"{_typed(_before(earlier, place))} {_typed(name)}"
@@ -132,21 +134,27 @@ def _command(path: pathlib.Path) -> list[str] | None:
 
 
 def _change(session: Session, earlier: pathlib.Path, view: View) -> list[str]:
-    """Return in one line how peak and duration differ from an earlier run; nothing if they cannot be compared."""
+    """Return in one line how peak and duration differ from an earlier run; nothing if it ended otherwise."""
     from nncftools.session import store
 
     before = store.load(earlier)
+    if before.exit != session.exit:
+        return []
     metric = view.metrics[0]
     now_peak, then_peak = (peaks.get(metric) for peaks in (session.peaks, before.peaks))
     now = None if now_peak is None else now_peak.low
     then = None if then_peak is None else then_peak.low
     if not now or not then:
         return []
-    peak = f"{label(metric)} peak {_percent(now, then)} against the last run ({view.unit.label(then)})"
+    against = "as in" if _is_same(now, then) else "against"
+    peak = f"{label(metric)} peak {_percent(now, then)} {against} the last run ({view.unit.label(then)})"
     lasted = f", duration {_percent(session.duration_s, before.duration_s)} ({seconds_text(before.duration_s)})"
     return [f"{screen.bold(peak, screen.ERR)}{lasted if before.duration_s >= _LONG_ENOUGH_S else ''}"]
 
 
 def _percent(now: float, then: float) -> str:
-    change = now / then - 1 if then else 0.0
-    return "the same" if abs(change) < _SAME else f"{100 * change:+.0f} %"
+    return "the same" if _is_same(now, then) else f"{100 * (now / then - 1):+.0f} %"
+
+
+def _is_same(now: float, then: float) -> bool:
+    return not then or abs(now / then - 1) < _SAME

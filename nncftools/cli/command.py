@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SHELL = "/bin/sh"
 _PYTHON = "python"
 _MUCH_ALIKE = 0.75
+_TIME_UNITS = {"ms", "s", "sec", "min"}
 _QUOTED_OR_SPECIAL = re.compile(
     r"""'[^']*'|(?P<special>\\\n)|\\.|"(?P<double>(?:[^"\\]|\\.)*)"|"""
     r"""(?P<other>\A[A-Za-z_]\w*=|&&|\|\||>>|[|&;<>()$`*?\[\n]|(?<!\S)[~#])""",
@@ -128,6 +129,8 @@ def _meant(argv: Sequence[str]) -> str:
     program = argv[0]
     if program.rstrip(",").lower() in METRICS:
         return f"; to record several metrics, write them as one word: -t rss,{program.lower()}"
+    if program.lower() in _TIME_UNITS:
+        return f"; write a time as one word: 100{program.lower()}"
     if program == "help":
         return "; `nncf-tools COMMAND --help` shows the help of a command"
     if is_file(program):

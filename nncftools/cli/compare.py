@@ -371,7 +371,7 @@ def _verdict_text(verdict: Verdict, of: Comparison | None) -> RenderableType:
     """Return the result of a gate in one line, red on a terminal if it failed; ``of`` adds the name of the run."""
     result = "passed" if verdict.passed else "failed"
     run = "" if of is None else f"{of.new[0].title}: "
-    line = f"gate {result}: {run}{printable(verdict.gate.text)}: {verdict.measured}"
+    line = f"nncf-tools: gate {result}: {run}{printable(verdict.gate.text)}: {verdict.measured}"
     if verdict.passed or not sys.stderr.isatty():
         return f"{line}\n"
     from rich.text import Text

@@ -49,6 +49,11 @@ class Marking:
     on: Callable[[str], str | None] | None = None
     """Returns the name of the operation that a line of output starts, or None."""
 
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is marked in addition."""
+        return self.automatic is not None or self.on is not None
+
 
 @dataclass(frozen=True)
 class Run:
@@ -103,7 +108,7 @@ def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DI
             return Recorded(status, None, interrupted=run.starter.asked_to_end is not None)
         try:
             with run.starter.interruptible():
-                _show(session, run.place, claim if is_there else None, view, quiet=quiet, opens=run.opens)
+                _show(session, run, claim if is_there else None, view, quiet=quiet)
         except Interrupted as interrupted:
             where = f" to {run.place.shown}" if is_there else ""
             screen.message(f"{interrupted}: the session is written{where}, but files beside it may be missing")
@@ -245,7 +250,10 @@ def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction
 
     function = busiest(session)
     if function:
-        others = f"the stacks above show where memory rose; --mark-call __main__:{function} makes it an operation"
+        others = (
+            "the stacks show where memory rose; "
+            f"from Python 3.12 on, --mark-call __main__:{function} makes it an operation"
+        )
     session.warnings.append(f"no operation was marked: {why}; {others}")
 
 
@@ -270,10 +278,9 @@ def _save(session: Session, place: Destination, claim: Claim) -> bool:
     return True
 
 
-def _show(  # noqa: PLR0913 — one parameter per fact
-    session: Session, place: Destination, claim: Claim | None, view: View, *, quiet: bool, opens: bool
-) -> None:
+def _show(session: Session, run: Run, claim: Claim | None, view: View, *, quiet: bool) -> None:
     """Show the summary and write the files beside the session; without ``claim`` the session is elsewhere: no files."""
+    place = run.place
     view = replace(view, metrics=columns_of(view.metrics, session.samples.metrics))
     rank_number = _later_rank(session)
     if not quiet and rank_number is None:
@@ -290,10 +297,10 @@ def _show(  # noqa: PLR0913 — one parameter per fact
             if rank_number is None:
                 from nncftools.cli import closing
 
-                screen.to_stderr(closing.text(session, place, view))
+                screen.to_stderr(closing.text(session, place, view, profiled=run.marking.is_on))
             else:
                 screen.to_stderr(f"{_rank_line(rank_number, session, view)}: {printable(place.shown)}\n")
-    if opens and place.page is not None and rank_number is None:
+    if run.opens and place.page is not None and rank_number is None:
         with _guarded("the page could not be opened"):
             from nncftools.cli import browser
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from nncftools.cli import screen
@@ -49,7 +50,7 @@ def repeat(
                 _report(session, view)
             break
     assert recorded is not None
-    if runs:
+    if written:
         _summarize(runs, written, view)
     if done < count:
         why = "was interrupted" if recorded.interrupted else f"ended with exit status {recorded.status}"
@@ -98,8 +99,9 @@ def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
     from nncftools.render.tables.paint import painted
     from nncftools.render.tables.repeats import repeats
 
-    if len(runs) == 1:  # its line says it all
-        screen.to_stderr(f"Written to {printable(written[0])}\n")
+    files = printable(written[0] if len(written) == 1 else f"{written[0]} … {written[-1]}")
+    if len(runs) <= 1:  # the lines of the runs say it all
+        screen.to_stderr(f"Written to {files}\n")
         return
     metrics = columns_of(view.metrics, [name.removeprefix("peak_") for name in runs[0].figures])
     screen.to_stderr(
@@ -110,7 +112,14 @@ def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
             Text(),
             painted(repeats(runs, metrics, view.unit)),
             Text(),
-            Text(f"Written to {printable(f'{written[0]} … {written[-1]}')}"),
-            Text("Next: record another group, then nncf-tools compare --base 'OLD-*' --new 'NEW-*'"),
+            Text(f"Written to {files}"),
+            Text(),
+            Text(f"Next  nncf-tools compare --base {_group(written)} --new 'NEW-*'  when another group is recorded"),
         )
     )
+
+
+def _group(written: Sequence[str]) -> str:
+    """Return the quoted pattern of files that ``--output`` named; another one where each run has a folder."""
+    beginning, _, end = written[0].rpartition("-1.")
+    return shlex.quote(f"{beginning}-*.{end}") if beginning else "'OLD-*'"

@@ -67,7 +67,7 @@ def replay(
     from nncftools.render.view import View
 
     if not _SLOWEST <= speed <= _FASTEST:
-        raise UsageError(f"option --speed: a number from {_SLOWEST:g} to {_FASTEST:g} expected, found {speed:g}")
+        raise UsageError(f"option --speed: a number from {_SLOWEST:g} to {_FASTEST:,.0f} expected, found {speed:g}")
     with options.reading(max_size):
         session = opening.open_session(path, options.DEFAULT_LOG_DIR)
     available = memory_of(session.samples.metrics)

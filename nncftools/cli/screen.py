@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import pathlib
@@ -21,16 +22,40 @@ WIDEST_HELP = 120
 """Longer lines of help are hard to read on a wider terminal."""
 OUT, ERR = "stdout", "stderr"
 _PREFIX = "nncf-tools:"
+_ALIKE = "nncftools.alike"
+_IN_ASCII = {
+    "–": "-",
+    "—": "-",
+    "−": "-",
+    "…": "...",
+    "×": "x",
+    "·": ".",
+    "›": ">",
+    "→": "->",
+    "≤": "<=",
+    "≥": ">=",
+    "µ": "u",
+}
+"""Signs of our texts, for an encoding that lacks them."""
 _BOLD, _RED, _CYAN = "1", "1;31", "36"
 
 
 def prepare() -> None:
     """Make standard output and error accept any character, even if they are closed or ASCII only."""
+    codecs.register_error(_ALIKE, _alike)
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=_ALIKE)
+
+
+def _alike(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Replace one character that cannot be encoded by what looks like it, or by its escape sequence."""
+    assert isinstance(error, UnicodeEncodeError)
+    character = error.object[error.start]
+    shown = _IN_ASCII.get(character) or character.encode("ascii", "backslashreplace").decode("ascii")
+    return shown, error.start + 1
 
 
 def to_stdout(content: RenderableType | bytes) -> None:

@@ -32,6 +32,7 @@ MISTAKES = (
     "monitor -t rss uss python job.py",
     "monitor 'python job.py | tee log'",
     "monitor --interval soon python job.py",
+    "monitor -i 100 ms python job.py",
     "monitor --max-memory 8 python job.py",
     "monitor --unit gigs python job.py",
     "monitor --outpt run.json python job.py",

@@ -141,11 +141,11 @@ def test_full_disk_is_one_line(tmp_path: pathlib.Path) -> None:
 
 
 def test_ascii_output(nncf_tools: Run) -> None:
-    """A terminal that knows only ASCII gets escapes instead of a traceback."""
+    """A terminal that knows only ASCII gets signs that look alike instead of a traceback."""
     nncf_tools("monitor", "-q", "-o", "run.json", "true")
     result = nncf_tools("report", "run.json", env={"PYTHONIOENCODING": "ascii"})
 
-    assert (result.returncode, "\\u2013" in result.stdout) == (0, True)
+    assert (result.returncode, "\\u" in result.stdout, "longest gap -" in result.stdout) == (0, False, True)
 
 
 @pytest.mark.process

@@ -128,13 +128,20 @@ class TestGates:
             (
                 ["peak_rss>+20%"],
                 0,
-                ["gate passed: peak_rss>+20%: 1,100.0 MiB against 1,000.0 MiB (+100.0 MiB, +10.00%)"],
+                ["nncf-tools: gate passed: peak_rss>+20%: 1,100.0 MiB against 1,000.0 MiB (+100.0 MiB, +10.00%)"],
             ),
-            (["peak_rss>+5%"], 3, ["gate failed: peak_rss>+5%: 1,100.0 MiB against 1,000.0 MiB (+100.0 MiB, +10.00%)"]),
+            (
+                ["peak_rss>+5%"],
+                3,
+                ["nncf-tools: gate failed: peak_rss>+5%: 1,100.0 MiB against 1,000.0 MiB (+100.0 MiB, +10.00%)"],
+            ),
             (
                 ["peak_rss@Export>1GiB", "duration>5s"],
                 3,
-                ["gate failed: peak_rss@Export>1GiB: 1.074 GiB", "gate passed: duration>5s: 1.00 s"],
+                [
+                    "nncf-tools: gate failed: peak_rss@Export>1GiB: 1.074 GiB",
+                    "nncf-tools: gate passed: duration>5s: 1.00 s",
+                ],
             ),
         ],
     )
@@ -151,7 +158,7 @@ class TestGates:
         result = in_process("compare", "a.json", "b.json", "c.json", "--fail-if", "peak_rss>+5%")
 
         assert result.returncode == 3
-        assert [line.split(": ")[:2] for line in result.stderr.splitlines()] == [
+        assert [line.split(": ")[1:3] for line in result.stderr.splitlines()] == [
             ["gate failed", "b.json"],
             ["gate passed", "c.json"],
         ]

@@ -94,7 +94,7 @@ def test_last_lines(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
     place = destination.with_views(place, plot=None, opens=False)
     for name in ("session.html", "session.png"):
         (folder / name).touch()
-    lines = closing.text(Session.load(folder / "session.json"), place, View(["rss"])).splitlines()
+    lines = closing.text(Session.load(folder / "session.json"), place, View(["rss"]), profiled=False).splitlines()
 
     assert lines[1:4] == [
         "Written to memory_logs/newest",
@@ -102,5 +102,21 @@ def test_last_lines(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
         "  picture  memory_logs/newest/session.png",
     ]
     assert lines[4] == "RSS peak +17 % against the last run (60.0 MiB), duration the same (0.500 s)"
+    assert any("nncf-tools profile work --fast  " in line for line in lines)
     assert any("nncf-tools compare latest~1 latest  " in line for line in lines)
     assert any("nncf-tools report --open  " in line for line in lines)
+
+
+def test_last_lines_of_a_profile(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`profile` is not proposed after a profile that saw nothing; an equal peak is "as in" the last run."""
+    monkeypatch.chdir(logs.parent)
+    folder = logs / "newest"
+    session({"rss": mib(10, 60)}).save(folder / "session.json")
+    os.utime(folder / "session.json", (2, 2))
+    place = destination.Destination(
+        folder / "session.json", folder / "session.journal.jsonl", (), folder, "memory_logs/newest"
+    )
+    lines = closing.text(Session.load(folder / "session.json"), place, View(["rss"]), profiled=True)
+
+    assert "RSS peak the same as in the last run (60.0 MiB)" in lines
+    assert "nncf-tools profile" not in lines

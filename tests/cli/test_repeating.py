@@ -5,7 +5,10 @@ import re
 
 import pytest
 
+from nncftools.cli import destination, recording, repeating
+from nncftools.render.view import View
 from tests.conftest import Run, burner
+from tests.made_up import session
 
 
 def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
@@ -19,6 +22,16 @@ def test_files(nncf_tools: Run, tmp_path: pathlib.Path) -> None:
     assert result.stderr.count("3 RUNS") == 1
     assert re.search(r"^Peak RSS, MiB +(\d+\.\d +){3}\d+\.\d%$", result.stderr, re.MULTILINE)
     assert "Written to run-1.json … run-3.json" in result.stderr
+    assert "Next  nncf-tools compare --base 'run-*.json' --new" in result.stderr
+
+
+def test_too_short(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs without a sample have no table, but their files are named."""
+    places = [destination.at_file(tmp_path / f"{number}.json", force=False) for number in (1, 2)]
+    of = recording.Recorded(0, session({"rss": []}))
+
+    assert repeating.repeat(2, places, lambda _: of, View(["rss"]), quiet=False) == 0
+    assert f"Written to {places[0].shown} … {places[1].shown}\n" in capsys.readouterr().err
 
 
 def test_folders(nncf_tools: Run, tmp_path: pathlib.Path) -> None:

@@ -98,7 +98,7 @@ def charts(session: Session, view: View, every: Sequence[Listed]) -> dict[str, A
 
 
 def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
-    """Yield all memory metrics, ranks and the limit; what the view does not ask for is hidden at first."""
+    """Yield all memory metrics, ranks and the limit; what the view does not ask for is hidden at first, as is 0."""
     others = [name for name in session.samples.metrics if is_memory(name) and name not in view.metrics]
     names = [name for name in (*view.metrics, *others) if session.samples.figures(name).known]
     digits, shown = view.unit.decimals + 1, f",.{view.unit.decimals}f"
@@ -106,7 +106,8 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
         found = memory_line(session, view, name, min(_MOST_POINTS, _POINTS // len(names)))
         if found is not None:
             line = _line(label(name), found.time_s / factor, found.sizes, digits, shown)
-            yield {**line, "unit": view.unit, "hidden": name not in view.metrics}
+            nothing = name != names[0] and view.unit.text(session.samples.figures(name).highest) == view.unit.text(0)
+            yield {**line, "unit": view.unit, "hidden": nothing or name not in view.metrics}
     for run in session.ranks[:_MOST_RANKS] if not view.from_zero else ():
         sizes = np.array(run.rss, dtype=np.float64) / view.unit.factor
         line = _line(f"RSS of {run.name}", np.array(run.time_s) / factor, sizes, digits, shown)

@@ -151,7 +151,10 @@ def _draw_parts(axes: Axes, session: Session, view: View, line: MemoryLine) -> N
     places = np.searchsorted(np.asarray(session.samples.time_s), line.time_s)
     below = np.zeros(len(line.time_s))
     parts = [name for name in session.samples.metrics if (of := metrics.of(name)) is not None and of.part_of == "rss"]
-    known = [name for name in parts if session.samples.figures(name).known]
+    figures = session.samples.figures
+    known = [
+        name for name in parts if figures(name).known and view.unit.text(figures(name).highest) != view.unit.text(0)
+    ]
     for name, colour in zip(known, cycle(_GREYS), strict=False):
         part = np.asarray(session.samples[name])[places] / view.unit.factor
         both = ~np.isnan(line.sizes) & ~np.isnan(part)

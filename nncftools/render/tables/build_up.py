@@ -124,7 +124,7 @@ class Whole:
             yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
         snapshots = self.session.snapshots
         if self.build_up.sum_of(NOT_SEEN) and snapshots is not None:
-            failed = f", {snapshots.failed:,} stacks could not be read" if snapshots.failed else ""
+            failed = _unread(snapshots.failed) if snapshots.failed else ""
             reason = (
                 missing(self.session) if snapshots.missing else "no stack of the process within a second of the rise"
             )
@@ -165,6 +165,10 @@ def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
     peak = operation.of("rss").peak
     when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
     return f"Peak of {shortened(printable(name), _PATH)}{when}", build_up.of_operation(session, operation)
+
+
+def _unread(failed: int) -> str:
+    return f", {failed:,} {'stack' if failed == 1 else 'stacks'} could not be read"
 
 
 def _percent(size: float, whole: float) -> str:

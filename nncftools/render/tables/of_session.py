@@ -41,23 +41,29 @@ _SHARE = 0.05
 
 
 def memory(session: Session, view: View) -> Table:
-    """Return peak, final value, growth, average and minimum of the view's metrics, unless all of them are 0.
+    """Return peak, final value, growth, average and minimum of the view's metrics, unless all of them are 0 as written.
 
-    Text has a second row for each metric, above the first sample.
+    Text has a second row for each metric, above the first sample, unless that has nothing but 0.
     """
     rows = []
     for place, name in enumerate(view.metrics):
         absolute = level(session.samples, name, session.peaks)
-        if place and absolute.peak == 0:
+        above = absolute.from_zero()
+        if place and _is_nothing(absolute, view.unit):
             continue
         if view.from_zero:
-            rows.append(Row(cells=_levels(f"{label(name)} from zero", absolute.from_zero(), view.unit)))
-        else:
-            rows.append(Row(cells=_levels(label(name), absolute, view.unit)))
-            above = _levels("  from zero", absolute.from_zero(), view.unit)
-            rows.append(Row(cells=above, is_faint=True, output=Output.TEXT))
+            rows.append(Row(cells=_levels(f"{label(name)} from zero", above, view.unit)))
+            continue
+        rows.append(Row(cells=_levels(label(name), absolute, view.unit)))
+        if not _is_nothing(above, view.unit):
+            rows.append(Row(cells=_levels("  from zero", above, view.unit), is_faint=True, output=Output.TEXT))
     figures = map(Column, ("Peak", "at", "Final", "Delta", "Average", "Min"))
     return Table(columns=[Column(f"Memory, {view.unit}", is_text=True), *figures], rows=rows)
+
+
+def _is_nothing(of: Level, unit: MemoryUnit) -> bool:
+    """Return whether all figures are known, and 0 as they would be written."""
+    return {unit.text(size) for size in (of.peak, of.final, of.average, of.lowest)} == {unit.text(0)}
 
 
 def _levels(name: str, of: Level, unit: MemoryUnit) -> list[Cell]:

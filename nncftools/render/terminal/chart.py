@@ -61,7 +61,7 @@ def chart(session: Session, view: View, width: int, height: int, medium: Medium)
     """Return the chart of a session: ``height`` rows of ``width`` columns."""
     run_s = max(session.duration_s, 1e-3)
     shown = Window(0.0, run_s, max(10, width - GUTTER - 1), run_s)
-    names = [name for name in view.metrics if name in session.samples][:MOST_LINES]
+    names = _names(session, view)
     lines = [_line_of(session, name, shown.columns, from_zero=view.from_zero) for name in names]
     of = level(session.samples, names[0], session.peaks) if names and not view.from_zero else None
     peak = None if of is None or of.peak is None or of.span_s is None else (of.peak, sum(of.span_s) / 2)
@@ -74,6 +74,13 @@ def chart(session: Session, view: View, width: int, height: int, medium: Medium)
         below += rate_rows(rate, found, float(np.nanmax(found, initial=0.0)), medium)
     rows = [_legend(lines, peak, medium), *plot(lines, marked, shown, height - len(below) - 1, medium), *below]
     return [fitted(row, width) for row in rows]
+
+
+def _names(session: Session, view: View) -> list[str]:
+    """Return the metrics to draw: the first, and those that are ever more than what is written as 0."""
+    nothing, figures = view.unit.text(0), session.samples.figures
+    known = [name for name in view.metrics if name in session.samples]
+    return [name for name in known if name == known[0] or view.unit.text(figures(name).highest) != nothing][:MOST_LINES]
 
 
 def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, medium: Medium) -> Row:

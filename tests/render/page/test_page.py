@@ -280,6 +280,12 @@ class TestPage:
         assert (chart["axes"]["cpu"], chart["axes"]["io"]) == ("CPU, % of 4 cores", "I/O, MiB/s")
         assert chart["io"][0]["y"][0] == 2
 
+    def test_zeros_are_hidden(self) -> None:
+        """A metric that is 0 as written is hidden at first, also one that was asked for, unless it is the first."""
+        chart = data_of(page(session({"rss": [0.0, 1.0], "shmem": [0.0, 4096.0]}), metrics=["rss", "shmem"]))["chart"]
+
+        assert [(line["name"], line["hidden"]) for line in chart["memory"]] == [("RSS", False), ("Shmem", True)]
+
     def test_gap(self) -> None:
         """Where samples are missing the line is broken."""
         chart = data_of(page(session({"time_s": [0, 0.5, 1, 9, 9.5], "rss": mib(1, 2, 3, 4, 5)}), metrics=["rss"]))

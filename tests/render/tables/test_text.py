@@ -61,6 +61,20 @@ def test_memory_table() -> None:
     assert row(text, "System  ")[0] == "1,300.0"
 
 
+def test_no_row_of_zeros() -> None:
+    """What is 0 as written, absolute or above the first sample, has no row; the first metric always has one."""
+    text = printed(
+        session({"rss": [MIB, MIB], "anon": [MIB, 2 * MIB], "shmem": [0, 4096]}), metrics=("rss", "anon", "shmem")
+    )
+
+    assert [line.split("  ")[0] for line in text.splitlines() if line.startswith(("RSS", "Anon", "Shmem"))] == [
+        "RSS",
+        "Anon",
+    ]
+    assert text.count("from zero") == 1
+    assert "Shmem" in printed(session({"shmem": [0, 4096]}), metrics=("shmem",))
+
+
 def test_from_zero_replaces_absolute() -> None:
     """With from-zero the table has only figures above the first sample, and says so in their names."""
     text = printed(run(), metrics=("rss",), from_zero=True)

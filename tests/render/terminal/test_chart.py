@@ -65,6 +65,14 @@ def test_ascii() -> None:
     assert "\n".join(drawn(minute(), unicode=False)).isascii()
 
 
+def test_no_curve_of_zeros() -> None:
+    """A metric that is 0 as written has no curve, unless it is the first."""
+    of = session({"rss": mib(10, 20), "shmem": [0.0, 4096.0]})
+
+    assert "Shmem" not in drawn(of, View(["rss", "shmem"]))[0]
+    assert "Shmem" in drawn(of, View(["shmem"]))[0]
+
+
 def test_from_zero() -> None:
     """Only what came on top of the first sample is drawn, when that is asked for."""
     lines = drawn(minute(), View(["rss"], from_zero=True))
