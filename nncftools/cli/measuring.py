@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -28,7 +29,7 @@ from nncftools.text import shortened
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from nncftools.compression.sweep.task import Task
     from nncftools.journal.lines import MemoryLimit
@@ -130,12 +131,12 @@ class _Steps:
         if ran.result is None:
             return
         row.size = sum(file.stat().st_size for file in saved.glob("*.bin") if "tokenizer" not in file.name)
-        row.figures = {column: (value, stderr) for column, (value, stderr) in ran.result["figures"].items()}
+        self._keep(row, ran.result["figures"])
         row.widths = ran.result["widths"]
         row.first_token_s, row.per_token_s = ran.result.get("first_token_s"), ran.result.get("per_token_s")
         row.inference_s = ran.result.get("inference_s")
         row.continuations = ran.result.get("continuations", [])
-        if self._task.tasks:
+        if self._task.tasks and row.is_complete:
             self._evaluate_tasks(saved, row)
 
     def _evaluate_tasks(self, saved: pathlib.Path, row: Row) -> None:
@@ -157,9 +158,19 @@ class _Steps:
         except (NncfToolsError, ValueError) as error:
             row.failed = shortened(f"tasks: {error}", _LONGEST)
             return
-        for column, value in found.items():
-            if not column.endswith(STDERR):
-                row.figures[column] = value, found.get(column + STDERR)
+        figures = {
+            name: (value, found.get(name + STDERR)) for name, value in found.items() if not name.endswith(STDERR)
+        }
+        self._keep(row, figures)
+
+    @staticmethod
+    def _keep(row: Row, figures: Mapping[str, Sequence[float | None]]) -> None:
+        """Add figures of quality to the row; it has failed if one is no number."""
+        for column, (value, stderr) in figures.items():
+            if value is None or not math.isfinite(value):
+                row.failed = f"evaluate: {column} is {value}: the model has collapsed, or its score has"
+                return
+            row.figures[column] = value, stderr if stderr is not None and math.isfinite(stderr) else None
 
     def _run(self, step: str, model: str) -> Ran:
         task = self._task
@@ -270,7 +281,8 @@ def _verdict(found: recording.Recorded, log: pathlib.Path) -> str:
     from nncftools.render.tables.verdict_lines import headline
 
     judged = None if found.session is None else verdict(found.session, MemoryUnit.MiB)
-    text = f"exit status {found.status}" if judged is None else headline(judged)
+    ended = f"exit status {found.status}" + ("" if found.status else ", without a result")
+    text = ended if judged is None else headline(judged)
     with contextlib.suppress(OSError):
         lines = log.read_bytes()[-_TAIL:].decode("utf-8", errors="replace").splitlines()
         error = next((line for line in reversed(lines) if _ERROR.fullmatch(line)), "")
