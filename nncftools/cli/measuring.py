@@ -143,10 +143,10 @@ class _Steps:
         """Add the figures of tasks of lm-evaluation-harness to the row."""
         task, results = self._task, self._folder / "tasks"
         names = ",".join(dict.fromkeys(name.partition(":")[0] for name in task.tasks))
-        argv = [task.python, "-m", "lm_eval", "--model", "openvino", "--model_args", f"pretrained={saved}"]
+        argv = ["--model", "openvino", "--model_args", f"pretrained={saved}"]
         argv += ["--tasks", names, "--device", "cpu", "--output_path", str(results)]
         argv += ["--include_path", task.include_path] if task.include_path else []
-        ran = recorded(argv, self._folder, "tasks", self._starter, None)
+        ran = of_module("lm_eval", argv, task.python, self._folder, "tasks", self._starter)
         row.measured_s += ran.seconds
         row.failed = ran.failed
         if ran.failed:
@@ -185,8 +185,7 @@ class _Steps:
             "settings": task.settings,
             "needs_data": task.needs_data,
             "reference": task.reference,
-            "starter": os.getpid(),
-            "started": groups.started(os.getpid()),
+            **_starter(),
             **{name: task.inputs.get(name) for name in ("text", "lambada", PROMPTS, "calibration", KIND)},
         }
         file = self._folder / f"{step}.job.json"
@@ -231,6 +230,25 @@ class _Stopping:
             if self._starter.received is not None:
                 self._file.touch()
                 return
+
+
+def _starter() -> dict[str, Any]:
+    """Return what tells a step that its sweep is gone."""
+    return {"starter": os.getpid(), "started": groups.started(os.getpid())}
+
+
+def of_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
+    module: str, words: Sequence[str], python: str, folder: pathlib.Path, name: str, starter: Starter
+) -> Ran:
+    """Record a module of a library with a command line of its own; it ends with the sweep. Raises NncfToolsError."""
+    stop = folder.absolute() / f"{name}.stop"
+    result = folder.absolute() / f"{name}.result.json"
+    job = {"step": "module", "name": name, "module": module, "words": list(words), "stop": str(stop), **_starter()}
+    file = folder.absolute() / f"{name}.job.json"
+    stop.unlink(missing_ok=True)
+    file.write_text(json.dumps({**job, "result": str(result)}), encoding="utf-8")
+    with _Stopping(starter, stop):
+        return recorded([python, _WORKER, str(file)], folder, name, starter, None)
 
 
 def recorded(  # noqa: PLR0913, PLR0917 — what a process is recorded with

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _DONE = ".exported"
 _MOST = 1e8
 """So many times the baseline's figure is no error of a model that works."""
+_EXPORT = "optimum.commands.optimum_cli"
 _TASK = "text-generation-with-past"
 
 
@@ -151,9 +152,9 @@ class _Runs:
             recordings = self._folder.path / "export"
             recordings.mkdir(exist_ok=True)
             options = ["--model", inputs[MODEL], "--task", _TASK, "--weight-format", "fp32"]
-            command = [self._choices.python, "-m", "optimum.commands.optimum_cli", "export", "openvino"]
-            argv = [*command, *options, str(target.absolute())]
-            ran = measuring.recorded(argv, recordings, "export", self._starter, None)
+            words = ["export", "openvino", *options, str(target.absolute())]
+            python = self._choices.python
+            ran = measuring.of_module(_EXPORT, words, python, recordings, "export", self._starter)
             self.measured_s += ran.seconds
             if self._starter.received is not None:
                 return None

@@ -3,7 +3,7 @@
 It answers what a sweep asks, and writes made-up results of steps. Configurations do what their names say: "wait" waits
 until it is ended the first time, "fail" fails with an error, "nan" has a figure that is no number.
 
-Usage: sweep_python.py -c SCRIPT | -m optimum… --model DIR OUT | WORKER JOB.json
+Usage: sweep_python.py -c SCRIPT | WORKER JOB.json
 """
 
 import json
@@ -51,6 +51,9 @@ def main(words: list[str]) -> None:
     if words[0] == "-c":
         print("[]")
         return
+    job = json.loads(pathlib.Path(words[1]).read_text())
+    if job["step"] == "module":
+        words = ["-m", job["module"], *job["words"]]
     if words[:2] == ["-m", "lm_eval"]:
         out = pathlib.Path(words[words.index("--output_path") + 1], "model")
         out.mkdir(parents=True)
@@ -63,7 +66,6 @@ def main(words: list[str]) -> None:
         (out / "openvino_model.xml").touch()
         (out / "openvino_model.bin").write_bytes(bytes(4000))
         return
-    job = json.loads(pathlib.Path(words[1]).read_text())
     name = job["name"]
     result = compress(job, name) if job["step"] == "compress" else evaluated(name)
     pathlib.Path(job["result"]).write_text(json.dumps(result))
