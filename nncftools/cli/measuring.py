@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -28,7 +29,7 @@ from nncftools.text import shortened
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from nncftools.compression.sweep.task import Task
     from nncftools.journal.lines import MemoryLimit
@@ -130,22 +131,22 @@ class _Steps:
         if ran.result is None:
             return
         row.size = sum(file.stat().st_size for file in saved.glob("*.bin") if "tokenizer" not in file.name)
-        row.figures = {column: (value, stderr) for column, (value, stderr) in ran.result["figures"].items()}
+        self._keep(row, ran.result["figures"])
         row.widths = ran.result["widths"]
         row.first_token_s, row.per_token_s = ran.result.get("first_token_s"), ran.result.get("per_token_s")
         row.inference_s = ran.result.get("inference_s")
         row.continuations = ran.result.get("continuations", [])
-        if self._task.tasks:
+        if self._task.tasks and row.is_complete:
             self._evaluate_tasks(saved, row)
 
     def _evaluate_tasks(self, saved: pathlib.Path, row: Row) -> None:
         """Add the figures of tasks of lm-evaluation-harness to the row."""
         task, results = self._task, self._folder / "tasks"
         names = ",".join(dict.fromkeys(name.partition(":")[0] for name in task.tasks))
-        argv = [task.python, "-m", "lm_eval", "--model", "openvino", "--model_args", f"pretrained={saved}"]
+        argv = ["--model", "openvino", "--model_args", f"pretrained={saved}"]
         argv += ["--tasks", names, "--device", "cpu", "--output_path", str(results)]
         argv += ["--include_path", task.include_path] if task.include_path else []
-        ran = recorded(argv, self._folder, "tasks", self._starter, None)
+        ran = of_module("lm_eval", argv, task.python, self._folder, "tasks", self._starter)
         row.measured_s += ran.seconds
         row.failed = ran.failed
         if ran.failed:
@@ -157,9 +158,19 @@ class _Steps:
         except (NncfToolsError, ValueError) as error:
             row.failed = shortened(f"tasks: {error}", _LONGEST)
             return
-        for column, value in found.items():
-            if not column.endswith(STDERR):
-                row.figures[column] = value, found.get(column + STDERR)
+        figures = {
+            name: (value, found.get(name + STDERR)) for name, value in found.items() if not name.endswith(STDERR)
+        }
+        self._keep(row, figures)
+
+    @staticmethod
+    def _keep(row: Row, figures: Mapping[str, Sequence[float | None]]) -> None:
+        """Add figures of quality to the row; it has failed if one is no number."""
+        for column, (value, stderr) in figures.items():
+            if value is None or not math.isfinite(value):
+                row.failed = f"evaluate: {column} is {value}: the model has collapsed, or its score has"
+                return
+            row.figures[column] = value, stderr if stderr is not None and math.isfinite(stderr) else None
 
     def _run(self, step: str, model: str) -> Ran:
         task = self._task
@@ -174,8 +185,7 @@ class _Steps:
             "settings": task.settings,
             "needs_data": task.needs_data,
             "reference": task.reference,
-            "starter": os.getpid(),
-            "started": groups.started(os.getpid()),
+            **_starter(),
             **{name: task.inputs.get(name) for name in ("text", "lambada", PROMPTS, "calibration", KIND)},
         }
         file = self._folder / f"{step}.job.json"
@@ -220,6 +230,25 @@ class _Stopping:
             if self._starter.received is not None:
                 self._file.touch()
                 return
+
+
+def _starter() -> dict[str, Any]:
+    """Return what tells a step that its sweep is gone."""
+    return {"starter": os.getpid(), "started": groups.started(os.getpid())}
+
+
+def of_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
+    module: str, words: Sequence[str], python: str, folder: pathlib.Path, name: str, starter: Starter
+) -> Ran:
+    """Record a module of a library with a command line of its own; it ends with the sweep. Raises NncfToolsError."""
+    stop = folder.absolute() / f"{name}.stop"
+    result = folder.absolute() / f"{name}.result.json"
+    job = {"step": "module", "name": name, "module": module, "words": list(words), "stop": str(stop), **_starter()}
+    file = folder.absolute() / f"{name}.job.json"
+    stop.unlink(missing_ok=True)
+    file.write_text(json.dumps({**job, "result": str(result)}), encoding="utf-8")
+    with _Stopping(starter, stop):
+        return recorded([python, _WORKER, str(file)], folder, name, starter, None)
 
 
 def recorded(  # noqa: PLR0913, PLR0917 — what a process is recorded with
@@ -270,7 +299,8 @@ def _verdict(found: recording.Recorded, log: pathlib.Path) -> str:
     from nncftools.render.tables.verdict_lines import headline
 
     judged = None if found.session is None else verdict(found.session, MemoryUnit.MiB)
-    text = f"exit status {found.status}" if judged is None else headline(judged)
+    ended = f"exit status {found.status}" + ("" if found.status else ", without a result")
+    text = ended if judged is None else headline(judged)
     with contextlib.suppress(OSError):
         lines = log.read_bytes()[-_TAIL:].decode("utf-8", errors="replace").splitlines()
         error = next((line for line in reversed(lines) if _ERROR.fullmatch(line)), "")

@@ -232,7 +232,7 @@ def sweep(  # noqa: PLR0913 — one parameter per option
         tasks=tuple(tasks or ()),
         include_path=include_path,
     )
-    _check_recommend(recommend)
+    _check_shown(recommend, also, is_kind=kind is not None)
     choices, notes = sweep_checks.checked(asked)
     for note in notes:
         screen.message(f"note: {note}")
@@ -256,9 +256,15 @@ def _finish(choices: Choices, recommend: str, also: list[Also] | None) -> int:
     for row in rows:
         if not row.is_complete:
             screen.message(f"failed: {row.name}: {row.failed}")
-    metrics = sweeping.metrics_of(rows)
-    if not rows[0].is_complete or not metrics:
+    if not rows[0].is_complete:
         raise NncfToolsError(f"the baseline failed: {rows[0].failed}; without it there is no table and no picture")
+    metrics, notes = sweeping.metrics_of(rows)
+    for note in notes:
+        screen.message(f"note: {note}")
+    if not metrics:
+        raise NncfToolsError(
+            f"no figure can be compared, so there is no table and no picture; {choices.folder.output} has the figures"
+        )
     viz_compression(
         inputs=[choices.folder.output], metrics=metrics, recommend=recommend, also=also, extra=True, lenient=True
     )
@@ -266,12 +272,18 @@ def _finish(choices: Choices, recommend: str, also: list[Also] | None) -> int:
     return int(any(not row.is_complete for row in rows))
 
 
-def _check_recommend(text: str) -> None:
+def _check_shown(recommend: str, also: list[Also] | None, *, is_kind: bool) -> None:
+    """Raise UsageError for figures that the results will not have."""
+    from nncftools.compression.columns import FIRST_TOKEN, LATENCY
     from nncftools.compression.recommending import bounds_of
 
     with options.named("--recommend"):
-        if text:
-            bounds_of(text)
+        bounded = [figure.name for figure in bounds_of(recommend).figures] if recommend else []
+    shown = [one.replace("-", " ") for one in also or ()]
+    for option, names in (("--recommend", bounded), ("--also", shown)):
+        for figure in (LATENCY, FIRST_TOKEN):
+            if is_kind and figure.name in names:
+                raise UsageError(f"option {option}: {figure.name!r} is of language models; --kind measures another one")
 
 
 def _size(text: str | None) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from nncftools.compression import evaluations
 from nncftools.compression.sweep import grid, layers, overlap
 from nncftools.compression.sweep.folder import Folder, State, differing, stamp
 from nncftools.compression.sweep.task import CALIBRATION, KIND, LAST_WORDS, MODEL, PROMPTS, TEXT
+from nncftools.compression.sweep.worker import texts
 from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ _INSTALL = "pip install 'nncf-tools[nncf]'"
 _OPTIMUM = "see docs/sweep.md: pip install --no-deps optimum-intel, after torch, optimum and transformers"
 _FOR_LANGUAGE = (TEXT, CALIBRATION, LAST_WORDS, PROMPTS)
 _ASKS_S = 60
+_WRITTEN = (".csv", ".md", ".png")
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,10 @@ def checked(asked: Asked) -> tuple[Choices, list[str]]:
     inputs = {name: path for name, path in asked.inputs.items() if path is not None}
     for name, path in inputs.items():
         with options.named(f"--{name}"):
+            if path.exists() and not path.is_file():
+                raise UsageError(f"{str(path)!r}: a file expected, which can be read again for each configuration")
             intake.whole(path)
+    _check_place(asked, inputs)
     if KIND in inputs:
         configurations, notes = _of_kind(asked, inputs)
         setup = "model"
@@ -73,7 +79,7 @@ def checked(asked: Asked) -> tuple[Choices, list[str]]:
     _check_tasks(asked)
     _check_packages(asked)
     state = State(
-        model=asked.name or asked.model.absolute().name,
+        model=asked.name or (asked.model if asked.model.name.strip(".") else asked.model.resolve()).name,
         setup=setup,
         inputs={name: stamp(path) for name, path in {**inputs, MODEL: asked.model}.items()}
         | ({"tasks": ",".join(asked.tasks)} if asked.tasks else {}),
@@ -142,11 +148,14 @@ def _of_language(asked: Asked, inputs: Mapping[str, pathlib.Path]) -> tuple[list
 def _check_text(path: pathlib.Path) -> None:
     """Raise UsageError for a text without words, and for lines of a .jsonl that have no text."""
     text = _text(path)
-    if not text.split():
+    if path.suffix == ".jsonl":
+        _check_lines(path, text)
+    if not any(map(str.split, texts.documents(str(path)))):
         raise UsageError(f"{str(path)!r} holds no words")
-    if path.suffix != ".jsonl":
-        return
-    for number, line in enumerate(text.splitlines(), 1):
+
+
+def _check_lines(path: pathlib.Path, text: str) -> None:
+    for number, line in enumerate(text.split("\n"), 1):
         try:
             has_text = not line.strip() or isinstance(json.loads(line)["text"], str)
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -158,12 +167,27 @@ def _check_text(path: pathlib.Path) -> None:
 def _check_overlap(inputs: Mapping[str, pathlib.Path]) -> None:
     if CALIBRATION not in inputs:
         return
-    calibration = _text(inputs[CALIBRATION])
+    calibration = _words(inputs[CALIBRATION])
     for name in (TEXT, LAST_WORDS):
-        found = overlap.shared(calibration, _text(inputs[name])) if name in inputs else ""
+        found = overlap.shared(calibration, _words(inputs[name])) if name in inputs else ""
         if found:
             why = f"{str(inputs[name])!r} holds the same words, so results would look too good: {found!r}"
             raise UsageError(f"option --calibration: {why}; use a text of another source")
+
+
+def _words(path: pathlib.Path) -> str:
+    return "\n".join(texts.documents(str(path)))
+
+
+def _check_place(asked: Asked, inputs: Mapping[str, pathlib.Path]) -> None:
+    """Raise UsageError for results that would be among the inputs, or replace one."""
+    output = asked.output.resolve()
+    if asked.model.is_dir() and output.is_relative_to(asked.model.resolve()):
+        why = "is in the folder of the model, which a sweep must not change"
+        raise UsageError(f"option --output: {str(asked.output)!r} {why}; name another folder")
+    for name, path in inputs.items():
+        if path.resolve() in {output.with_suffix(ending) for ending in _WRITTEN}:
+            raise UsageError(f"option --output: the results would replace the file of --{name}; choose another name")
 
 
 def _check_tasks(asked: Asked) -> None:
@@ -177,7 +201,9 @@ def _check_tasks(asked: Asked) -> None:
 
 def _text(path: pathlib.Path) -> str:
     try:
-        return intake.whole(path).decode("utf-8")
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise NncfToolsError(f"{str(path)!r} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise NncfToolsError(f"{str(path)!r} is not a text in UTF-8: {error.reason}") from error
 
@@ -218,13 +244,15 @@ def _check_packages(asked: Asked) -> None:
 
 def _before(asked: Asked, folder: Folder, state: State, configurations: Sequence[Configuration]) -> dict[str, Row]:
     """Return the rows of a sweep that is replaced, and remove it. Raises UsageError if it must not be."""
+    if folder.is_foreign:
+        raise UsageError(f"option --output: {str(folder.path)!r} is there, and no sweep's; choose another name")
     try:
         earlier = folder.state()
     except NncfToolsError as error:
-        raise UsageError(f"option --output: {error}; give --force to replace it") from error
-    if asked.resume:
-        if earlier is None:
-            return {}
+        if not asked.force:
+            raise UsageError(f"option --output: {error}; give --force to replace it") from error
+        earlier = None
+    if asked.resume and earlier is not None:
         why = differing(earlier, state)
         if why:
             raise UsageError(f"option --resume: {str(folder.path)!r} cannot go on: {why}")
@@ -233,8 +261,16 @@ def _before(asked: Asked, folder: Folder, state: State, configurations: Sequence
         return {} if earlier is None else folder.rows(configurations)
     if earlier is not None and not asked.force:
         raise UsageError(f"option --output: {str(folder.path)!r} has a sweep already; use --resume or --force")
-    destination.replaceable("--output", asked.output, force=asked.force)
-    rows = {} if earlier is None else folder.rows(configurations)
-    if folder.path.exists():
+    for ending in _WRITTEN:
+        destination.replaceable("--output", asked.output.with_suffix(ending), force=asked.force)
+    return _removed(folder, configurations) if folder.path.exists() else {}
+
+
+def _removed(folder: Folder, configurations: Sequence[Configuration]) -> dict[str, Row]:
+    """Remove the folder of a sweep, and return its rows. Raises UsageError while a sweep runs in it."""
+    rows: dict[str, Row] = {}
+    with folder.held():
+        with contextlib.suppress(NncfToolsError):
+            rows = folder.rows(configurations)
         shutil.rmtree(folder.path)
     return rows

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from nncftools.compression.sweep.task import Executor
 
 _DONE = ".exported"
+_MOST = 1e8
+"""So many times the baseline's figure is no error of a model that works."""
+_EXPORT = "optimum.commands.optimum_cli"
 _TASK = "text-generation-with-past"
 
 
@@ -66,7 +69,8 @@ def sweep(choices: Choices) -> tuple[int | None, float]:
     with Starter() as starter:
         runs = _Runs(choices, starter)
         try:
-            whole = runs.go()
+            with choices.folder.held():
+                whole = runs.go()
         except OSError as error:
             raise destination.cannot_write("--output", choices.folder.path, error) from error
         if not whole:
@@ -148,9 +152,9 @@ class _Runs:
             recordings = self._folder.path / "export"
             recordings.mkdir(exist_ok=True)
             options = ["--model", inputs[MODEL], "--task", _TASK, "--weight-format", "fp32"]
-            command = [self._choices.python, "-m", "optimum.commands.optimum_cli", "export", "openvino"]
-            argv = [*command, *options, str(target.absolute())]
-            ran = measuring.recorded(argv, recordings, "export", self._starter, None)
+            words = ["export", "openvino", *options, str(target.absolute())]
+            python = self._choices.python
+            ran = measuring.of_module(_EXPORT, words, python, recordings, "export", self._starter)
             self.measured_s += ran.seconds
             if self._starter.received is not None:
                 return None
@@ -194,6 +198,7 @@ class _Runs:
 
     def _ended(self, ended: Row) -> None:
         """Keep a row: on disk before anything else is done."""
+        ended.failed = ended.failed or collapsed(ended, self.rows.get(self._choices.grid[0].name))
         self.rows[ended.name] = ended
         self._folder.keep(ended)
         self._write()
@@ -254,13 +259,32 @@ def _words(ended: Row) -> str:
     return ", ".join([size, *quality, *peak])
 
 
-def metrics_of(rows: Sequence[Row]) -> list[str]:
-    """Return the columns of quality with their directions, as the command for results takes them.
+def collapsed(ended: Row, baseline: Row | None) -> str:
+    """Return which figure is beyond all comparison with the baseline's; empty if none is."""
+    for column, (value, _) in ended.figures.items():
+        base = None if baseline is None else baseline.figures.get(column)
+        if base is not None and abs(value) >= _MOST * abs(base[0]) > 0:
+            return f"the model has collapsed: {column} {value:.3g}, the baseline's is {base[0]:.3g}"
+    return ""
 
-    Errors are relative to the baseline, the first row: a column that it has no figure in, or 0, cannot be compared.
+
+def metrics_of(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """Return the columns of quality with their directions, as the command for results takes them, and notes.
+
+    Errors are relative to the baseline, the first row: a column in which it has 0 or less cannot be compared, nor one
+    in which another row has less than 0, or nothing.
     """
-    columns = [column for column, (value, _) in rows[0].figures.items() if value]
-    return [f"{column}:{'lower' if column.endswith('perplexity') else 'higher'}" for column in columns]
+    found: list[str] = []
+    notes: list[str] = []
+    complete = [one for one in rows if one.is_complete]
+    for column, (base, _) in rows[0].figures.items():
+        wrong = [one.name for one in complete if column not in one.figures or one.figures[column][0] < 0]
+        if base <= 0 or wrong:
+            why = f"{wrong[0]!r} has no figure of at least 0" if wrong else f"the baseline has {base:g}"
+            notes.append(f"{column} is not a part of the error, which is relative to the baseline: {why}")
+        else:
+            found.append(f"{column}:{'lower' if column.endswith('perplexity') else 'higher'}")
+    return found, notes
 
 
 def define(table: pathlib.Path, rows: Sequence[Row]) -> None:

@@ -135,8 +135,12 @@ class _Check:
         named = list(zip(self._table.records, self._names(), strict=True))
         failures = [self._failure(record, model) for record, model in named if record.cells.get(FAILED)]
         rows = [self._row(record, model) for record, model in named if not record.cells.get(FAILED)]
-        if not rows and not self.problems:
+        if not named and not self.problems:
             self.problems.append("there is a header and no rows")
+        with_rows = {row.model for row in rows}
+        for failure in {one.model: one for one in reversed(failures) if one.model not in with_rows}.values():
+            why = f"the first one says {shown(failure.verdict)}"
+            self.problems.append(f"column {FAILED!r}: each row of model {shown(failure.model)} has failed; {why}")
         names = dict.fromkeys(row.model for row in rows if row.model)
         return [
             self._model(

@@ -15,6 +15,9 @@ _NAME = 28
 _AXIS, _AROUND = 8, 4
 """About how many columns and lines plotext takes for axes and their labels."""
 _ROOM = 1.12
+_ROOM_FOR_LABELS = 70
+"""So many columns hold the labels of both axes in one line."""
+_PLAIN = str.maketrans({"─": "-", "│": "|", **dict.fromkeys("┌┐└┘├┤┬┴┼", "+")})
 _BEST, _OTHER = "●○", "@o"
 
 
@@ -34,7 +37,7 @@ def chart(comparison: Comparison, max_error: float | None, width: int, height: i
     figure.theme("colorless")
     figure.title(printable(comparison.title))
     figure.label("compression rate", "x")
-    figure.label("average relative error, %", "y")
+    figure.label("average relative error, %" if width >= _ROOM_FOR_LABELS else "error, %", "y")
     most = max(one.rate for one in shown) * _ROOM
     figure.ruler("x").lim(0, most)
     for is_best in (False, True):
@@ -46,7 +49,8 @@ def chart(comparison: Comparison, max_error: float | None, width: int, height: i
         alignment = "left" if side > 0 else "right"
         figure.draw(figure.text(one.rate + 2 * side * column, one.error * 100, name, alignment=alignment))
     built: str = figure.build().string(colorless=True)
-    return "".join(f"{line.rstrip()}\n" for line in built.rstrip("\n").split("\n"))
+    drawn = built if unicode else built.translate(_PLAIN)
+    return "".join(f"{line.rstrip()}\n" for line in drawn.rstrip("\n").split("\n"))
 
 
 def _named(shown: Sequence[Result], column: float, height: int) -> Iterator[tuple[Result, str, int]]:

@@ -1,9 +1,9 @@
 """Stand in for a Python that has NNCF and OpenVINO: sweep_python.py WORKER JOB.json
 
 It answers what a sweep asks, and writes made-up results of steps. Configurations do what their names say: "wait" waits
-until it is ended the first time, "fail" fails with an error.
+until it is ended the first time, "fail" fails with an error, "nan" has a figure that is no number.
 
-Usage: sweep_python.py -c SCRIPT | -m optimum… --model DIR OUT | WORKER JOB.json
+Usage: sweep_python.py -c SCRIPT | WORKER JOB.json
 """
 
 import json
@@ -15,7 +15,8 @@ import time
 
 def evaluated(name: str) -> dict:
     """Return made-up figures of an evaluation."""
-    figures = {"held-out text, word perplexity": [20.0 + len(name), 0.5], "held-out text, last-word acc": [0.5, None]}
+    perplexity = float("nan") if name == "nan" else 20.0 + len(name)
+    figures = {"held-out text, word perplexity": [perplexity, 0.5], "held-out text, last-word acc": [0.5, None]}
     times = {"first_token_s": 0.25, "per_token_s": 0.125}
     return {"figures": figures, "continuations": [[1, 2]], "widths": {"int8": 1000}, **times}
 
@@ -50,6 +51,9 @@ def main(words: list[str]) -> None:
     if words[0] == "-c":
         print("[]")
         return
+    job = json.loads(pathlib.Path(words[1]).read_text())
+    if job["step"] == "module":
+        words = ["-m", job["module"], *job["words"]]
     if words[:2] == ["-m", "lm_eval"]:
         out = pathlib.Path(words[words.index("--output_path") + 1], "model")
         out.mkdir(parents=True)
@@ -62,7 +66,6 @@ def main(words: list[str]) -> None:
         (out / "openvino_model.xml").touch()
         (out / "openvino_model.bin").write_bytes(bytes(4000))
         return
-    job = json.loads(pathlib.Path(words[1]).read_text())
     name = job["name"]
     result = compress(job, name) if job["step"] == "compress" else evaluated(name)
     pathlib.Path(job["result"]).write_text(json.dumps(result))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import os
 import pathlib
 import signal
@@ -14,7 +15,9 @@ import psutil
 import pytest
 
 from nncftools.cli import cluster_work, sweep_checks
+from nncftools.cli.sweep import sweep
 from nncftools.cli.sweep_checks import Asked
+from nncftools.cli.viz_compression import Also
 from nncftools.compression.sweep.folder import stamp
 from nncftools.errors import NncfToolsError, UsageError
 from tests.conftest import BURNERS, Run, command_line
@@ -34,6 +37,7 @@ mode = "nf4"
 name = "wait"
 mode = "int4_sym"
 """
+COLLAPSED = '[[configuration]]\nname = "nan"\nmode = "nf4"\n'
 
 
 @pytest.fixture
@@ -145,6 +149,56 @@ class TestChecks:
         with pytest.raises(NncfToolsError, match=f"option --prompts: .*{expected}"):
             sweep_checks.checked(asked(inputs, inputs={"prompts": inputs / name}))
 
+    @pytest.mark.process
+    def test_results_do_not_replace_what_is_no_result(self, inputs: pathlib.Path) -> None:
+        """Neither inputs, nor a file or folder that only has the name; nor do they change the model."""
+        cases: list[tuple[dict[str, Any], str]] = [
+            ({"output": inputs / "model" / "r.csv"}, "is in the folder of the model"),
+            (
+                {"output": inputs / "held.csv", "inputs": {"text": inputs / "held.md"}},
+                "would replace the file of --text",
+            ),
+            ({"output": inputs / "made.csv", "is_dry": False, "resume": True}, "'made.csv' exists|made.csv' exists"),
+            ({"output": inputs / "mine.csv", "is_dry": False, "force": True}, "mine.sweep' is there, and no sweep's"),
+        ]
+        (inputs / "held.md").write_text(WORDS)
+        (inputs / "made.csv").write_text("by hand")
+        (inputs / "mine.sweep").mkdir()
+        (inputs / "mine.sweep" / "precious").touch()
+        for options, expected in cases:
+            with pytest.raises(UsageError, match=expected):
+                sweep_checks.checked(asked(inputs, python=str(inputs / "python"), **options))
+
+        assert (inputs / "mine.sweep" / "precious").exists()
+
+    @pytest.mark.process
+    def test_damaged_sweep_is_replaced_by_force(self, inputs: pathlib.Path) -> None:
+        """Without it, the error says what to do."""
+        (inputs / "results.sweep").mkdir()
+        (inputs / "results.sweep" / "sweep.json").write_text("{")
+        options: dict[str, Any] = {"output": inputs / "results.csv", "python": str(inputs / "python"), "is_dry": False}
+        with pytest.raises(UsageError, match="give --force to replace it"):
+            sweep_checks.checked(asked(inputs, **options))
+        sweep_checks.checked(asked(inputs, **options, force=True))
+
+        assert not (inputs / "results.sweep").exists()
+
+    def test_words_of_json_lines_are_compared(self, inputs: pathlib.Path) -> None:
+        """Escapes of JSON do not hide that calibration holds the text."""
+        lines = inputs / "calibration.jsonl"
+        lines.write_text(json.dumps({"text": "\n".join(WORDS.split())}))
+
+        with pytest.raises(UsageError, match="holds the same words"):
+            sweep_checks.checked(asked(inputs, inputs={"calibration": lines}))
+
+    def test_figures_of_language_models_do_not_go_with_kind(self, inputs: pathlib.Path) -> None:
+        """They would be missed after hours, when all has run."""
+        options: dict[str, Any] = {"model": inputs / "m.onnx", "output": inputs / "r.csv", "kind": inputs / "kind.py"}
+        with pytest.raises(UsageError, match="option --recommend: 'latency' is of language models"):
+            sweep(**options, recommend="latency<1s")
+        with pytest.raises(UsageError, match="option --also: 'first token' is of language models"):
+            sweep(**options, also=[Also.FIRST_TOKEN])
+
     def test_calibration_on_the_text_is_refused(self, inputs: pathlib.Path) -> None:
         """Results would look too good; the words that both texts hold are named."""
         (inputs / "calibration.txt").write_text(OTHER + WORDS)
@@ -229,6 +283,16 @@ class TestRuns:
         assert failed["failed"] == "compress: exit status 1: ValueError: a channel size of 576 cannot be divided by 100"
         assert failed["failed"] in table
         assert "rolling log-likelihood" in table
+
+    def test_figure_that_is_no_number_is_a_row_that_failed(self, inputs: pathlib.Path) -> None:
+        """The sweep ends with table and picture of the others, and can go on."""
+        (inputs / "grid.toml").write_text(COLLAPSED)
+        done = run(inputs, "--resume")
+
+        assert done.returncode == 1
+        assert "failed: nan: evaluate: held-out text, word perplexity is nan: the model has collapsed" in done.stderr
+        assert (inputs / "results.png").exists()
+        assert run(inputs, "--resume").returncode == 1
 
     def test_finished_sweep_is_not_replaced(self, inputs: pathlib.Path) -> None:
         """Without --resume or --force nothing is lost; with another text, results cannot be mixed."""

@@ -3,7 +3,10 @@ from __future__ import annotations
 import csv
 import pathlib
 
+import pytest
+
 from nncftools.compression.columns import STANDARD
+from nncftools.compression.errors import ResultsError
 from nncftools.compression.outputs import Request, make
 from tests.compression.made_up import MADE_UP
 
@@ -34,3 +37,13 @@ def test_failed_row_is_listed_under_the_table(tmp_path: pathlib.Path) -> None:
     assert listed == "- int4 + gptq (no room): compress: out of memory, the limit was 8 GiB &#124; at 3 s"
     assert "failed" not in table
     assert [failure.verdict for failure in comparison.model.failures] == [VERDICT]
+
+
+def test_model_whose_rows_all_failed_is_refused(tmp_path: pathlib.Path) -> None:
+    """It would vanish without a word: the error has the model and its first verdict."""
+    path = with_failure(tmp_path)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text(lines[0] + lines[2], encoding="utf-8")
+
+    with pytest.raises(ResultsError, match=r"each row of model .* has failed; the first one says 'compress: out of"):
+        make(Request([path], tmp_path / "out", ("svg",), STANDARD))

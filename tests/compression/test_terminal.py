@@ -25,8 +25,11 @@ def test_points_and_names() -> None:
 
 
 def test_ascii_points() -> None:
-    """Where there is only ASCII, points are letters."""
-    assert any("@ " in line for line in lines_of(unicode=False))
+    """Where there is only ASCII, points are letters, and lines are drawn with signs."""
+    lines = lines_of(unicode=False)
+
+    assert any("@ " in line for line in lines)
+    assert all(map(str.isascii, lines))
 
 
 def test_largest_error() -> None:
@@ -35,8 +38,9 @@ def test_largest_error() -> None:
 
 
 def test_narrow() -> None:
-    """On a narrow screen, names that have no room are left out."""
+    """On a narrow screen, names that have no room are left out, and the labels of the axes do not meet."""
     lines = lines_of(width=40)
 
     assert max(map(len, lines)) <= 40
+    assert lines[-1].split() == ["error,", "%", "compression", "rate"]
     assert sum(line.count("●") for line in lines) >= 2

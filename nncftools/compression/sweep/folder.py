@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -11,12 +12,12 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from nncftools.compression.sweep.row import Row, table
-from nncftools.errors import NncfToolsError
+from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import replacing
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nncftools.compression.sweep.grid import Configuration
 
@@ -61,14 +62,48 @@ class Folder:
         """Return what an earlier sweep depended on; None without one. Raises NncfToolsError."""
         return _read(self.path / _STATE, State)
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether something else has the name of the folder: not a sweep, and not empty."""
+        try:
+            return not (self.path / _STATE).exists() and any(
+                not one.name.startswith(".") for one in self.path.iterdir()
+            )
+        except FileNotFoundError:
+            return False
+        except NotADirectoryError:
+            return self.path.exists()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder, and hold it: one sweep at a time. Raises OSError; UsageError while another one holds it."""
+        import fcntl
+
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UsageError(f"another sweep runs in {str(self.path)!r}") from error
+            yield
+        finally:
+            os.close(descriptor)
+
     def begin(self, state: State) -> None:
-        """Make the folder. Raises OSError."""
+        """Write what the sweep depends on. Raises OSError."""
         self.path.mkdir(parents=True, exist_ok=True)
         _write(self.path / _STATE, msgspec.json.format(msgspec.json.encode(state)))
 
     def rows(self, grid: Sequence[Configuration]) -> dict[str, Row]:
-        """Return what has ended of a grid, by name; not what has other settings now. Raises NncfToolsError."""
-        found = {one.name: _read(self.of(one.name) / ROW, Row) for one in grid}
+        """Return what has ended of a grid, by name; not what has other settings now.
+
+        Raises NncfToolsError for a row that is damaged.
+        """
+        try:
+            found = {one.name: _read(self.of(one.name) / ROW, Row) for one in grid}
+        except NncfToolsError as error:
+            raise NncfToolsError(f"{error}; remove that file, and its configuration runs again") from error
         wanted = {one.name: one.settings() for one in grid}
         return {name: row for name, row in found.items() if row is not None and row.settings == wanted[name]}
 
@@ -136,10 +171,11 @@ def _differs(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> bo
 def _read(file: pathlib.Path, kind: type[_Kept]) -> _Kept | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=kind)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.MsgspecError) as error:
-        raise NncfToolsError(f"{str(file)!r} cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise NncfToolsError(f"{str(file)!r} cannot be read: {reason}") from error
 
 
 def _write(file: pathlib.Path, content: bytes) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 GRIDS = ("quick", "full")
 GROUP_SIZES = (128, 64, 32, 16)
 """The usual ones, the preferred first."""
+_PER_CHANNEL = -1
 _FOLDER = pathlib.Path(__file__).with_name("grids")
 _INT8 = "int8"
 _WORDS = {"sym": "symmetric", "asym": "asymmetric"}
@@ -170,7 +171,7 @@ def weight_grid(grid: str, layers: Layers) -> tuple[list[Weights], list[str]]:
             raise NncfToolsError(f"{str(path)!r}: configuration {one.name!r}: {wrong}")
         else:
             found.append(_with_group_size(one, layers))
-    return _with_baseline(found, Weights(BASELINE, BASELINE)), notes
+    return _with_baseline(path, found, Weights(BASELINE, BASELINE)), notes
 
 
 def quantization_grid(grid: str) -> list[Quantization]:
@@ -181,7 +182,7 @@ def quantization_grid(grid: str) -> list[Quantization]:
         if not one.is_baseline and one.preset not in _PRESETS:
             expected = f"preset {BASELINE}, {' or '.join(_PRESETS)} expected"
             raise NncfToolsError(f"{str(path)!r}: configuration {one.name!r}: {expected}, found {one.preset!r}")
-    return _with_baseline(found, Quantization(BASELINE, BASELINE))
+    return _with_baseline(path, found, Quantization(BASELINE, BASELINE))
 
 
 def chosen(grid: Sequence[Configuration], names: Sequence[str]) -> list[Configuration]:
@@ -241,12 +242,21 @@ def _wrong_weights(one: Weights) -> str:
         return f"ratio from 0 to 1 expected, found {one.ratio:g}"
     if one.gptq and one.lora_rank:
         return "NNCF cannot do gptq and lora_rank together"
+    return _wrong_count(one)
+
+
+def _wrong_count(one: Weights) -> str:
+    for name, value in (("lora_rank", one.lora_rank), ("subset_size", one.subset_size)):
+        if value is not None and value < 1:
+            return f"{name} of at least 1 expected, found {value}"
+    if one.group_size is not None and one.group_size < 1 and one.group_size != _PER_CHANNEL:
+        return f"group_size of at least 1, or {_PER_CHANNEL} for channels, expected, found {one.group_size}"
     return ""
 
 
 def _misfit(one: Weights, layers: Layers) -> str:
     """Return why a configuration cannot be applied to the layers; empty if it can."""
-    if one.lora_rank is not None and layers.smallest is not None and not 0 < one.lora_rank <= layers.smallest:
+    if one.lora_rank is not None and layers.smallest is not None and one.lora_rank > layers.smallest:
         return f"rank {one.lora_rank} is more than the smallest layer has ({layers.smallest})"
     if one.group_size is not None and one.group_size > 0:
         odd = layers.indivisible(one.group_size)
@@ -259,12 +269,14 @@ def _with_group_size(one: Weights, layers: Layers) -> Weights:
     """Return a configuration with the largest usual group size that divides the layers; channels where none does."""
     if one.group_size is not None or not one.is_grouped:
         return one
-    size = next((size for size in GROUP_SIZES if layers.indivisible(size) is None), -1)
+    size = next((size for size in GROUP_SIZES if layers.indivisible(size) is None), _PER_CHANNEL)
     return msgspec.structs.replace(one, group_size=size)
 
 
-def _with_baseline(found: Sequence[_Kind], baseline: _Kind) -> list[_Kind]:
+def _with_baseline(path: pathlib.Path, found: Sequence[_Kind], baseline: _Kind) -> list[_Kind]:
     first = next((one for one in found if one.is_baseline), baseline)
+    if first is baseline and any(one.name == BASELINE for one in found):
+        raise NncfToolsError(f"{str(path)!r}: {BASELINE!r} is the name of the baseline; choose another one")
     return [first, *(one for one in found if not one.is_baseline)]
 
 

@@ -68,6 +68,6 @@ def _shapes(file: pathlib.Path) -> list[tuple[int, ...]]:
             for name, entry in header.items()
             if name != "__metadata__" and not any(part in name for part in _EMBEDDINGS)
         ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise NncfToolsError(f"{str(file)!r} is not a file of weights (safetensors): {error}") from error
-    return [shape for shape in found if len(shape) == _MATRIX and all(shape)]
+    return [shape for shape in found if len(shape) == _MATRIX and min(shape) > 0]

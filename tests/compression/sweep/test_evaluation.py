@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import pathlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -145,3 +146,25 @@ def test_passages_are_whole_sentences_without_their_full_stop() -> None:
 
     assert [len(passage.split()) for passage in found] == [40, 40]
     assert all(passage.endswith(" text") for passage in found)
+
+
+def test_perplexity_beyond_all_numbers_is_infinite() -> None:
+    """A model that has collapsed is no error of the step: the row says what its figure is."""
+
+    class Collapsed(MadeUpModel):
+        """Takes what comes for impossible."""
+
+        def logits(self, tokens: Sequence[int]) -> Iterator[NDArray[np.float32]]:
+            found = np.zeros((len(tokens), 100), dtype=np.float32)
+            found[:, 99] = 1e6
+            yield found
+
+    assert evaluation.word_perplexity(Collapsed(), ["ab"], encode, 0, 8).value == math.inf
+
+
+def test_documents_are_lines_that_hold_something(tmp_path: pathlib.Path) -> None:
+    """Another end of a line than \\n, inside of a text, ends no document; blanks around a text are no words."""
+    file = tmp_path / "a.jsonl"
+    file.write_text('\ufeff{"text": "one\u2028two "}\n{"text": ""}\n', encoding="utf-8")
+
+    assert texts.documents(str(file)) == ["one\u2028two"]

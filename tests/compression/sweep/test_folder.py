@@ -6,12 +6,13 @@ import pathlib
 
 import pytest
 
+from nncftools.cli import sweeping
 from nncftools.compression.sweep import grid
 from nncftools.compression.sweep.folder import Folder, State, differing, stamp
 from nncftools.compression.sweep.layers import Layers
 from nncftools.compression.sweep.plan import expected, left_s
 from nncftools.compression.sweep.row import Row, table, widths_text
-from nncftools.errors import NncfToolsError
+from nncftools.errors import NncfToolsError, UsageError
 
 GRID = grid.weight_grid("quick", Layers(frozenset(), None))[0]
 PERPLEXITY = "held-out text, word perplexity"
@@ -117,3 +118,44 @@ def test_time_is_expected_by_runs_before() -> None:
     assert (other.seconds, other.is_measured, other.peak) == (pytest.approx(32), False, None)
     assert left_s(GRID[2:], GRID, before) == pytest.approx(52)
     assert left_s(GRID, GRID, {}) is None
+
+
+def test_one_sweep_at_a_time(tmp_path: pathlib.Path) -> None:
+    """A second sweep would end the steps of the first; the folder is free again after it."""
+    folder = Folder(tmp_path / "results.csv")
+    with folder.held(), pytest.raises(UsageError, match="another sweep runs in"), Folder(folder.output).held():
+        pass
+    with folder.held():
+        pass
+
+
+def test_folder_of_something_else_is_known(tmp_path: pathlib.Path) -> None:
+    """A folder or a file that only has the name; an empty folder is free."""
+    folder = Folder(tmp_path / "results.csv")
+    free = folder.is_foreign
+    folder.path.mkdir()
+    empty = folder.is_foreign
+    (folder.path / "precious").touch()
+
+    assert (free, empty, folder.is_foreign) == (False, False, True)
+
+
+def test_collapsed_model_is_told_from_a_bad_one() -> None:
+    """Its row is a failure: the error would be beyond what a picture can show."""
+    base = row_of("fp32", figures={PERPLEXITY: (20.0, None)})
+
+    assert sweeping.collapsed(row_of("int4", figures={PERPLEXITY: (2e4, None)}), base) == ""
+    assert "has collapsed: held-out text, word perplexity 1e+14, the baseline's is 20" in sweeping.collapsed(
+        row_of("int4", figures={PERPLEXITY: (1e14, None)}), base
+    )
+
+
+def test_figure_that_cannot_be_compared_is_no_part_of_the_error() -> None:
+    """Neither a baseline of 0, nor a figure that a row lacks: the note names it."""
+    base = row_of("fp32", figures={PERPLEXITY: (20.0, None), "score": (0.0, None), "similarity": (1.0, None)})
+    other = row_of("int4", figures={PERPLEXITY: (21.0, None), "score": (0.5, None)})
+    metrics, notes = sweeping.metrics_of([base, other])
+
+    assert metrics == [f"{PERPLEXITY}:lower"]
+    assert "score is not a part of the error, which is relative to the baseline: the baseline has 0" in notes[0]
+    assert "'int4' has no figure" in notes[1]

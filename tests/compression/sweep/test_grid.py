@@ -94,6 +94,10 @@ def test_file_gets_a_baseline(tmp_path: pathlib.Path) -> None:
         ("[[configuration]]\nname = 'a'\nmode = 'int4_sym'\nlora_rank = 256", "rank 256 is more than the smallest"),
         ("[[configuration]]\nname = 'a'\nmode = 'int8_sym'\nawq = true", "awq does not go with int8_sym"),
         ("[[configuration]]\nname = 'a'\nmode = 'nf4'\ngptq = true\nlora_rank = 8", "gptq and lora_rank together"),
+        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\nlora_rank = 0", "lora_rank of at least 1 expected, found 0"),
+        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\nsubset_size = -1", "subset_size of at least 1 expected"),
+        ("[[configuration]]\nname = 'a'\nmode = 'nf4'\ngroup_size = 0", "group_size of at least 1, or -1 for channels"),
+        ("[[configuration]]\nname = 'fp32'\nmode = 'nf4'", "'fp32' is the name of the baseline"),
         ("not toml", "grid.toml"),
     ],
 )

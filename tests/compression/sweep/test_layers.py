@@ -8,6 +8,8 @@ import pytest
 from nncftools.compression.sweep.layers import layers_of
 from nncftools.errors import NncfToolsError
 
+HUGE = b"\x1b\0\0\0\0\0\0\0" + b'{"a": {"shape": [1e999, 2]}}'
+
 
 def write_weights(file: pathlib.Path, shapes: dict[str, list[int]]) -> None:
     """Write the header of a file of weights."""
@@ -39,7 +41,7 @@ def test_layers_are_read_from_the_configuration_without_weights(tmp_path: pathli
     assert layers_of(tmp_path) == ({576, 1536}, 576)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x02\0\0\0\0\0\0\0[]"])
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x02\0\0\0\0\0\0\0[]", HUGE])
 def test_damaged_weights_are_refused(tmp_path: pathlib.Path, content: bytes) -> None:
     """The error names the file."""
     (tmp_path / "model.safetensors").write_bytes(content)

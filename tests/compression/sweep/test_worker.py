@@ -42,3 +42,24 @@ def test_steps_start_without_site_packages(tmp_path: pathlib.Path) -> None:
 
     assert done.returncode == 1
     assert "KeyError: 'none'" in done.stderr
+
+
+@pytest.mark.process
+def test_library_runs_as_a_step(tmp_path: pathlib.Path) -> None:
+    """A module gets its command line; it ends when the sweep says so, as any step does."""
+    job = {
+        "step": "module",
+        "result": str(tmp_path / "result.json"),
+        "module": "timeit",
+        "stop": str(tmp_path / "stop"),
+    }
+    job |= {"starter": os.getpid(), "started": groups.started(os.getpid())}
+    file = tmp_path / "job.json"
+    statuses = []
+    for code in ("print('ran')", "import time; time.sleep(600)"):
+        file.write_text(json.dumps({**job, "words": ["-n", "1", "-r", "1", code]}))
+        done = subprocess.run([sys.executable, FOLDER, file], capture_output=True, text=True, check=False)
+        statuses.append((done.returncode, "ran" in done.stdout))
+        (tmp_path / "stop").touch()
+
+    assert statuses == [(0, True), (1, False)]

@@ -98,7 +98,7 @@ def word_perplexity(model: Model, documents: Sequence[str], encode: Encode, pref
         of_tokens = np.concatenate(parts) if parts else np.empty(0)
         blocks += [(float(part.sum()), len(part)) for part in _cut(of_tokens)]
     total = math.fsum(one for one, _ in blocks)
-    value = math.exp(-total / words)
+    value = _exp(-total / words)
     error = _error_of_sum(blocks)
     return Figure(value, None if error is None else value * error / words)
 
@@ -111,7 +111,7 @@ def last_words(model: Model, passages: Sequence[str], encode: Encode) -> tuple[F
     found = [likelihood(model, *_split(passage, encode)) for passage in passages]
     right = np.array([one.is_greedy for one in found], dtype=float)
     logs = np.array([one.of_tokens.sum() for one in found])
-    perplexity, error = math.exp(-logs.mean()), _error_of_mean(logs)
+    perplexity, error = _exp(-logs.mean()), _error_of_mean(logs)
     return (
         Figure(float(right.mean()), _error_of_mean(right)),
         Figure(perplexity, None if error is None else perplexity * error),
@@ -134,6 +134,13 @@ def _split(passage: str, encode: Encode) -> tuple[list[int], list[int]]:
     context = passage.rpartition(" ")[0]
     whole, before = encode(passage), encode(context)
     return whole[: len(before)], whole[len(before) :]
+
+
+def _exp(value: float) -> float:
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
 
 
 def _cut(of_tokens: NDArray[np.float64]) -> list[NDArray[np.float64]]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pathlib
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .steps import seconds, user_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MODEL = "model.xml"
 _OFF = -1.0
@@ -23,7 +26,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     preset = settings.pop("preset")
     compression_s = None
     if preset != "fp32":
-        data = nncf.Dataset(user_module(job["kind"]).calibration())
+        data = nncf.Dataset(_calibration(user_module(job["kind"])))
         begun_s = time.perf_counter()
         model = nncf.quantize(model, data, **_arguments(preset, settings))
         compression_s = seconds(begun_s)
@@ -34,6 +37,22 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         "compression_s": compression_s,
         "versions": {"nncf": nncf.__version__, "openvino": openvino.__version__},
     }
+
+
+def _calibration(user: Any) -> Any:  # noqa: ANN401 — the user's module and data
+    """Return the user's data, which NNCF reads several times; a generator could be read once."""
+    found = user.calibration()
+    return _Anew(user) if iter(found) is found else found
+
+
+class _Anew:
+    """Calls ``calibration`` each time that it is read."""
+
+    def __init__(self, user: Any) -> None:  # noqa: ANN401 — the user's module
+        self._user = user
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._user.calibration())
 
 
 def _arguments(preset: str, settings: dict[str, Any]) -> dict[str, Any]:

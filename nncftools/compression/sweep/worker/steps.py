@@ -15,6 +15,7 @@ STEPS = {
     "evaluate": "language_evaluation",
     "quantize": "model_quantization",
     "score": "model_score",
+    "module": "module",
 }
 """The module of each step; it has ``run(job) -> result``."""
 _LOOKS_S = 0.5

@@ -13,19 +13,21 @@ _AROUND = "\"'“”‘’()[].,;:!?*_—-"
 
 
 def documents(path: str) -> list[str]:
-    """Return the documents of a file: the field ``text`` of each line of a ``.jsonl``, or the whole file."""
+    """Return the documents of a file that are not empty: ``text`` of each line of a ``.jsonl``, or the whole file."""
     file = pathlib.Path(path)
-    text = file.read_text(encoding="utf-8")
-    if file.suffix == ".jsonl":
-        return [json.loads(line)["text"] for line in text.splitlines() if line.strip()]
-    return [text.strip()]
+    text = file.read_text(encoding="utf-8-sig")
+    if file.suffix != ".jsonl":
+        return [text.strip()]
+    # other ends of lines than \n, such as U+2028, may be inside of a text
+    found: list[str] = [json.loads(line)["text"].strip() for line in text.split("\n") if line.strip()]
+    return [document for document in found if document]
 
 
 def lines(path: str) -> list[str]:
     """Return the lines of a file that hold something; of a ``.jsonl`` the field ``text``."""
     if path.endswith(".jsonl"):
         return documents(path)
-    return [line.strip() for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [line.strip() for line in pathlib.Path(path).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
 
 
 def passages(document: str) -> list[str]:
