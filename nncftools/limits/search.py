@@ -34,7 +34,7 @@ it, a tenth of the limit is.
 """
 _JUST_BELOW = 0.9
 """Of the tolerance: if it fails with so much less, the limit is found."""
-_FEW, _SLOW_STORAGE = 0.02, 1.5
+_FEW, _SLOW_STORAGE = 0.02, 2.5
 _NOTHING_S = 0.1
 """A difference of times that says nothing."""
 

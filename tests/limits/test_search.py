@@ -171,7 +171,7 @@ def test_slow_storage() -> None:
     search = Search(100 * MIB, 200 * MIB, 100 * MIB, free_s=10.0)
     fields = {"limit": 200 * MIB, "worked": True, "ended": WORKED, "slower": 1.0}
 
-    assert search.is_fast(Trial(duration_s=14, refaults=0, **fields))
-    assert not search.is_fast(Trial(duration_s=16, refaults=0, **fields))
+    assert search.is_fast(Trial(duration_s=24, refaults=0, **fields))
+    assert not search.is_fast(Trial(duration_s=26, refaults=0, **fields))
     assert not search.is_fast(Trial(duration_s=14, refaults=100 * MIB, **fields))
     assert not search.is_fast(Trial(duration_s=14, **fields))
