@@ -33,6 +33,27 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
         raise
 
 
+@contextlib.contextmanager
+def held(folder: pathlib.Path) -> Iterator[None]:
+    """Hold a folder, so that no other process holds it meanwhile: by flock(2), where its file system has locks.
+
+    Raises BlockingIOError while another one holds it, OSError if it cannot be opened.
+    """
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     """Write all of ``data``. Raises OSError."""
     while data:

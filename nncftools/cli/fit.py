@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import candidates, help_page, options, planning
+from nncftools.cli import help_page, options, planning
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit, bytes_from
 
@@ -27,15 +27,7 @@ The command runs once without a limit and then, usually 2 to 7 times, in a
 control group with a limit. It works if it exits with 0, and the kernel killed
 none of its processes. Control groups need root, or a user's systemd."""
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="COMMAND [ARGUMENT]",
-        show_default=False,
-        autocompletion=candidates.programs,
-        help="The command and its arguments; it keeps folder and environment. Its output goes to files.",
-    ),
-]
+Words = Annotated[list[str] | None, options.command_words("it keeps folder and environment. Its output goes to files.")]
 Output = Annotated[
     pathlib.Path | None,
     typer.Option(

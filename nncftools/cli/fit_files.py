@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import pathlib
 import shlex
@@ -14,7 +13,7 @@ import msgspec
 
 from nncftools.cli import destination
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import replacing
+from nncftools.files import held, replacing
 from nncftools.limits.trial import Fit
 from nncftools.redaction import Redaction
 from nncftools.render.fit import outputs
@@ -64,20 +63,14 @@ def folder(choices: Choices, output: pathlib.Path | None, *, resume: bool, force
 @contextlib.contextmanager
 def alone_in(place: pathlib.Path) -> Iterator[None]:
     """Keep other searches from writing to the same folder. Raises UsageError, NncfToolsError."""
-    try:
-        descriptor = os.open(place, os.O_RDONLY)
-    except OSError as error:
-        raise destination.cannot_write("--output", place, error) from error
-    try:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(held(place))
         except BlockingIOError as error:
             raise UsageError(f"option --output: another search writes to {str(place)!r}; wait for its end") from error
-        except OSError:  # a file system without locks
-            pass
+        except OSError as error:
+            raise destination.cannot_write("--output", place, error) from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 def remove_earlier(output: pathlib.Path) -> None:

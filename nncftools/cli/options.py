@@ -41,15 +41,18 @@ _OTHER_NAMES = {
 }
 """What other programs call our metrics."""
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
+
+def command_words(meaning: str) -> Any:  # noqa: ANN401 — as typer has it
+    """Return the argument for a command and its arguments; ``meaning`` says what it keeps."""
+    return typer.Argument(
         metavar="COMMAND [ARGUMENT]",
         show_default=False,
         autocompletion=candidates.programs,
-        help="The command and its arguments; it keeps terminal, folder and environment.",
-    ),
-]
+        help=f"The command and its arguments; {meaning}",
+    )
+
+
+Words = Annotated[list[str] | None, command_words("it keeps terminal, folder and environment.")]
 Interval = Annotated[
     float,
     typer.Option(

@@ -12,7 +12,7 @@ import typer
 from nncftools.cli import help_page, options
 from nncftools.cli.viz_compression import Also, Panels, Recommend, viz_compression
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.units import size_from
+from nncftools.units import bytes_from
 
 if TYPE_CHECKING:
     from nncftools.cli.sweeping import Choices
@@ -142,10 +142,11 @@ Kind = Annotated[
     ),
 ]
 MaxMemory = Annotated[
-    str | None,
+    int | None,
     typer.Option(
         "--max-memory",
         metavar="SIZE",
+        parser=bytes_from,
         help="Limit of each configuration: a control group, or by RSS.",
         rich_help_panel=help_page.RUN,
     ),
@@ -223,7 +224,7 @@ def sweep(  # noqa: PLR0913 — one parameter per option
         only=tuple(only or ()),
         name=name.strip(),
         python=python or sys.executable,
-        max_memory=_size(max_memory),
+        max_memory=max_memory,
         keep_models=keep_models,
         resume=resume,
         force=force,
@@ -284,10 +285,3 @@ def _check_shown(recommend: str, also: list[Also] | None, *, is_kind: bool) -> N
         for figure in (LATENCY, FIRST_TOKEN):
             if is_kind and figure.name in names:
                 raise UsageError(f"option {option}: {figure.name!r} is of language models; --kind measures another one")
-
-
-def _size(text: str | None) -> int | None:
-    try:
-        return None if text is None else size_from(text)[0]
-    except ValueError as error:
-        raise UsageError(f"option --max-memory: {error}") from error

@@ -13,7 +13,7 @@ import msgspec
 
 from nncftools.compression.sweep.row import Row, table
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import replacing
+from nncftools.files import held, replacing
 
 if TYPE_CHECKING:
     import pathlib
@@ -77,18 +77,13 @@ class Folder:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Make the folder, and hold it: one sweep at a time. Raises OSError; UsageError while another one holds it."""
-        import fcntl
-
         self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.enter_context(held(self.path))
             except BlockingIOError as error:
                 raise UsageError(f"another sweep runs in {str(self.path)!r}") from error
             yield
-        finally:
-            os.close(descriptor)
 
     def begin(self, state: State) -> None:
         """Write what the sweep depends on. Raises OSError."""
