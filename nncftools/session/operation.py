@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -33,6 +34,14 @@ class Bracket(NamedTuple):
     """The best estimate of the peak, at least ``low``; None when it is ``low``."""
 
 
+class Bounds(NamedTuple):
+    """What a figure certainly is at least and at most."""
+
+    low: float
+    high: float | None
+    """None for unknown."""
+
+
 class Figures(NamedTuple):
     """The figures of one column for one operation, in the column's unit; None for unknown."""
 
@@ -45,6 +54,10 @@ class Figures(NamedTuple):
     Of a counter: its highest rate per second over 0.2 s."""
     spent: float | None = None
     """Of a counter: by how much it rose."""
+    start_bounds: Bounds | None = None
+    """The bounds of ``start``; None when it is known to 1 % or 1 MiB."""
+    end_bounds: Bounds | None = None
+    """The same of ``end``."""
 
     @property
     def peak_low(self) -> float | None:
@@ -55,6 +68,16 @@ class Figures(NamedTuple):
     def delta(self) -> float | None:
         """By how much a gauge grew."""
         return None if self.start is None or self.end is None else self.end - self.start
+
+    @property
+    def delta_bounds(self) -> Bounds | None:
+        """The bounds of ``delta``; None when both ends are known."""
+        if self.start is None or self.end is None or self.start_bounds is self.end_bounds is None:
+            return None
+        start = self.start_bounds or Bounds(self.start, self.start)
+        end = self.end_bounds or Bounds(self.end, self.end)
+        low = -inf if start.high is None else end.low - start.high
+        return Bounds(low, None if end.high is None else end.high - start.low)
 
 
 UNKNOWN = Figures()
