@@ -137,6 +137,18 @@ class Rise(TypedDict):
     """What they held at least in the samples before and after: probably meanwhile, too."""
 
 
+class Held(TypedDict):
+    """What processes held at the sample that a mark triggered, and what they can have held since the sample before."""
+
+    from_s: float
+    """When the sample before had been read."""
+    to_s: float
+    """When this sample began."""
+    rss: list[list[int]] | None
+    """For each process whose RSS is new or not certain: its ``id``, RSS in bytes, and, if these differ, the least and
+    the most since ``from_s``. A process that is not listed holds what it held in the line before. Null: too many."""
+
+
 class LimitReached(TypedDict):
     """The first sample above the memory limit."""
 
@@ -249,6 +261,7 @@ class Line(TypedDict, total=False):
     """The columns of all samples, if they differ from the plan: a device metric has one column per device."""
     process: ProcessFields
     rise: Rise
+    held: Held
     limit_reached: LimitReached
     memory_limit: FoundLimit
     group: Group

@@ -20,6 +20,7 @@ from nncftools.marks.own_readings import narrow
 from nncftools.marks.resolving import resolve
 from nncftools.marks.telling_together import TellingTogether
 from nncftools.redaction import Redaction
+from nncftools.session.held import Holdings
 from nncftools.session.model import Failure, Mark, SavedModel
 from nncftools.session.operations import in_order, with_ends
 from nncftools.text import shortened
@@ -56,7 +57,7 @@ def take_log(session: Session, log: BinaryIO, name: str, redaction: Redaction) -
     Secrets in arguments and paths are hidden. Unreadable lines are left out and counted in the session's warnings.
     """
     notes = _Notes(session.start)
-    marks = _resolved(notes.operations(rows(log, name, session.start), redaction), session)
+    marks = _resolved(_held(notes.operations(rows(log, name, session.start), redaction), session), session)
     session.marks = _within(marks, session)
     session.warnings += notes.warnings
     if notes.wrong:
@@ -161,8 +162,17 @@ def take_own(session: Session, log: BinaryIO, name: str, pid: int) -> None:
     redaction = Redaction()
     found = (_shown(row.entry, redaction) for row in rows(log, name, session.start) if row.entry is not None)
     own = (entry for entry in found if entry.is_operation and entry.pid in members and (entry.start_s or 0) >= 0)
-    session.marks = _within(_resolved(own, session), session)
+    session.marks = _within(_resolved(_held(own, session), session), session)
     narrow(session)
+
+
+def _held(entries: Iterable[Entry], session: Session) -> Iterator[Entry]:
+    """Yield entries with what the tree held when they were written."""
+    holdings = Holdings(session)
+    for entry in entries:
+        if entry.end_s is None and entry.start_s is not None:
+            entry.own = holdings.at(entry.start_s, entry.pid, entry.reading)
+        yield entry
 
 
 def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:

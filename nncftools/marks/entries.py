@@ -11,7 +11,8 @@ import msgspec
 from nncftools import bounds
 from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK
-from nncftools.session.model import OwnMemory
+from nncftools.session.held import Reading
+from nncftools.session.model import OwnMemory  # noqa: TC001 — msgspec looks the types of fields up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,6 +57,10 @@ class Entry(msgspec.Struct, kw_only=True):
     longest_s: float | None = None
     rss: int | None = None
     high_water_mark: int | None = None
+    descendants: list[list[int]] | None = None
+    listed: bool = False
+    own: OwnMemory | None = None
+    """What was read at this line, and what the tree held: not a key of a file."""
     own_start: OwnMemory | None = None
     own_end: OwnMemory | None = None
     error: str | None = None
@@ -69,11 +74,11 @@ class Entry(msgspec.Struct, kw_only=True):
     fatal: bool = False
 
     @property
-    def own_memory(self) -> OwnMemory | None:
+    def reading(self) -> Reading:
         """What the process held when it wrote this line."""
-        if self.rss is None and self.high_water_mark is None:
-            return None
-        return OwnMemory(rss=self.rss, high_water_mark=self.high_water_mark)
+        return Reading(
+            rss=self.rss, high_water_mark=self.high_water_mark, descendants=self.descendants, listed=self.listed
+        )
 
     @property
     def is_operation(self) -> bool:
@@ -90,6 +95,8 @@ class Entry(msgspec.Struct, kw_only=True):
             raise ValueError("a `name` of at least one character expected")
         if self.event is not None and (self.op is None or self.pid is None):
             raise ValueError(f"`op` and `pid`, two whole numbers, expected with `event` {self.event!r}")
+        if any(not 2 <= len(one) <= 3 for one in self.descendants or ()):  # noqa: PLR2004
+            raise ValueError("`descendants`: lists of PID and RSS expected")
         start_s = _seconds(start, self.start_s, self.start, self.t_ns)
         if start_s is None:
             raise ValueError(_TIME_EXPECTED)

@@ -27,7 +27,13 @@ _IN_MEMORY = b"/proc/"
 """A log in memory (memfd): its path is a link of the kernel."""
 _HIGH, _LOW, _AFTER = 0xD800, 0xDC00, 0xE000
 _TWO_UNITS = 0x10000
-_STATM = 128
+_SMALL = 4096
+_ANY_CHILD = getattr(os, "WEXITED", 0) | getattr(os, "WNOHANG", 0) | getattr(os, "WNOWAIT", 0)
+_MOST_DESCENDANTS, _MOST_PARENTS = 16, 4
+"""Descendants that are read at a mark, at 2 to 5 µs each. Children are asked for children of theirs if they are few."""
+_TRIES = 2
+_ONE_THREAD = 3
+"""The links of ``/proc/self/task``: a folder for each thread, besides its own."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 operations = itertools.count(1 if __name__.startswith("nncftools.") else 2, 2)
@@ -58,6 +64,8 @@ def append(path: bytes, text: str) -> None:
 
 def quoted(text: str) -> str:
     """Return text as an ASCII JSON string; unpaired surrogates, which JSON readers reject, become U+FFFD."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return '"' + "".join(map(_escaped, text)) + '"'
 
 
@@ -91,21 +99,75 @@ def here() -> str:
 
 
 def own_memory() -> str:
-    """Return the members for RSS and high-water mark of this process, in bytes; empty where the kernel does not tell.
+    """Return the members for RSS and high-water mark of this process, in bytes, and for the RSS of its descendants.
 
-    With them, a peak that was shorter than the distance of two samples belongs to the right operation. It takes 7 µs.
-    After exec, the mark is still that of the program before (``ru_maxrss``, getrusage(2)) if that is larger.
+    Empty where the kernel does not tell. With them, figures at marks are exact, and a peak that was shorter than the
+    distance of two samples belongs to the right operation. It takes 8 µs without children. After exec, the mark is
+    still that of the program before (``ru_maxrss``, getrusage(2)) if that is larger.
     """
     try:
-        descriptor = os.open("/proc/self/statm", os.O_RDONLY)
-        try:
-            rss = int(os.read(descriptor, _STATM).split()[1]) * _PAGE
-        finally:
-            os.close(descriptor)
+        size, pages = _size_and_pages(b"/proc/self/statm")
     except (OSError, ValueError, IndexError):
         return ""
+    rss = pages * _PAGE
     mark = max(rss, getrusage(RUSAGE_SELF).ru_maxrss * 1024)  # the kernel counts both a little late
-    return f',"rss":{rss},"high_water_mark":{mark}'
+    return f',"rss":{rss},"high_water_mark":{mark}{_descendants(size, pages)}'
+
+
+def _descendants(size: int, pages: int) -> str:
+    """Return the members for the descendants of this process, whose own size and RSS are given in pages.
+
+    ``descendants`` has PID and RSS in bytes of each, parents first, and 1 if it may be a child of vfork(2) that shows
+    our own memory until it executes. ``listed`` says whether they contain the children's children. Empty for unknown:
+    there are too many, or a child was reaped meanwhile by another thread.
+    """
+    try:
+        os.waitid(os.P_ALL, 0, _ANY_CHILD)  # 1 µs; reaps nothing
+    except ChildProcessError:
+        return ',"descendants":[]'
+    except (AttributeError, OSError):
+        return ""
+    for _ in range(_TRIES):
+        try:
+            return _read_descendants(size, pages)
+        except (OSError, ValueError, IndexError):  # it was reaped after its parent's children had been listed
+            continue
+    return ""
+
+
+def _read_descendants(size: int, pages: int) -> str:
+    """Return the members, as ``_descendants`` does. Raises OSError, ValueError, IndexError."""
+    if os.stat("/proc/self/task").st_nlink == _ONE_THREAD:
+        pids = _content("/proc/thread-self/children").split()
+    else:
+        threads = os.listdir("/proc/self/task")
+        pids = [pid for thread in threads for pid in _content(f"/proc/self/task/{thread}/children").split()]
+    is_listed = len(pids) <= _MOST_PARENTS
+    found = ""
+    for pid in pids:  # grows while it is read
+        if len(pids) > _MOST_DESCENDANTS:
+            return ""
+        child_size, child_pages = _size_and_pages(b"/proc/%b/statm" % pid)
+        if is_listed:
+            pids += _content(b"/proc/%b/task/%b/children" % (pid, pid)).split()
+        is_like_us = child_size == size and child_pages * 4 >= pages * 3
+        found += f",[{pid.decode()},{child_pages * _PAGE}{',1' if is_like_us else ''}]"
+    return f',"descendants":[{found[1:]}]' + (',"listed":true' if is_listed else "")
+
+
+def _size_and_pages(path: bytes) -> tuple[int, int]:
+    """Return the size and the RSS of a process in pages (statm, proc(5)); 0 for a zombie. Raises OSError."""
+    size, pages, _ = _content(path).split(None, 2)
+    return int(size), int(pages)
+
+
+def _content(path: str | bytes) -> bytes:
+    """Return the content of a small file of the kernel. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, _SMALL)
+    finally:
+        os.close(descriptor)
 
 
 def moment(members: str, t_ns: int, where: str | None = None) -> str:

@@ -54,7 +54,7 @@ class _Frame:
             count=entry.count,
             total_s=total_s,
             longest_s=longest_s,
-            own_start=entry.own_start or entry.own_memory,
+            own_start=entry.own_start or entry.own,
             own_end=entry.own_end,
         )
 
@@ -112,7 +112,7 @@ class _Resolver:
         self._end_moments(stack, entry, down_to=place + 1)
         frame = stack.pop(place)
         frame.mark.end_s = entry.start_s
-        frame.mark.own_end = entry.own_end or entry.own_memory
+        frame.mark.own_end = entry.own_end or entry.own
         frame.mark.error = entry.error
         frame.mark.saved = entry.saved or frame.mark.saved
 
@@ -120,7 +120,7 @@ class _Resolver:
     def _end_moments(stack: list[_Frame], by: Entry, down_to: int) -> None:
         while len(stack) > down_to and stack[-1].is_moment:
             mark = stack.pop().mark
-            mark.end_s, mark.own_end = by.start_s, by.own_memory
+            mark.end_s, mark.own_end = by.start_s, by.own
 
     def _enclosing(self, entry: Entry, thread: _Thread) -> _Frame | None:
         """Return the open operation around a new one: on its thread, its process's main thread, or in an ancestor."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MOST = 2
 """Marks that are read at one sample; one reading takes 8 µs."""
-_LARGEST_FAULT = PAGE // 8
+LARGEST_FAULT = PAGE // 8
 """The most pages that one page fault maps, a huge page: as many as there are 8-byte entries in a page."""
 _SMALLEST_RISE = 256 * 1024
 _RISE_SHARE = 1000
@@ -120,7 +120,7 @@ class HighWaterMarks:
                 if process in restless:
                     around += min(process.rss, process.rss_before)
                     if self._sampled_s <= rise.from_s:
-                        added = (process.faults - process.faults_before) * _LARGEST_FAULT
+                        added = (process.faults - process.faults_before) * LARGEST_FAULT
                         others += max(0, process.rss - added)
                 else:
                     around += process.rss
@@ -152,7 +152,7 @@ class Rise:
 
 def _may_have_risen(process: Process) -> bool:
     """Return False if page faults since the sample before cannot have raised RSS above the mark."""
-    most = process.rss_before + (process.faults - process.faults_before) * _LARGEST_FAULT
+    most = process.rss_before + (process.faults - process.faults_before) * LARGEST_FAULT
     return most * PAGE > process.mark.size
 
 

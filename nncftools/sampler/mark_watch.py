@@ -28,12 +28,15 @@ class MarkWatch:
             raise OSError(ctypes.get_errno(), "inotify")
         self._sample = sample
         self._rests_until_ns = 0
+        self.is_due = False
+        """Whether marks wait for the next sample."""
 
     def take(self) -> None:
-        """Take a sample for new marks, unless such samples have just taken too much time."""
+        """Take a sample for new marks; if such samples have just taken too much time, the next sample is for them."""
         os.read(self.descriptor, _MANY_EVENTS)
         begun_ns = time.monotonic_ns()
-        if begun_ns < self._rests_until_ns:
+        self.is_due = begun_ns < self._rests_until_ns
+        if self.is_due:
             return
         self._sample()
         ended_ns = time.monotonic_ns()

@@ -11,6 +11,7 @@ from nncftools.sampler import address_space
 from nncftools.sampler.counters import Counters
 from nncftools.sampler.files_read import FilesRead
 from nncftools.sampler.floor import Floor
+from nncftools.sampler.held import HeldAtMarks
 from nncftools.sampler.high_water_marks import HighWaterMarks
 from nncftools.sampler.kernel_file import NONE_LEFT, PAGE, TICKS_PER_S
 from nncftools.sampler.limit_watch import LimitWatch
@@ -85,6 +86,9 @@ class ProcSource:
         self._exits = exits
         self._root = root
         self._write_line = write_line
+        self._held = HeldAtMarks(write_line)
+        self._read_s = 0.0
+        """When the sample before had been read."""
         self._young: list[tuple[float, Process]] = []
         self._just_counted: list[Process] = []
         self._sometimes_s = 0.0
@@ -113,9 +117,12 @@ class ProcSource:
     def sample(self, now_s: float, *, for_mark: bool = False) -> Sequence[float | None]:
         """Return one value per column; ``now_s`` is the time since the session's start.
 
-        ``for_mark``: an operation begins or ends now, so the high-water marks of all processes are read.
+        ``for_mark``: an operation has begun or ended, so the high-water marks of all processes are read, and what each
+        process holds is recorded.
         """
         begun_s = time.monotonic()
+        if for_mark:
+            self._held.begin(self._tree.processes)
         self._settle(now_s)
         self._look(now_s)
         if self._tree.allowance.ran_out and not self._warned:
@@ -128,14 +135,12 @@ class ProcSource:
         for process in self._just_counted:
             process.first_rss = process.rss
         self._just_counted.clear()
-        ended = [process for process in self._tree.processes if not (process.rss and process.alive)]
-        if ended:
-            self._drain(now_s)  # the kernel has reported their ends by now
-        for process in ended:
-            if not process.alive:
-                self._remove(process, now_s)
+        self._remove_ended(now_s)
         has_details = now_s >= self._details_at_s
         restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
+        if for_mark:
+            vforked = [process for _, process in self._young if not self._has_own_memory(process)]
+            self._held.write(self._tree.processes, vforked, (self._read_s, now_s))
         self._floor.read(self._tree.processes, restless, now_s)
         if restless:
             for process in self._limits.look(restless):
@@ -143,7 +148,16 @@ class ProcSource:
         if has_details:
             self._details_at_s = now_s + DETAILS_EVERY_S
             self._update_records()
+        self._read_s = now_s + time.monotonic() - begun_s
         return row
+
+    def _remove_ended(self, now_s: float) -> None:
+        ended = [process for process in self._tree.processes if not (process.rss and process.alive)]
+        if ended:
+            self._drain(now_s)  # the kernel has reported their ends by now
+        for process in ended:
+            if not process.alive:
+                self._remove(process, now_s)
 
     def _settle(self, now_s: float) -> None:
         """Decide about the processes that were found at least one sample ago: count them, or leave them out."""

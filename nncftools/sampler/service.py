@@ -143,6 +143,8 @@ class Recording:
             self._protect(lambda: self._sample(self._loop.elapsed_s(), for_mark=True))
 
     def _sample(self, now_s: float, *, for_mark: bool = False) -> None:
+        if self._marks is not None and self._marks.is_due:
+            for_mark, self._marks.is_due = True, False
         values = self._source.sample(now_s, for_mark=for_mark)
         self._thinner.add((now_s, values, self._source.each() if self._plan.per_process else {}))
         if self._limit is not None:

@@ -7,8 +7,8 @@ from itertools import pairwise
 from math import inf, isnan, nextafter
 from typing import TYPE_CHECKING
 
-from nncftools.session.operation import RATE_WINDOW_S, UNKNOWN, Bracket, Figures
-from nncftools.session.peaks import drift, first_at_least
+from nncftools.session.operation import RATE_WINDOW_S, UNKNOWN, Bounds, Bracket, Figures
+from nncftools.session.peaks import drift, first_at_least, noise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +41,19 @@ class Column:
         highest = max(values)
         at_s = self.times[first + first_at_least(values, highest - drift(highest))]
         return Figures(start, end, Bracket(highest, None, at_s, at_s))
+
+    def around(self, at_s: float) -> tuple[float | None, Bounds | None]:
+        """Return a gauge at a moment: its sample up to then, or triggered then, and the bounds by both neighbours.
+
+        The bounds are None when both samples say nearly the same.
+        """
+        if not self.times:
+            return None, None
+        after = bisect_right(self.times, at_s)
+        values = self.values[max(0, after - 1) : after + 1]
+        low, high = min(values), max(values)
+        value = self.values[max(0, self._after(at_s) - 1)]
+        return value, None if high - low <= noise(value) else Bounds(low, high)
 
     def counted(self, start_s: float, end_s: float) -> Figures:
         """Return the figures of a counter between two moments."""

@@ -14,6 +14,7 @@ from nncftools.errors import SessionFileError
 from nncftools.journal.tail import Tail
 from nncftools.metrics import is_counter, is_memory
 from nncftools.redaction import Redaction
+from nncftools.session import held
 from nncftools.session.from_snapshots import snapshots_from
 from nncftools.session.limit_facts import LimitFacts
 from nncftools.session.model import (
@@ -34,7 +35,7 @@ from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, r
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.journal.lines import End, Header, Line, ProcessFields
+    from nncftools.journal.lines import End, Header, Held, Line, ProcessFields
     from nncftools.journal.lines import Start as StartFields
 
 
@@ -82,6 +83,7 @@ class _Reader:
         self._processes: dict[int, ProcessFields] = {}
         self._series: dict[int, Series] = {}
         self._rises: dict[int, list[Rise]] = {}
+        self._held: list[Held] = []
         self._limit_reached: LimitReached | None = None
         self._facts_of_run = LimitFacts(self._redaction)
         self._warnings: list[str] = []
@@ -133,6 +135,8 @@ class _Reader:
         if "rise" in line:
             rise = msgspec.convert(line["rise"], Rise)
             self._rises.setdefault(line["rise"]["id"], []).append(rise)
+        if "held" in line:
+            self._held.append(line["held"])
         if "limit_reached" in line:
             self._limit_reached = msgspec.convert(line["limit_reached"], LimitReached)
         self._facts_of_run.take(line)
@@ -150,7 +154,7 @@ class _Reader:
         duration_s = fields.get("duration_s")
         attached = self.plan.pid is not None
         command = processes[0].command if attached and processes else self._redaction.words(header.get("command", []))
-        return SessionData(
+        session = SessionData(
             tool_version=header.get("tool_version", ""),
             name=header.get("name", ""),
             command=command,
@@ -171,6 +175,8 @@ class _Reader:
             processes=processes,
             warnings=self._warnings,
         )
+        held.keep(session, held.HeldLines(self._held, self.plan.children))
+        return session
 
     def _facts(self, end: End) -> SamplerFacts:
         """Return the sampler's facts; merge rows beyond the planned number."""

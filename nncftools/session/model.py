@@ -79,11 +79,17 @@ class Rise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process itself held when it marked an operation, in bytes."""
+    """What a process itself held when it marked an operation, and the whole tree with it, in bytes."""
 
     rss: int | None = None
     high_water_mark: int | None = None
     """Its largest RSS so far (``ru_maxrss``)."""
+    tree: int | None = None
+    """What the whole tree held: this process and its descendants as it read them, the others in the sample after."""
+    tree_low: int | None = None
+    """The bounds of ``tree``; both are null when it is known to 1 % or 1 MiB."""
+    tree_high: int | None = None
+    """Null also when it is unknown."""
 
 
 class LimitReached(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,7 +282,7 @@ class Mark(msgspec.Struct, kw_only=True):
     longest_s: float | None = None
     """The seconds of the longest call; null for a single one."""
     own_start: OwnMemory | None = None
-    """The memory of its process at the start, as the process itself read it; null when it was marked from outside."""
+    """The memory of its process at the start, as the process itself read it, and of the tree; null for unknown."""
     own_end: OwnMemory | None = None
     """The same at the end."""
 

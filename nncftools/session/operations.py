@@ -12,18 +12,16 @@ from msgspec.structs import replace
 from nncftools import metrics
 from nncftools.session.column import Column
 from nncftools.session.model import Mark
-from nncftools.session.operation import CPU, RSS, Bracket, Figures, LazyMapping, Operation
+from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import place_of
-from nncftools.session.peaks import MostHeld, Reached, drift, earliest, held_at_most, of_rise
+from nncftools.session.peaks import MostHeld, Reached, earliest, held_at_most, of_rise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from nncftools.session.model import Process, SessionData
+    from nncftools.session.model import OwnMemory, Process, SessionData
     from nncftools.session.samples import Samples
 
-_COUNTED_WITHIN_S = 2.0
-"""A process that lives is counted within a second (``DETAILS_EVERY_S`` of the sampler)."""
 _TICK_S = 0.01
 """The kernel gives the start of a process in ticks (proc(5))."""
 
@@ -110,14 +108,6 @@ class _FiguresOf:
         self._columns = _columns(session.samples)
         self._duration_s = session.duration_s
         self._held = MostHeld(held_at_most(session.processes))
-        self._counted = sorted(
-            (process for process in session.processes if process.counted_s is not None),
-            key=lambda process: process.counted_s or 0.0,
-        )
-        self._own_at_first = {
-            mark.pid: mark.own_start.rss for mark in reversed(in_order(session.marks)) if mark.own_start is not None
-        }
-        self._counted_s = [process.counted_s or 0.0 for process in self._counted]
         self._by_pid: dict[int | None, list[Process]] = {}
         for process in session.processes:
             self._by_pid.setdefault(process.pid, []).append(process)
@@ -135,8 +125,9 @@ class _FiguresOf:
             column = self._columns[name]
             if metrics.is_counter(name):
                 return column.counted(mark.start_s, end_s)
-            found = column.held(mark.start_s, end_s)
-            return self._with_marks(found, mark, end_s, process) if name == RSS else found
+            if name == RSS:
+                return self._with_marks(column.held(mark.start_s, end_s, until_triggered=False), mark, end_s, process)
+            return column.held(mark.start_s, end_s)
 
         return Operation(
             **{**msgspec.structs.asdict(mark), "end_s": end_s},
@@ -150,22 +141,31 @@ class _FiguresOf:
         return begun[-1] if begun and mark.pid is not None else None
 
     def _with_marks(self, found: Figures, mark: Mark, end_s: float, process: Process | None) -> Figures:
-        """Add to the samples of an operation what high-water marks say."""
-        start = None if found.start is None else found.start + self._not_sampled_yet(mark, process)
+        """Replace the samples at both ends by what was read there; add to the peak what marks prove."""
+        start, start_bounds = self._level(mark.own_start, mark.start_s)
+        end, end_bounds = self._level(mark.own_end, end_s)
         high = self._at_most(mark, end_s, process)
-        if high is not None and found.peak is not None and found.peak.low > high + drift(high):
-            in_time = self._columns[RSS].held(mark.start_s, end_s, until_triggered=False)
-            found = found._replace(peak=in_time.peak)  # the sample that the end triggered was late
         reached = list(self._reached(mark, end_s, process))
+        for level, bounds, at_s in ((start, start_bounds, mark.start_s), (end, end_bounds, end_s)):
+            if level is not None:
+                reached.append(Reached(int(level if bounds is None else bounds.low), int(level), at_s, at_s))
         if found.peak is not None:
             sampled = int(found.peak.low)
             reached.append(Reached(sampled, sampled, found.peak.from_s, found.peak.to_s))
+        found = Figures(start, end, start_bounds=start_bounds, end_bounds=end_bounds)
         if not reached:
-            return found._replace(start=start)
+            return found
         low, likely = max(one.level for one in reached), max(one.likely for one in reached)
         first = earliest(reached, likely)
-        bounds = Bracket(low, None if high is None else max(high, low), first.from_s or 0.0, first.to_s or 0.0, likely)
-        return found._replace(start=start, peak=bounds)
+        return found._replace(
+            peak=Bracket(low, None if high is None else max(high, low), first.from_s or 0.0, first.to_s or 0.0, likely)
+        )
+
+    def _level(self, own: OwnMemory | None, at_s: float) -> tuple[float | None, Bounds | None]:
+        """Return what the tree held at a mark, and its bounds if it is not known: without a reading, two samples."""
+        if own is not None and own.tree is not None:
+            return own.tree, None if own.tree_low is None else Bounds(own.tree_low, own.tree_high)
+        return self._columns[RSS].around(at_s)
 
     def _at_most(self, mark: Mark, end_s: float, process: Process | None) -> int | None:
         """Return the most that all processes can have held during an operation; None for unknown.
@@ -187,24 +187,6 @@ class _FiguresOf:
         own = mark.own_peak
         if own is not None and process is not None and end_s <= self._duration_s:
             yield Reached(own, own, mark.start_s, end_s, process.id)
-
-    def _not_sampled_yet(self, mark: Mark, process: Process | None) -> float:
-        """Return what processes held at the start of an operation that the sample at its start does not contain.
-
-        These are fresh forks: the operation's own process, and others that had begun.
-        """
-        sampled_s = self._columns[RSS].sampled_before(mark.start_s)
-        if process is None or sampled_s is None:
-            return 0
-        begun_s = mark.start_s + _TICK_S
-        after, until = (bisect_right(self._counted_s, at_s) for at_s in (sampled_s, sampled_s + _COUNTED_WITHIN_S))
-        fresh = self._counted[after:until]
-        others = [one for one in fresh if one is not process and (one.start_s or 0.0) <= begun_s]
-        held = [self._own_at_first.get(one.pid) or one.first_rss or 0 for one in others]
-        if process.counted_s is not None and process.counted_s > sampled_s:
-            own = None if mark.own_start is None else mark.own_start.rss
-            held.append(process.first_rss or 0 if own is None else own)
-        return sum(held)
 
 
 def _columns(samples: Samples) -> Mapping[str, Column]:

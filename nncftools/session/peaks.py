@@ -22,6 +22,7 @@ SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"
 _DRIFT = 1000
 _SMALLEST_DRIFT = 256 * 1024
+_NOISE, _SMALLEST_NOISE = 0.01, 1 << 20
 _CHUNK = 4096
 _SHARES = ("pss", "uss")
 """Of RSS: they are never above it."""
@@ -34,6 +35,15 @@ def drift(size: float) -> float:
     Memory has reached its peak when it is this close to it: on a plateau, allocators and caches still move a little.
     """
     return max(size / _DRIFT, _SMALLEST_DRIFT)
+
+
+def noise(size: float) -> float:
+    """Return the differences of memory that say nothing: 1 %, and at least 1 MiB.
+
+    The peak belongs to the operation in which memory first came this close to it. A figure with smaller bounds is given
+    without them.
+    """
+    return max(size * _NOISE, _SMALLEST_NOISE)
 
 
 class Reached(NamedTuple):
@@ -67,10 +77,13 @@ def peaks(samples: Samples, processes: Sequence[Process], floor: int | None = No
     return found
 
 
-def rss_peak(samples: Samples, processes: Sequence[Process], floor: int | None = None) -> Peak:
-    """Return the peak of RSS; the parameters are those of ``peaks``."""
+def rss_peak(
+    samples: Samples, processes: Sequence[Process], floor: int | None = None, *, held: Iterable[Reached] = ()
+) -> Peak:
+    """Return the peak of RSS; the parameters are those of ``peaks``, ``held`` is what was read when marks were made."""
     high = MostHeld(held_at_most(processes)).most()
-    return bracketed(sampled_peak("rss", samples), reached_by_marks(processes, floor or 0), high or None)
+    reached = [*reached_by_marks(processes, floor or 0), *held]
+    return bracketed(sampled_peak("rss", samples), reached, high or None)
 
 
 def sampled_peak(name: str, samples: Samples) -> Peak:
@@ -210,11 +223,11 @@ def held_at_most(processes: Sequence[Process]) -> Iterator[tuple[float | None, f
     """Yield the begin and the end of each process, and the most that it can have held."""
     by_id = {process.id: process for process in processes}
     for process in processes:
-        yield process.start_s, process.end_s, _most(process, by_id)
+        yield process.start_s, process.end_s, most_held_by(process, by_id)
 
 
-def _most(process: Process, by_id: Mapping[int, Process]) -> int | None:
-    """Return the most that a process can have held.
+def most_held_by(process: Process, by_id: Mapping[int, Process]) -> int | None:
+    """Return the most that a process can have held in bytes; None for unknown.
 
     This is its mark, if the kernel reported it at the end of the process or the process was still running at the end of
     the recording. Otherwise it is the ``ru_maxrss`` of the process or of the nearest ancestor that has one, since that

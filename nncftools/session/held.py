@@ -1,0 +1,222 @@
+"""What the process tree held when an operation was marked: read, not guessed. ``docs/metrics.md`` has the rule.
+
+A process that marks reads itself and its descendants: that is exact. What the other processes held is known from the
+sample that the mark triggers, within the bounds that their page faults leave since the sample before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from nncftools.session.model import OwnMemory
+from nncftools.session.peaks import MostHeld, held_at_most, most_held_by, noise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from nncftools.journal.lines import Held
+    from nncftools.session.model import Process, SessionData
+
+_LINES = "held"
+_EARLY_S, _SURE_S = 0.01, 0.02
+"""A process begins at most this much before its start, which is rounded (ticks of 10 ms, proc(5)), or after it."""
+_UNSEEN_EARLY_S = 0.25
+"""The start of a process that no sample shows is computed from its end, which is known to this only."""
+_MOST = 64
+"""Other processes that are looked at."""
+
+
+class Level(NamedTuple):
+    """A size in bytes and its bounds, which are equal to it when it is known."""
+
+    rss: int
+    low: int
+    high: int | None
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process read when it marked an operation: bytes; None for unknown."""
+
+    rss: int | None = None
+    high_water_mark: int | None = None
+    descendants: list[list[int]] | None = None
+    """PID and RSS of each, and 1 if it may be a child of vfork(2) before its exec; None when there were too many."""
+    listed: bool = False
+    """Whether ``descendants`` contains all children of the children."""
+
+
+class HeldLines(NamedTuple):
+    """What a journal says of marks, which a session does not keep."""
+
+    lines: Sequence[Held] = ()
+    with_descendants: bool = True
+
+
+def keep(session: SessionData, held: HeldLines) -> None:
+    """Keep what a journal says until the marks of its session are read."""
+    session.__dict__[_LINES] = held
+
+
+class Holdings:
+    """What the tree of a session held at a mark. Marks should come in the order of their times, more or less."""
+
+    def __init__(self, session: SessionData) -> None:
+        """Take what the session's journal says; without it, only the marks of a process without others are known."""
+        held: HeldLines = session.__dict__.get(_LINES, HeldLines())
+        self._with_descendants = held.with_descendants
+        self._lines = sorted(held.lines, key=lambda line: line["to_s"])
+        self._times = [line["to_s"] for line in self._lines]
+        self._values: dict[int, tuple[list[float], list[int]]] = {}
+        for line in self._lines:
+            for number, rss, *_ in line["rss"] or ():
+                times, values = self._values.setdefault(number, ([], []))
+                times.append(line["to_s"])
+                values.append(rss)
+        self._by_id = {process.id: process for process in session.processes}
+        self._by_pid: dict[int | None, list[Process]] = {}
+        for process in session.processes:
+            self._by_pid.setdefault(process.pid, []).append(process)
+        self._alive = _Alive(session.processes)
+        self._most = MostHeld(held_at_most(session.processes))
+        self._samples = session.samples
+        self._entries: tuple[int, dict[int, list[int]]] = (-1, {})
+
+    def at(self, at_s: float, pid: int | None, reading: Reading) -> OwnMemory | None:
+        """Return what ``reading`` says, and what the whole tree held at ``at_s`` seconds; None for unknown."""
+        own = OwnMemory(rss=reading.rss, high_water_mark=reading.high_water_mark)
+        level = self._level(at_s, pid, reading)
+        if level is None:
+            return None if reading.rss is None and reading.high_water_mark is None else own
+        is_exact = level.high is not None and level.high - level.low <= noise(level.rss)
+        bounds = {} if is_exact else {"tree_low": level.low, "tree_high": level.high}
+        return msgspec.structs.replace(own, tree=level.rss, **bounds)
+
+    def _level(self, at_s: float, pid: int | None, reading: Reading) -> Level | None:
+        mark = _Mark(at_s, self._process(pid, at_s), reading.listed, reading.descendants is not None)
+        levels = []
+        if reading.rss is not None and (mark.process is not None or self._with_descendants):
+            levels.append(Level(reading.rss, reading.rss, reading.rss))
+        for child, rss, *may_be_vforked in reading.descendants or ():
+            process = self._process(child, at_s)
+            if process is not None:
+                mark.covered.add(process.id)
+            elif not self._with_descendants:
+                continue
+            is_certain = not may_be_vforked or (process is not None and process.forked_copy)
+            levels.append(Level(rss, rss, rss) if is_certain else Level(0, 0, rss))
+        known = sum(level.low for level in levels)
+        place = bisect_left(self._times, at_s)
+        line = self._lines[place] if place < len(self._lines) else None
+        others = [one for one in self._alive.at(at_s) if one is not mark.process and one.id not in mark.covered]
+        if line is not None:
+            others = [one for one in others if not self._is_absent(one, mark, line["to_s"])]
+        elif others and not self._lines:
+            return None
+        if len(others) > _MOST or (line is not None and line["rss"] is None):
+            return self._of_crowd(at_s, known)
+        levels += [self._of_other(other, at_s, place) for other in others]
+        highs = [level.high for level in levels]
+        high = None if None in highs else sum(high for high in highs if high is not None)
+        return Level(sum(level.rss for level in levels), sum(level.low for level in levels), high) if levels else None
+
+    def _process(self, pid: int | None, at_s: float) -> Process | None:
+        """Return the process with a PID at a moment: a PID may be reused."""
+        begun = [one for one in self._by_pid.get(pid, ()) if (one.start_s or 0.0) <= at_s + _EARLY_S]
+        return begun[-1] if begun and pid is not None else None
+
+    def _is_absent(self, process: Process, mark: _Mark, to_s: float) -> bool:
+        """Return whether the reading of a mark, in which a process is not, shows that it did not live then.
+
+        ``to_s`` is the time of the sample after the mark.
+        """
+        above = None if process.parent is None else self._by_id.get(process.parent)
+        if above is None or not mark.is_complete or mark.process is None:
+            return False
+        if above is mark.process:
+            return True
+        lives_after = process.end_s is None or process.end_s > to_s
+        if above.id in mark.covered:  # the children of its main thread were read
+            return mark.is_listed and not (lives_after and (process.start_s or 0.0) + _SURE_S <= mark.at_s)
+        if not self._is_absent(above, mark, to_s):
+            return False
+        is_yet_to_begin = above.end_s is None or above.end_s > to_s
+        return is_yet_to_begin or (process.end_s is not None and process.end_s <= (above.end_s or 0.0))  # no orphan
+
+    def _of_other(self, process: Process, at_s: float, place: int) -> Level:
+        """Return what a process held at a mark that it did not make."""
+        times, values = self._values.get(process.id, ((), ()))
+        before = bisect_left(times, at_s)
+        last = values[before - 1] if before else None
+        if place >= len(self._lines):
+            return Level(last or 0, 0, most_held_by(process, self._by_id))
+        line = self._lines[place]
+        if line["from_s"] > at_s or (process.end_s is not None and process.end_s <= line["to_s"]):
+            return Level(0, 0, most_held_by(process, self._by_id))
+        entry = self._entry(place).get(process.id)
+        if entry is None:
+            return Level(0, 0, most_held_by(process, self._by_id)) if last is None else Level(last, last, last)
+        rss, (low, high) = entry[1], entry[2:] or entry[1:2] * 2
+        return Level(rss, low if (process.start_s or 0.0) + _SURE_S <= at_s else 0, high)
+
+    def _entry(self, place: int) -> Mapping[int, list[int]]:
+        """Return what a line says of each process."""
+        if self._entries[0] != place:
+            self._entries = place, {entry[0]: entry for entry in self._lines[place]["rss"] or ()}
+        return self._entries[1]
+
+    def _of_crowd(self, at_s: float, known: int) -> Level | None:
+        """Return what too many processes held: the sample after the mark."""
+        times = self._samples.time_s
+        if "rss" not in self._samples or not len(times):
+            return None
+        sampled = self._samples["rss"][min(bisect_left(times, at_s), len(times) - 1)]
+        rss = known if sampled != sampled else max(known, int(sampled))  # noqa: PLR0124 — NaN
+        high = self._most.most(at_s, at_s)
+        return Level(rss, known, None if high is None else max(rss, high))
+
+
+class _Mark:
+    """A mark, and the processes that it read."""
+
+    def __init__(self, at_s: float, process: Process | None, is_listed: bool, is_complete: bool) -> None:  # noqa: FBT001
+        self.at_s = at_s
+        self.process = process
+        self.covered: set[int] = set()
+        self.is_listed = is_listed
+        self.is_complete = is_complete
+
+
+class _Alive:
+    """The processes that may live at a moment; cheap for moments near the last one."""
+
+    def __init__(self, processes: Sequence[Process]) -> None:
+        changes: list[tuple[float, bool, Process]] = []
+        for process in processes:
+            early_s = _EARLY_S if process.samples else _UNSEEN_EARLY_S
+            changes.append(((process.start_s or 0.0) - early_s, True, process))
+            if process.end_s is not None:
+                changes.append((process.end_s, False, process))
+        changes.sort(key=lambda change: (change[0], not change[1]))
+        self._changes = changes
+        self._times = [change[0] for change in changes]
+        self._place = 0
+        self._alive: dict[int, Process] = {}
+
+    def at(self, at_s: float) -> Iterator[Process]:
+        """Yield the processes that may live at a moment."""
+        place = bisect_left(self._times, at_s)
+        for _, begins, process in self._changes[self._place : place]:
+            self._set(process, is_alive=begins)
+        for _, begins, process in reversed(self._changes[place : self._place]):
+            self._set(process, is_alive=not begins)
+        self._place = place
+        yield from self._alive.values()
+
+    def _set(self, process: Process, *, is_alive: bool) -> None:
+        if is_alive:
+            self._alive[process.id] = process
+        else:
+            self._alive.pop(process.id, None)
