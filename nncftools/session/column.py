@@ -8,7 +8,7 @@ from math import inf, isnan, nextafter
 from typing import TYPE_CHECKING
 
 from nncftools.session.operation import RATE_WINDOW_S, UNKNOWN, Bounds, Bracket, Figures
-from nncftools.session.peaks import drift, first_at_least, noise
+from nncftools.session.peaks import first_at_least, noise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ class Column:
         if not values:
             return Figures(start, end)
         highest = max(values)
-        at_s = self.times[first + first_at_least(values, highest - drift(highest))]
+        at_s = self.times[first + first_at_least(values, highest - noise(highest))]
         return Figures(start, end, Bracket(highest, None, at_s, at_s))
 
     def around(self, at_s: float) -> tuple[float | None, Bounds | None]:

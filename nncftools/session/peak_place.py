@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.session.peaks import drift
+from nncftools.session.peaks import drift, noise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def place_of(
 ) -> PeakPlace | None:
     """Return where the RSS peak belongs; None when its moment is unknown.
 
-    It belongs to the operation in which memory first reached it, apart from a small drift. If operations of several
+    It belongs to the operation in which memory first came within noise of it. If operations of several
     processes ran then, it is that of the process which, with its descendants, held most at its own peak at this moment.
     """
     span_s = None if peak is None else span_of(peak)
@@ -112,7 +112,9 @@ def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
     if of is None or level is None or operation.start_s > place.to_s:
         return False
     until_s = max(operation.end_s + _TRIGGERED_S, of.to_s)
-    return until_s >= place.from_s and (of.likely or of.low) >= level - drift(level)
+    read = operation.own_start is not None and operation.own_start.tree is not None
+    was_there_before = read and of.to_s <= operation.start_s
+    return until_s >= place.from_s and (of.likely or of.low) >= level - noise(level) and not was_there_before
 
 
 def _bracket(operation: Operation) -> Bracket | None:

@@ -30,18 +30,15 @@ _AGE = "pss_age"
 
 
 def drift(size: float) -> float:
-    """Return by how much a level may change without a reason of its own: 0.1 %, and at least 256 KiB.
-
-    Memory has reached its peak when it is this close to it: on a plateau, allocators and caches still move a little.
-    """
+    """Return by how much two readings of one level differ: 0.1 %, and at least 256 KiB."""
     return max(size / _DRIFT, _SMALLEST_DRIFT)
 
 
 def noise(size: float) -> float:
-    """Return the differences of memory that say nothing: 1 %, and at least 1 MiB.
+    """Return the difference of memory that does not matter: 1 %, and at least 1 MiB.
 
-    The peak belongs to the operation in which memory first came this close to it. A figure with smaller bounds is given
-    without them.
+    The peak belongs to the operation in which memory first came this close to it: an interpreter that ends, allocators
+    and caches still move a little. A figure with closer bounds is given without them.
     """
     return max(size * _NOISE, _SMALLEST_NOISE)
 
@@ -92,7 +89,7 @@ def sampled_peak(name: str, samples: Samples) -> Peak:
     if not figures.known:
         return Peak(sampled=None, at_s=None, low=None)
     values, highest = samples[name], figures.highest
-    reached_s = samples.time_s[first_at_least(values, highest - drift(highest))]
+    reached_s = samples.time_s[first_at_least(values, highest - noise(highest))]
     return Peak(
         sampled=int(highest),
         at_s=samples.time_s[values.index(highest)],
@@ -150,8 +147,8 @@ def bracketed(peak: Peak, reached: Iterable[Reached], high: int | None) -> Peak:
 
 
 def earliest(reached: Iterable[Reached], level: float) -> Reached:
-    """Return what probably reached a level first, apart from ``drift``; what has a known moment comes first."""
-    enough = level - drift(level)
+    """Return what probably came within ``noise`` of a level first; what has a known moment comes first."""
+    enough = level - noise(level)
     return min(
         (one for one in reached if one.likely >= enough),
         key=lambda one: (one.to_s is None, one.to_s, -(one.from_s or 0.0)),

@@ -13,7 +13,7 @@ from nncftools.limits.effective import MACHINE, smallest
 from nncftools.live.state.history import History
 from nncftools.live.state.operations import LiveOperations, RecordedOperations
 from nncftools.metrics import cpu_counters, is_memory
-from nncftools.session.peaks import drift
+from nncftools.session.peaks import noise
 from nncftools.text import printable
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Run:
             self.latest[name] = float(column[known[-1]])
             if is_memory(name):
                 highest = float(column[known].max())
-                first = known[np.argmax(column[known] >= highest - drift(highest))]
+                first = known[np.argmax(column[known] >= highest - noise(highest))]
                 self._reach(name, highest, float(time_s[first]))
         self._remember(time_s, rows)
 
@@ -124,7 +124,7 @@ class Run:
 
     def _reach(self, name: str, value: float, at_s: float) -> None:
         before = self.peaks.get(name)
-        if before is None or value - drift(value) > before.reached:
+        if before is None or value - noise(value) > before.reached:
             self.peaks[name] = SampledPeak(value, at_s, value)
         elif value > before.value:
             self.peaks[name] = before._replace(value=value)
