@@ -1,6 +1,7 @@
 """Judge the peaks that nncf-tools reports: ``python -m benchmarks.truth`` prints a Markdown table.
 
-The exit status is 1 if anything was wrong in any run.
+``--random N`` judges what operations cost instead, in N programs that are made up. The exit status is 1 if anything was
+wrong in any run.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import nncftools
 from benchmarks import machine
 from benchmarks.__main__ import positive
 from benchmarks.truth.judging import faults, said, told
+from benchmarks.truth.random_programs import running, table
 from benchmarks.truth.recording import RunError, record
 from benchmarks.truth.rows import ROWS, Row, key
 from benchmarks.workloads.known.catalogue import workload
 from nncftools.errors import NncfToolsError
 
 _RUNS = 3
+_INTERVALS_MS = (10, 50, 500)
 
 
 class Result(NamedTuple):
@@ -47,7 +50,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE", help="write the table to this file, too")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="keep sessions and truths here")
+    made_up = parser.add_argument_group("programs that are made up")
+    made_up.add_argument("--random", type=positive, metavar="N", help="judge operations in N programs")
+    made_up.add_argument("--seed", type=int, default=1, metavar="N", help="number of the first program, default 1")
+    made_up.add_argument(
+        "--intervals", type=_intervals, default=_INTERVALS_MS, metavar="MS,MS", help="take turns, default 10,50,500"
+    )
+    made_up.add_argument("--jobs", type=positive, default=2, metavar="N", help="programs at a time, default 2")
     return parser.parse_args()
+
+
+def _intervals(text: str) -> list[int]:
+    """Return intervals in milliseconds. Raises ValueError."""
+    return [positive(word) for word in text.split(",")]
 
 
 def judge(row: Row, folder: pathlib.Path, runs: int) -> Result:
@@ -84,19 +99,34 @@ def markdown(results: list[Result]) -> str:
     return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
 
 
+def _judge_rows(options: argparse.Namespace, folder: pathlib.Path) -> tuple[str, bool]:
+    """Return the table of the rows, and whether anything was wrong."""
+    rows = [row for row in ROWS if not options.only or key(row) in options.only]
+    results = [judge(row, folder, options.runs) for row in rows]
+    return markdown(results), any(result.right < options.runs for result in results)
+
+
+def _judge_random(options: argparse.Namespace, folder: pathlib.Path) -> tuple[str, bool]:
+    """Return the table of random programs, and whether anything is worse than it must be."""
+    programs = running.run(options.seed, options.random, options.intervals, options.jobs, folder)
+    unmet = table.unmet(programs)
+    for text in unmet:
+        print(f"not reached: {text}", file=sys.stderr)
+    return table.markdown(programs), bool(unmet)
+
+
 def main() -> int:
     """Judge and print; return the exit status."""
     options = arguments()
-    rows = [row for row in ROWS if not options.only or key(row) in options.only]
     with tempfile.TemporaryDirectory(prefix="nncf-tools-truth-") as temporary:
         folder = (options.keep or pathlib.Path(temporary)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        results = [judge(row, folder, options.runs) for row in rows]
-    text = f"nncf-tools {nncftools.__version__}; {machine.description()}\n\n{markdown(results)}"
+        found, is_wrong = (_judge_random if options.random else _judge_rows)(options, folder)
+    text = f"nncf-tools {nncftools.__version__}; {machine.description()}\n\n{found}"
     if options.output:
         options.output.write_text(text, encoding="utf-8")
     print(text)
-    return int(any(result.right < options.runs for result in results))
+    return int(is_wrong)
 
 
 if __name__ == "__main__":

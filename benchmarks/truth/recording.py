@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from benchmarks.truth.rows import Row
 
-_ROOT = pathlib.Path(benchmarks.__file__).parents[1]
+ROOT = pathlib.Path(benchmarks.__file__).parents[1]
+"""The folder in which programs run."""
 _BOUND_S = 60
 """All workloads end within a few seconds."""
 
@@ -38,7 +39,7 @@ def record(row: Row, folder: pathlib.Path, number: int) -> tuple[Truth, Session]
     workload = (sys.executable, "-m", "benchmarks.workloads.known", row.workload, str(truth))
     recorder = (sys.executable, "-m", "nncftools", row.command, *_options(row), "--force", "-o", str(session))
     if row.is_attached:
-        with subprocess.Popen(workload, cwd=_ROOT, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(workload, cwd=ROOT, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
             _run([*recorder, "--pid", str(process.pid)])
@@ -53,7 +54,7 @@ def _options(row: Row) -> tuple[str, ...]:
 
 def _run(words: Sequence[str]) -> None:
     try:
-        ended = subprocess.run(words, cwd=_ROOT, capture_output=True, text=True, timeout=_BOUND_S, check=False)
+        ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=_BOUND_S, check=False)
     except subprocess.TimeoutExpired as error:
         raise RunError(f"did not end within {_BOUND_S} s") from error
     if ended.returncode:

@@ -1,0 +1,166 @@
+"""Compares what a session says with the truth: one function for each rule, which returns whether an answer is right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.truth.random_programs.envelope import Interval
+    from benchmarks.truth.random_programs.truth import Headline, Operation, Truth
+    from nncftools import Session
+    from nncftools.session.operation import Bounds, Bracket, Figures
+    from nncftools.session.operation import Operation as Said
+
+_MIB = 2**20
+_CLOSE, _CLOSE_BYTES = 0.02, 3 * _MIB
+"""A figure without bounds is as close to the truth as this share of it, or this size."""
+_PAGES = _MIB
+"""Bounds may miss the truth by this much: what the readings themselves do not see."""
+_PEAK, _PEAK_BYTES = 0.01, 2 * _MIB
+"""The bracket of a peak may miss it by this much."""
+_TIGHT, _TIGHT_BYTES = 0.1, 6 * _MIB
+"""A tight bracket has both ends this close to the peak."""
+_SAME = _MIB / 2
+"""By this much, figures of one operation may contradict each other."""
+
+FIGURES = ("start", "end", "change")
+BOUNDS = tuple(f"{figure} bounds" for figure in FIGURES)
+HOLDS, TIGHT, TOGETHER, MISSING, RUN, HEADLINE = "peak", "tight", "together", "missing", "run's peak", "headline"
+RULES = (*FIGURES, *BOUNDS, HOLDS, TIGHT, TOGETHER, MISSING, RUN, HEADLINE)
+
+
+class Answer(NamedTuple):
+    """What came of one rule for one operation, or for the run."""
+
+    rule: str
+    is_right: bool
+    operation: str
+    said: str
+    truth: str
+
+
+def judge(session: Session, truth: Truth) -> list[Answer]:
+    """Return the answers to everything that is asked of a session."""
+    said = {operation.name: operation for operation in session.operations}
+    known = {operation.name for operation in truth.operations}
+    answers = [Answer(MISSING, False, name, "an operation", "none") for name in said if name not in known]
+    for operation in truth.operations:
+        one = said.get(operation.name)
+        started = one is not None and is_its_time(one, operation, session.start.monotonic_ns or 0)
+        answers.append(Answer(MISSING, started, operation.name, _time(one), "an operation"))
+        if one is not None:
+            answers += _of_operation(one.of("rss"), operation)
+    peak = session.peaks.get("rss")
+    is_held = peak is not None and holds_peak(peak.low, peak.high, truth.peak)
+    text = "unknown" if peak is None else _bracket(peak.low, peak.high)
+    answers.append(Answer(RUN, is_held, "", text, _interval(truth.peak)))
+    place = session.peak_place
+    path, either = ([], []) if place is None else ([one.name for one in some] for some in (place.path, place.either))
+    is_right = place is not None and is_headline(path, either, truth.headline)
+    names = " or ".join(sorted(name or "none" for name in truth.headline.names))
+    answers.append(
+        Answer(HEADLINE, is_right, "", " › ".join([*path, " or ".join(either)]).strip(" ›") or "none", names)
+    )
+    return answers
+
+
+def _of_operation(said: Figures, truth: Operation) -> Iterator[Answer]:
+    ends = [("start", said.start, said.start_bounds, truth.start, 0.0)]
+    if truth.end is not None:
+        larger = max(truth.start.high, truth.end.high)
+        ends.append(("end", said.end, said.end_bounds, truth.end, 0.0))
+        ends.append(("change", said.delta, said.delta_bounds, truth.end - truth.start, larger))
+    for rule, figure, bounds, interval, of in ends:
+        if bounds is None:
+            yield Answer(rule, is_close(figure, interval, of), truth.name, _size(figure), _interval(interval))
+        else:
+            is_right = overlaps(bounds, interval)
+            yield Answer(f"{rule} bounds", is_right, truth.name, _bracket(*bounds), _interval(interval))
+    peak = said.peak
+    text, interval = "unknown" if peak is None else _bracket(peak.low, peak.high), truth.peak
+    is_held = peak is not None and holds_peak(peak.low, peak.high, interval)
+    yield Answer(HOLDS, is_held, truth.name, text, _interval(interval))
+    if truth.end is not None:
+        yield Answer(TIGHT, peak is not None and is_tight(peak, interval), truth.name, text, _interval(interval))
+    figures = f"start {_size(said.start)}, end {_size(said.end)}, peak {text}"
+    yield Answer(TOGETHER, agree(said), truth.name, figures, "start and end within the peak")
+
+
+def is_its_time(said: Said, truth: Operation, zero_ns: int) -> bool:
+    """Return whether an operation begins and ends when its marks were made."""
+    starts = truth.start_ns[0] <= zero_ns + round(said.start_s * 1e9) + 1000 <= truth.start_ns[1] + 2000
+    if truth.end_ns is None:
+        return starts
+    return starts and truth.end_ns[0] <= zero_ns + round(said.end_s * 1e9) + 1000 <= truth.end_ns[1] + 2000
+
+
+def is_close(figure: float | None, truth: Interval, of: float = 0.0) -> bool:
+    """Return whether a figure without bounds is right; ``of`` is the size of which a share is tolerated."""
+    if figure is None:
+        return False
+    return abs(truth.distance(figure)) <= max(_CLOSE_BYTES, _CLOSE * max(of, abs(truth.high)))
+
+
+def overlaps(bounds: Bounds, truth: Interval) -> bool:
+    """Return whether bounds have something in common with what the truth can be."""
+    return bounds.low <= truth.high + _PAGES and (bounds.high is None or bounds.high >= truth.low - _PAGES)
+
+
+def holds_peak(low: float | None, high: float | None, truth: Interval) -> bool:
+    """Return whether a bracket has something in common with what the peak can be."""
+    if low is None:
+        return False
+    return low <= truth.high + _of_peak(truth.high) and (high is None or high >= truth.low - _of_peak(truth.low))
+
+
+def _of_peak(size: float) -> float:
+    return max(_PEAK_BYTES, _PEAK * size)
+
+
+def is_tight(bracket: Bracket, truth: Interval) -> bool:
+    """Return whether both ends of a bracket are close to the peak."""
+    if bracket.high is None:
+        return False
+    near = max(_TIGHT_BYTES, _TIGHT * truth.high)
+    return bracket.low >= truth.low - near and bracket.high <= truth.high + near
+
+
+def agree(said: Figures) -> bool:
+    """Return whether start and end are not above the most, and not below what the peak is at least."""
+    if said.peak is None:
+        return True
+    ends = [(said.start, said.start_bounds), (said.end, said.end_bounds)]
+    lows = [figure if bounds is None else bounds.low for figure, bounds in ends if figure is not None]
+    least = max(lows, default=0.0)
+    high = said.peak.high
+    return said.peak.low >= least - _SAME and (high is None or high >= least - _SAME)
+
+
+def is_headline(path: Sequence[str], either: Sequence[str], truth: Headline) -> bool:
+    """Return whether the operation of the peak is named, with operations around it that were open.
+
+    Several that are named together are right if one of them is.
+    """
+    around = path if either else path[:-1]
+    if not truth.open.issuperset(around):
+        return False
+    leaves = either or path[-1:] or ("",)
+    return not truth.names.isdisjoint(leaves)
+
+
+def _time(said: Said | None) -> str:
+    return "none" if said is None else f"{said.start_s:.6f} to {said.end_s:.6f} s"
+
+
+def _size(figure: float | None) -> str:
+    return "unknown" if figure is None else f"{figure / _MIB:.1f}"
+
+
+def _bracket(low: float | None, high: float | None) -> str:
+    return f"{_size(low)} to {'?' if high is None else _size(high)}"
+
+
+def _interval(truth: Interval) -> str:
+    return _size(truth.low) if truth.high - truth.low < _MIB / 10 else f"{_size(truth.low)} to {_size(truth.high)}"

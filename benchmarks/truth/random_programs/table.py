@@ -1,0 +1,108 @@
+"""The table of random programs, and whether it is as good as it must be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks.truth.random_programs.judging import BOUNDS, FIGURES, HEADLINE, HOLDS, MISSING, RUN, TIGHT, TOGETHER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.truth.random_programs.judging import Answer
+
+_STRICT_MS = 50
+"""The interval at which few figures may be bounds, and most peaks are tight."""
+_BOUNDS_SHARE, _TIGHT_SHARE = 0.05, 0.9
+_COLUMNS = (
+    "interval", "programs", "operations", "starts right", "ends right", "changes right", "bounds that hold the truth",
+    "share of bounds", "peaks held", "peaks tight", "peak holds start and end", "missing", "run peaks", "headlines",
+)  # fmt: skip
+
+
+class Judged(NamedTuple):
+    """The answers of one program."""
+
+    seed: int
+    interval_ms: int
+    answers: Sequence[Answer]
+    failure: str = ""
+    """Why it could not be recorded."""
+
+
+class _Counts:
+    """How many answers there are, and how many of them are right, by rule."""
+
+    def __init__(self, programs: Sequence[Judged]) -> None:
+        every = [answer for program in programs for answer in program.answers]
+        self.programs = len(programs)
+        self.asked = Counter(answer.rule for answer in every)
+        self.right = Counter(answer.rule for answer in every if answer.is_right)
+
+    def of(self, *rules: str) -> tuple[int, int]:
+        """Return how many are right, of how many."""
+        return sum(self.right[rule] for rule in rules), sum(self.asked[rule] for rule in rules)
+
+    def share_of_bounds(self) -> float:
+        """Return how many of starts and ends are bounds."""
+        bounds, figures = self.of(*BOUNDS[:2])[1], self.of(*FIGURES[:2])[1]
+        return bounds / max(bounds + figures, 1)
+
+    def wrong(self, *rules: str) -> int:
+        """Return how many are wrong."""
+        right, asked = self.of(*rules)
+        return asked - right
+
+
+def markdown(programs: Sequence[Judged]) -> str:
+    """Return the table, and below it each fault."""
+    intervals = sorted({program.interval_ms for program in programs})
+    lines = ["| " + " | ".join(_COLUMNS) + " |", "|---|" + "---:|" * (len(_COLUMNS) - 1)]
+    for interval_ms in intervals:
+        lines.append(_line(f"{interval_ms} ms", [one for one in programs if one.interval_ms == interval_ms]))
+    lines.append(_line("all", programs))
+    faults = [text for program in programs for text in faults_of(program)]
+    return "\n".join([*lines, *(["", *(f"- {text}" for text in faults)] if faults else [])]) + "\n"
+
+
+def _line(title: str, programs: Sequence[Judged]) -> str:
+    counts = _Counts(programs)
+    rules = [(figure,) for figure in FIGURES]
+    cells = [title, str(counts.programs), str(counts.of(MISSING)[1]), *(_often(counts, *rule) for rule in rules)]
+    cells += [_often(counts, *BOUNDS), f"{counts.share_of_bounds():.1%}"]
+    cells += [_often(counts, HOLDS), _often(counts, TIGHT), _often(counts, TOGETHER), str(counts.wrong(MISSING))]
+    cells += [_often(counts, RUN), _often(counts, HEADLINE)]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _often(counts: _Counts, *rules: str) -> str:
+    right, asked = counts.of(*rules)
+    return f"{right} of {asked}" if asked else "–"
+
+
+def faults_of(program: Judged) -> list[str]:
+    """Return what is wrong, as one line each; sizes are in MiB."""
+    where = f"seed {program.seed}, {program.interval_ms} ms"
+    if program.failure:
+        return [f"{where}: failed: {program.failure}"]
+    return [
+        f"{where}, {': '.join(filter(None, (answer.operation, answer.rule)))} {answer.said}, truth {answer.truth}"
+        for answer in program.answers
+        if not answer.is_right
+    ]
+
+
+def unmet(programs: Sequence[Judged]) -> list[str]:
+    """Return what must be reached and is not."""
+    counts = _Counts(programs)
+    strict = _Counts([program for program in programs if program.interval_ms == _STRICT_MS])
+    found = [
+        f"{counts.wrong(rule)} wrong: {rule}" for rule in (*FIGURES, *BOUNDS, HOLDS, TOGETHER, MISSING, RUN, HEADLINE)
+    ]
+    found = [text for text in found if not text.startswith("0 ")]
+    found += ["a recording failed"] * any(program.failure for program in programs)
+    share, (tight, peaks) = strict.share_of_bounds(), strict.of(TIGHT)
+    found += [f"{share:.1%} of starts and ends are bounds at {_STRICT_MS} ms"] * (share > _BOUNDS_SHARE)
+    found += [f"{tight} of {peaks} peaks are tight at {_STRICT_MS} ms"] * (tight < _TIGHT_SHARE * peaks)
+    return found

@@ -1,0 +1,217 @@
+"""The truth about a program: its operations, its peak, and the operations that may be named with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks.truth.random_programs.envelope import Envelope, Interval, Reading, changes
+from benchmarks.workloads.random_programs.notes import BEGAN, BEGIN, END, GONE, MARKED, MOMENT, READ
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_MIB = 2**20
+_NOISE, _NOISE_BYTES = 0.01, _MIB
+"""Memory has come to the peak when it is this close to it."""
+_DOUBT, _DOUBT_BYTES, _DOUBT_NS = 0.005, _MIB / 2, 3_000_000
+"""How exactly size and moment of this are known."""
+_GROWTH = _MIB / 4
+"""A process that changes by less does not take the sum to the peak."""
+
+
+class Operation(NamedTuple):
+    """An operation; its ends are two times each, before and after the mark."""
+
+    name: str
+    pid: int
+    tid: int
+    start_ns: tuple[int, int]
+    end_ns: tuple[int, int] | None
+    """None for a moment that no other mark ended."""
+    start: Interval
+    end: Interval | None
+    peak: Interval
+    inside: str | None
+    """The operation of its thread around it."""
+
+
+class Headline(NamedTuple):
+    """The operations in which memory first came within noise of the peak."""
+
+    names: frozenset[str]
+    """Each of them is right; an empty name stands for no operation."""
+    open: frozenset[str]
+    """Those that may stand around them."""
+
+
+class Truth(NamedTuple):
+    """All that is known of a program."""
+
+    operations: Sequence[Operation]
+    peak: Interval
+    headline: Headline
+
+
+class _Mark(NamedTuple):
+    from_ns: int
+    to_ns: int
+    pid: int
+    tid: int
+    kind: str
+    name: str
+
+
+class _Notes:
+    """The notes of a program, by kind."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.readings: dict[int, list[Reading]] = {}
+        self.parents: dict[int, int] = {}
+        self.gone_ns: dict[int, int] = {}
+        self.marks: list[_Mark] = []
+        for line in lines:
+            kind, *words = line.split(" ", 6) if line.startswith(MARKED) else line.split()
+            if kind == MARKED:
+                *numbers, what, name = words
+                self.marks.append(_Mark(*map(int, numbers), what, name.rstrip("\n")))  # type: ignore[arg-type]
+                continue
+            numbers_of = list(map(int, words))
+            if kind == BEGAN:
+                at_ns, pid, parent = numbers_of
+                self.parents[pid] = parent
+                self._add(pid, at_ns, at_ns, 0)
+            elif kind == GONE:
+                at_ns, pid = numbers_of
+                self.gone_ns[pid] = at_ns
+                self._add(pid, at_ns, at_ns, 0)
+            elif kind == READ:
+                from_ns, to_ns, *sizes = numbers_of
+                for pid, size in zip(sizes[::2], sizes[1::2], strict=True):
+                    self._add(pid, from_ns, to_ns, size)
+        self.marks.sort()
+
+    def _add(self, pid: int, from_ns: int, to_ns: int, size: int) -> None:
+        self.readings.setdefault(pid, []).append(Reading(from_ns, to_ns, size, size))
+
+
+def truth_of(lines: Iterable[str]) -> Truth:
+    """Return what the notes of a program say."""
+    notes = _Notes(lines)
+    by_pid = {pid: Envelope(changes(readings)) for pid, readings in notes.readings.items()}
+    tree = Envelope(change for readings in notes.readings.values() for change in changes(readings))
+    last_ns = max(reading.from_ns for reading in notes.readings[_root(notes)] if reading.low)
+    peak = tree.most((0, last_ns), (0, tree.times[-1]))
+    operations = list(_operations(notes.marks, tree, last_ns))
+    return Truth(operations, peak, _headline(notes, operations, by_pid, tree, peak))
+
+
+def envelope_of(lines: Iterable[str]) -> Envelope:
+    """Return the bounds of the sum over all processes."""
+    return Envelope(change for readings in _Notes(lines).readings.values() for change in changes(readings))
+
+
+def _root(notes: _Notes) -> int:
+    return next(pid for pid, parent in notes.parents.items() if parent == 0)
+
+
+def _operations(marks: Sequence[_Mark], tree: Envelope, last_ns: int) -> Iterator[Operation]:
+    """Yield operations: a moment ends with the next mark of its thread on its level, or the operation around it."""
+    stacks: dict[tuple[int, int], list[tuple[_Mark, str | None]]] = {}
+    for mark in marks:
+        stack = stacks.setdefault((mark.pid, mark.tid), [])
+        while stack and stack[-1][0].kind == MOMENT:
+            yield _operation(*stack.pop(), mark, tree, last_ns)
+        if mark.kind == END:
+            begun, inside = stack.pop()
+            assert begun.name == mark.name
+            yield _operation(begun, inside, mark, tree, last_ns)
+        else:
+            stack.append((mark, stack[-1][0].name if stack else None))
+    for stack in stacks.values():
+        for mark, inside in stack:
+            yield _operation(mark, inside, None, tree, last_ns)
+
+
+def _operation(begun: _Mark, inside: str | None, ended: _Mark | None, tree: Envelope, last_ns: int) -> Operation:
+    until_ns = (last_ns, tree.times[-1]) if ended is None else (ended.from_ns, ended.to_ns)
+    return Operation(
+        begun.name,
+        begun.pid,
+        begun.tid,
+        (begun.from_ns, begun.to_ns),
+        None if ended is None else until_ns,
+        tree.between(begun.from_ns, begun.to_ns),
+        None if ended is None else tree.between(*until_ns),
+        tree.most((begun.to_ns, until_ns[0]), (begun.from_ns, until_ns[1])),
+        inside,
+    )
+
+
+def _headline(
+    notes: _Notes, operations: Sequence[Operation], by_pid: dict[int, Envelope], tree: Envelope, peak: Interval
+) -> Headline:
+    """Return the operations of the process that took the sum to the peak, or of its closest ancestor that has any.
+
+    Where a process has several threads, any of them may have done it. An orphan has no ancestors.
+    """
+    names: set[str] = set()
+    around: set[str] = set()
+    for from_ns, to_ns in _arrivals(tree, peak):
+        times = [from_ns, to_ns, *(at_ns for one in notes.marks for at_ns in one[:2] if from_ns <= at_ns <= to_ns)]
+        innermost = {id(one): one for at_ns in times for one in _innermost(operations, at_ns)}.values()
+        around.update(one.name for one in operations if _may_be_open(one, from_ns) or _may_be_open(one, to_ns))
+        grown = {pid for pid, one in by_pid.items() if _grows(one, from_ns, to_ns)}
+        for pid in grown or by_pid:
+            names |= _of_process(pid, from_ns, notes, innermost)
+    return Headline(frozenset(names), frozenset(around))
+
+
+def _of_process(pid: int, at_ns: int, notes: _Notes, innermost: Iterable[Operation]) -> set[str]:
+    """Return the innermost operations that a process worked for; any or none if nobody above it has one."""
+    above = pid
+    while above:
+        if own := {one.name for one in innermost if one.pid == above}:
+            return own
+        above = notes.parents.get(above, 0)
+        if above and notes.gone_ns.get(above, at_ns) < at_ns:
+            break
+    return {"", *(one.name for one in innermost)}
+
+
+def _arrivals(tree: Envelope, peak: Interval) -> Iterator[tuple[int, int]]:
+    """Yield the times in which the sum may first have come within noise of the peak."""
+    possible = peak.low - _noise(peak.low) - _doubt(peak.low)
+    certain = peak.high - _noise(peak.high) + _doubt(peak.high)
+    last = len(tree.times) - 1
+    for place, (low, high) in enumerate(zip(tree.lows, tree.highs, strict=True)):
+        if high >= possible:
+            from_ns, to_ns = tree.times[place], tree.times[min(place + 1, last)]
+            if low >= certain:
+                yield from_ns - _DOUBT_NS, from_ns + _DOUBT_NS
+                return
+            yield from_ns - _DOUBT_NS, to_ns + _DOUBT_NS
+
+
+def _noise(size: float) -> float:
+    return max(size * _NOISE, _NOISE_BYTES)
+
+
+def _doubt(size: float) -> float:
+    return max(size * _DOUBT, _DOUBT_BYTES)
+
+
+def _grows(process: Envelope, from_ns: int, to_ns: int) -> bool:
+    held = process.between(from_ns, to_ns)
+    return held.high - held.low > _GROWTH
+
+
+def _innermost(operations: Sequence[Operation], at_ns: int) -> Iterator[Operation]:
+    """Yield the operations that may be open at a moment without one inside of them that certainly is."""
+    certain = {
+        one.inside for one in operations if one.start_ns[1] <= at_ns and (one.end_ns is None or at_ns <= one.end_ns[0])
+    }
+    return (one for one in operations if one.name not in certain and _may_be_open(one, at_ns))
+
+
+def _may_be_open(operation: Operation, at_ns: int) -> bool:
+    return operation.start_ns[0] <= at_ns and (operation.end_ns is None or at_ns <= operation.end_ns[1])

@@ -1,0 +1,71 @@
+"""What the processes of a program note while they run: one line, one write.
+
+Times are nanoseconds of CLOCK_MONOTONIC, sizes are bytes.
+
+=======================  ==============================================================================
+``s T PID PARENT``       the process did not exist before T
+``r T0 T1 PID RSS ...``  the sizes of one or several processes, read between T0 and T1
+``m T0 T1 PID TID KIND NAME``  an operation begins or ends, or a moment is marked, between T0 and T1
+``g T PID``              the process has ended at T at the latest; who records the program writes this
+=======================  ==============================================================================
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic_ns
+
+TYPE_CHECKING = False  # typing is 2 MiB in each child
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+BEGAN, READ, MARKED, GONE = "srmg"
+BEGIN, END, MOMENT = "begin", "end", "moment"
+_STATM = 128
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Notes:
+    """Writes to a file or a FIFO."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def write(self, *words: object) -> None:
+        """Write a line."""
+        os.write(self._descriptor, (" ".join(map(str, words)) + "\n").encode("ascii"))
+
+    def began(self, not_before_ns: int, pid: int, parent: int) -> None:
+        """Note that a process exists."""
+        self.write(BEGAN, not_before_ns, pid, parent)
+
+    def own(self) -> None:
+        """Note what the calling process holds."""
+        pid = os.getpid()
+        self.read(lambda: {pid: resident(pid)})
+
+    def read(self, sizes: Callable[[], Mapping[int, int]]) -> None:
+        """Note what processes hold."""
+        self.write(*reading(sizes))
+
+
+def reading(sizes: Callable[[], Mapping[int, int]]) -> list[object]:
+    """Return the words of a line with the sizes of processes, by PID."""
+    from_ns = monotonic_ns()
+    found = sizes()
+    return [READ, from_ns, monotonic_ns(), *(word for size in found.items() for word in size)]
+
+
+def resident(pid: int) -> int:
+    """Return the RSS of a process, 0 if it has ended."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
+    except FileNotFoundError:
+        return 0
+    try:
+        return int(os.read(descriptor, _STATM).split()[1]) * _PAGE
+    except ProcessLookupError:
+        return 0
+    finally:
+        os.close(descriptor)

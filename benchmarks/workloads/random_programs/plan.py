@@ -1,0 +1,251 @@
+"""Makes a program up: all sizes, times and choices follow from a number."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import TYPE_CHECKING
+
+from benchmarks.workloads.random_programs.actions import (
+    Action,
+    Begin,
+    End,
+    Fork,
+    Free,
+    Join,
+    Moment,
+    Orphan,
+    Pause,
+    Short,
+    Spawn,
+    Start,
+    Take,
+    Wait,
+)
+from benchmarks.workloads.random_programs.memory import HEAP, HEAP_MIB, HUGE, MAPPED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_MOST_MIB = 640
+"""What all processes may hold together."""
+_PYTHON_MIB, _SMALL_PYTHON_MIB = 22, 9
+"""What an interpreter holds besides."""
+_THREAD_MIB, _WORKER_MIB = 120, 200
+_SIZES_MIB = (5, 150)
+_STEPS, _THREAD_STEPS, _WORKER_STEPS = (6, 14), (1, 4), (1, 4)
+_DEEPEST = 3
+_CROWD = 20
+_LONGEST_MS = 1500
+"""The pauses of an actor together; then they are short."""
+_WORDS = ("Load", "Export", "Compile", "Quantize", "Save", "Train", "Check", "Convert")
+
+
+def plan(seed: int) -> Sequence[Action]:
+    """Return what the program with this number does."""
+    author = _Author(random.Random(seed), _MOST_MIB - _PYTHON_MIB, itertools.count(1))  # noqa: S311 — no secret
+    author.pause(100)
+    author.write(_STEPS, author.choices_of_main())
+    return author.actions
+
+
+class _Author:
+    """Writes what one thread does, and never uses more than its room in MiB."""
+
+    def __init__(self, dice: random.Random, room: int, numbers: itertools.count[int], level: int = 0) -> None:
+        self.actions: list[Action] = []
+        self.room = self.least_room = room
+        self._dice = dice
+        self._numbers = numbers
+        """Of everything: names and orphans are unique in a program."""
+        self._level = level
+        self._depth = 0
+        self._areas: dict[int, int] = {}
+        self._children: dict[int, int] = {}
+        self._threads: dict[int, int] = {}
+        self._slept_ms = 0.0
+
+    def choices_of_main(self) -> list[tuple[int, Callable[[], None]]]:
+        """Return what the first thread does between marks, with weights."""
+        return [*self._choices_of_worker(), (4, self._fork), (1, self._crowd), (3, self._start), (2, self._orphan)]
+
+    def _choices_of_worker(self) -> list[tuple[int, Callable[[], None]]]:
+        return [*self._choices_of_thread(), (1, self._fork if self._level < _DEEPEST else self.pause)]
+
+    def _choices_of_thread(self) -> list[tuple[int, Callable[[], None]]]:
+        return [(8, self._take), (7, self._free), (5, self._spawn), (3, self._run), (5, self._wait), (2, self._short)]
+
+    def write(self, steps: tuple[int, int], choices: list[tuple[int, Callable[[], None]]]) -> None:
+        """Write marks, and around them anything else; then end what goes on."""
+        weights, whats = [weight for weight, _ in choices], [what for _, what in choices]
+        for _ in range(self._dice.randint(*steps)):
+            for part in (self._mark, None):
+                for what in self._dice.choices(whats, weights, k=self._dice.choice((0, 0, 1, 1, 2))):
+                    what()
+                    self.pause()
+                if part is not None:
+                    part()
+                    self.pause()
+        self._finish()
+
+    def pause(self, most_ms: int = 250) -> None:
+        """Sleep, more often than not for no time at all."""
+        spans = [0, 3, 30, most_ms] if self._slept_ms < _LONGEST_MS else [0, 3, 3, 3]
+        (span_ms,) = self._dice.choices(spans, (50, 22, 16, 12))
+        if span_ms:
+            self._slept_ms += span_ms / 2
+            self.actions.append(Pause(round(self._dice.uniform(0, span_ms), 1)))
+
+    def _name(self) -> str:
+        return f"{self._dice.choice(_WORDS)} {next(self._numbers)}"
+
+    def _reserve(self, mebibytes: int) -> None:
+        self.room -= mebibytes
+        self.least_room = min(self.least_room, self.room)
+
+    def _mark(self) -> None:
+        """Begin or end an operation, have a short one, or mark a moment.
+
+        Only the first thread marks moments outside of operations: they end at an unknown time.
+        """
+        kinds = ["begin"] * 4 * (self._depth < _DEEPEST) + ["end"] * 4 * (self._depth > 0) + ["short"]
+        kinds += ["moment"] * 2 * (self._depth > 0 or self._level == 0)
+        kind = self._dice.choice(kinds)
+        if kind == "end":
+            self._depth -= 1
+            self.actions.append(End())
+            return
+        if kind == "moment":
+            self.actions.append(Moment(self._name()))
+            return
+        self.actions.append(Begin(self._name()))
+        if kind == "begin":
+            self._depth += 1
+            return
+        self._dice.choice((self._take, self._free, self._wait, self._run, self._short, lambda: None))()
+        self.actions.append(End())
+
+    def _take(self) -> None:
+        mebibytes = min(self._dice.randint(*_SIZES_MIB), self.room)
+        if mebibytes >= _SIZES_MIB[0]:
+            number = next(self._numbers)
+            self._areas[number] = mebibytes
+            self._reserve(mebibytes)
+            self.actions.append(Take(number, mebibytes, self._kind(mebibytes)))
+
+    def _kind(self, mebibytes: int) -> str:
+        return self._dice.choice((MAPPED, HUGE, HUGE, HEAP if mebibytes >= HEAP_MIB else MAPPED))
+
+    def _free(self) -> None:
+        if self._areas:
+            number = self._dice.choice(list(self._areas))
+            self.room += self._areas.pop(number)
+            self.actions.append(Free(number))
+
+    def _spawn(self) -> None:
+        if spawn := self._program(self._dice.randint(*_SIZES_MIB)):
+            self._children[spawn.child] = spawn.mebibytes + _SMALL_PYTHON_MIB
+            self.actions.append(spawn)
+
+    def _program(self, mebibytes: int, hold_ms: int = 80) -> Spawn | None:
+        mebibytes = min(mebibytes, self.room - _SMALL_PYTHON_MIB)
+        if mebibytes < 1:
+            return None
+        self._reserve(mebibytes + _SMALL_PYTHON_MIB)
+        before_ms, hold_ms = (self._dice.choice((0, self._dice.randint(0, most))) for most in (40, hold_ms))
+        is_freed = self._dice.random() < 1 / 2
+        return Spawn(next(self._numbers), mebibytes, self._kind(mebibytes), before_ms, hold_ms, is_freed)
+
+    def _wait(self) -> None:
+        if self._children:
+            number = self._dice.choice(list(self._children))
+            self.room += self._children.pop(number)
+            self.actions.append(Wait(number))
+
+    def _run(self) -> None:
+        before = len(self._children)
+        self._spawn()
+        if len(self._children) > before:
+            number, mebibytes = self._children.popitem()
+            self.room += mebibytes
+            self.actions.append(Wait(number))
+
+    def _short(self) -> None:
+        self.actions += [Short()] * self._dice.choice((1, 1, 3))
+
+    def _copy_mib(self) -> int:
+        """Return the most that a forked copy of the process holds."""
+        return _PYTHON_MIB + sum(self._areas.values()) + sum(self._threads.values())
+
+    def _inner(self, most_mib: int) -> _Author:
+        return _Author(self._dice, min(most_mib, self.room), self._numbers, self._level + 1)
+
+    def _written(self, inner: _Author, steps: tuple[int, int]) -> int:
+        """Have a worker written; return what it takes at most in MiB."""
+        room = inner.room
+        inner.pause(40)
+        inner.write(steps, inner._choices_of_worker())
+        return room - inner.least_room
+
+    def _fork(self) -> None:
+        copy_mib = self._copy_mib()
+        if copy_mib > self.room:
+            return
+        self._reserve(copy_mib)
+        inner = self._inner(_WORKER_MIB)
+        inner._areas = {}
+        taken_mib = self._written(inner, _WORKER_STEPS)
+        self._reserve(taken_mib)
+        number = next(self._numbers)
+        self._children[number] = copy_mib + taken_mib
+        self.actions.append(Fork(number, inner.actions))
+
+    def _crowd(self) -> None:
+        """Have many children at once, forked or programs."""
+        is_forked = self._dice.random() < 1 / 2
+        for _ in range(_CROWD):
+            if not is_forked:
+                if spawn := self._program(1, 150):
+                    self._children[spawn.child] = spawn.mebibytes + _SMALL_PYTHON_MIB
+                    self.actions.append(spawn)
+            elif (copy_mib := self._copy_mib()) <= self.room:
+                self._reserve(copy_mib)
+                number = next(self._numbers)
+                self._children[number] = copy_mib
+                self.actions.append(Fork(number, [Pause(self._dice.randint(0, 150))]))
+
+    def _start(self) -> None:
+        inner = self._inner(_THREAD_MIB)
+        inner.pause(40)
+        inner.write(_THREAD_STEPS, inner._choices_of_thread())
+        taken_mib = min(_THREAD_MIB, self.room) - inner.least_room
+        self._reserve(taken_mib)
+        number = next(self._numbers)
+        self._threads[number] = taken_mib
+        self.actions.append(Start(number, inner.actions))
+
+    def _orphan(self) -> None:
+        """Have an orphan, a program or a copy; its parent is a copy for a moment."""
+        copy_mib = 2 * self._copy_mib()
+        if copy_mib + _SMALL_PYTHON_MIB + 1 > self.room:
+            return
+        self._reserve(copy_mib)
+        number = next(self._numbers)
+        if self._dice.random() < 1 / 2:
+            if spawn := self._program(self._dice.randint(*_SIZES_MIB), 400):
+                self.actions.append(Orphan(number, spawn))
+            return
+        inner = self._inner(_WORKER_MIB)
+        taken_mib = self._written(inner, _WORKER_STEPS)
+        self._reserve(taken_mib)
+        self.actions.append(Orphan(number, inner.actions))
+
+    def _finish(self) -> None:
+        """End operations, and wait for children and threads, in any order."""
+        rest: list[Action] = [End()] * self._depth
+        rest += [Wait(number) for number in self._children] + [Join(number) for number in self._threads]
+        rest += [Free(number) for number in self._areas if self._dice.random() < 1 / 2]
+        self._dice.shuffle(rest)
+        for action in rest:
+            self.actions.append(action)
+            self.pause(60)
