@@ -141,7 +141,7 @@ class Held(TypedDict):
     """What processes held at the sample that a mark triggered, and what they can have held since the sample before."""
 
     from_s: float
-    """When the sample before had been read."""
+    """When the sample before began."""
     to_s: float
     """When this sample began."""
     rss: list[list[int]] | None

@@ -57,7 +57,8 @@ class Entry(msgspec.Struct, kw_only=True):
     longest_s: float | None = None
     rss: int | None = None
     high_water_mark: int | None = None
-    descendants: list[list[int]] | None = None
+    faults: int | None = None
+    descendants: list[tuple[int, int]] | None = None
     listed: bool = False
     own: OwnMemory | None = None
     """What was read at this line, and what the tree held: not a key of a file."""
@@ -77,7 +78,11 @@ class Entry(msgspec.Struct, kw_only=True):
     def reading(self) -> Reading:
         """What the process held when it wrote this line."""
         return Reading(
-            rss=self.rss, high_water_mark=self.high_water_mark, descendants=self.descendants, listed=self.listed
+            rss=self.rss,
+            high_water_mark=self.high_water_mark,
+            faults=self.faults,
+            descendants=self.descendants,
+            listed=self.listed,
         )
 
     @property
@@ -95,8 +100,6 @@ class Entry(msgspec.Struct, kw_only=True):
             raise ValueError("a `name` of at least one character expected")
         if self.event is not None and (self.op is None or self.pid is None):
             raise ValueError(f"`op` and `pid`, two whole numbers, expected with `event` {self.event!r}")
-        if any(not 2 <= len(one) <= 3 for one in self.descendants or ()):  # noqa: PLR2004
-            raise ValueError("`descendants`: lists of PID and RSS expected")
         start_s = _seconds(start, self.start_s, self.start, self.t_ns)
         if start_s is None:
             raise ValueError(_TIME_EXPECTED)

@@ -99,27 +99,28 @@ def here() -> str:
 
 
 def own_memory() -> str:
-    """Return the members for RSS and high-water mark of this process, in bytes, and for the RSS of its descendants.
+    """Return the members for RSS, high-water mark and page faults of this process, and for what descendants hold.
 
     Empty where the kernel does not tell. With them, figures at marks are exact, and a peak that was shorter than the
     distance of two samples belongs to the right operation. It takes 8 µs without children. After exec, the mark is
     still that of the program before (``ru_maxrss``, getrusage(2)) if that is larger.
     """
     try:
-        size, pages = _size_and_pages(b"/proc/self/statm")
+        pages = _pages(b"/proc/self/statm")
     except (OSError, ValueError, IndexError):
         return ""
     rss = pages * _PAGE
-    mark = max(rss, getrusage(RUSAGE_SELF).ru_maxrss * 1024)  # the kernel counts both a little late
-    return f',"rss":{rss},"high_water_mark":{mark}{_descendants(size, pages)}'
+    usage = getrusage(RUSAGE_SELF)
+    mark = max(rss, usage.ru_maxrss * 1024)  # the kernel counts both a little late
+    faults = usage.ru_minflt + usage.ru_majflt
+    return f',"rss":{rss},"high_water_mark":{mark},"faults":{faults}{_descendants(pages)}'
 
 
-def _descendants(size: int, pages: int) -> str:
-    """Return the members for the descendants of this process, whose own size and RSS are given in pages.
+def _descendants(pages: int) -> str:
+    """Return the members for the descendants of this process, which has this many pages.
 
-    ``descendants`` has PID and RSS in bytes of each, parents first, and 1 if it may be a child of vfork(2) that shows
-    our own memory until it executes. ``listed`` says whether they contain the children's children. Empty for unknown:
-    there are too many, or a child was reaped meanwhile by another thread.
+    ``descendants`` has PID and RSS in bytes of each, parents first, and ``listed`` says whether it contains the
+    children's children. Empty for unknown: there are too many, or a child was reaped meanwhile by another thread.
     """
     try:
         os.waitid(os.P_ALL, 0, _ANY_CHILD)  # 1 µs; reaps nothing
@@ -129,36 +130,47 @@ def _descendants(size: int, pages: int) -> str:
         return ""
     for _ in range(_TRIES):
         try:
-            return _read_descendants(size, pages)
+            return _read_descendants(pages)
         except (OSError, ValueError, IndexError):  # it was reaped after its parent's children had been listed
             continue
     return ""
 
 
-def _read_descendants(size: int, pages: int) -> str:
+def _read_descendants(pages: int) -> str:
     """Return the members, as ``_descendants`` does. Raises OSError, ValueError, IndexError."""
     if os.stat("/proc/self/task").st_nlink == _ONE_THREAD:
-        pids = _content("/proc/thread-self/children").split()
+        children = [(pid, b"", 0) for pid in _content("/proc/thread-self/children").split()]
     else:
-        threads = os.listdir("/proc/self/task")
-        pids = [pid for thread in threads for pid in _content(f"/proc/self/task/{thread}/children").split()]
-    is_listed = len(pids) <= _MOST_PARENTS
+        threads = [b"/proc/self/task/%d" % int(thread) for thread in os.listdir("/proc/self/task")]
+        children = [(pid, thread, pages) for thread in threads for pid in _content(thread + b"/children").split()]
+    is_listed = len(children) <= _MOST_PARENTS
     found = ""
-    for pid in pids:  # grows while it is read
-        if len(pids) > _MOST_DESCENDANTS:
+    for pid, thread, above in children:  # grows while it is read
+        if len(children) > _MOST_DESCENDANTS:
             return ""
-        child_size, child_pages = _size_and_pages(b"/proc/%b/statm" % pid)
+        held = _pages(b"/proc/%b/statm" % pid)
+        if thread and held * 4 > above * 3:
+            held = _of_copy(pid, thread)
         if is_listed:
-            pids += _content(b"/proc/%b/task/%b/children" % (pid, pid)).split()
-        is_like_us = child_size == size and child_pages * 4 >= pages * 3
-        found += f",[{pid.decode()},{child_pages * _PAGE}{',1' if is_like_us else ''}]"
+            own = b"/proc/%b/task/%b" % (pid, pid)
+            children += [(child, own, held) for child in _content(own + b"/children").split()]
+        found += f",[{pid.decode()},{held * _PAGE}]"
     return f',"descendants":[{found[1:]}]' + (',"listed":true' if is_listed else "")
 
 
-def _size_and_pages(path: bytes) -> tuple[int, int]:
-    """Return the size and the RSS of a process in pages (statm, proc(5)); 0 for a zombie. Raises OSError."""
-    size, pages, _ = _content(path).split(None, 2)
-    return int(size), int(pages)
+def _of_copy(pid: bytes, thread: bytes) -> int:
+    """Return the pages of a child that has about as many as its parent, 0 for a child of vfork(2) before its exec.
+
+    Such a child shows its parent's memory, and the thread that began it waits in the kernel (state D, proc(5)). A
+    process of one thread cannot mark meanwhile. Raises OSError, ValueError, IndexError.
+    """
+    state = _content(thread + b"/stat").rpartition(b")")[2].split(None, 1)[0]
+    return 0 if state == b"D" else _pages(b"/proc/%b/statm" % pid)
+
+
+def _pages(path: bytes) -> int:
+    """Return the RSS of a process in pages (statm, proc(5)); 0 for a zombie. Raises OSError, ValueError, IndexError."""
+    return int(_content(path).split(None, 2)[1])
 
 
 def _content(path: str | bytes) -> bytes:

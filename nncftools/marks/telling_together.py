@@ -51,7 +51,7 @@ class _Together:
 _NOT_SHARED = dict.fromkeys(
     (
         *("event", "op", "arguments", "saved", "saved_size", "rt_info", "error"),
-        *("own_start", "own_end", "rss", "high_water_mark", "descendants", "own", "total_ns", "longest_ns"),
+        *("own_start", "own_end", "rss", "high_water_mark", "faults", "descendants", "own", "total_ns", "longest_ns"),
     )
 )
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MOST = 64
 """Processes in one line."""
+_UNKNOWN = 1 << 50
+"""More pages than a machine has."""
 
 
 class HeldAtMarks:
@@ -24,28 +26,46 @@ class HeldAtMarks:
 
     def __init__(self, write_line: Callable[[str, object], None]) -> None:
         self._write_line = write_line
-        self._before: dict[Process, tuple[int, int]] = {}
+        self._huge_before: int | None = None
+        self._before: dict[Process, tuple[int, int, int]] = {}
         self._written: dict[Process, int] = {}
 
-    def begin(self, processes: Sequence[Process]) -> None:
-        """Remember the sample before: RSS and page faults."""
-        self._before = {process: (process.rss, process.faults) for process in processes}
+    def begin(self, processes: Sequence[Process], restless: Collection[Process]) -> None:
+        """Remember RSS and faults before the sample that comes now; ``restless`` had page faults in the one before.
 
-    def write(self, processes: Sequence[Process], vforked: Collection[Process], span_s: tuple[float, float]) -> None:
+        A mark may have been made while that sample was read, so what restless processes held before it counts, too.
+        """
+        self._before = {process: (process.rss, process.rss, process.faults) for process in processes}
+        for process in restless:
+            if process in self._before:
+                self._before[process] = (process.rss, process.rss_before, process.faults_before)
+
+    def write(
+        self,
+        processes: Sequence[Process],
+        vforked: Collection[Process],
+        span_s: tuple[float, float],
+        huge_pages: int | None,
+    ) -> None:
         """Write what changed between two samples; ``vforked`` processes have no memory of their own before exec.
 
-        RSS grows by page faults only. So between the samples it was at least the RSS after them less what the faults
-        can have added, and at most the RSS before them and what the faults can have added, or the high-water mark.
+        ``span_s`` are the times at which the samples began, ``huge_pages`` the bytes that the machine has mapped in
+        huge pages. RSS grows by page faults only, and each adds a page, or a huge one. What they added and is not there
+        any more was there for a while.
         """
+        huge = self._huge_since(huge_pages)
         if len(self._before) == len(processes) == 1:  # no process can be another one's
             return
         found = []
         for process in processes:
             now = 0 if process in vforked else process.rss
-            before, faults = self._before.pop(process, (0, 0))
-            added = (process.faults - faults) * LARGEST_FAULT
-            low = min(now, before) if not added else max(0, now - added)
-            high = max(now, min(before + added, max(before, process.mark.size // PAGE)))
+            at_sample, before, faults = self._before.pop(process, (now, 0, 0))
+            count = process.faults - faults
+            added = count + min(count * LARGEST_FAULT, huge)
+            came_and_went = max(0, added - max(0, now - before))
+            low = max(0, min(now, before, at_sample) - came_and_went)
+            most = max(now, before, at_sample)
+            high = min(most + came_and_went, max(most, process.mark.size // PAGE))
             if low != high:
                 found.append([process.number, now * PAGE, low * PAGE, high * PAGE])
             elif self._written.get(process) != now:
@@ -57,3 +77,8 @@ class HeldAtMarks:
         from_s, to_s = span_s
         rss = found if len(found) <= _MOST else None
         self._write_line("held", {"from_s": round(from_s, 6), "to_s": round(to_s, 6), "rss": rss})
+
+    def _huge_since(self, now: int | None) -> int:
+        """Return how many pages the machine has mapped in huge pages since the last time, at most."""
+        before, self._huge_before = self._huge_before, now
+        return _UNKNOWN if before is None or now is None else (now - before) // PAGE

@@ -6,6 +6,7 @@ import time
 
 from nncftools.sampler.probes import columns_of
 from nncftools.sampler.probes.free_space import FreeSpace
+from nncftools.sampler.probes.huge_pages import HugePages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +52,11 @@ class Occasional:
     def columns(self) -> list[str]:
         """The columns of the values."""
         return [column for probe in self._probes for column in columns_of(probe)]
+
+    @property
+    def huge_pages(self) -> HugePages | None:
+        """The probe of huge pages, which is read at marks, too."""
+        return next((probe for probe in self._probes if isinstance(probe, HugePages)), None)
 
     def read(self, now_s: float) -> list[float | None]:
         """Read everything that is due, and return the values of the probes."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nncftools.journal.lines import ExitStatus
     from nncftools.journal.plan import Plan
     from nncftools.sampler.exits import Exits
+    from nncftools.sampler.probes.huge_pages import HugePages
     from nncftools.sampler.tree import Process
 
 PROC = "/proc"
@@ -87,8 +88,9 @@ class ProcSource:
         self._root = root
         self._write_line = write_line
         self._held = HeldAtMarks(write_line)
-        self._read_s = 0.0
-        """When the sample before had been read."""
+        self._huge_pages: HugePages | None = None
+        self._sampled_s = 0.0
+        """When the sample before began."""
         self._young: list[tuple[float, Process]] = []
         self._just_counted: list[Process] = []
         self._sometimes_s = 0.0
@@ -100,6 +102,7 @@ class ProcSource:
         self._tree.allowance.below = _most_kept()
         self._system = [probe(self._root, pid) for probe in self._system_probes]
         self._occasional.start(pid)
+        self._huge_pages = self._occasional.huge_pages
         each = [*self._probes, *self._slow, *self._system]
         given = [column for probe in each for column in columns_of(probe)] + self._occasional.columns
         self.columns = [column for name in self.columns for column in given if name in {column, metric_name(column)}]
@@ -122,7 +125,7 @@ class ProcSource:
         """
         begun_s = time.monotonic()
         if for_mark:
-            self._held.begin(self._tree.processes)
+            self._held.begin(self._tree.processes, [] if self._stat is None else self._stat.restless)
         self._settle(now_s)
         self._look(now_s)
         if self._tree.allowance.ran_out and not self._warned:
@@ -139,8 +142,7 @@ class ProcSource:
         has_details = now_s >= self._details_at_s
         restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
         if for_mark:
-            vforked = [process for _, process in self._young if not self._has_own_memory(process)]
-            self._held.write(self._tree.processes, vforked, (self._read_s, now_s))
+            self._hold(row, now_s)
         self._floor.read(self._tree.processes, restless, now_s)
         if restless:
             for process in self._limits.look(restless):
@@ -148,7 +150,7 @@ class ProcSource:
         if has_details:
             self._details_at_s = now_s + DETAILS_EVERY_S
             self._update_records()
-        self._read_s = now_s + time.monotonic() - begun_s
+        self._sampled_s = now_s
         return row
 
     def _remove_ended(self, now_s: float) -> None:
@@ -158,6 +160,14 @@ class ProcSource:
         for process in ended:
             if not process.alive:
                 self._remove(process, now_s)
+
+    def _hold(self, row: list[float | None], now_s: float) -> None:
+        """Record what each process holds at a mark, and in the row what was mapped in huge pages."""
+        huge = None if self._huge_pages is None else self._huge_pages.count()
+        if "huge_pages" in self.columns:
+            row[self.columns.index("huge_pages")] = huge
+        vforked = [process for _, process in self._young if not self._has_own_memory(process)]
+        self._held.write(self._tree.processes, vforked, (self._sampled_s, now_s), huge)
 
     def _settle(self, now_s: float) -> None:
         """Decide about the processes that were found at least one sample ago: count them, or leave them out."""

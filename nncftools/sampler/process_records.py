@@ -154,9 +154,9 @@ class ProcessRecords:
             number = self._tree.count
             self._tree.count += 1
         facts = {"id": number, "pid": ended.pid, "parent": parent, "name": ended.name, "forked_copy": ended.forked_copy}
-        times = {"start_s": round(max(0.0, now_s - ended.elapsed_s), 6), "end_s": round(now_s, 6)}
+        earliest_s = max(0.0, ended.after_s - ended.elapsed_s)  # it ended after the messages had been read last
+        times = {"start_s": round(earliest_s, 6), "end_s": round(now_s, 6)}
         self._write_line("process", {**facts, **times, **_accounted(ended)})
-        earliest_s = max(0.0, ended.after_s - ended.elapsed_s)
         self._marks.ended_unseen(number, ended.high_water_mark, (earliest_s, now_s))
         self._adopt(ended.pid, number, now_s)
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 _LINES = "held"
 _EARLY_S, _SURE_S = 0.01, 0.02
 """A process begins at most this much before its start, which is rounded (ticks of 10 ms, proc(5)), or after it."""
-_UNSEEN_EARLY_S = 0.25
-"""The start of a process that no sample shows is computed from its end, which is known to this only."""
 _MOST = 64
 """Other processes that are looked at."""
 
@@ -42,8 +40,9 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     rss: int | None = None
     high_water_mark: int | None = None
-    descendants: list[list[int]] | None = None
-    """PID and RSS of each, and 1 if it may be a child of vfork(2) before its exec; None when there were too many."""
+    faults: int | None = None
+    descendants: list[tuple[int, int]] | None = None
+    """PID and RSS of each; None when there were too many."""
     listed: bool = False
     """Whether ``descendants`` contains all children of the children."""
 
@@ -86,7 +85,7 @@ class Holdings:
 
     def at(self, at_s: float, pid: int | None, reading: Reading) -> OwnMemory | None:
         """Return what ``reading`` says, and what the whole tree held at ``at_s`` seconds; None for unknown."""
-        own = OwnMemory(rss=reading.rss, high_water_mark=reading.high_water_mark)
+        own = OwnMemory(rss=reading.rss, high_water_mark=reading.high_water_mark, faults=reading.faults)
         level = self._level(at_s, pid, reading)
         if level is None:
             return None if reading.rss is None and reading.high_water_mark is None else own
@@ -99,14 +98,12 @@ class Holdings:
         levels = []
         if reading.rss is not None and (mark.process is not None or self._with_descendants):
             levels.append(Level(reading.rss, reading.rss, reading.rss))
-        for child, rss, *may_be_vforked in reading.descendants or ():
+        for child, rss in reading.descendants or ():
             process = self._process(child, at_s)
             if process is not None:
                 mark.covered.add(process.id)
-            elif not self._with_descendants:
-                continue
-            is_certain = not may_be_vforked or (process is not None and process.forked_copy)
-            levels.append(Level(rss, rss, rss) if is_certain else Level(0, 0, rss))
+            if process is not None or self._with_descendants:
+                levels.append(Level(rss, rss, rss))
         known = sum(level.low for level in levels)
         place = bisect_left(self._times, at_s)
         line = self._lines[place] if place < len(self._lines) else None
@@ -156,10 +153,13 @@ class Holdings:
         if line["from_s"] > at_s or (process.end_s is not None and process.end_s <= line["to_s"]):
             return Level(0, 0, most_held_by(process, self._by_id))
         entry = self._entry(place).get(process.id)
-        if entry is None:
-            return Level(0, 0, most_held_by(process, self._by_id)) if last is None else Level(last, last, last)
+        if entry is None and last is not None:
+            return Level(last, last, last)
+        is_sure = (process.start_s or 0.0) + _SURE_S <= at_s
+        if entry is None:  # the sample did not find it: it had not begun
+            return Level(0, 0, most_held_by(process, self._by_id) if is_sure else 0)
         rss, (low, high) = entry[1], entry[2:] or entry[1:2] * 2
-        return Level(rss, low if (process.start_s or 0.0) + _SURE_S <= at_s else 0, high)
+        return Level(rss, low if is_sure else 0, high)
 
     def _entry(self, place: int) -> Mapping[int, list[int]]:
         """Return what a line says of each process."""
@@ -195,8 +195,7 @@ class _Alive:
     def __init__(self, processes: Sequence[Process]) -> None:
         changes: list[tuple[float, bool, Process]] = []
         for process in processes:
-            early_s = _EARLY_S if process.samples else _UNSEEN_EARLY_S
-            changes.append(((process.start_s or 0.0) - early_s, True, process))
+            changes.append(((process.start_s or 0.0) - _EARLY_S, True, process))
             if process.end_s is not None:
                 changes.append((process.end_s, False, process))
         changes.sort(key=lambda change: (change[0], not change[1]))

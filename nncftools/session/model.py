@@ -84,6 +84,8 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     rss: int | None = None
     high_water_mark: int | None = None
     """Its largest RSS so far (``ru_maxrss``)."""
+    faults: int | None = None
+    """Its page faults so far."""
     tree: int | None = None
     """What the whole tree held: this process and its descendants as it read them, the others in the sample after."""
     tree_low: int | None = None

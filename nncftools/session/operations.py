@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from nncftools import metrics
 from nncftools.session.column import Column
+from nncftools.session.envelope import PAGE, Envelope
 from nncftools.session.model import Mark
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import place_of
@@ -108,6 +109,7 @@ class _FiguresOf:
         self._columns = _columns(session.samples)
         self._duration_s = session.duration_s
         self._held = MostHeld(held_at_most(session.processes))
+        self._envelope = Envelope(session)
         self._by_pid: dict[int | None, list[Process]] = {}
         for process in session.processes:
             self._by_pid.setdefault(process.pid, []).append(process)
@@ -167,16 +169,29 @@ class _FiguresOf:
             return own.tree, None if own.tree_low is None else Bounds(own.tree_low, own.tree_high)
         return self._columns[RSS].around(at_s)
 
-    def _at_most(self, mark: Mark, end_s: float, process: Process | None) -> int | None:
+    def _at_most(self, mark: Mark, end_s: float, process: Process | None) -> float | None:
         """Return the most that all processes can have held during an operation; None for unknown.
 
-        If the mark of its own process rose further later on, it had not when the operation ended.
+        That is the least of what high-water marks, page faults of its own process, and those of the tree leave.
         """
-        high = self._held.most(mark.start_s, end_s) or None
-        own_most = None if mark.own_end is None or process is None else mark.own_end.high_water_mark
-        if high is None or own_most is None or process is None or process.high_water_mark is None:
-            return high
-        return high - max(0, process.high_water_mark - own_most)
+        by_samples = self._envelope.most(mark.start_s, end_s)
+        by_marks: float | None = self._held.most(mark.start_s, end_s) or None
+        own = self._own_at_most(mark, end_s)
+        ever = None if process is None else process.high_water_mark
+        if by_marks is not None and own is not None and ever is not None:
+            by_marks -= max(0, ever - own)
+        return min((most for most in (by_samples, by_marks) if most is not None), default=None)
+
+    def _own_at_most(self, mark: Mark, end_s: float) -> float | None:
+        """Return the most that the process of an operation can have held itself."""
+        before, after = mark.own_start, mark.own_end
+        most = None if after is None else after.high_water_mark
+        huge = self._envelope.huge_between(mark.start_s, end_s)
+        if before is None or after is None or most is None or huge is None:
+            return most
+        if before.rss is None or before.faults is None or after.faults is None:
+            return most
+        return min(most, before.rss + (after.faults - before.faults) * PAGE + huge)
 
     def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[Reached]:
         """Yield what the rises of marks prove that lie within an operation."""
