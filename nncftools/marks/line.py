@@ -22,7 +22,7 @@ VARIABLE = "NNCF_TOOLS_MARKS"
 OUTPUT = "output"
 """The source of marks made from lines of the command's output."""
 _FLAGS = os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_NO_LINK = _FLAGS | getattr(os, "O_NOFOLLOW", 0)
 _IN_MEMORY = b"/proc/"
 """A log in memory (memfd): its path is a link of the kernel."""
 _HIGH, _LOW, _AFTER = 0xD800, 0xDC00, 0xE000
@@ -42,14 +42,13 @@ operations = itertools.count(1 if __name__.startswith("nncftools.") else 2, 2)
 
 def flags(path: bytes) -> int:
     """Return the flags to open a log. Another user may have put a link or FIFO there: do not follow, do not block."""
-    return _FLAGS if path.startswith(_IN_MEMORY) else _FLAGS | _NO_LINK
+    return _FLAGS if path.startswith(_IN_MEMORY) else _NO_LINK
 
 
 def append(path: bytes, text: str) -> None:
     """Append a line; do nothing when there is no such file or it cannot be written: a FIFO could wait for a reader."""
-    how = flags(path)
     try:
-        descriptor = os.open(path, how)
+        descriptor = os.open(path, _FLAGS if path.startswith(_IN_MEMORY) else _NO_LINK)
         try:
             if S_ISREG(os.fstat(descriptor).st_mode):
                 os.write(descriptor, text.encode("ascii"))
@@ -106,7 +105,11 @@ def own_memory() -> str:
     still that of the program before (``ru_maxrss``, getrusage(2)) if that is larger.
     """
     try:
-        pages = _pages(b"/proc/self/statm")
+        descriptor = os.open(b"/proc/self/statm", os.O_RDONLY)
+        try:
+            pages = int(os.read(descriptor, _SMALL).split(None, 2)[1])
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError, IndexError):
         return ""
     rss = pages * _PAGE
