@@ -22,6 +22,8 @@ _PEAK, _PEAK_BYTES = 0.01, 2 * _MIB
 """The bracket of a peak may miss it by this much."""
 _TIGHT, _TIGHT_BYTES = 0.1, 6 * _MIB
 """A tight bracket has both ends this close to the peak."""
+_CLOCK_NS = 1000
+"""What a time loses as a floating-point number of seconds."""
 _SAME = _MIB / 2
 """By this much, figures of one operation may contradict each other."""
 
@@ -45,7 +47,11 @@ def judge(session: Session, truth: Truth) -> list[Answer]:
     """Return the answers to everything that is asked of a session."""
     said = {operation.name: operation for operation in session.operations}
     known = {operation.name for operation in truth.operations}
-    answers = [Answer(MISSING, False, name, "an operation", "none") for name in said if name not in known]
+    answers = [
+        Answer(MISSING, is_right=False, operation=name, said="an operation", truth="none")
+        for name in said
+        if name not in known
+    ]
     for operation in truth.operations:
         one = said.get(operation.name)
         started = one is not None and is_its_time(one, operation, session.start.monotonic_ns or 0)
@@ -90,10 +96,10 @@ def _of_operation(said: Figures, truth: Operation) -> Iterator[Answer]:
 
 def is_its_time(said: Said, truth: Operation, zero_ns: int) -> bool:
     """Return whether an operation begins and ends when its marks were made."""
-    starts = truth.start_ns[0] <= zero_ns + round(said.start_s * 1e9) + 1000 <= truth.start_ns[1] + 2000
-    if truth.end_ns is None:
-        return starts
-    return starts and truth.end_ns[0] <= zero_ns + round(said.end_s * 1e9) + 1000 <= truth.end_ns[1] + 2000
+    ends = [(said.start_s, truth.start_ns), (said.end_s, truth.end_ns)]
+    return all(
+        times is None or times[0] - _CLOCK_NS <= zero_ns + at_s * 1e9 <= times[1] + _CLOCK_NS for at_s, times in ends
+    )
 
 
 def is_close(figure: float | None, truth: Interval, of: float = 0.0) -> bool:

@@ -36,6 +36,8 @@ _SIZES_MIB = (5, 150)
 _STEPS, _THREAD_STEPS, _WORKER_STEPS = (6, 14), (1, 4), (1, 4)
 _DEEPEST = 3
 _CROWD = 20
+_BARE = 1 / 4
+"""The share of marks beside which other processes are not read."""
 _LONGEST_MS = 1500
 """The pauses of an actor together; then they are short."""
 _WORDS = ("Load", "Export", "Compile", "Quantize", "Save", "Train", "Check", "Convert")
@@ -67,12 +69,14 @@ class _Author:
 
     def choices_of_main(self) -> list[tuple[int, Callable[[], None]]]:
         """Return what the first thread does between marks, with weights."""
-        return [*self._choices_of_worker(), (4, self._fork), (1, self._crowd), (3, self._start), (2, self._orphan)]
+        return [*self.choices_of_worker(), (4, self._fork), (1, self._crowd), (3, self._start), (2, self._orphan)]
 
-    def _choices_of_worker(self) -> list[tuple[int, Callable[[], None]]]:
-        return [*self._choices_of_thread(), (1, self._fork if self._level < _DEEPEST else self.pause)]
+    def choices_of_worker(self) -> list[tuple[int, Callable[[], None]]]:
+        """Return what a forked process does."""
+        return [*self.choices_of_thread(), (1, self._fork if self._level < _DEEPEST else self.pause)]
 
-    def _choices_of_thread(self) -> list[tuple[int, Callable[[], None]]]:
+    def choices_of_thread(self) -> list[tuple[int, Callable[[], None]]]:
+        """Return what a further thread does."""
         return [(8, self._take), (7, self._free), (5, self._spawn), (3, self._run), (5, self._wait), (2, self._short)]
 
     def write(self, steps: tuple[int, int], choices: list[tuple[int, Callable[[], None]]]) -> None:
@@ -99,6 +103,12 @@ class _Author:
     def _name(self) -> str:
         return f"{self._dice.choice(_WORDS)} {next(self._numbers)}"
 
+    def _is_bare(self) -> bool:
+        return self._dice.random() < _BARE
+
+    def _end(self) -> End:
+        return End(self._is_bare())
+
     def _reserve(self, mebibytes: int) -> None:
         self.room -= mebibytes
         self.least_room = min(self.least_room, self.room)
@@ -113,17 +123,17 @@ class _Author:
         kind = self._dice.choice(kinds)
         if kind == "end":
             self._depth -= 1
-            self.actions.append(End())
+            self.actions.append(self._end())
             return
         if kind == "moment":
-            self.actions.append(Moment(self._name()))
+            self.actions.append(Moment(self._name(), self._is_bare()))
             return
-        self.actions.append(Begin(self._name()))
+        self.actions.append(Begin(self._name(), self._is_bare()))
         if kind == "begin":
             self._depth += 1
             return
         self._dice.choice((self._take, self._free, self._wait, self._run, self._short, lambda: None))()
-        self.actions.append(End())
+        self.actions.append(self._end())
 
     def _take(self) -> None:
         mebibytes = min(self._dice.randint(*_SIZES_MIB), self.room)
@@ -171,7 +181,7 @@ class _Author:
             self.actions.append(Wait(number))
 
     def _short(self) -> None:
-        self.actions += [Short()] * self._dice.choice((1, 1, 3))
+        self.actions += [Short()] * self._dice.choice((1, 1, 3, 20))
 
     def _copy_mib(self) -> int:
         """Return the most that a forked copy of the process holds."""
@@ -184,7 +194,7 @@ class _Author:
         """Have a worker written; return what it takes at most in MiB."""
         room = inner.room
         inner.pause(40)
-        inner.write(steps, inner._choices_of_worker())
+        inner.write(steps, inner.choices_of_worker())
         return room - inner.least_room
 
     def _fork(self) -> None:
@@ -193,7 +203,6 @@ class _Author:
             return
         self._reserve(copy_mib)
         inner = self._inner(_WORKER_MIB)
-        inner._areas = {}
         taken_mib = self._written(inner, _WORKER_STEPS)
         self._reserve(taken_mib)
         number = next(self._numbers)
@@ -217,7 +226,7 @@ class _Author:
     def _start(self) -> None:
         inner = self._inner(_THREAD_MIB)
         inner.pause(40)
-        inner.write(_THREAD_STEPS, inner._choices_of_thread())
+        inner.write(_THREAD_STEPS, inner.choices_of_thread())
         taken_mib = min(_THREAD_MIB, self.room) - inner.least_room
         self._reserve(taken_mib)
         number = next(self._numbers)
@@ -242,7 +251,7 @@ class _Author:
 
     def _finish(self) -> None:
         """End operations, and wait for children and threads, in any order."""
-        rest: list[Action] = [End()] * self._depth
+        rest: list[Action] = [self._end() for _ in range(self._depth)]
         rest += [Wait(number) for number in self._children] + [Join(number) for number in self._threads]
         rest += [Free(number) for number in self._areas if self._dice.random() < 1 / 2]
         self._dice.shuffle(rest)
