@@ -8,7 +8,7 @@ from benchmarks.truth.random_programs.envelope import Envelope, Interval, Readin
 from benchmarks.workloads.random_programs.notes import BEGAN, END, GONE, MARKED, MOMENT, READ
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _MIB = 2**20
 _NOISE, _NOISE_BYTES = 0.01, _MIB
@@ -17,8 +17,8 @@ _DOUBT, _DOUBT_BYTES, _DOUBT_NS = 0.005, _MIB / 2, 3_000_000
 """How exactly size and moment of this are known."""
 _UNREAD = 2 * _MIB
 """What a process holds at most that ended before anyone read it: a program that does nothing."""
-_GROWTH = _MIB / 4
-"""A process that changes by less does not take the sum to the peak."""
+_GROWTH, _GROWTH_BYTES = 0.1, _MIB / 4
+"""A process that changes by less than this share of what another one does, or this size, does not make the peak."""
 
 
 class Operation(NamedTuple):
@@ -156,7 +156,7 @@ def _operation(begun: _Mark, inside: str | None, ended: _Mark | None, tree: Enve
 
 
 def _headline(
-    notes: _Notes, operations: Sequence[Operation], by_pid: dict[int, Envelope], tree: Envelope, peak: Interval
+    notes: _Notes, operations: Sequence[Operation], by_pid: Mapping[int, Envelope], tree: Envelope, peak: Interval
 ) -> Headline:
     """Return the operations of the process that took the sum to the peak, or of its closest ancestor that has any.
 
@@ -168,8 +168,7 @@ def _headline(
         times = [from_ns, to_ns, *(at_ns for one in notes.marks for at_ns in one[:2] if from_ns <= at_ns <= to_ns)]
         innermost = {id(one): one for at_ns in times for one in _innermost(operations, at_ns)}.values()
         around.update(one.name for one in operations if _may_be_open(one, from_ns) or _may_be_open(one, to_ns))
-        grown = {pid for pid, one in by_pid.items() if _grows(one, from_ns, to_ns)}
-        for pid in grown or by_pid:
+        for pid in _grown(by_pid, from_ns, to_ns):
             names |= _of_process(pid, from_ns, notes, innermost)
     return Headline(frozenset(names), frozenset(around))
 
@@ -209,9 +208,12 @@ def _doubt(size: float) -> float:
     return max(size * _DOUBT, _DOUBT_BYTES)
 
 
-def _grows(process: Envelope, from_ns: int, to_ns: int) -> bool:
-    held = process.between(from_ns, to_ns)
-    return held.high - held.low > _GROWTH
+def _grown(by_pid: Mapping[int, Envelope], from_ns: int, to_ns: int) -> list[int]:
+    """Return the processes that may have taken memory; all, if there is none."""
+    held = {pid: process.between(from_ns, to_ns) for pid, process in by_pid.items()}
+    grown = {pid: size.high - size.low for pid, size in held.items()}
+    enough = max(_GROWTH_BYTES, _GROWTH * max(grown.values()))
+    return [pid for pid, size in grown.items() if size >= enough] or list(by_pid)
 
 
 def _innermost(operations: Sequence[Operation], at_ns: int) -> Iterator[Operation]:
