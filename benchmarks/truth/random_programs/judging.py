@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ _PEAK, _PEAK_BYTES = 0.01, 2 * _MIB
 """The bracket of a peak may miss it by this much."""
 _TIGHT, _TIGHT_BYTES = 0.1, 6 * _MIB
 """A tight bracket has both ends this close to the peak."""
+_CLOCK_NS = 1000
+"""What a time loses as a floating-point number of seconds."""
 _SAME = _MIB / 2
 """By this much, figures of one operation may contradict each other."""
 
@@ -43,13 +46,18 @@ class Answer(NamedTuple):
 
 def judge(session: Session, truth: Truth) -> list[Answer]:
     """Return the answers to everything that is asked of a session."""
+    zero_ns = session.start.monotonic_ns or 0
     said = {operation.name: operation for operation in session.operations}
-    known = {operation.name for operation in truth.operations}
-    answers = [Answer(MISSING, False, name, "an operation", "none") for name in said if name not in known]
+    surplus = Counter(operation.name for operation in session.operations)
+    surplus.subtract(operation.name for operation in truth.operations)
+    answers = [
+        Answer(MISSING, is_right=False, operation=name, said="an operation", truth="none")
+        for name in surplus.elements()
+    ]
     for operation in truth.operations:
         one = said.get(operation.name)
-        started = one is not None and is_its_time(one, operation, session.start.monotonic_ns or 0)
-        answers.append(Answer(MISSING, started, operation.name, _time(one), "an operation"))
+        is_there = one is not None and is_its_time(one, operation, zero_ns)
+        answers.append(Answer(MISSING, is_there, operation.name, _time(one), _times(operation, zero_ns)))
         if one is not None:
             answers += _of_operation(one.of("rss"), operation)
     peak = session.peaks.get("rss")
@@ -90,10 +98,10 @@ def _of_operation(said: Figures, truth: Operation) -> Iterator[Answer]:
 
 def is_its_time(said: Said, truth: Operation, zero_ns: int) -> bool:
     """Return whether an operation begins and ends when its marks were made."""
-    starts = truth.start_ns[0] <= zero_ns + round(said.start_s * 1e9) + 1000 <= truth.start_ns[1] + 2000
-    if truth.end_ns is None:
-        return starts
-    return starts and truth.end_ns[0] <= zero_ns + round(said.end_s * 1e9) + 1000 <= truth.end_ns[1] + 2000
+    ends = [(said.start_s, truth.start_ns), (said.end_s, truth.end_ns)]
+    return all(
+        times is None or times[0] - _CLOCK_NS <= zero_ns + at_s * 1e9 <= times[1] + _CLOCK_NS for at_s, times in ends
+    )
 
 
 def is_close(figure: float | None, truth: Interval, of: float = 0.0) -> bool:
@@ -128,14 +136,16 @@ def is_tight(bracket: Bracket, truth: Interval) -> bool:
 
 
 def agree(said: Figures) -> bool:
-    """Return whether start and end are not above the most, and not below what the peak is at least."""
-    if said.peak is None:
-        return True
-    ends = [(said.start, said.start_bounds), (said.end, said.end_bounds)]
-    lows = [figure if bounds is None else bounds.low for figure, bounds in ends if figure is not None]
-    least = max(lows, default=0.0)
-    high = said.peak.high
-    return said.peak.low >= least - _SAME and (high is None or high >= least - _SAME)
+    """Return whether start and end are within their bounds, and the peak is not below what they are at least."""
+    least = 0.0
+    for figure, bounds in ((said.start, said.start_bounds), (said.end, said.end_bounds)):
+        if figure is not None:
+            low, high = bounds or (figure, figure)
+            if figure < low or (high is not None and figure > high):
+                return False
+            least = max(least, low)
+    peak = said.peak
+    return peak is None or (peak.low >= least - _SAME and (peak.high is None or peak.high >= least - _SAME))
 
 
 def is_headline(path: Sequence[str], either: Sequence[str], truth: Headline) -> bool:
@@ -152,6 +162,13 @@ def is_headline(path: Sequence[str], either: Sequence[str], truth: Headline) -> 
 
 def _time(said: Said | None) -> str:
     return "none" if said is None else f"{said.start_s:.6f} to {said.end_s:.6f} s"
+
+
+def _times(operation: Operation, zero_ns: int) -> str:
+    begun, ended = (
+        None if times is None else (times[0] - zero_ns) / 1e9 for times in (operation.start_ns, operation.end_ns)
+    )
+    return f"{begun:.6f} to {'?' if ended is None else f'{ended:.6f}'} s"
 
 
 def _size(figure: float | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import random
 import selectors
 import subprocess
@@ -15,7 +14,10 @@ from benchmarks.truth.recording import ROOT, RunError
 from benchmarks.workloads.random_programs.notes import BEGAN, GONE
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Sequence
+
+    from typing_extensions import Self
 
 _BOUND_S = 60
 _ORPHANS_S = 5
@@ -57,7 +59,7 @@ def noted(words: Sequence[str], fifo: pathlib.Path) -> list[str]:
 
 
 class _Watch:
-    """Reads notes, and adds the end of each process that they name: a PIDFD becomes readable when its memory is gone."""
+    """Reads notes, and adds when each process that they name ended: its PIDFD is readable once its memory is gone."""
 
     def __init__(self, pipe: int) -> None:
         self.lines: list[str] = []
@@ -68,7 +70,7 @@ class _Watch:
         self._pids: dict[int, int] = {}
         """By PIDFD."""
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

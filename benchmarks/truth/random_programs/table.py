@@ -58,10 +58,9 @@ class _Counts:
 def markdown(programs: Sequence[Judged]) -> str:
     """Return the table, and below it each fault."""
     intervals = sorted({program.interval_ms for program in programs})
+    groups = [(f"{length} ms", [one for one in programs if one.interval_ms == length]) for length in intervals]
     lines = ["| " + " | ".join(_COLUMNS) + " |", "|---|" + "---:|" * (len(_COLUMNS) - 1)]
-    for interval_ms in intervals:
-        lines.append(_line(f"{interval_ms} ms", [one for one in programs if one.interval_ms == interval_ms]))
-    lines.append(_line("all", programs))
+    lines += [_line(title, some) for title, some in [*groups, ("all", programs)]]
     faults = [text for program in programs for text in faults_of(program)]
     return "\n".join([*lines, *(["", *(f"- {text}" for text in faults)] if faults else [])]) + "\n"
 

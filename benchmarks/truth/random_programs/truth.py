@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.truth.random_programs.envelope import Envelope, Interval, Reading, changes
-from benchmarks.workloads.random_programs.notes import BEGAN, BEGIN, END, GONE, MARKED, MOMENT, READ
+from benchmarks.workloads.random_programs.notes import BEGAN, END, GONE, MARKED, MOMENT, READ
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _MIB = 2**20
 _NOISE, _NOISE_BYTES = 0.01, _MIB
 """Memory has come to the peak when it is this close to it."""
 _DOUBT, _DOUBT_BYTES, _DOUBT_NS = 0.005, _MIB / 2, 3_000_000
 """How exactly size and moment of this are known."""
-_GROWTH = _MIB / 4
-"""A process that changes by less does not take the sum to the peak."""
+_UNREAD = 2 * _MIB
+"""What a process holds at most that ended before anyone read it: a program that does nothing."""
+_GROWTH, _GROWTH_BYTES = 0.1, _MIB / 4
+"""A process that changes by less than this share of what another one does, or this size, does not make the peak."""
 
 
 class Operation(NamedTuple):
@@ -70,25 +72,31 @@ class _Notes:
         self.gone_ns: dict[int, int] = {}
         self.marks: list[_Mark] = []
         for line in lines:
-            kind, *words = line.split(" ", 6) if line.startswith(MARKED) else line.split()
+            kind, rest = line.split(" ", 1)
             if kind == MARKED:
-                *numbers, what, name = words
-                self.marks.append(_Mark(*map(int, numbers), what, name.rstrip("\n")))  # type: ignore[arg-type]
-                continue
-            numbers_of = list(map(int, words))
-            if kind == BEGAN:
-                at_ns, pid, parent = numbers_of
-                self.parents[pid] = parent
-                self._add(pid, at_ns, at_ns, 0)
-            elif kind == GONE:
-                at_ns, pid = numbers_of
-                self.gone_ns[pid] = at_ns
-                self._add(pid, at_ns, at_ns, 0)
-            elif kind == READ:
-                from_ns, to_ns, *sizes = numbers_of
-                for pid, size in zip(sizes[::2], sizes[1::2], strict=True):
-                    self._add(pid, from_ns, to_ns, size)
+                *numbers, what, name = rest.split(" ", 5)
+                from_ns, to_ns, pid, tid = map(int, numbers)
+                self.marks.append(_Mark(from_ns, to_ns, pid, tid, what, name))
+            else:
+                self._take(kind, [int(word) for word in rest.split()])
         self.marks.sort()
+        for readings in self.readings.values():
+            if not any(reading.high for reading in readings):
+                times = [reading.from_ns for reading in readings]
+                readings.append(Reading(min(times) + 1, max(times) - 1, 0, _UNREAD))
+
+    def _take(self, kind: str, numbers: Sequence[int]) -> None:
+        if kind == BEGAN:
+            at_ns, pid, self.parents[pid] = numbers  # pid is known when its place in parents is
+            self._add(pid, at_ns, at_ns, 0)
+        elif kind == GONE:
+            at_ns, pid = numbers
+            self.gone_ns[pid] = min(at_ns, self.gone_ns.get(pid, at_ns))
+            self._add(pid, at_ns, at_ns, 0)
+        elif kind == READ:
+            from_ns, to_ns, *sizes = numbers
+            for pid, size in zip(sizes[::2], sizes[1::2], strict=True):
+                self._add(pid, from_ns, to_ns, size)
 
     def _add(self, pid: int, from_ns: int, to_ns: int, size: int) -> None:
         self.readings.setdefault(pid, []).append(Reading(from_ns, to_ns, size, size))
@@ -148,7 +156,7 @@ def _operation(begun: _Mark, inside: str | None, ended: _Mark | None, tree: Enve
 
 
 def _headline(
-    notes: _Notes, operations: Sequence[Operation], by_pid: dict[int, Envelope], tree: Envelope, peak: Interval
+    notes: _Notes, operations: Sequence[Operation], by_pid: Mapping[int, Envelope], tree: Envelope, peak: Interval
 ) -> Headline:
     """Return the operations of the process that took the sum to the peak, or of its closest ancestor that has any.
 
@@ -160,8 +168,7 @@ def _headline(
         times = [from_ns, to_ns, *(at_ns for one in notes.marks for at_ns in one[:2] if from_ns <= at_ns <= to_ns)]
         innermost = {id(one): one for at_ns in times for one in _innermost(operations, at_ns)}.values()
         around.update(one.name for one in operations if _may_be_open(one, from_ns) or _may_be_open(one, to_ns))
-        grown = {pid for pid, one in by_pid.items() if _grows(one, from_ns, to_ns)}
-        for pid in grown or by_pid:
+        for pid in _grown(by_pid, from_ns, to_ns):
             names |= _of_process(pid, from_ns, notes, innermost)
     return Headline(frozenset(names), frozenset(around))
 
@@ -179,7 +186,7 @@ def _of_process(pid: int, at_ns: int, notes: _Notes, innermost: Iterable[Operati
 
 
 def _arrivals(tree: Envelope, peak: Interval) -> Iterator[tuple[int, int]]:
-    """Yield the times in which the sum may first have come within noise of the peak."""
+    """Yield the times in which the sum may first have come within noise of the peak: it was not above that before."""
     possible = peak.low - _noise(peak.low) - _doubt(peak.low)
     certain = peak.high - _noise(peak.high) + _doubt(peak.high)
     last = len(tree.times) - 1
@@ -190,6 +197,7 @@ def _arrivals(tree: Envelope, peak: Interval) -> Iterator[tuple[int, int]]:
                 yield from_ns - _DOUBT_NS, from_ns + _DOUBT_NS
                 return
             yield from_ns - _DOUBT_NS, to_ns + _DOUBT_NS
+        possible = max(possible, low - _doubt(low))
 
 
 def _noise(size: float) -> float:
@@ -200,9 +208,12 @@ def _doubt(size: float) -> float:
     return max(size * _DOUBT, _DOUBT_BYTES)
 
 
-def _grows(process: Envelope, from_ns: int, to_ns: int) -> bool:
-    held = process.between(from_ns, to_ns)
-    return held.high - held.low > _GROWTH
+def _grown(by_pid: Mapping[int, Envelope], from_ns: int, to_ns: int) -> list[int]:
+    """Return the processes that may have taken memory; all, if there is none."""
+    held = {pid: process.between(from_ns, to_ns) for pid, process in by_pid.items()}
+    grown = {pid: size.high - size.low for pid, size in held.items()}
+    enough = max(_GROWTH_BYTES, _GROWTH * max(grown.values()))
+    return [pid for pid, size in grown.items() if size >= enough] or list(by_pid)
 
 
 def _innermost(operations: Sequence[Operation], at_ns: int) -> Iterator[Operation]:

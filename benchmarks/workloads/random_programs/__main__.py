@@ -17,8 +17,6 @@ if __name__ == "__main__":
     if file:
         process = Process(*file)
         process.notes.began(0, os.getpid(), 0)
-        process.notes.own()
         Performer(process).perform(plan(int(seed)))
-        process.notes.own()
     else:
         print("\n".join(lines(plan(int(seed)))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Union
+from typing import NamedTuple, TypeAlias
 
 
 class Pause(NamedTuple):
@@ -16,16 +16,21 @@ class Begin(NamedTuple):
     """Enter an operation."""
 
     name: str
+    is_bare: bool
+    """Whether no process but the own one is read beside the mark: the next action follows as fast as in any program."""
 
 
 class End(NamedTuple):
     """Leave the innermost operation."""
+
+    is_bare: bool
 
 
 class Moment(NamedTuple):
     """Mark an operation that lasts until the next mark."""
 
     name: str
+    is_bare: bool
 
 
 class Take(NamedTuple):
@@ -91,7 +96,7 @@ class Join(NamedTuple):
     thread: int
 
 
-Action = Union[Pause, Begin, End, Moment, Take, Free, Spawn, Wait, Short, Fork, Orphan, Start, Join]
+Action: TypeAlias = "Pause | Begin | End | Moment | Take | Free | Spawn | Wait | Short | Fork | Orphan | Start | Join"
 
 
 def lines(actions: Sequence[Action], indent: str = "") -> Iterator[str]:

@@ -17,11 +17,14 @@ def main() -> None:
     file, mebibytes, kind, before_ms, hold_ms, is_freed = sys.argv[1:]
     notes = Notes(file)
     notes.own()
+    notes.flush()
     time.sleep(int(before_ms) / 1000)
     notes.own()
     area = Area(int(mebibytes) * MIB, kind, notes.own)
+    notes.flush()
     time.sleep(int(hold_ms) / 1000)
     notes.own()
     if is_freed == "True":
         area.close()
         notes.own()
+    notes.flush()

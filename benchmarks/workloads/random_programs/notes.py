@@ -1,4 +1,4 @@
-"""What the processes of a program note while they run: one line, one write.
+"""What the processes of a program note while they run.
 
 Times are nanoseconds of CLOCK_MONOTONIC, sizes are bytes.
 
@@ -6,13 +6,15 @@ Times are nanoseconds of CLOCK_MONOTONIC, sizes are bytes.
 ``s T PID PARENT``       the process did not exist before T
 ``r T0 T1 PID RSS ...``  the sizes of one or several processes, read between T0 and T1
 ``m T0 T1 PID TID KIND NAME``  an operation begins or ends, or a moment is marked, between T0 and T1
-``g T PID``              the process has ended at T at the latest; who records the program writes this
+``g T PID``              the process has ended at T at the latest
 =======================  ==============================================================================
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
+from select import PIPE_BUF
 from time import monotonic_ns
 
 TYPE_CHECKING = False  # typing is 2 MiB in each child
@@ -26,19 +28,40 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Notes:
-    """Writes to a file or a FIFO."""
+    """Writes to a file or a FIFO, when the process has time."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self._descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._lines: deque[bytes] = deque()  # all threads use it at the same time
 
     def write(self, *words: object) -> None:
-        """Write a line."""
-        os.write(self._descriptor, (" ".join(map(str, words)) + "\n").encode("ascii"))
+        """Add a line."""
+        self._lines.append((" ".join(map(str, words)) + "\n").encode("ascii"))
+
+    def flush(self) -> None:
+        """Write what was added, without mixing it with what other processes write."""
+        text = b""
+        while self._lines:
+            line = self._lines.popleft()
+            if len(text) + len(line) > PIPE_BUF:
+                os.write(self._descriptor, text)
+                text = b""
+            text += line
+        os.write(self._descriptor, text)
 
     def began(self, not_before_ns: int, pid: int, parent: int) -> None:
-        """Note that a process exists."""
+        """Note that a process exists, at once."""
         self.write(BEGAN, not_before_ns, pid, parent)
+        self.flush()
+
+    def gone(self, pid: int) -> None:
+        """Note that a process has ended."""
+        self.write(GONE, monotonic_ns(), pid)
+
+    def forget(self) -> None:
+        """Leave out what was added: the parent of this process has it, too."""
+        self._lines.clear()
 
     def own(self) -> None:
         """Note what the calling process holds."""

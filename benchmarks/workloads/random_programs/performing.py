@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from benchmarks.workloads.random_programs.tree import Tree
 from nncftools import mark_operation, operation
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Callable, Sequence
 
 _SMALL_PYTHON = (sys.executable, "-S", "-E", "-c", CODE)
@@ -50,18 +50,22 @@ class Performer:
     def perform(self, actions: Sequence[what.Action]) -> None:
         """Perform actions."""
         for action in actions:
+            self._notes.own()
             self._do(action)
+        self._notes.own()
+        self._notes.flush()
 
-    def _marked(self, kind: str, name: str, mark: Callable[[], object]) -> None:
+    def _marked(self, kind: str, name: str, mark: Callable[[], object], *, is_bare: bool) -> None:
         """Mark, and note what all processes hold just before and just after; write only then."""
-        before = reading(self._process.tree.sizes)
+        before = [] if is_bare else reading(self._process.tree.sizes)
         from_ns = time.monotonic_ns()
         mark()
         to_ns = time.monotonic_ns()
-        after = reading(self._process.tree.sizes)
-        self._notes.write(*before)
+        after = [] if is_bare else reading(self._process.tree.sizes)
         self._notes.write(MARKED, from_ns, to_ns, os.getpid(), threading.get_native_id(), kind, name)
-        self._notes.write(*after)
+        if not is_bare:
+            self._notes.write(*before)
+            self._notes.write(*after)
 
     @singledispatchmethod
     def _do(self, action: object) -> None:
@@ -69,27 +73,28 @@ class Performer:
 
     @_do.register
     def _(self, action: what.Pause) -> None:
+        self._notes.flush()
         time.sleep(action.ms / 1000)
 
     @_do.register
     def _(self, action: what.Begin) -> None:
         entered = operation(action.name)
-        self._marked(BEGIN, action.name, entered.__enter__)
+        self._marked(BEGIN, action.name, entered.__enter__, is_bare=action.is_bare)
         self._open.append((action.name, entered))
 
     @_do.register
-    def _(self, _: what.End) -> None:
+    def _(self, action: what.End) -> None:
         name, entered = self._open.pop()
-        self._marked(END, name, lambda: entered.__exit__(None, None, None))
+        self._marked(END, name, lambda: entered.__exit__(None, None, None), is_bare=action.is_bare)
 
     @_do.register
     def _(self, action: what.Moment) -> None:
-        self._marked(MOMENT, action.name, lambda: mark_operation(action.name))
+        self._marked(MOMENT, action.name, lambda: mark_operation(action.name), is_bare=action.is_bare)
 
     @_do.register
     def _(self, action: what.Take) -> None:
         with self._process.changing:
-            self._notes.own()
+            self._notes.own()  # another thread may have changed it meanwhile
             self._areas[action.area] = Area(action.mebibytes * MIB, action.kind, self._notes.own)
 
     @_do.register
@@ -112,13 +117,21 @@ class Performer:
 
     @_do.register
     def _(self, action: what.Wait) -> None:
-        child = self._children.pop(action.child)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if isinstance(child, int) else child.wait()
-        assert status == 0, action
+        self._notes.flush()
+        self._ended(self._children.pop(action.child))
+
+    def _ended(self, child: int | subprocess.Popen[bytes]) -> None:
+        """Wait for a child."""
+        if isinstance(child, int):
+            pid, status = os.waitpid(child, 0)
+        else:
+            pid, status = child.pid, child.wait()
+        self._notes.gone(pid)
+        assert status == 0
 
     @_do.register
     def _(self, _: what.Short) -> None:
-        self._started("true").wait()
+        self._ended(self._started("true"))
 
     @_do.register
     def _(self, action: what.Fork) -> None:
@@ -131,11 +144,13 @@ class Performer:
             return pid
         status = 1
         try:
+            self._notes.forget()
             self._notes.began(begun_ns, os.getpid(), parent)
             self._notes.own()
             self._process.changing = threading.Lock()
             work(Performer(self._process))
             self._notes.own()
+            self._notes.flush()
             status = 0
         except BaseException:  # noqa: BLE001 — nothing of the parent's may run here
             traceback.print_exc()
@@ -156,7 +171,7 @@ class Performer:
                 child = performer._forked(lambda inner: inner.perform(actions))
             self._process.tree.add(child if isinstance(child, int) else child.pid, slot)
 
-        os.waitpid(self._forked(leave), 0)
+        self._ended(self._forked(leave))
 
     @_do.register
     def _(self, action: what.Start) -> None:
@@ -166,4 +181,5 @@ class Performer:
 
     @_do.register
     def _(self, action: what.Join) -> None:
+        self._notes.flush()
         self._threads.pop(action.thread).join()

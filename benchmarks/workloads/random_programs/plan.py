@@ -27,6 +27,8 @@ from benchmarks.workloads.random_programs.memory import HEAP, HEAP_MIB, HUGE, MA
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    _Choice = tuple[str, int, Callable[[], None]]
+
 _MOST_MIB = 640
 """What all processes may hold together."""
 _PYTHON_MIB, _SMALL_PYTHON_MIB = 22, 9
@@ -36,14 +38,20 @@ _SIZES_MIB = (5, 150)
 _STEPS, _THREAD_STEPS, _WORKER_STEPS = (6, 14), (1, 4), (1, 4)
 _DEEPEST = 3
 _CROWD = 20
+_BARE = 1 / 4
+"""The share of marks beside which other processes are not read."""
 _LONGEST_MS = 1500
 """The pauses of an actor together; then they are short."""
+_CHANCES = {"spawn": 0.8, "short": 0.4, "fork": 0.5, "crowd": 0.1, "thread": 0.35, "orphan": 0.2}
+"""How likely a program has each kind of process and thread at all."""
 _WORDS = ("Load", "Export", "Compile", "Quantize", "Save", "Train", "Check", "Convert")
 
 
 def plan(seed: int) -> Sequence[Action]:
     """Return what the program with this number does."""
-    author = _Author(random.Random(seed), _MOST_MIB - _PYTHON_MIB, itertools.count(1))  # noqa: S311 — no secret
+    dice = random.Random(seed)  # noqa: S311 — no secret
+    kinds = {kind for kind, chance in _CHANCES.items() if dice.random() < chance}
+    author = _Author(dice, kinds, _MOST_MIB - _PYTHON_MIB, itertools.count(1))
     author.pause(100)
     author.write(_STEPS, author.choices_of_main())
     return author.actions
@@ -52,10 +60,13 @@ def plan(seed: int) -> Sequence[Action]:
 class _Author:
     """Writes what one thread does, and never uses more than its room in MiB."""
 
-    def __init__(self, dice: random.Random, room: int, numbers: itertools.count[int], level: int = 0) -> None:
+    def __init__(
+        self, dice: random.Random, kinds: set[str], room: int, numbers: itertools.count[int], level: int = 0
+    ) -> None:
         self.actions: list[Action] = []
         self.room = self.least_room = room
         self._dice = dice
+        self._kinds = kinds
         self._numbers = numbers
         """Of everything: names and orphans are unique in a program."""
         self._level = level
@@ -65,19 +76,24 @@ class _Author:
         self._threads: dict[int, int] = {}
         self._slept_ms = 0.0
 
-    def choices_of_main(self) -> list[tuple[int, Callable[[], None]]]:
-        """Return what the first thread does between marks, with weights."""
-        return [*self._choices_of_worker(), (4, self._fork), (1, self._crowd), (3, self._start), (2, self._orphan)]
+    def choices_of_main(self) -> list[_Choice]:
+        """Return what the first thread does between marks: kind, weight, and what writes it."""
+        special = [("crowd", 1, self._crowd), ("thread", 4, self._start), ("orphan", 2, self._orphan)]
+        return [*self.choices_of_worker(), ("fork", 3, self._fork), *special]
 
-    def _choices_of_worker(self) -> list[tuple[int, Callable[[], None]]]:
-        return [*self._choices_of_thread(), (1, self._fork if self._level < _DEEPEST else self.pause)]
+    def choices_of_worker(self) -> list[_Choice]:
+        """Return what a forked process does."""
+        return [*self.choices_of_thread(), *([("fork", 1, self._fork)] if self._level < _DEEPEST else [])]
 
-    def _choices_of_thread(self) -> list[tuple[int, Callable[[], None]]]:
-        return [(8, self._take), (7, self._free), (5, self._spawn), (3, self._run), (5, self._wait), (2, self._short)]
+    def choices_of_thread(self) -> list[_Choice]:
+        """Return what a further thread does."""
+        programs = [("spawn", 4, self._spawn), ("spawn", 3, self._run), ("short", 2, self._short)]
+        return [("", 8, self._take), ("", 7, self._free), *programs, ("", 5, self._wait)]
 
-    def write(self, steps: tuple[int, int], choices: list[tuple[int, Callable[[], None]]]) -> None:
+    def write(self, steps: tuple[int, int], choices: list[_Choice]) -> None:
         """Write marks, and around them anything else; then end what goes on."""
-        weights, whats = [weight for weight, _ in choices], [what for _, what in choices]
+        possible = [choice for choice in choices if not choice[0] or choice[0] in self._kinds]
+        weights, whats = [weight for _, weight, _ in possible], [what for _, _, what in possible]
         for _ in range(self._dice.randint(*steps)):
             for part in (self._mark, None):
                 for what in self._dice.choices(whats, weights, k=self._dice.choice((0, 0, 1, 1, 2))):
@@ -99,6 +115,12 @@ class _Author:
     def _name(self) -> str:
         return f"{self._dice.choice(_WORDS)} {next(self._numbers)}"
 
+    def _is_bare(self) -> bool:
+        return self._dice.random() < _BARE
+
+    def _end(self) -> End:
+        return End(self._is_bare())
+
     def _reserve(self, mebibytes: int) -> None:
         self.room -= mebibytes
         self.least_room = min(self.least_room, self.room)
@@ -113,17 +135,17 @@ class _Author:
         kind = self._dice.choice(kinds)
         if kind == "end":
             self._depth -= 1
-            self.actions.append(End())
+            self.actions.append(self._end())
             return
         if kind == "moment":
-            self.actions.append(Moment(self._name()))
+            self.actions.append(Moment(self._name(), self._is_bare()))
             return
-        self.actions.append(Begin(self._name()))
+        self.actions.append(Begin(self._name(), self._is_bare()))
         if kind == "begin":
             self._depth += 1
             return
         self._dice.choice((self._take, self._free, self._wait, self._run, self._short, lambda: None))()
-        self.actions.append(End())
+        self.actions.append(self._end())
 
     def _take(self) -> None:
         mebibytes = min(self._dice.randint(*_SIZES_MIB), self.room)
@@ -171,20 +193,20 @@ class _Author:
             self.actions.append(Wait(number))
 
     def _short(self) -> None:
-        self.actions += [Short()] * self._dice.choice((1, 1, 3))
+        self.actions += [Short()] * self._dice.choice((1, 1, 3, 20))
 
     def _copy_mib(self) -> int:
         """Return the most that a forked copy of the process holds."""
         return _PYTHON_MIB + sum(self._areas.values()) + sum(self._threads.values())
 
     def _inner(self, most_mib: int) -> _Author:
-        return _Author(self._dice, min(most_mib, self.room), self._numbers, self._level + 1)
+        return _Author(self._dice, self._kinds, min(most_mib, self.room), self._numbers, self._level + 1)
 
     def _written(self, inner: _Author, steps: tuple[int, int]) -> int:
         """Have a worker written; return what it takes at most in MiB."""
         room = inner.room
         inner.pause(40)
-        inner.write(steps, inner._choices_of_worker())
+        inner.write(steps, inner.choices_of_worker())
         return room - inner.least_room
 
     def _fork(self) -> None:
@@ -193,7 +215,6 @@ class _Author:
             return
         self._reserve(copy_mib)
         inner = self._inner(_WORKER_MIB)
-        inner._areas = {}
         taken_mib = self._written(inner, _WORKER_STEPS)
         self._reserve(taken_mib)
         number = next(self._numbers)
@@ -217,7 +238,7 @@ class _Author:
     def _start(self) -> None:
         inner = self._inner(_THREAD_MIB)
         inner.pause(40)
-        inner.write(_THREAD_STEPS, inner._choices_of_thread())
+        inner.write(_THREAD_STEPS, inner.choices_of_thread())
         taken_mib = min(_THREAD_MIB, self.room) - inner.least_room
         self._reserve(taken_mib)
         number = next(self._numbers)
@@ -242,7 +263,7 @@ class _Author:
 
     def _finish(self) -> None:
         """End operations, and wait for children and threads, in any order."""
-        rest: list[Action] = [End()] * self._depth
+        rest: list[Action] = [self._end() for _ in range(self._depth)]
         rest += [Wait(number) for number in self._children] + [Join(number) for number in self._threads]
         rest += [Free(number) for number in self._areas if self._dice.random() < 1 / 2]
         self._dice.shuffle(rest)
