@@ -149,6 +149,15 @@ class Held(TypedDict):
     the most since ``from_s``. A process that is not listed holds what it held in the line before. Null: too many."""
 
 
+class Unseen(TypedDict):
+    """Between two samples, more can have been held than they show."""
+
+    from_s: float
+    to_s: float
+    rss: int | None
+    """At most this, in bytes; null for unknown."""
+
+
 class LimitReached(TypedDict):
     """The first sample above the memory limit."""
 
@@ -262,6 +271,7 @@ class Line(TypedDict, total=False):
     process: ProcessFields
     rise: Rise
     held: Held
+    unseen: Unseen
     limit_reached: LimitReached
     memory_limit: FoundLimit
     group: Group

@@ -144,30 +144,35 @@ def _read_descendants(pages: int) -> str:
     if os.stat("/proc/self/task").st_nlink == _ONE_THREAD:
         children = [(pid, b"", 0) for pid in _content("/proc/thread-self/children").split()]
     else:
-        threads = [b"/proc/self/task/%d" % int(thread) for thread in os.listdir("/proc/self/task")]
-        children = [(pid, thread, pages) for thread in threads for pid in _content(thread + b"/children").split()]
+        threads = os.listdir("/proc/self/task")
+        children = [child for thread in threads for child in _children(f"/proc/self/task/{thread}".encode(), pages)]
     is_listed = len(children) <= _MOST_PARENTS
     found = ""
-    for pid, thread, above in children:  # grows while it is read
+    for pid, beginner, above in children:  # grows while it is read
         if len(children) > _MOST_DESCENDANTS:
             return ""
         held = _pages(b"/proc/%b/statm" % pid)
-        if thread and held * 4 > above * 3:
-            held = _of_copy(pid, thread)
+        if beginner and held * 4 > above * 3:
+            held = _of_copy(pid, beginner)
         if is_listed:
-            own = b"/proc/%b/task/%b" % (pid, pid)
-            children += [(child, own, held) for child in _content(own + b"/children").split()]
+            children += _children(b"/proc/%b/task/%b" % (pid, pid), held)
         found += f",[{pid.decode()},{held * _PAGE}]"
     return f',"descendants":[{found[1:]}]' + (',"listed":true' if is_listed else "")
 
 
-def _of_copy(pid: bytes, thread: bytes) -> int:
+def _children(thread: bytes, pages: int) -> list[tuple[bytes, bytes, int]]:
+    """Return the children of a thread whose process has so many pages; the newest one with the thread."""
+    pids = _content(thread + b"/children").split()
+    return [(pid, thread if pid is pids[-1] else b"", pages) for pid in pids]
+
+
+def _of_copy(pid: bytes, beginner: bytes) -> int:
     """Return the pages of a child that has about as many as its parent, 0 for a child of vfork(2) before its exec.
 
-    Such a child shows its parent's memory, and the thread that began it waits in the kernel (state D, proc(5)). A
-    process of one thread cannot mark meanwhile. Raises OSError, ValueError, IndexError.
+    Such a child shows its parent's memory, and the thread that began it waits in the kernel (state D, proc(5)). It is
+    the thread's newest child. A process of one thread cannot mark meanwhile. Raises OSError, ValueError, IndexError.
     """
-    state = _content(thread + b"/stat").rpartition(b")")[2].split(None, 1)[0]
+    state = _content(beginner + b"/stat").rpartition(b")")[2].split(None, 1)[0]
     return 0 if state == b"D" else _pages(b"/proc/%b/statm" % pid)
 
 

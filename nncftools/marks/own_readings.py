@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nncftools.session.model import Rise
 from nncftools.session.operation import RSS
-from nncftools.session.peaks import Reached, drift, rss_peak
+from nncftools.session.peaks import drift, read_at_marks, rss_peak
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,16 +30,8 @@ def narrow(session: Session) -> None:
         own = [one for one in readings if _lives(process, one[0]) and one[0] <= session.duration_s]
         if own:
             process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
-    held = _held(session.marks)
+    held = read_at_marks(session.marks)
     session.peaks[RSS] = rss_peak(session.samples, session.processes, session.sampler.peak_rss, held=held)
-
-
-def _held(marks: Iterable[Mark]) -> Iterator[Reached]:
-    """Yield what the whole tree held at marks."""
-    for mark in marks:
-        for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
-            if own is not None and own.tree is not None:
-                yield Reached(own.tree if own.tree_low is None else own.tree_low, own.tree, at_s, at_s)
 
 
 def _by_pid(marks: Iterable[Mark]) -> dict[int | None, list[tuple[float, int]]]:

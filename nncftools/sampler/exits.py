@@ -18,7 +18,7 @@ _AGGREGATE_OF_TASK, _STATISTICS = 4, 3
 _FORKED, _LAST_OF_GROUP = 0x01, 0x20
 _OLDEST, _BROKEN = 12, 15
 """Version 12 (Linux 5.17) added thread groups; 15 (6.14, 6.15) has new fields in the middle, which 16 removed again."""
-_TASK = struct.Struct("=H2xIB63xQ32s16xII16xQQ32xQ")
+_TASK = struct.Struct("=H2xIB63xQ32s16xII16xQQQQ16xQ")
 _GROUP = struct.Struct("=I4xQ")
 _GROUP_AT = 368
 _BUFFER = 8 << 20
@@ -39,6 +39,8 @@ class Exit:
         self.after_s = 0.0
         """It ended after this time of the recording."""
         self.high_water_mark = 0
+        self.faults = 0
+        """Page faults of all its threads."""
 
 
 class Exits:
@@ -78,7 +80,9 @@ class Exits:
         task = _statistics(message)
         if task is None:
             return None
-        version, status, flags, run_ns, name, pid, parent_pid, user_us, system_us, mark_kib = _TASK.unpack_from(task)
+        version, status, flags, run_ns, name, pid, parent_pid, user_us, system_us, *faults, mark_kib = (
+            _TASK.unpack_from(task)
+        )
         if version < _OLDEST or version == _BROKEN:
             self.complete = False
             return None
@@ -87,6 +91,7 @@ class Exits:
         # User and system times are whole ticks, charged to what each tick found running: on a busy machine they are off
         # by a fifth. Kernels without CONFIG_TASK_DELAY_ACCT have nothing better.
         process.cpu_s += run_ns / 1e9 or (user_us + system_us) / 1e6
+        process.faults += sum(faults)
         process.high_water_mark = max(process.high_water_mark, mark_kib * 1024)
         process.wait_status = status  # the last thread's status is the one that the parent gets
         if pid == group:

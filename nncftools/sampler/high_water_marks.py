@@ -40,6 +40,11 @@ class HighWaterMarks:
         """Expect a process whose memory counts from now on."""
         self._unread[process] = None
 
+    @property
+    def unread(self) -> Collection[Process]:
+        """The processes whose mark may have risen since its last reading."""
+        return self._unread
+
     def read(
         self,
         processes: Iterable[Process],

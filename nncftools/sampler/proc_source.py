@@ -20,6 +20,7 @@ from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM, columns_
 from nncftools.sampler.probes.stat import Stat
 from nncftools.sampler.process_records import ProcessRecords
 from nncftools.sampler.tree import RESERVE, Tree
+from nncftools.sampler.unseen import Unseen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,12 +84,17 @@ class ProcSource:
         self._counters = Counters([], from_now=False)
         self._tree = Tree(root, [probe.file for probe in process_probes], reaper=reaper, children=plan.children)
         self._marks = HighWaterMarks(write_line)
-        self._records = ProcessRecords(self._tree, write_line, self._marks, reaper=reaper, accounting=exits is not None)
+        self._unseen = Unseen(write_line)
+        self._records = ProcessRecords(
+            self._tree, write_line, self._marks, self._unseen, reaper=reaper, accounting=exits is not None
+        )
         self._exits = exits
         self._root = root
         self._write_line = write_line
         self._held = HeldAtMarks(write_line)
         self._huge_pages: HugePages | None = None
+        self._rss = 0
+        """The place of this column in a row."""
         self._sampled_s = 0.0
         """When the sample before began."""
         self._young: list[tuple[float, Process]] = []
@@ -108,6 +114,7 @@ class ProcSource:
         self.columns = [column for name in self.columns for column in given if name in {column, metric_name(column)}]
         self._order = list(map(given.index, self.columns))
         self._unread = [None] * len(self._occasional.columns)
+        self._rss = self.columns.index("rss")
         self._read_chars = self.columns.index("read_chars") if "read_chars" in self.columns else None
         self._counters = Counters(self.columns, from_now=self._from_now, besides=self._occasional.columns)
         root = self._tree.add(pid)
@@ -137,10 +144,12 @@ class ProcSource:
             row = self._sometimes(row, now_s)
         for process in self._just_counted:
             process.first_rss = process.rss
+        fresh = [*self._just_counted, *(process for _, process in self._young)]
         self._just_counted.clear()
         self._remove_ended(now_s)
         has_details = now_s >= self._details_at_s
         restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
+        self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, (self._sampled_s, now_s))
         if for_mark:
             self._hold(row, now_s)
         self._floor.read(self._tree.processes, restless, now_s)
@@ -164,6 +173,7 @@ class ProcSource:
     def _hold(self, row: list[float | None], now_s: float) -> None:
         """Record what each process holds at a mark, and in the row what was mapped in huge pages."""
         huge = None if self._huge_pages is None else self._huge_pages.count()
+        self._unseen.settle(huge)
         if "huge_pages" in self.columns:
             row[self.columns.index("huge_pages")] = huge
         vforked = [process for _, process in self._young if not self._has_own_memory(process)]
@@ -218,7 +228,11 @@ class ProcSource:
             self._limits.look_again(processes, now_s)
         if self._read_chars is not None and (row[self._read_chars] or 0) >= self._files.due_at:
             self._files.watch(row[self._read_chars] or 0, processes)
-        return self._with_occasional(row, self._occasional.read(now_s)) if now_s >= self._occasional.at_s else row
+        if now_s < self._occasional.at_s:
+            return row
+        row = self._with_occasional(row, self._occasional.read(now_s))
+        self._unseen.settle(None if self._huge_pages is None else self._huge_pages.latest)
+        return row
 
     def _with_occasional(self, row: list[float | None], values: list[float | None]) -> list[float | None]:
         known = dict(zip(self._occasional.columns, values, strict=True))
@@ -292,6 +306,7 @@ class ProcSource:
         self._tree.remove(process)
         self._records.write_end(process, now_s, status, high_water_limit)
         self._floor.ended(process)
+        self._unseen.ended(process)
         self._limits.ended(process)
         self._occasional.process_ended(now_s)
 
@@ -321,6 +336,7 @@ class ProcSource:
         self._floor.close(self._tree.processes, now_s)
         self._files.write()
         self._occasional.close(now_s)
+        self._unseen.settle(None if self._huge_pages is None else self._huge_pages.count())
         self._marks.close()
         self._records.close()
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from nncftools.sampler.exits import Exit
     from nncftools.sampler.high_water_marks import HighWaterMarks
     from nncftools.sampler.tree import Process, Tree
+    from nncftools.sampler.unseen import Unseen
 
 _PARENTLESS_MOST = 4096
 """Ended processes of unknown parents that are kept, because the parent may turn out to belong to the tree."""
@@ -34,12 +35,14 @@ class ProcessRecords:
         tree: Tree,
         write_line: Callable[[str, object], None],
         marks: HighWaterMarks,
+        unseen: Unseen,
         *,
         reaper: int | None,
         accounting: bool,
     ) -> None:
         """Record ``tree`` and orphans, which become children of ``reaper``; ``accounting``: the kernel reports ends."""
         self._marks = marks
+        self._unseen = unseen
         self._accounting = accounting
         self._tree = tree
         self._write_line = write_line
@@ -158,6 +161,7 @@ class ProcessRecords:
         times = {"start_s": round(earliest_s, 6), "end_s": round(now_s, 6)}
         self._write_line("process", {**facts, **times, **_accounted(ended)})
         self._marks.ended_unseen(number, ended.high_water_mark, (earliest_s, now_s))
+        self._unseen.ended_unseen(ended.high_water_mark)
         self._adopt(ended.pid, number, now_s)
 
     def write_end(self, process: Process, now_s: float, status: ExitStatus | None, limit: int | None) -> None:

@@ -28,6 +28,7 @@ from nncftools.session.model import (
     Series,
     SessionData,
     Start,
+    Unseen,
 )
 from nncftools.session.peaks import peaks
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
@@ -48,6 +49,8 @@ class Known(NamedTuple):
 
 
 _NOTHING = Known()
+_HUGE = "huge_pages"
+"""A column of all recordings that say what samples do not show."""
 
 
 def session_from(file: BinaryIO, origin: str, known: Known = _NOTHING, *, snapshots: bytes = b"") -> SessionData:
@@ -84,6 +87,7 @@ class _Reader:
         self._series: dict[int, Series] = {}
         self._rises: dict[int, list[Rise]] = {}
         self._held: list[Held] = []
+        self._unseen = Unseen()
         self._limit_reached: LimitReached | None = None
         self._facts_of_run = LimitFacts(self._redaction)
         self._warnings: list[str] = []
@@ -137,6 +141,11 @@ class _Reader:
             self._rises.setdefault(line["rise"]["id"], []).append(rise)
         if "held" in line:
             self._held.append(line["held"])
+        if "unseen" in line:
+            found = line["unseen"]
+            self._unseen.from_s.append(found["from_s"])
+            self._unseen.to_s.append(found["to_s"])
+            self._unseen.most.append(found["rss"])
         if "limit_reached" in line:
             self._limit_reached = msgspec.convert(line["limit_reached"], LimitReached)
         self._facts_of_run.take(line)
@@ -170,6 +179,7 @@ class _Reader:
             samples=samples,
             totals=fields.get("totals") or last_counters(samples),
             peaks=peaks(samples, processes, facts.peak_rss),
+            unseen=self._unseen if self.plan.source == "proc" and _HUGE in self.plan.columns else None,
             limit_reached=self._limit_reached,
             **self._facts_of_run.fields(),
             processes=processes,

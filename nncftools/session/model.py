@@ -78,6 +78,15 @@ class Rise(msgspec.Struct, frozen=True, kw_only=True):
     """What they held at least in the samples before and after: probably meanwhile, too."""
 
 
+class Unseen(msgspec.Struct, kw_only=True):
+    """Times between two samples in which the tree can have held more than these show; columns of equal length."""
+
+    from_s: list[float] = []
+    to_s: list[float] = []
+    most: list[int | None] = []
+    """At most this, in bytes; null for unknown."""
+
+
 class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What a process itself held when it marked an operation, and the whole tree with it, in bytes."""
 
@@ -399,6 +408,8 @@ class SessionData(msgspec.Struct, kw_only=True, dict=True):
     totals: dict[str, int | float | None] = {}
     """Counters at the end of the recording, by metric."""
     peaks: dict[str, Peak] = {}
+    unseen: Unseen | None = None
+    """Between which samples RSS can have been higher than both; null when that was not recorded."""
     limit_reached: LimitReached | None = None
     """Null without a limit, or below it."""
     memory_limits: list[MemoryLimit] = []

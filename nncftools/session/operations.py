@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from nncftools import metrics
 from nncftools.session.column import Column
-from nncftools.session.envelope import PAGE, Envelope
+from nncftools.session.envelope import Envelope
 from nncftools.session.model import Mark
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import place_of
-from nncftools.session.peaks import MostHeld, Reached, earliest, held_at_most, of_rise
+from nncftools.session.peaks import MostHeld, Reached, earliest, held_at_most, of_rise, read_at_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -117,6 +117,8 @@ class _FiguresOf:
             (of_rise(rise, process.id) for process in session.processes for rise in process.rises),
             key=lambda reached: reached.to_s or 0.0,
         )
+        self._read = sorted(read_at_marks(session.marks), key=lambda reached: reached.to_s or 0.0)
+        self._read_s = [reached.to_s or 0.0 for reached in self._read]
         self._rise_ends = [rise.to_s or 0.0 for rise in self._rises]
 
     def operation(self, mark: Mark, end_s: float) -> Operation:
@@ -148,6 +150,8 @@ class _FiguresOf:
         end, end_bounds = self._level(mark.own_end, end_s)
         high = self._at_most(mark, end_s, process)
         reached = list(self._reached(mark, end_s, process))
+        first, after = bisect_left(self._read_s, mark.start_s), bisect_right(self._read_s, end_s)
+        reached += self._read[first:after]
         for level, bounds, at_s in ((start, start_bounds, mark.start_s), (end, end_bounds, end_s)):
             if level is not None:
                 reached.append(Reached(int(level if bounds is None else bounds.low), int(level), at_s, at_s))
@@ -158,9 +162,9 @@ class _FiguresOf:
         if not reached:
             return found
         low, likely = max(one.level for one in reached), max(one.likely for one in reached)
-        first = earliest(reached, likely)
+        rise = earliest(reached, likely)
         return found._replace(
-            peak=Bracket(low, None if high is None else max(high, low), first.from_s or 0.0, first.to_s or 0.0, likely)
+            peak=Bracket(low, None if high is None else max(high, low), rise.from_s or 0.0, rise.to_s or 0.0, likely)
         )
 
     def _level(self, own: OwnMemory | None, at_s: float) -> tuple[float | None, Bounds | None]:
@@ -186,12 +190,12 @@ class _FiguresOf:
         """Return the most that the process of an operation can have held itself."""
         before, after = mark.own_start, mark.own_end
         most = None if after is None else after.high_water_mark
-        huge = self._envelope.huge_between(mark.start_s, end_s)
-        if before is None or after is None or most is None or huge is None:
+        if before is None or after is None or most is None:
             return most
         if before.rss is None or before.faults is None or after.faults is None:
             return most
-        return min(most, before.rss + (after.faults - before.faults) * PAGE + huge)
+        grown = self._envelope.grown(after.faults - before.faults, mark.start_s, end_s)
+        return most if grown is None else min(most, before.rss + grown)
 
     def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[Reached]:
         """Yield what the rises of marks prove that lie within an operation."""

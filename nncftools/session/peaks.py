@@ -15,7 +15,7 @@ from nncftools.session.model import Peak
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from nncftools.session.model import Process, Rise
+    from nncftools.session.model import Mark, Process, Rise
     from nncftools.session.samples import Samples
 
 SAMPLED = "sampled"
@@ -176,6 +176,14 @@ def reached_by_marks(processes: Iterable[Process], floor: int) -> Iterator[Reach
             yield Reached(mark, mark, *life, process.id)
         if limit := mark_of_tree(process, floor):
             yield Reached(limit, limit, process.start_s, process.end_s)
+
+
+def read_at_marks(marks: Iterable[Mark]) -> Iterator[Reached]:
+    """Yield what the whole tree held when operations were marked."""
+    for mark in marks:
+        for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
+            if own is not None and own.tree is not None and at_s is not None:
+                yield Reached(own.tree if own.tree_low is None else own.tree_low, own.tree, at_s, at_s)
 
 
 def mark_of_tree(process: Process, floor: int) -> int:

@@ -35,7 +35,10 @@ class HugePages:
             self._file = os.open(f"{root}/vmstat", os.O_RDONLY)
         except OSError:
             self._size = None
+        self.latest: int | None = None
+        """The count at the last reading."""
         self._first = self.count() or 0
+        self.latest = None if self._size is None else 0
 
     def read(self, *, thorough: bool = False) -> list[int | None]:  # noqa: ARG002 — one file
         """Return the bytes that were mapped so far."""
@@ -43,10 +46,10 @@ class HugePages:
 
     def count(self) -> int | None:
         """Return the bytes that were mapped so far; None for unknown."""
-        if self._size is None:
-            return None
-        data = read_all(self._file)
-        return sum(_count(data, key) for key in _KEYS) * self._size - self._first
+        if self._size is not None:
+            data = read_all(self._file)
+            self.latest = sum(_count(data, key) for key in _KEYS) * self._size - self._first
+        return self.latest
 
 
 def _count(data: bytes, key: bytes) -> int:
@@ -60,12 +63,19 @@ def _size_of_page() -> int | None:
         with open(f"{SETTINGS}/hpage_pmd_size") as file:
             size = int(file.read())
         for name in os.listdir(SETTINGS):
-            if name.startswith("hugepages-") and name != f"hugepages-{size // 1024}kB":
-                with open(f"{SETTINGS}/{name}/enabled") as file:
-                    if _NEVER not in file.read():
-                        return None
+            if name.startswith("hugepages-") and name != f"hugepages-{size // 1024}kB" and not _is_off(name):
+                return None
     except FileNotFoundError:
         return 0
     except (OSError, ValueError):
         return None
     return size
+
+
+def _is_off(name: str) -> bool:
+    """Return whether anonymous memory gets no huge pages of a size. Raises OSError."""
+    try:
+        with open(f"{SETTINGS}/{name}/enabled") as file:
+            return _NEVER in file.read()
+    except FileNotFoundError:  # a size for files only
+        return True

@@ -1,0 +1,92 @@
+"""What the tree can have held between two samples: as much as page faults and high-water marks leave.
+
+RSS grows by page faults only, and each adds a page, or a huge page. So between two samples a process held at most what
+it held before and what its faults since then can have added, and at most its high-water mark.
+"""
+
+from __future__ import annotations
+
+from nncftools.sampler.high_water_marks import LARGEST_FAULT
+from nncftools.sampler.kernel_file import PAGE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from nncftools.sampler.tree import Process
+
+_UNKNOWN = 1 << 50
+"""More pages than a machine has."""
+_NOISE, _SHARE = 1 << 20, 100
+"""Less than this, or than one part in so many, is not recorded."""
+
+
+class Unseen:
+    """Records between which samples more can have been held than they show.
+
+    Huge pages are counted for the whole machine, and seldom: what depends on them waits for the next count.
+    """
+
+    def __init__(self, write_line: Callable[[str, object], None]) -> None:
+        self._write_line = write_line
+        self._before = 0
+        self._grown = 0
+        """By how many pages processes can have grown that have ended since the sample before."""
+        self._waiting: list[tuple[float, float, int, int, int]] = []
+        self._huge_before: int | None = None
+
+    def ended(self, process: Process) -> None:
+        """Take a process that has left the tree since the sample before."""
+        if process.exit is None:  # without the kernel's exit accounting
+            self._grown += _UNKNOWN if process.samples else 0
+        elif process.samples:
+            added = max(0, process.exit.faults - process.faults) * LARGEST_FAULT
+            self._grown += max(0, min(added, process.exit.high_water_mark // PAGE - process.rss))
+
+    def ended_unseen(self, size: int) -> None:
+        """Take a process that no sample has shown, by its high-water mark in bytes."""
+        self._grown += size // PAGE
+
+    def read(
+        self,
+        rss: float | None,
+        restless: Collection[Process],
+        fresh: Iterable[Process],
+        unread: Collection[Process],
+        span_s: tuple[float, float],
+    ) -> None:
+        """Compare what the tree can have held with two samples, of which the second has a sum of ``rss`` bytes.
+
+        ``restless`` processes had page faults meanwhile, ``fresh`` ones are not in the sample before, and the marks of
+        ``unread`` ones were not read since.
+        """
+        now, before = int(rss or 0) // PAGE, self._before
+        self._before = now
+        most = most_huge = before + self._grown + sum(process.rss for process in fresh if process not in restless)
+        self._grown = 0
+        for process in restless:
+            held, added = process.rss_before, process.faults - process.faults_before
+            mark = _UNKNOWN if process in unread else process.mark.size // PAGE
+            if process.exit is not None:
+                mark = process.exit.high_water_mark // PAGE
+            was_there = process.samples > (process.counted and process.rss > 0)
+            base = held if was_there else 0
+            most += max(process.rss, min(held + added, mark)) - base
+            most_huge += max(process.rss, min(held + added * LARGEST_FAULT, mark)) - base
+        if most_huge > max(now, before) + _noise(now):
+            self._waiting.append((*span_s, max(now, before), most, most_huge))
+
+    def settle(self, huge_pages: int | None) -> None:
+        """Write what waits: so many bytes were mapped in huge pages so far, None for unknown."""
+        before, self._huge_before = self._huge_before, huge_pages
+        huge = _UNKNOWN if before is None or huge_pages is None else (huge_pages - before) // PAGE
+        for from_s, to_s, seen, most, most_huge in self._waiting:
+            size = max(most, min(most + huge, most_huge))
+            if size > seen + _noise(seen):
+                rss = size * PAGE if size < _UNKNOWN else None
+                self._write_line("unseen", {"from_s": round(from_s, 6), "to_s": round(to_s, 6), "rss": rss})
+        self._waiting.clear()
+
+
+def _noise(pages: int) -> int:
+    return max(_NOISE // PAGE, pages // _SHARE)
