@@ -173,6 +173,11 @@ def _held(entries: Iterable[Entry], session: Session) -> Iterator[Entry]:
         if entry.end_s is None and entry.start_s is not None:
             entry.own = holdings.at(entry.start_s, entry.pid, entry.reading)
         yield entry
+    for process in session.processes:
+        process.start_s = holdings.begun_s.get(process.id, process.start_s)
+        process.end_s = holdings.ended_s.get(process.id, process.end_s)
+        if process.start_s is not None and process.end_s is not None:
+            process.start_s = min(process.start_s, process.end_s)
 
 
 def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:

@@ -41,6 +41,8 @@ _TWO_SAMPLES_S = 0.0009
 """Samples for marks may be closer than any interval, and closer than vfork(2) is to exec."""
 _ACCOUNT_EVERY_S = 0.2
 """The kernel's messages about ended processes are read at least this often: they do not tell when a process ended."""
+_HUGE_EVERY_S = 0.01
+"""While memory changes, huge pages are counted this often at most: that takes 20 µs."""
 _EXEC_WITHIN_S = 0.03
 """A forked copy that has lived this long is counted when it is found: usually, exec follows fork at once."""
 
@@ -93,6 +95,7 @@ class ProcSource:
         self._write_line = write_line
         self._held = HeldAtMarks(write_line)
         self._huge_pages: HugePages | None = None
+        self._huge_at_s = 0.0
         self._rss = 0
         """The place of this column in a row."""
         self._sampled_s = 0.0
@@ -149,7 +152,8 @@ class ProcSource:
         self._remove_ended(now_s)
         has_details = now_s >= self._details_at_s
         restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
-        self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, (self._sampled_s, now_s))
+        if self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, (self._sampled_s, now_s)):
+            self._count_huge_pages(now_s)
         if for_mark:
             self._hold(row, now_s)
         self._floor.read(self._tree.processes, restless, now_s)
@@ -169,6 +173,11 @@ class ProcSource:
         for process in ended:
             if not process.alive:
                 self._remove(process, now_s)
+
+    def _count_huge_pages(self, now_s: float) -> None:
+        if self._huge_pages is not None and now_s >= self._huge_at_s:
+            self._huge_at_s = now_s + _HUGE_EVERY_S
+            self._unseen.settle(self._huge_pages.count())
 
     def _hold(self, row: list[float | None], now_s: float) -> None:
         """Record what each process holds at a mark, and in the row what was mapped in huge pages."""

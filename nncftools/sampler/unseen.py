@@ -30,22 +30,25 @@ class Unseen:
     def __init__(self, write_line: Callable[[str, object], None]) -> None:
         self._write_line = write_line
         self._before = 0
-        self._grown = 0
-        """By how many pages processes can have grown that have ended since the sample before."""
+        self._grown = self._grown_huge = 0
+        """By how many pages processes can have grown that have ended since the sample before, without and with huge ones."""
         self._waiting: list[tuple[float, float, int, int, int]] = []
         self._huge_before: int | None = None
 
     def ended(self, process: Process) -> None:
         """Take a process that has left the tree since the sample before."""
         if process.exit is None:  # without the kernel's exit accounting
-            self._grown += _UNKNOWN if process.samples else 0
+            self._grow(_UNKNOWN if process.samples else 0, _UNKNOWN)
         elif process.samples:
-            added = max(0, process.exit.faults - process.faults) * LARGEST_FAULT
-            self._grown += max(0, min(added, process.exit.high_water_mark // PAGE - process.rss))
+            self._grow(process.exit.faults - process.faults, process.exit.high_water_mark // PAGE - process.rss)
 
     def ended_unseen(self, size: int) -> None:
         """Take a process that no sample has shown, by its high-water mark in bytes."""
-        self._grown += size // PAGE
+        self._grow(size // PAGE, size // PAGE)
+
+    def _grow(self, faults: int, most: int) -> None:
+        self._grown += max(0, min(faults, most))
+        self._grown_huge += max(0, min(faults * LARGEST_FAULT, most))
 
     def read(
         self,
@@ -54,16 +57,18 @@ class Unseen:
         fresh: Iterable[Process],
         unread: Collection[Process],
         span_s: tuple[float, float],
-    ) -> None:
+    ) -> bool:
         """Compare what the tree can have held with two samples, of which the second has a sum of ``rss`` bytes.
 
         ``restless`` processes had page faults meanwhile, ``fresh`` ones are not in the sample before, and the marks of
-        ``unread`` ones were not read since.
+        ``unread`` ones were not read since. Return whether it should be known now what huge pages have added.
         """
         now, before = int(rss or 0) // PAGE, self._before
         self._before = now
-        most = most_huge = before + self._grown + sum(process.rss for process in fresh if process not in restless)
-        self._grown = 0
+        begun = sum(process.rss for process in fresh if process not in restless)
+        most, most_huge = before + begun + self._grown, before + begun + self._grown_huge
+        self._grown = self._grown_huge = 0
+        may_be_huge = False
         for process in restless:
             held, added = process.rss_before, process.faults - process.faults_before
             mark = _UNKNOWN if process in unread else process.mark.size // PAGE
@@ -71,10 +76,12 @@ class Unseen:
                 mark = process.exit.high_water_mark // PAGE
             was_there = process.samples > (process.counted and process.rss > 0)
             base = held if was_there else 0
+            may_be_huge |= process.rss - held >= LARGEST_FAULT
             most += max(process.rss, min(held + added, mark)) - base
             most_huge += max(process.rss, min(held + added * LARGEST_FAULT, mark)) - base
         if most_huge > max(now, before) + _noise(now):
             self._waiting.append((*span_s, max(now, before), most, most_huge))
+        return may_be_huge or bool(self._waiting)
 
     def settle(self, huge_pages: int | None) -> None:
         """Write what waits: so many bytes were mapped in huge pages so far, None for unknown."""

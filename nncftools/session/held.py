@@ -81,6 +81,10 @@ class Holdings:
         self._alive = _Alive(session.processes)
         self._most = MostHeld(held_at_most(session.processes))
         self._samples = session.samples
+        self.ended_s: dict[int, float] = {}
+        """By process: a moment at which it had ended, if that is earlier than the sampler noticed."""
+        self.begun_s: dict[int, float] = {}
+        """The same of its begin, later than the kernel's ticks of 10 ms say."""
         self._entries: tuple[int, dict[int, list[int]]] = (-1, {})
 
     def at(self, at_s: float, pid: int | None, reading: Reading) -> OwnMemory | None:
@@ -109,7 +113,9 @@ class Holdings:
         line = self._lines[place] if place < len(self._lines) else None
         others = [one for one in self._alive.at(at_s) if one is not mark.process and one.id not in mark.covered]
         if line is not None:
-            others = [one for one in others if not self._is_absent(one, mark, line["to_s"])]
+            absent = [one for one in others if self._is_absent(one, mark, line["to_s"])]
+            self._narrow(absent, at_s, line["to_s"])
+            others = [one for one in others if one not in absent]
         elif others and not self._lines:
             return None
         if len(others) > _MOST or (line is not None and line["rss"] is None):
@@ -166,6 +172,14 @@ class Holdings:
             return False
         is_yet_to_begin = above.end_s is None or above.end_s > to_s
         return is_yet_to_begin or (process.end_s is not None and process.end_s <= (above.end_s or 0.0))  # no orphan
+
+    def _narrow(self, absent: Sequence[Process], at_s: float, to_s: float) -> None:
+        """Note that processes did not live at a mark: they had ended, or had not begun."""
+        for process in absent:
+            if process.end_s is not None and process.end_s <= to_s:
+                self.ended_s[process.id] = min(at_s, self.ended_s.get(process.id, at_s))
+            else:
+                self.begun_s[process.id] = max(at_s, self.begun_s.get(process.id, at_s))
 
     def _of_other(self, process: Process, at_s: float, place: int) -> Level:
         """Return what a process held at a mark that it did not make."""
