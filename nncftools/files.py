@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 
 TYPE_CHECKING = False  # the sampler uses this module and does without typing
 if TYPE_CHECKING:
@@ -52,6 +53,41 @@ def held(folder: pathlib.Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def open_ours(path: pathlib.Path) -> int:
+    """Open a file to write to, empty and append-only, where other users may have put a trap; return its descriptor.
+
+    Raises OSError, before anything changes, for a link, for what is no file, for another user's file, and for a file
+    with a second name, which may be that of any file.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return above_standard(os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666))
+    except FileExistsError:
+        pass
+    try:
+        descriptor = above_standard(os.open(path, flags))
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a symbolic link") from error
+        raise
+    try:
+        _refuse_trap(os.fstat(descriptor))
+        os.ftruncate(descriptor, 0)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_trap(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EPERM, "it is a device or pipe")
+    if found.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "it belongs to another user")
+    if found.st_nlink > 1:
+        raise OSError(errno.EPERM, "it has a second name (a hard link)")
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.files import open_ours
 from nncftools.journal import file as journal_file
 from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS
 from nncftools.render.exports.memory_log import stem
@@ -278,6 +279,19 @@ def picture(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
 def cannot_write(option: str, path: pathlib.Path, error: OSError) -> NncfToolsError:
     """Return the error for a file that passed the checks and still could not be written."""
     return NncfToolsError(f"option {option}: cannot write {str(path)!r}: {error.strerror or error}")
+
+
+@contextlib.contextmanager
+def opened(option: str, path: pathlib.Path) -> Iterator[int]:
+    """Yield the descriptor of a file of ours, empty and append-only; see ``open_ours``. Raises NncfToolsError."""
+    try:
+        descriptor = open_ours(path)
+    except OSError as error:
+        raise cannot_write(option, path, error) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def given_twice(paths: Iterable[pathlib.Path]) -> pathlib.Path | None:

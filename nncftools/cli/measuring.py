@@ -270,7 +270,8 @@ def recorded(  # noqa: PLR0913, PLR0917 — what a process is recorded with
     share = options.share("--stacks-budget", options.DEFAULT_STACKS_BUDGET)
     marking = recording.Marking([])
     run = recording.Run(starter, plan, name, argv, place, marking, looking, share, entry=entry, environment=ENVIRONMENT)
-    found = recording.record(run, View(metrics=metrics), quiet=True, display=DisplayOptions(capture=log))
+    with destination.opened("--output", log) as output:
+        found = recording.record(run, View(metrics=metrics), quiet=True, display=DisplayOptions(capture=output))
     if found.status or (result is not None and not result.exists()):
         return Ran(found.session, None, f"{name}: {_verdict(found, log)}")
     content = {} if result is None else json.loads(result.read_text(encoding="utf-8"))
