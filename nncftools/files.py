@@ -42,7 +42,7 @@ def held(folder: pathlib.Path) -> Iterator[None]:
     """
     import fcntl
 
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,6 +58,8 @@ def held(folder: pathlib.Path) -> Iterator[None]:
 def open_ours(path: pathlib.Path) -> int:
     """Open a file to write to, empty and append-only, where other users may have put a trap; return its descriptor.
 
+    It never waits: Python tries an open again after a signal, so none ends one that waits for a FIFO's reader.
+
     Raises OSError, before anything changes, for a link, for what is no file, for another user's file, and for a file
     with a second name, which may be that of any file.
     """
@@ -67,7 +69,7 @@ def open_ours(path: pathlib.Path) -> int:
     except FileExistsError:
         pass
     try:
-        descriptor = above_standard(os.open(path, flags))
+        descriptor = above_standard(os.open(path, flags | os.O_NONBLOCK))
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link") from error
@@ -75,6 +77,7 @@ def open_ours(path: pathlib.Path) -> int:
     try:
         _refuse_trap(os.fstat(descriptor))
         os.ftruncate(descriptor, 0)
+        os.set_blocking(descriptor, True)
     except OSError:
         os.close(descriptor)
         raise

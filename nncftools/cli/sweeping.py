@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nncftools import intake
 from nncftools.cli import destination, measuring, screen
 from nncftools.compression.columns import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.compression.sweep import plan, row
@@ -295,7 +296,7 @@ def define(table: pathlib.Path, rows: Sequence[Row]) -> None:
     text = definitions.markdown([INT4, INT8, PLOT_NAME, SIZE, *quality, *row.measured_columns(rows)])
     try:
         with replacing(table) as beside:
-            beside.write_text(table.read_text(encoding="utf-8") + text, encoding="utf-8")
+            beside.write_bytes(intake.whole(table, may_wait=False) + text.encode())
     except OSError as error:
         raise destination.cannot_write("--output", table, error) from error
     screen.to_stderr(f"{printable(str(table))} says what each column means\n")

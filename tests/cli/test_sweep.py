@@ -322,6 +322,21 @@ class TestRuns:
         assert "Running fail" in again.stderr
         assert "Running fail" not in run(inputs, "--resume").stderr
 
+    @pytest.mark.parametrize("name", ["sweep.json", "int8-*/row.json"])
+    def test_fifo_is_no_row(self, inputs: pathlib.Path, name: str) -> None:
+        """A FIFO in the place of a file that the sweep reads is refused at once, though somebody has it open."""
+        run(inputs, "--only", "int8")
+        (file,) = inputs.glob(f"results.sweep/{name}")
+        file.unlink()
+        os.mkfifo(file)
+        writer = os.open(file, os.O_RDWR)
+        done = run(inputs, "--only", "int8", "--resume")
+        os.close(writer)
+
+        assert done.returncode in {1, 2}
+        assert f"{file.name}: cannot be read: a file expected" in done.stderr
+        assert done.stderr.count("\n") == 1
+
     def test_tasks_of_lm_eval_are_columns(self, inputs: pathlib.Path) -> None:
         """Tasks of lm-evaluation-harness have columns of their own; the standard tasks have the standard ones."""
         done = run(inputs, "--only", "int8", "--tasks", "wikitext", "--tasks", "arc_easy:acc")

@@ -73,6 +73,21 @@ class TestLogOfARun:
         assert (tmp_path / "out/moved").read_text() == "first\nsecond\nthird\n"
         assert (tmp_path / "victim").read_text() == "mine"
 
+    @pytest.mark.parametrize("is_read", [True, False])
+    def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_read: bool) -> None:  # noqa: FBT001 — a case
+        """A FIFO is refused at once, whether somebody reads it or not: an open that waits could not be ended."""
+        (tmp_path / "out").mkdir()
+        log = tmp_path / "out/run-1.log"
+        os.mkfifo(log)
+        reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK) if is_read else -1
+        done = nncf_tools("fit", "--free-only", "-o", "out", "--", "touch", "ran")
+        if is_read:
+            os.close(reader)
+
+        assert done.returncode == 1
+        assert done.stderr.endswith(f"option --output: cannot write {str(log)!r}: it is a device or pipe\n")
+        assert not (tmp_path / "ran").exists()
+
     def test_earlier_log(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A log of ours from an earlier run is begun anew."""
         (tmp_path / "out").mkdir()
@@ -80,3 +95,20 @@ class TestLogOfARun:
         nncf_tools("fit", "--free-only", "-o", "out", "--", "sh", "-c", "echo now; sleep 0.3")
 
         assert (tmp_path / "out/run-1.log").read_text() == "now\n"
+
+
+class TestStateOfASearch:
+    @pytest.mark.parametrize("is_held", [True, False])
+    def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_held: bool) -> None:  # noqa: FBT001 — a case
+        """A FIFO in the place of `fit.json` is refused at once, also one that somebody opened to write nothing."""
+        (tmp_path / "out").mkdir()
+        os.mkfifo(tmp_path / "out/fit.json")
+        writer = os.open(tmp_path / "out/fit.json", os.O_RDWR) if is_held else -1
+        done = nncf_tools("fit", "--free-only", "--resume", "-o", "out", "--", "touch", "ran")
+        if is_held:
+            os.close(writer)
+
+        assert done.returncode == 2
+        assert done.stderr.endswith("fit.json: cannot be read: a file expected\n")
+        assert done.stderr.count("\n") == 1
+        assert not (tmp_path / "ran").exists()

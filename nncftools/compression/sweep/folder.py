@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from nncftools import intake
 from nncftools.compression.sweep.row import Row, table
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import held, replacing
@@ -164,13 +165,12 @@ def _differs(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> bo
 
 
 def _read(file: pathlib.Path, kind: type[_Kept]) -> _Kept | None:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (FileNotFoundError, NotADirectoryError):
+    if not os.path.lexists(file):
         return None
-    except (OSError, msgspec.MsgspecError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise NncfToolsError(f"{str(file)!r} cannot be read: {reason}") from error
+    try:
+        return msgspec.json.decode(intake.whole(file, may_wait=False), type=kind)
+    except msgspec.MsgspecError as error:
+        raise NncfToolsError(f"{file}: cannot be read: {error}") from error
 
 
 def _write(file: pathlib.Path, content: bytes) -> None:
