@@ -93,6 +93,28 @@ def _refuse_trap(found: os.stat_result) -> None:
         raise OSError(errno.EPERM, "it has a second name (a hard link)")
 
 
+def another_owner(found: os.stat_result) -> str:
+    """Return which other user a file or folder belongs to, in words; empty if it is ours or root's."""
+    if found.st_uid in {os.geteuid(), 0}:
+        return ""
+    import pwd
+
+    try:
+        name = pwd.getpwuid(found.st_uid).pw_name
+    except KeyError:
+        name = f"user {found.st_uid}"
+    return f"belongs to another user ({name})"
+
+
+def open_to_all(found: os.stat_result) -> str:
+    """Return that every user may write to a file or folder, in words; empty if not.
+
+    In a sticky folder, such as /tmp, nobody else may replace what is ours.
+    """
+    is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    return "may be changed by every user" if found.st_mode & stat.S_IWOTH and not is_sticky else ""
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     """Write all of ``data``. Raises OSError."""
     while data:

@@ -56,6 +56,8 @@ class Choices:
     """Of lm-evaluation-harness, also with a metric: ``arc_easy:acc``."""
     include_path: str = ""
     """Where other tasks than its own are."""
+    code: str = ""
+    """The user's file of ``--kind``, as it was when it was checked."""
     again: Sequence[str] = ()
     """Names to run again if they failed before."""
     before: Mapping[str, Row] = field(default_factory=dict)
@@ -186,6 +188,7 @@ class _Runs:
             keep_model=self._choices.keep_models,
             tasks=list(self._choices.tasks),
             include_path=self._choices.include_path,
+            code=self._choices.code,
             reference=continuations,
         )
 

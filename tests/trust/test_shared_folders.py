@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pathlib
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -13,6 +15,26 @@ from tests.memory_group import IS_POSSIBLE
 from tests.trust.another_user import BECOMES_ANOTHER, OTHER, as_another
 
 pytestmark = pytest.mark.process
+
+PYTHON = """#!/bin/sh
+[ "$1" = -c ] && {{ echo "[]"; exit; }}
+for times in $(seq 1000); do [ -e {shared}/swapped ] && break; sleep 0.02; done
+exec {python} "$@"
+"""
+"""Stand in for a Python that has NNCF: it runs the step when the other user has done what he can."""
+SWAPS = """
+echo
+until [ -e results.sweep/export/export.log ]; do sleep 0.01; done
+mkdir -p evil/export
+job=export/export.job.json
+echo 'open("ran", "w")' > evil.py
+change='s/"module": "[a-z_.]*"/"module": "cProfile"/; s/"words": [^]]*/"words": ["evil.py"/'
+[ ! -e results.sweep/$job ] || sed "$change" results.sweep/$job > evil/$job
+mv results.sweep taken
+mv evil results.sweep
+touch swapped
+"""
+"""Put another folder in the place of a sweep's, with its job changed, as soon as the job would be there."""
 
 
 def planted(trap: str, log: pathlib.Path, victim: pathlib.Path) -> None:
@@ -112,3 +134,53 @@ class TestStateOfASearch:
         assert done.stderr.endswith("fit.json: cannot be read: a file expected\n")
         assert done.stderr.count("\n") == 1
         assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def model(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Make what a sweep needs, in a folder of ours; return that folder."""
+    ours = tmp_path / "ours"
+    (ours / "model").mkdir(parents=True)
+    (ours / "model/config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536}')
+    (ours / "text.txt").write_text("Each process has memory of its own.")
+    return ours
+
+
+class TestSweep:
+    @as_another
+    def test_job_is_changed(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+        """What a step does is not read from the folder: who replaces all of it chooses nothing that runs."""
+        python = model / "python"
+        python.write_text(PYTHON.format(shared=shared, python=sys.executable))
+        python.chmod(0o755)
+        with subprocess.Popen(
+            [*BECOMES_ANOTHER, "sh", "-c", SWAPS], cwd=shared, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as attacker:
+            assert attacker.stdout is not None
+            attacker.stdout.readline()
+            words = ["--model", model / "model", "--text", model / "text.txt", "--only", "int8", "--python", python]
+            done = nncf_tools("sweep", *words, "-o", "results.csv", cwd=shared)
+            attacker.kill()
+
+        assert (shared / "swapped").exists()
+        assert not (shared / "ran").exists()
+        assert done.returncode == 1
+        assert "the model could not be exported: export: exit status 1" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_libraries_run_in_an_empty_folder(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+        """A folder that has the name of a task or a data set, where the sweep is started, is none of them."""
+        (shared / "wikitext").mkdir()
+        (shared / "swapped").touch()
+        library = model / "libraries/optimum/commands/optimum_cli.py"
+        library.parent.mkdir(parents=True)
+        library.write_text("import os; print(os.listdir())")
+        python = model / "python"
+        python.write_text(PYTHON.format(shared=shared, python=sys.executable))
+        python.chmod(0o755)
+        words = ["--model", model / "model", "--text", model / "text.txt", "--only", "int8", "--python", python]
+        done = nncf_tools(
+            "sweep", *words, "-o", "results.csv", cwd=shared, env={"PYTHONPATH": str(model / "libraries")}
+        )
+
+        assert (shared / "results.sweep/export/export.log").read_text() == "[]\n", done.stderr

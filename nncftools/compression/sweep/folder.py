@@ -14,7 +14,7 @@ import msgspec
 from nncftools import intake
 from nncftools.compression.sweep.row import Row, table
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import held, replacing
+from nncftools.files import another_owner, held, replacing
 
 if TYPE_CHECKING:
     import pathlib
@@ -77,8 +77,16 @@ class Folder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Make the folder, and hold it: one sweep at a time. Raises OSError; UsageError while another one holds it."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Make the folder, and hold it: one sweep at a time.
+
+        Raises OSError; UsageError while another sweep holds it, and for a folder or a link of another user.
+        """
+        try:
+            self.path.mkdir(parents=True)
+        except FileExistsError:
+            why = another_owner(self.path.lstat()) or another_owner(self.path.stat())
+            if why:
+                raise UsageError(f"{str(self.path)!r} {why}; choose another name") from None
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(held(self.path))
