@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools import intake
+from nncftools.backports import SAFE_PATH
 from nncftools.cli import destination, options
 from nncftools.cli.sweeping import Choices
 from nncftools.compression import evaluations
@@ -257,7 +258,7 @@ def _check_packages(asked: Asked) -> None:
     needs_export = asked.inputs[KIND] is None and not (asked.model / "openvino_model.xml").exists()
     wanted = ["nncf", "openvino", *(["optimum-intel"] if needs_export else []), *(["lm_eval"] if asked.tasks else [])]
     script = (
-        "import importlib.metadata as m, json, sys\n"
+        f"{SAFE_PATH}; import importlib.metadata as m, json\n"
         "def has(n):\n  try:\n    return bool(m.version(n))\n  except m.PackageNotFoundError:\n    return False\n"
         "print(json.dumps([n for n in sys.argv[1:] if not has(n)]))"
     )

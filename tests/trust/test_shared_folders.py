@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from tests.conftest import Run
+from nncftools.backports import running
+from tests.conftest import HANGING_S, Run
 from tests.memory_group import IS_POSSIBLE
 from tests.trust.another_user import BECOMES_ANOTHER, OTHER, as_another
 
@@ -184,3 +185,21 @@ class TestSweep:
         )
 
         assert (shared / "results.sweep/export/export.log").read_text() == "[]\n", done.stderr
+
+    @as_another
+    def test_modules_where_it_is_started(self, model: pathlib.Path, shared: pathlib.Path) -> None:
+        """No Python that is started imports what another user has put into the working folder."""
+        plants = "for name in json csv email nncftools; do echo \"open('ran', 'w')\" > $name.py; done"
+        subprocess.run([*BECOMES_ANOTHER, "sh", "-c", plants], cwd=shared, check=True)
+        words = ["--model", model / "model", "--text", model / "text.txt", "--only", "int8", "-o", "results.csv"]
+        done = subprocess.run(
+            [*running("nncftools"), "sweep", *words],
+            cwd=shared,
+            capture_output=True,
+            text=True,
+            timeout=HANGING_S,
+            check=False,
+        )
+
+        assert "has no nncf and no openvino" in done.stderr
+        assert not (shared / "ran").exists()
