@@ -39,7 +39,9 @@ def wait(sweep: int) -> None:
     been = pathlib.Path(os.environ["SWEEP_WAITED"])
     if been.exists():
         return
-    been.write_text(str(os.getpid()))
+    beside = been.with_suffix(".new")
+    beside.write_text(str(os.getpid()))
+    beside.rename(been)  # who sees it can read it
     os.read(sweep, 1)
     sys.exit(3)
 
