@@ -160,7 +160,7 @@ class TestSweep:
             assert attacker.stdout is not None
             attacker.stdout.readline()
             words = ["--model", model / "model", "--text", model / "text.txt", "--only", "int8", "--python", python]
-            done = nncf_tools("sweep", *words, "-o", "results.csv", cwd=shared)
+            done = nncf_tools("sweep", *words, "-o", "results.csv", cwd=shared, env={"TMPDIR": str(model)})
             attacker.kill()
 
         assert (shared / "swapped").exists()
