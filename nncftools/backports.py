@@ -23,6 +23,16 @@ else:
             return str.__format__(self, format_spec)
 
 
+SAFE_PATH = "import sys; sys.path[:] = filter(None, sys.path)"
+"""How a script for ``python -c`` begins, so that it imports nothing from the working folder, as with ``-P``."""
+
+
+def running(module: str) -> list[str]:
+    """Return words that run a module as ``python -P -m`` does: nothing is imported from the working folder."""
+    run = f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    return [sys.executable, "-c", f"{SAFE_PATH}; {run}"]
+
+
 def moment_of(text: str) -> dt.datetime:
     """Parse a time in ISO 8601, such as ``"2026-11-21T07:00:00.5Z"``. Raises ValueError.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 
 TYPE_CHECKING = False  # the sampler uses this module and does without typing
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def held(folder: pathlib.Path) -> Iterator[None]:
     """
     import fcntl
 
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -52,6 +53,66 @@ def held(folder: pathlib.Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def open_ours(path: pathlib.Path) -> int:
+    """Open a file to write to, empty and append-only, where other users may have put a trap; return its descriptor.
+
+    It never waits: Python tries an open again after a signal, so none ends one that waits for a FIFO's reader.
+
+    Raises OSError, before anything changes, for a link, for what is no file, for another user's file, and for a file
+    with a second name, which may be that of any file.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return above_standard(os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666))
+    except FileExistsError:
+        pass
+    try:
+        descriptor = above_standard(os.open(path, flags | os.O_NONBLOCK))
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a symbolic link") from error
+        raise
+    try:
+        _refuse_trap(os.fstat(descriptor))
+        os.ftruncate(descriptor, 0)
+        os.set_blocking(descriptor, True)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_trap(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EPERM, "it is a device or pipe")
+    if found.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "it belongs to another user")
+    if found.st_nlink > 1:
+        raise OSError(errno.EPERM, "it has a second name (a hard link)")
+
+
+def another_owner(found: os.stat_result) -> str:
+    """Return which other user a file or folder belongs to, in words; empty if it is ours or root's."""
+    if found.st_uid in {os.geteuid(), 0}:
+        return ""
+    import pwd
+
+    try:
+        name = pwd.getpwuid(found.st_uid).pw_name
+    except KeyError:
+        name = f"user {found.st_uid}"
+    return f"belongs to another user ({name})"
+
+
+def open_to_all(found: os.stat_result) -> str:
+    """Return that every user may write to a file or folder, in words; empty if not.
+
+    In a sticky folder, such as /tmp, nobody else may replace what is ours.
+    """
+    is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    return "may be changed by every user" if found.st_mode & stat.S_IWOTH and not is_sticky else ""
 
 
 def write_all(descriptor: int, data: bytes) -> None:

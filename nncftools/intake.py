@@ -39,12 +39,12 @@ class TooLargeError(SessionFileError):
     """A file holds more than we read."""
 
 
-def open_file(path: pathlib.Path, holding: str = "") -> io.BufferedReader:
-    """Open a file or a FIFO for reading. Raises SessionFileError, also for anything else."""
+def open_file(path: pathlib.Path, holding: str = "", *, may_wait: bool = True) -> io.BufferedReader:
+    """Open a file or, if it ``may_wait``, a FIFO for reading. Raises SessionFileError, also for anything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         mode = os.fstat(descriptor).st_mode
-        if stat.S_ISFIFO(mode):
+        if may_wait and stat.S_ISFIFO(mode):
             return io.BufferedReader(_Fifo(descriptor), _PIECE)
         if not stat.S_ISREG(mode):
             os.close(descriptor)
@@ -98,12 +98,12 @@ class _Fifo(io.RawIOBase):
             time.sleep(_PAUSE_S)
 
 
-def whole(path: pathlib.Path, *, most: int | None = None) -> bytes:
-    """Return the content of a file, unpacked, without a byte-order mark.
+def whole(path: pathlib.Path, *, most: int | None = None, may_wait: bool = True) -> bytes:
+    """Return the content of a file, unpacked, without a byte-order mark; of a FIFO only if it ``may_wait``.
 
     Raises SessionFileError, also for more than ``most`` bytes.
     """
-    with open_file(path) as file:
+    with open_file(path, may_wait=may_wait) as file:
         return content(file, path, most)
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import pathlib
+import subprocess
 
 import pytest
 
-from nncftools.backports import StrEnum, moment_of, toml_of
+from nncftools.backports import StrEnum, moment_of, running, toml_of
 
 SEVEN = dt.datetime(2026, 11, 21, 7, 0, 0, 500_000, dt.timezone.utc)
 
@@ -51,3 +53,15 @@ def test_toml() -> None:
     assert toml_of("[tool.x]\ny = [1]") == {"tool": {"x": {"y": [1]}}}
     with pytest.raises(ValueError, match=r"\("):
         toml_of("[tool")
+
+
+@pytest.mark.process
+def test_module_runs_without_the_working_folder(tmp_path: pathlib.Path) -> None:
+    """A module gets its arguments, and what lies in the working folder is not imported."""
+    (tmp_path / "itertools.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "timeit.py").write_text("raise SystemExit('run')")
+    words = [*running("timeit"), "-n", "1", "-r", "1", "print('timed')"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("timed\n")

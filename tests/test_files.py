@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import os
 import pathlib
 
 import pytest
 
-from nncftools.files import replacing
+from nncftools.files import open_ours, replacing
 
 
 def contents(folder: pathlib.Path) -> dict[str, str]:
@@ -77,3 +78,40 @@ def test_without_the_folder_it_fails_at_once(tmp_path: pathlib.Path) -> None:
     with pytest.raises(FileNotFoundError), replacing(tmp_path / "missing" / "a.txt"):
         pytest.fail("the block was entered")
     assert contents(tmp_path) == {}
+
+
+class TestOpenOurs:
+    def test_new_and_old(self, tmp_path: pathlib.Path) -> None:
+        """A file is made, or emptied, and what others append meanwhile is not overwritten."""
+        path = tmp_path / "log"
+        for word in (b"one", b"two"):
+            descriptor = open_ours(path)
+            os.write(descriptor, word)
+            with path.open("ab") as other:
+                other.write(b" theirs")
+            os.write(descriptor, b" more")
+            os.close(descriptor)
+
+            assert path.read_bytes() == word + b" theirs more"
+
+    @pytest.mark.parametrize("is_there", [True, False])
+    def test_link(self, tmp_path: pathlib.Path, is_there: bool) -> None:  # noqa: FBT001 — a case
+        """A link is not followed, whether it leads to a file or to none."""
+        target = tmp_path / "target"
+        if is_there:
+            target.write_text("mine")
+        (tmp_path / "log").symlink_to(target)
+
+        with pytest.raises(OSError, match="it is a symbolic link"):
+            open_ours(tmp_path / "log")
+        assert target.exists() == is_there
+        assert not is_there or target.read_text() == "mine"
+
+    def test_second_name(self, tmp_path: pathlib.Path) -> None:
+        """A file with a second name is left as it is: it may be any file of ours."""
+        (tmp_path / "target").write_text("mine")
+        (tmp_path / "log").hardlink_to(tmp_path / "target")
+
+        with pytest.raises(OSError, match="it has a second name"):
+            open_ours(tmp_path / "log")
+        assert contents(tmp_path) == {"log": "mine", "target": "mine"}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nncftools.backports import running
 from nncftools.compression.sweep.folder import ROW, stamp
 from nncftools.compression.sweep.task import Task
 from nncftools.errors import NncfToolsError
@@ -55,8 +56,9 @@ def work(encoded: bytes, stamps: Mapping[str, str], digest: str) -> bytes:
         folder = pathlib.Path(name)
         task = msgspec.structs.replace(task, folder=name, inputs=inputs, python=python, keep_model=False)
         (folder / _TASK).write_bytes(msgspec.json.encode(task))
-        words = [sys.executable, "-m", __name__, name]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [*running(__name__), name], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
         if not (folder / ROW).exists():
             raise NncfToolsError(f"{task.name}: exit status {done.returncode}: {done.stderr[-_SAID:].strip()}")
         return packed({"": folder})

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.files import another_owner, open_ours
 from nncftools.journal import file as journal_file
 from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS
 from nncftools.render.exports.memory_log import stem
@@ -155,20 +156,9 @@ def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
 def check_owner(log_dir: pathlib.Path) -> None:
     """Raise UsageError if the folder, or a link to it, belongs to another user, who could replace files in it."""
     for status in (log_dir.lstat(), log_dir.stat()):
-        if status.st_uid not in {os.geteuid(), 0}:
-            raise UsageError(
-                f"option --log-dir: {str(log_dir)!r} belongs to another user ({_user(status.st_uid)}); "
-                "name a folder of your own"
-            )
-
-
-def _user(number: int) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
+        theirs = another_owner(status)
+        if theirs:
+            raise UsageError(f"option --log-dir: {str(log_dir)!r} {theirs}; name a folder of your own")
 
 
 def _absolute(path: pathlib.Path) -> pathlib.Path:
@@ -278,6 +268,19 @@ def picture(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
 def cannot_write(option: str, path: pathlib.Path, error: OSError) -> NncfToolsError:
     """Return the error for a file that passed the checks and still could not be written."""
     return NncfToolsError(f"option {option}: cannot write {str(path)!r}: {error.strerror or error}")
+
+
+@contextlib.contextmanager
+def opened(option: str, path: pathlib.Path) -> Iterator[int]:
+    """Yield the descriptor of a file of ours, empty and append-only; see ``open_ours``. Raises NncfToolsError."""
+    try:
+        descriptor = open_ours(path)
+    except OSError as error:
+        raise cannot_write(option, path, error) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def given_twice(paths: Iterable[pathlib.Path]) -> pathlib.Path | None:

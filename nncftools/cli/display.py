@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools.errors import UsageError
-from nncftools.files import above_standard, write_all
+from nncftools.files import open_ours, write_all
 from nncftools.sampler.starter import Interrupted, held_back
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class DisplayOptions:
     """What to show while the command runs."""
 
     live: bool = False
-    capture: pathlib.Path | None = None
-    """The file for the command's output."""
+    capture: pathlib.Path | int | None = None
+    """The file for the command's output, or the descriptor of one that the caller has opened and will close."""
 
 
 NO_DISPLAY = DisplayOptions()
@@ -120,14 +120,16 @@ class OutputDisplay:
                 self._live_view.follow(journal, descriptor)
 
     def _open_capture(self) -> None:
-        path = self._options.capture
-        if path is None:
+        capture = self._options.capture
+        if capture is None:
+            return
+        if isinstance(capture, int):
+            self._captured = capture
             return
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW
-            self._captured = above_standard(os.open(path, flags, 0o666))
+            self._captured = open_ours(capture)
         except OSError as error:
-            raise UsageError(f"option --capture: cannot write {str(path)!r}: {error.strerror}") from error
+            raise UsageError(f"option --capture: cannot write {str(capture)!r}: {error.strerror}") from error
         self._stack.callback(os.close, self._captured)
 
     def _put(self, descriptor: int, data: bytes) -> None:

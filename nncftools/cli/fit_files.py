@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nncftools import intake
 from nncftools.cli import destination
-from nncftools.errors import NncfToolsError, UsageError
+from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import held, replacing
 from nncftools.limits.trial import Fit
 from nncftools.redaction import Redaction
@@ -102,11 +103,13 @@ def new(choices: Choices) -> Fit:
 def begun(choices: Choices, place: pathlib.Path) -> Fit:
     """Return a search that was begun before, to be finished as exactly as is wanted now. Raises UsageError."""
     file, wanted = place / STATE, new(choices)
-    try:
-        fit = msgspec.json.decode(file.read_bytes(), type=Fit)
-    except FileNotFoundError:
+    if not os.path.lexists(file):
         return wanted
-    except (OSError, msgspec.MsgspecError) as error:
+    try:
+        fit = msgspec.json.decode(intake.whole(file, may_wait=False), type=Fit)
+    except SessionFileError as error:
+        raise UsageError(f"option --resume: {error}") from error
+    except msgspec.MsgspecError as error:
         raise UsageError(f"option --resume: {str(file)!r} cannot be read: {error}") from error
     if (fit.format, fit.version) != (wanted.format, wanted.version):
         raise UsageError(f"option --resume: {str(file)!r} is not the result of a search, or one of a newer version")

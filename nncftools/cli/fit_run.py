@@ -70,17 +70,18 @@ class Recorder:
 
         Raises NncfToolsError.
         """
-        name = f"run-{number}"
-        log = self._place / f"{name}.log"
-        try:
-            log.write_bytes(b"")
-        except OSError as error:
-            raise destination.cannot_write("--output", log, error) from error
-        failed = self._choices.before is not None and self._shell(self._choices.before, log)
-        if self.is_interrupted():
-            return None
-        if failed:
-            raise NncfToolsError(f"option --before: {self._choices.before!r} failed; its output is in {log}")
+        log = self._place / f"run-{number}.log"
+        with destination.opened("--output", log) as output:
+            failed = self._choices.before is not None and self._shell(self._choices.before, output)
+            if self.is_interrupted():
+                return None
+            if failed:
+                raise NncfToolsError(f"option --before: {self._choices.before!r} failed; its output is in {log}")
+            return self._record(f"run-{number}", group, most_s, files, output)
+
+    def _record(
+        self, name: str, group: LimitedGroup | None, most_s: float | None, files: Sequence[str], output: int
+    ) -> Done | None:
         file = self._place / f"{name}.json"
         place = destination.at_file(file, force=True)
         plan = copy.deepcopy(self._choices.plan)
@@ -91,17 +92,17 @@ class Recorder:
         self._input.rewind()
         cached = page_cache.drop(files)
         with Watch(group, most_s, self._starter) as watch:
-            recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=log))
+            recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=output))
         if self.is_interrupted():
             return None
         if watch.gave_up and recorded.session is not None:
             _say_who_ended(recorded.session, watch.seconds, file)
-        ended = self._ended(recorded.status, watch, log)
+        ended = self._ended(recorded.status, watch, output)
         if self.is_interrupted():  # its --success was ended
             return None
         return Done(name, recorded.session, watch, ended, watch.seconds, cached)
 
-    def _ended(self, status: int, watch: Watch, log: pathlib.Path) -> str:
+    def _ended(self, status: int, watch: Watch, output: int) -> str:
         """Return how a run ended."""
         given_up = f"given up after {seconds_text(watch.seconds)}"
         if watch.lost_processes:
@@ -110,17 +111,14 @@ class Recorder:
             return given_up
         if status:
             return f"exit status {status}"
-        if self._choices.success is not None and self._shell(self._choices.success, log):
+        if self._choices.success is not None and self._shell(self._choices.success, output):
             return "not successful"
         return WORKED
 
-    def _shell(self, script: str, log: pathlib.Path) -> int:
+    def _shell(self, script: str, output: int) -> int:
         """Run a shell command, whose output goes to the log of a run; end it when we are asked to end."""
         words, nothing = ["sh", "-c", script], subprocess.DEVNULL
-        with (
-            log.open("ab") as output,
-            subprocess.Popen(words, stdin=nothing, stdout=output, stderr=output, start_new_session=True) as process,
-        ):
+        with subprocess.Popen(words, stdin=nothing, stdout=output, stderr=output, start_new_session=True) as process:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(_POLL_S)

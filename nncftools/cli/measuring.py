@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import shutil
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from nncftools.compression.sweep import worker
 from nncftools.compression.sweep.row import Row
 from nncftools.compression.sweep.task import KIND, MODEL, PROMPTS
 from nncftools.errors import NncfToolsError
+from nncftools.files import above_standard
 from nncftools.limits import groups, places
 from nncftools.render.view import View
 from nncftools.sampler.starter import held_back
@@ -30,6 +32,8 @@ from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from typing_extensions import Self
 
     from nncftools.compression.sweep.task import Task
     from nncftools.journal.lines import MemoryLimit
@@ -174,107 +178,110 @@ class _Steps:
 
     def _run(self, step: str, model: str) -> Ran:
         task = self._task
-        result = self._folder / f"{step}.result.json"
         job: dict[str, Any] = {
             "step": step,
             "name": task.name,
             "model": model,
             "output": str(self.saved),
-            "result": str(result),
-            "stop": str(self._folder / f"{step}.stop"),
             "settings": task.settings,
             "needs_data": task.needs_data,
             "reference": task.reference,
-            **_starter(),
+            "code": task.code,
             **{name: task.inputs.get(name) for name in ("text", "lambada", PROMPTS, "calibration", KIND)},
         }
-        file = self._folder / f"{step}.job.json"
-        file.write_text(json.dumps(job), encoding="utf-8")
-        argv = [task.python, _WORKER, str(file)]
-        with _Stopping(self._starter, pathlib.Path(job["stop"])):
-            return self._limited(argv, step, result)
+        with _Step(task.python, job, self._starter) as running:
+            return self._limited(running, step)
 
-    def _limited(self, argv: Sequence[str], step: str, result: pathlib.Path) -> Ran:
+    def _limited(self, running: _Step, step: str) -> Ran:
         task = self._task
         if self._parent is None:
-            return recorded(argv, self._folder, step, self._starter, result, task.max_memory)
+            return _recorded(running, self._folder, step, task.max_memory)
         with groups.LimitedGroup(self._parent, 1) as group:
             assert task.max_memory is not None
             group.limit(task.max_memory, 0)
-            ran = recorded(argv, self._folder, step, self._starter, result, entry=group.entry)
+            ran = _recorded(running, self._folder, step, entry=group.entry)
             killed = group.oom_kills() and ran.result is None
         over = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(task.max_memory)}"
         return Ran(ran.session, None, over) if killed else ran
 
 
-class _Stopping:
-    """A thread beside a step: when we are asked to end, the step is too, also if only we got the signal."""
+class _Step:
+    """What the process of a step inherits: its job, a file without a name to which it appends its result, and a pipe.
 
-    def __init__(self, starter: Starter, file: pathlib.Path) -> None:
-        """``file`` tells the step to end when it appears."""
-        self._starter = starter
-        self._file = file
+    The pipe ends when we are gone; a thread ends it when we are asked to end, also if only we got the signal.
+    """
+
+    def __init__(self, python: str, job: Mapping[str, Any], starter: Starter) -> None:
+        self.starter = starter
+        self._written = json.dumps(job).encode()
+        with tempfile.TemporaryFile() as file:
+            file.write(self._written)
+            file.seek(0)
+            self._job = above_standard(os.dup(file.fileno()))
+        self._theirs, self._ours = map(above_standard, os.pipe())
+        for descriptor in (self._job, self._theirs):
+            os.set_inheritable(descriptor, True)
+        self.argv = [python, _WORKER, str(self._job), str(self._theirs)]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         with held_back():
             self._thread.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+        os.close(self._theirs)
+        os.close(self._job)
 
     def _watch(self) -> None:
-        while not self._over.wait(_LOOKS_S):
-            if self._starter.received is not None:
-                self._file.touch()
-                return
+        while not self._over.wait(_LOOKS_S) and self.starter.received is None:
+            pass
+        os.close(self._ours)
 
-
-def _starter() -> dict[str, Any]:
-    """Return what tells a step that its sweep is gone."""
-    return {"starter": os.getpid(), "started": groups.started(os.getpid())}
+    def result(self) -> dict[str, Any] | None:
+        """Return what the step measured, after its end; None if it did not come so far."""
+        with open(self._job, "rb", closefd=False) as file:
+            file.seek(len(self._written))
+            found = file.read()
+        return json.loads(found) if found else None
 
 
 def of_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
     module: str, words: Sequence[str], python: str, folder: pathlib.Path, name: str, starter: Starter
 ) -> Ran:
-    """Record a module of a library with a command line of its own; it ends with the sweep. Raises NncfToolsError."""
-    stop = folder.absolute() / f"{name}.stop"
-    result = folder.absolute() / f"{name}.result.json"
-    job = {"step": "module", "name": name, "module": module, "words": list(words), "stop": str(stop), **_starter()}
-    file = folder.absolute() / f"{name}.job.json"
-    stop.unlink(missing_ok=True)
-    file.write_text(json.dumps({**job, "result": str(result)}), encoding="utf-8")
-    with _Stopping(starter, stop):
-        return recorded([python, _WORKER, str(file)], folder, name, starter, None)
+    """Record a module of a library with a command line of its own; it ends with the sweep. Raises NncfToolsError.
+
+    It runs in an empty folder: lm-evaluation-harness and the data sets of Hugging Face take a folder that has the name
+    of a task for the task, and run the code in it.
+    """
+    with tempfile.TemporaryDirectory(prefix="nncf-tools-") as empty:
+        job = {"step": "module", "name": name, "module": module, "words": list(words), "folder": empty}
+        with _Step(python, job, starter) as running:
+            return _recorded(running, folder.absolute(), name)
 
 
-def recorded(  # noqa: PLR0913, PLR0917 — what a process is recorded with
-    argv: Sequence[str],
-    folder: pathlib.Path,
-    name: str,
-    starter: Starter,
-    result: pathlib.Path | None,
-    max_memory: int | None = None,
-    entry: Sequence[str] = (),
+def _recorded(
+    running: _Step, folder: pathlib.Path, name: str, max_memory: int | None = None, entry: Sequence[str] = ()
 ) -> Ran:
-    """Record a command, with operations and stacks; its output goes to a log. Raises NncfToolsError."""
+    """Record a step, with operations and stacks; its output goes to a log. Raises NncfToolsError."""
     metrics, others = planning.columns(list(_METRICS), "proc", _METRICS)
     limit: MemoryLimit | None = None if max_memory is None else {"rss": max_memory, "action": KILL}
     plan = planning.plan([*metrics, *others], interval=INTERVAL_S, limit=limit)
     place = destination.at_file(folder / f"{name}.json", force=True)
     looking = planning.looking(stacks=None, default=True, source="proc")
-    log = folder / f"{name}.log"
     share = options.share("--stacks-budget", options.DEFAULT_STACKS_BUDGET)
     marking = recording.Marking([])
-    run = recording.Run(starter, plan, name, argv, place, marking, looking, share, entry=entry, environment=ENVIRONMENT)
-    found = recording.record(run, View(metrics=metrics), quiet=True, display=DisplayOptions(capture=log))
-    if found.status or (result is not None and not result.exists()):
-        return Ran(found.session, None, f"{name}: {_verdict(found, log)}")
-    content = {} if result is None else json.loads(result.read_text(encoding="utf-8"))
-    return Ran(found.session, content, "")
+    run = recording.Run(
+        running.starter, plan, name, running.argv, place, marking, looking, share, entry=entry, environment=ENVIRONMENT
+    )
+    with destination.opened("--output", folder / f"{name}.log") as log:
+        found = recording.record(run, View(metrics=metrics), quiet=True, display=DisplayOptions(capture=log))
+        result = None if found.status else running.result()
+        failed = "" if result is not None else f"{name}: {_verdict(found, log)}"
+    return Ran(found.session, result, failed)
 
 
 def owner(session: Session | None) -> str:
@@ -293,7 +300,7 @@ def owner(session: Session | None) -> str:
     return code_places.label(frames[-1]) if frames else ""
 
 
-def _verdict(found: recording.Recorded, log: pathlib.Path) -> str:
+def _verdict(found: recording.Recorded, log: int) -> str:
     """Return why a step failed, in one line: the verdict of its session, else its status; and its last error."""
     from nncftools.limits.judging import verdict
     from nncftools.render.tables.verdict_lines import headline
@@ -302,7 +309,8 @@ def _verdict(found: recording.Recorded, log: pathlib.Path) -> str:
     ended = f"exit status {found.status}" + ("" if found.status else ", without a result")
     text = ended if judged is None else headline(judged)
     with contextlib.suppress(OSError):
-        lines = log.read_bytes()[-_TAIL:].decode("utf-8", errors="replace").splitlines()
+        tail = os.pread(log, _TAIL, max(0, os.fstat(log).st_size - _TAIL))
+        lines = tail.decode("utf-8", errors="replace").splitlines()
         error = next((line for line in reversed(lines) if _ERROR.fullmatch(line)), "")
         text += f": {error}" if error else ""
     return shortened(" ".join(text.split()), _LONGEST)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools import intake
+from nncftools.backports import SAFE_PATH
 from nncftools.cli import destination, options
 from nncftools.cli.sweeping import Choices
 from nncftools.compression import evaluations
@@ -18,6 +21,7 @@ from nncftools.compression.sweep.folder import Folder, State, differing, stamp
 from nncftools.compression.sweep.task import CALIBRATION, KIND, LAST_WORDS, MODEL, PROMPTS, TEXT
 from nncftools.compression.sweep.worker import texts
 from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
+from nncftools.files import another_owner, open_to_all
 
 if TYPE_CHECKING:
     import pathlib
@@ -67,8 +71,10 @@ def checked(asked: Asked) -> tuple[Choices, list[str]]:
                 raise UsageError(f"{str(path)!r}: a file expected, which can be read again for each configuration")
             intake.whole(path)
     _check_place(asked, inputs)
+    code = ""
     if KIND in inputs:
-        configurations, notes = _of_kind(asked, inputs)
+        code = _code(inputs[KIND])
+        configurations, notes = _of_kind(asked, inputs, code)
         setup = "model"
     else:
         configurations, notes = _of_language(asked, inputs)
@@ -98,13 +104,31 @@ def checked(asked: Asked) -> tuple[Choices, list[str]]:
         scheduler=asked.scheduler,
         tasks=asked.tasks,
         include_path="" if asked.include_path is None else str(asked.include_path.absolute()),
+        code=code,
         again=asked.only,
         before=before,
     )
     return choices, notes
 
 
-def _of_kind(asked: Asked, inputs: Mapping[str, pathlib.Path]) -> tuple[list[Configuration], list[str]]:
+def _code(path: pathlib.Path) -> str:
+    """Return the user's file, which is read once: what the checks saw is what runs. Raises NncfToolsError."""
+    with options.named("--kind"), intake.open_file(path, may_wait=False) as file:
+        found = os.fstat(file.fileno())
+        _refuse(path, another_owner(found) or open_to_all(found))
+        try:
+            return importlib.util.decode_source(intake.content(file, path))
+        except (SyntaxError, UnicodeDecodeError) as error:
+            raise UsageError(f"{str(path)!r} is no text of Python: {error}") from error
+
+
+def _refuse(path: pathlib.Path, why: str) -> None:
+    """Raise UsageError if there is a reason why another user chooses what runs."""
+    if why:
+        raise UsageError(f"{str(path)!r} {why}, and decides what runs here; name a copy of your own")
+
+
+def _of_kind(asked: Asked, inputs: Mapping[str, pathlib.Path], text: str) -> tuple[list[Configuration], list[str]]:
     for name in _FOR_LANGUAGE:
         if name in inputs:
             raise UsageError(f"option --{name}: for language models; with --kind, your file gives data and score")
@@ -112,7 +136,7 @@ def _of_kind(asked: Asked, inputs: Mapping[str, pathlib.Path]) -> tuple[list[Con
         expected = "with --kind, a file .xml (OpenVINO) or .onnx expected"
         raise UsageError(f"option --model: {expected}, found {str(asked.model)!r}")
     try:
-        code = compile(intake.whole(inputs[KIND]), str(inputs[KIND]), "exec")
+        code = compile(text, str(inputs[KIND]), "exec")
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"option --kind: {error}") from error
     for needed in ("calibration", "score"):
@@ -193,10 +217,27 @@ def _check_place(asked: Asked, inputs: Mapping[str, pathlib.Path]) -> None:
 def _check_tasks(asked: Asked) -> None:
     if asked.tasks and asked.inputs[KIND] is not None:
         raise UsageError("option --tasks: for language models; with --kind, your file gives the score")
-    if asked.include_path is not None and not asked.include_path.is_dir():
-        raise UsageError(f"option --include-path: {str(asked.include_path)!r} is not a folder")
+    if asked.include_path is not None:
+        with options.named("--include-path"):
+            _check_include_path(asked.include_path)
     with options.named("--tasks"):
+        for name in asked.tasks:
+            if os.sep in name:
+                raise UsageError(f"the name of a task expected, found {name!r}; --include-path has tasks of your own")
         evaluations.tasks_of([name for name in asked.tasks if ":" in name])
+
+
+def _check_include_path(path: pathlib.Path) -> None:
+    """Raise UsageError for tasks that another user could change before they run: they may name functions."""
+    if not path.is_dir():
+        raise UsageError(f"{str(path)!r} is not a folder")
+    folder = path.resolve()
+    try:
+        for place in (*reversed(folder.parents), folder, *folder.rglob("*")):
+            found = place.stat()
+            _refuse(place, another_owner(found) or open_to_all(found))
+    except OSError as error:
+        raise UsageError(f"{str(place)!r} cannot be read: {error.strerror}") from error
 
 
 def _text(path: pathlib.Path) -> str:
@@ -217,7 +258,7 @@ def _check_packages(asked: Asked) -> None:
     needs_export = asked.inputs[KIND] is None and not (asked.model / "openvino_model.xml").exists()
     wanted = ["nncf", "openvino", *(["optimum-intel"] if needs_export else []), *(["lm_eval"] if asked.tasks else [])]
     script = (
-        "import importlib.metadata as m, json, sys\n"
+        f"{SAFE_PATH}; import importlib.metadata as m, json\n"
         "def has(n):\n  try:\n    return bool(m.version(n))\n  except m.PackageNotFoundError:\n    return False\n"
         "print(json.dumps([n for n in sys.argv[1:] if not has(n)]))"
     )

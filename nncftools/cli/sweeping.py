@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nncftools import intake
 from nncftools.cli import destination, measuring, screen
 from nncftools.compression.columns import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.compression.sweep import plan, row
@@ -55,6 +56,8 @@ class Choices:
     """Of lm-evaluation-harness, also with a metric: ``arc_easy:acc``."""
     include_path: str = ""
     """Where other tasks than its own are."""
+    code: str = ""
+    """The user's file of ``--kind``, as it was when it was checked."""
     again: Sequence[str] = ()
     """Names to run again if they failed before."""
     before: Mapping[str, Row] = field(default_factory=dict)
@@ -185,6 +188,7 @@ class _Runs:
             keep_model=self._choices.keep_models,
             tasks=list(self._choices.tasks),
             include_path=self._choices.include_path,
+            code=self._choices.code,
             reference=continuations,
         )
 
@@ -295,7 +299,7 @@ def define(table: pathlib.Path, rows: Sequence[Row]) -> None:
     text = definitions.markdown([INT4, INT8, PLOT_NAME, SIZE, *quality, *row.measured_columns(rows)])
     try:
         with replacing(table) as beside:
-            beside.write_text(table.read_text(encoding="utf-8") + text, encoding="utf-8")
+            beside.write_bytes(intake.whole(table, may_wait=False) + text.encode())
     except OSError as error:
         raise destination.cannot_write("--output", table, error) from error
     screen.to_stderr(f"{printable(str(table))} says what each column means\n")

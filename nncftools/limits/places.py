@@ -14,6 +14,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from nncftools.backports import running
 from nncftools.limits import groups
 from nncftools.limits.groups import LimitedGroup, Place
 from nncftools.sampler.control_groups import Hierarchies
@@ -72,7 +73,7 @@ def start_in_scope() -> None:
     except (OSError, subprocess.TimeoutExpired):
         return
     if tried.returncode == 0:
-        again = [sys.executable, "-m", "nncftools", *sys.argv[1:]]
+        again = [*running("nncftools"), *sys.argv[1:]]
         os.execvp(_SCOPE[0], [*_SCOPE, f"--unit={unit}", "--", *again])  # noqa: S606 — no shell is wanted
 
 

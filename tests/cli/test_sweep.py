@@ -22,6 +22,7 @@ from nncftools.compression.sweep.folder import stamp
 from nncftools.errors import NncfToolsError, UsageError
 from tests.conftest import BURNERS, Run, command_line
 from tests.surroundings import HANGING_S
+from tests.trust import another_user
 from tests.waiting import until
 
 WORDS = "Each process has memory of its own, and a kernel that counts it page by page, as long as it lives. " * 3
@@ -235,6 +236,64 @@ class TestChecks:
         with pytest.raises(UsageError, match="option --text: for language models"):
             sweep_checks.checked(asked(inputs, inputs={"kind": kind}))
 
+    @another_user.as_another
+    @pytest.mark.parametrize(
+        ("owner", "mode", "why"), [(another_user.OTHER, 0o644, "belongs"), (0, 0o666, "may be changed")]
+    )
+    def test_kind_of_another_user_is_refused(self, inputs: pathlib.Path, owner: int, mode: int, why: str) -> None:
+        """A file that another user may write to decides nothing that runs; what was read once is what runs."""
+        kind = inputs / "kind.py"
+        kind.write_text("def calibration(): ...\ndef score(): ...\n")
+        (inputs / "m.onnx").touch()
+        options: dict[str, Any] = {"inputs": {"text": None, "calibration": None, "kind": kind}}
+        choices, _ = sweep_checks.checked(asked(inputs, **options, model=inputs / "m.onnx"))
+        os.chown(kind, owner, owner)
+        kind.chmod(mode)
+
+        with pytest.raises(UsageError, match=f"option --kind: .*kind.py' .*{why}"):
+            sweep_checks.checked(asked(inputs, **options, model=inputs / "m.onnx"))
+        assert choices.code == kind.read_text()
+
+    @another_user.as_another
+    @pytest.mark.parametrize("name", ["shared", "shared/tasks", "shared/tasks/utils.py"])
+    @pytest.mark.parametrize(("owner", "mode"), [(another_user.OTHER, 0o755), (0, 0o777)])
+    def test_tasks_of_another_user_are_refused(self, inputs: pathlib.Path, name: str, owner: int, mode: int) -> None:
+        """Tasks name functions in files beside them: all of these are ours, and so are the folders' entries."""
+        tasks = inputs / "shared" / "tasks"
+        tasks.mkdir(parents=True)
+        (tasks / "utils.py").touch()
+        sweep_checks.checked(asked(inputs, include_path=tasks))
+        os.chown(inputs / name, owner, owner)
+        (inputs / name).chmod(mode)
+
+        with pytest.raises(UsageError, match=f"option --include-path: .*{name}'"):
+            sweep_checks.checked(asked(inputs, include_path=tasks))
+        if name != "shared":
+            return
+        (inputs / name).chmod(0o1777)
+        os.chown(inputs / name, 0, 0)
+        sweep_checks.checked(asked(inputs, include_path=tasks))
+
+    def test_file_is_no_task(self, inputs: pathlib.Path) -> None:
+        """Tasks are named: lm-evaluation-harness would run the code beside a file."""
+        with pytest.raises(UsageError, match=r"option --tasks: the name of a task expected, found '\./task\.yaml:acc'"):
+            sweep_checks.checked(asked(inputs, tasks=("./task.yaml:acc",)))
+
+    @another_user.as_another
+    @pytest.mark.process
+    def test_folder_of_another_user_is_refused(self, inputs: pathlib.Path) -> None:
+        """Neither a sweep begins in it, nor is it removed."""
+        folder = inputs / "results.sweep"
+        folder.mkdir()
+        os.chown(folder, another_user.OTHER, another_user.OTHER)
+        for option in ("--resume", "--force"):
+            done = run(inputs, "--only", "int8", option)
+
+            assert done.returncode == 2
+            assert "results.sweep' belongs to another user (" in done.stderr
+            assert done.stderr.count("\n") == 1
+        assert list(folder.iterdir()) == []
+
 
 @pytest.mark.process
 class TestRuns:
@@ -321,6 +380,21 @@ class TestRuns:
         assert [row["plot name"] for row in rows(inputs)] == ["", "int8", "fail", "wait"]
         assert "Running fail" in again.stderr
         assert "Running fail" not in run(inputs, "--resume").stderr
+
+    def test_fifo_is_no_row(self, inputs: pathlib.Path) -> None:
+        """A FIFO in the place of a file that the sweep reads is refused at once, though somebody has it open."""
+        run(inputs, "--only", "int8")
+        for name in ("int8-*/row.json", "sweep.json"):  # the second is read first
+            (file,) = inputs.glob(f"results.sweep/{name}")
+            file.unlink()
+            os.mkfifo(file)
+            writer = os.open(file, os.O_RDWR)
+            done = run(inputs, "--only", "int8", "--resume")
+            os.close(writer)
+
+            assert done.returncode in {1, 2}
+            assert f"{file.name}: cannot be read: a file expected" in done.stderr
+            assert done.stderr.count("\n") == 1
 
     def test_tasks_of_lm_eval_are_columns(self, inputs: pathlib.Path) -> None:
         """Tasks of lm-evaluation-harness have columns of their own; the standard tasks have the standard ones."""

@@ -4,23 +4,19 @@ import os
 import pathlib
 import re
 import shutil
-import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 import nncftools
 from nncftools import Session
 from tests.conftest import HANGING_S, Run, command_line
+from tests.trust.another_user import OTHER, as_another
 from tests.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 
-OTHER = 65534
-"""A user with ordinary permissions."""
-as_another = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second user")
 SWAPS = """
 echo
 until [ -e stop ]; do
@@ -46,20 +42,6 @@ sys.exit(run())
 KEPT = re.compile(r"it is (\S+)|the journal is (\S+)")
 """The error's phrase for the place of a session or journal."""
 UNTIL_SAMPLED = "until grep -qs '^\\[' {}; do sleep 0.01; done; "
-
-
-@pytest.fixture
-def shared(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Make a world-writable folder below folders that everybody may enter."""
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    folder.chmod(0o777)
-    for parent in folder.parents:
-        mode = parent.stat().st_mode
-        if parent.stat().st_uid == os.geteuid() and not mode & stat.S_IXOTH:
-            parent.chmod(mode | stat.S_IXGRP | stat.S_IXOTH)
-    yield folder
-    (folder / "stop").touch()
 
 
 def session_of(run: subprocess.CompletedProcess[str], asked: pathlib.Path) -> Session:

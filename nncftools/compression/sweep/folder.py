@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from nncftools import intake
 from nncftools.compression.sweep.row import Row, table
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.files import held, replacing
+from nncftools.files import another_owner, held, replacing
 
 if TYPE_CHECKING:
     import pathlib
@@ -76,8 +77,16 @@ class Folder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Make the folder, and hold it: one sweep at a time. Raises OSError; UsageError while another one holds it."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Make the folder, and hold it: one sweep at a time.
+
+        Raises OSError; UsageError while another sweep holds it, and for a folder or a link of another user.
+        """
+        try:
+            self.path.mkdir(parents=True)
+        except FileExistsError:
+            why = another_owner(self.path.lstat()) or another_owner(self.path.stat())
+            if why:
+                raise UsageError(f"{str(self.path)!r} {why}; choose another name") from None
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(held(self.path))
@@ -164,13 +173,12 @@ def _differs(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> bo
 
 
 def _read(file: pathlib.Path, kind: type[_Kept]) -> _Kept | None:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (FileNotFoundError, NotADirectoryError):
+    if not os.path.lexists(file):
         return None
-    except (OSError, msgspec.MsgspecError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise NncfToolsError(f"{str(file)!r} cannot be read: {reason}") from error
+    try:
+        return msgspec.json.decode(intake.whole(file, may_wait=False), type=kind)
+    except msgspec.MsgspecError as error:
+        raise NncfToolsError(f"{file}: cannot be read: {error}") from error
 
 
 def _write(file: pathlib.Path, content: bytes) -> None:

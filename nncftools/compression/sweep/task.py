@@ -38,6 +38,8 @@ class Task(msgspec.Struct, frozen=True):
     """Tasks of lm-evaluation-harness, each also with a metric: ``arc_easy:acc``."""
     include_path: str = ""
     """A folder with tasks of the user's."""
+    code: str = ""
+    """The user's file, for a model of another kind."""
     reference: list[list[int]] | None = None
     """The baseline's continuations of the prompts."""
 

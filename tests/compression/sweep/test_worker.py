@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Any, NamedTuple
 
 import pytest
 
 from nncftools.compression.sweep import worker
-from nncftools.limits import groups
+from tests.surroundings import HANGING_S
 
 FOLDER = pathlib.Path(worker.__file__).parent
 OTHERS = {"nncf", "numpy", "openvino", "tokenizers", "transformers"}
@@ -32,34 +36,67 @@ def test_steps_need_nothing_of_ours(path: pathlib.Path) -> None:
     assert roots - sys.stdlib_module_names <= OTHERS
 
 
+class Inherited(NamedTuple):
+    """What a step inherits: a file with its job, to which it appends its result, and an end of a pipe."""
+
+    file: IO[bytes]
+    sweep: int
+    ours: int
+
+    def start(self, job: dict[str, Any], *options: str) -> subprocess.Popen[str]:
+        """Start a step with a job."""
+        self.file.write(json.dumps(job).encode())
+        self.file.seek(0)
+        descriptors = [self.file.fileno(), self.sweep]
+        words = [sys.executable, *options, str(FOLDER), *map(str, descriptors)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, pass_fds=descriptors)
+
+
+@pytest.fixture
+def inherited() -> Iterator[Inherited]:
+    """Make what a step inherits."""
+    with tempfile.TemporaryFile() as file:
+        ends = os.pipe()
+        yield Inherited(file, *ends)
+        for end in ends:
+            with contextlib.suppress(OSError):
+                os.close(end)
+
+
 @pytest.mark.process
-def test_steps_start_without_site_packages(tmp_path: pathlib.Path) -> None:
+def test_steps_start_without_site_packages(inherited: Inherited) -> None:
     """The folder runs by its path; a step that is unknown is an error, not a silent end."""
-    job = tmp_path / "job.json"
-    starter = {"starter": os.getpid(), "started": groups.started(os.getpid()), "stop": "none"}
-    job.write_text(json.dumps({"step": "none", "result": "result.json", **starter}))
-    done = subprocess.run([sys.executable, "-S", FOLDER, job], capture_output=True, text=True, check=False)
+    process = inherited.start({"step": "none"}, "-S")
+    _, error = process.communicate(timeout=HANGING_S)
 
-    assert done.returncode == 1
-    assert "KeyError: 'none'" in done.stderr
+    assert process.returncode == 1
+    assert "KeyError: 'none'" in error
+
+
+def timed(code: str, folder: pathlib.Path) -> dict[str, Any]:
+    """Return the job of a module that runs some code."""
+    return {"step": "module", "module": "timeit", "folder": str(folder), "words": ["-n", "1", "-r", "1", code]}
 
 
 @pytest.mark.process
-def test_library_runs_as_a_step(tmp_path: pathlib.Path) -> None:
-    """A module gets its command line; it ends when the sweep says so, as any step does."""
-    job = {
-        "step": "module",
-        "result": str(tmp_path / "result.json"),
-        "module": "timeit",
-        "stop": str(tmp_path / "stop"),
-    }
-    job |= {"starter": os.getpid(), "started": groups.started(os.getpid())}
-    file = tmp_path / "job.json"
-    statuses = []
-    for code in ("print('ran')", "import time; time.sleep(600)"):
-        file.write_text(json.dumps({**job, "words": ["-n", "1", "-r", "1", code]}))
-        done = subprocess.run([sys.executable, FOLDER, file], capture_output=True, text=True, check=False)
-        statuses.append((done.returncode, "ran" in done.stdout))
-        (tmp_path / "stop").touch()
+def test_library_runs_as_a_step(tmp_path: pathlib.Path, inherited: Inherited) -> None:
+    """A module gets its command line and the folder to work in; the result follows the job."""
+    job = timed("import os; print(os.getcwd())", tmp_path)
+    printed, _ = inherited.start(job).communicate(timeout=HANGING_S)
+    inherited.file.seek(0)
 
-    assert statuses == [(0, True), (1, False)]
+    assert printed.splitlines()[0] == str(tmp_path.resolve())
+    assert inherited.file.read() == json.dumps(job).encode() + b"\n{}"
+
+
+@pytest.mark.process
+def test_step_ends_with_its_sweep(tmp_path: pathlib.Path, inherited: Inherited) -> None:
+    """A step ends when nobody has the other end of the pipe any more, whatever it does."""
+    process = inherited.start(timed("print('began', flush=True)\nimport time\ntime.sleep(600)", tmp_path))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "began\n"
+    os.close(inherited.ours)
+    process.communicate(timeout=HANGING_S)
+
+    assert process.returncode == 1

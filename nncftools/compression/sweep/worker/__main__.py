@@ -1,4 +1,7 @@
-"""Run one step: ``python …/worker JOB.json``. The folder is loaded by path: nncf-tools need not be installed there."""
+"""Run one step: ``python …/worker JOB SWEEP``, two descriptors that ``steps`` explains.
+
+The folder is loaded by path: nncf-tools need not be installed there.
+"""
 
 import importlib
 import importlib.util
@@ -20,4 +23,4 @@ def _load() -> None:
 if __name__ == "__main__":
     sys.path.pop(0)
     _load()
-    importlib.import_module(f"{NAME}.steps").run(pathlib.Path(sys.argv[1]))
+    importlib.import_module(f"{NAME}.steps").run(*map(int, sys.argv[1:]))

@@ -32,7 +32,7 @@ def tokenizer(folder: str) -> Callable[[str], list[int]]:
         return lambda text: list(fast.encode(text, add_special_tokens=False).ids)
     from transformers import AutoTokenizer
 
-    slow = AutoTokenizer.from_pretrained(folder)
+    slow = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)  # by default it may ask for it
     return lambda text: list(slow.encode(text, add_special_tokens=False))
 
 

@@ -26,7 +26,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     preset = settings.pop("preset")
     compression_s = None
     if preset != "fp32":
-        data = nncf.Dataset(_calibration(user_module(job["kind"])))
+        data = nncf.Dataset(_calibration(user_module(job)))
         begun_s = time.perf_counter()
         model = nncf.quantize(model, data, **_arguments(preset, settings))
         compression_s = seconds(begun_s)

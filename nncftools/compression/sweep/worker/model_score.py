@@ -21,7 +21,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     core = openvino.Core()
     model = core.read_model(pathlib.Path(job["model"], model_quantization.MODEL))
     compiled = core.compile_model(model, "CPU")
-    user = user_module(job["kind"])
+    user = user_module(job)
     score = float(user.score(compiled))
     times: list[float] = []
     for item in itertools.islice(user.calibration(), _CALLS):

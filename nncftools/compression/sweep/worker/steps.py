@@ -1,13 +1,16 @@
-"""The steps: compress and save, or evaluate what was saved. A step reads its job and writes its result, both JSON."""
+"""The steps: compress and save, or evaluate what was saved. A step reads its job and appends its result, both JSON.
+
+Both are in a file without a name, which is inherited: nobody else can open or replace it.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
 import os
-import pathlib
 import threading
 import time
+import types
 from typing import Any
 
 STEPS = {
@@ -18,40 +21,23 @@ STEPS = {
     "module": "module",
 }
 """The module of each step; it has ``run(job) -> result``."""
-_LOOKS_S = 0.5
 
 
-def run(file: pathlib.Path) -> None:
-    """Run the step of a job, and write its result beside the job: whole or not at all."""
-    job = json.loads(file.read_text(encoding="utf-8"))
-    threading.Thread(
-        target=_end_with, args=(job["starter"], job["started"], pathlib.Path(job["stop"])), daemon=True
-    ).start()
-    module = importlib.import_module(f".{STEPS[job['step']]}", __package__)
-    result = pathlib.Path(job["result"])
-    beside = result.with_name(f".{result.name}")
-    beside.write_text(json.dumps(module.run(job)), encoding="utf-8")
-    beside.replace(result)
+def run(job: int, sweep: int) -> None:
+    """Run the step of a job. Nobody writes to the pipe ``sweep``: it ends when the sweep is gone or says so."""
+    for descriptor in (job, sweep):
+        os.set_inheritable(descriptor, False)
+    threading.Thread(target=_end_with, args=(sweep,), daemon=True).start()
+    with open(job, "r+b") as file:
+        todo = json.loads(file.read())
+        module = importlib.import_module(f".{STEPS[todo['step']]}", __package__)
+        file.write(b"\n" + json.dumps(module.run(todo)).encode())
 
 
-def _end_with(pid: int, started: str, stop: pathlib.Path) -> None:
-    """End this process when the sweep is gone or says so: another sweep may measure here next."""
-    while _began(pid) == started and not stop.exists():
-        time.sleep(_LOOKS_S)
+def _end_with(sweep: int) -> None:
+    """End this process with the sweep: another one may measure here next."""
+    os.read(sweep, 1)
     os._exit(1)
-
-
-def _began(pid: int) -> str:
-    """Return when a process began, as the sweep read it; empty where there is no ``/proc``, or no process."""
-    try:
-        return (
-            pathlib.Path(f"/proc/{pid}/stat")
-            .read_text(encoding="ascii", errors="replace")
-            .rpartition(")")[2]
-            .split()[19]
-        )
-    except OSError:
-        return ""
 
 
 def seconds(begun_s: float) -> float:
@@ -59,13 +45,10 @@ def seconds(begun_s: float) -> float:
     return time.perf_counter() - begun_s
 
 
-def user_module(path: str) -> Any:  # noqa: ANN401 — it is the user's
-    """Return the user's Python file as a module."""
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("nncf_tools_sweep_kind", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def user_module(job: dict[str, Any]) -> Any:  # noqa: ANN401 — it is the user's
+    """Return the user's Python file as a module: the text that the sweep has read, not what has its name by now."""
+    module = types.ModuleType("nncf_tools_sweep_kind")
+    module.__file__ = job["kind"]
+    code = compile(job["code"], job["kind"], "exec", dont_inherit=True)
+    exec(code, module.__dict__)  # noqa: S102 — the user asks for it
     return module

@@ -1,0 +1,205 @@
+"""What `fit` and `sweep` do in a folder that another user may write to: only what they were asked for."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from nncftools.backports import running
+from tests.conftest import HANGING_S, Run
+from tests.memory_group import IS_POSSIBLE
+from tests.trust.another_user import BECOMES_ANOTHER, OTHER, as_another
+
+pytestmark = pytest.mark.process
+
+PYTHON = """#!/bin/sh
+[ "$1" = -c ] && {{ echo "[]"; exit; }}
+for times in $(seq 1000); do [ -e {shared}/swapped ] && break; sleep 0.02; done
+exec {python} "$@"
+"""
+"""Stand in for a Python that has NNCF: it runs the step when the other user has done what he can."""
+SWAPS = """
+echo
+until [ -e results.sweep/export/export.log ]; do sleep 0.01; done
+mkdir -p evil/export
+job=export/export.job.json
+echo 'open("ran", "w")' > evil.py
+change='s/"module": "[a-z_.]*"/"module": "cProfile"/; s/"words": [^]]*/"words": ["evil.py"/'
+[ ! -e results.sweep/$job ] || sed "$change" results.sweep/$job > evil/$job
+mv results.sweep taken
+mv evil results.sweep
+touch swapped
+"""
+"""Put another folder in the place of a sweep's, with its job changed, as soon as the job would be there."""
+
+
+def planted(trap: str, log: pathlib.Path, victim: pathlib.Path) -> None:
+    """Put a trap in the place of a log: what is written there goes to the victim, or to its owner."""
+    if trap == "link":
+        log.symlink_to(victim)
+    elif trap == "hard link":
+        log.hardlink_to(victim)
+    else:
+        log.write_text("theirs")
+        os.chown(log, OTHER, OTHER)
+
+
+class TestLogOfARun:
+    @as_another
+    @pytest.mark.parametrize(
+        ("trap", "why"),
+        [
+            ("link", "it is a symbolic link"),
+            ("hard link", "it has a second name (a hard link)"),
+            ("file", "it belongs to another user"),
+        ],
+    )
+    def test_trap(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path, trap: str, why: str) -> None:
+        """A log that leads to another file, or is another user's, is refused before a byte of it changes."""
+        victim, log = tmp_path / "victim", shared / "run-1.log"
+        victim.write_text("mine")
+        planted(trap, log, victim)
+        done = nncf_tools("fit", "--free-only", "-o", shared, "--before", "echo oh", "--", "touch", tmp_path / "ran")
+
+        assert done.returncode == 1
+        assert done.stderr.endswith(f"nncf-tools: error: option --output: cannot write {str(log)!r}: {why}\n")
+        assert victim.read_text() == "mine"
+        assert log.read_text() in {"mine", "theirs"}
+        assert not (tmp_path / "ran").exists()
+
+    @as_another
+    @pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control groups")
+    def test_planted_while_a_run_runs(self, nncf_tools: Run, tmp_path: pathlib.Path, shared: pathlib.Path) -> None:
+        """The log of each run is checked when that run begins; the runs before it are kept."""
+        (tmp_path / "victim").write_text("mine")
+        plants = shlex.join([*BECOMES_ANOTHER, "ln", "-s", str(tmp_path / "victim"), str(shared / "run-2.log")])
+        done = nncf_tools("fit", "-o", shared, "--success", "echo oh", "--", "sh", "-c", f"{plants}; sleep 0.3")
+
+        assert done.returncode == 1
+        assert f"cannot write {str(shared / 'run-2.log')!r}: it is a symbolic link\n" in done.stderr
+        assert (tmp_path / "victim").read_text() == "mine"
+        assert (shared / "run-1.log").read_text() == "oh\n"
+        assert (shared / "fit.json").exists()
+
+    def test_replaced_while_it_runs(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """All output of a run goes to the file that was opened for it, whatever has its name by then."""
+        (tmp_path / "victim").write_text("mine")
+        script = "echo first; mv out/run-1.log out/moved; ln -s ../victim out/run-1.log; echo second; sleep 0.3"
+        done = nncf_tools("fit", "--free-only", "--success", "echo third", "-o", "out", "--", "sh", "-c", script)
+
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "out/moved").read_text() == "first\nsecond\nthird\n"
+        assert (tmp_path / "victim").read_text() == "mine"
+
+    @pytest.mark.parametrize("is_read", [True, False])
+    def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_read: bool) -> None:  # noqa: FBT001 — a case
+        """A FIFO is refused at once, whether somebody reads it or not: an open that waits could not be ended."""
+        (tmp_path / "out").mkdir()
+        log = tmp_path / "out/run-1.log"
+        os.mkfifo(log)
+        reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK) if is_read else -1
+        done = nncf_tools("fit", "--free-only", "-o", "out", "--", "touch", "ran")
+        if is_read:
+            os.close(reader)
+
+        assert done.returncode == 1
+        assert done.stderr.endswith(f"option --output: cannot write {str(log)!r}: it is a device or pipe\n")
+        assert not (tmp_path / "ran").exists()
+
+    def test_earlier_log(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
+        """A log of ours from an earlier run is begun anew."""
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/run-1.log").write_text("a run of before")
+        nncf_tools("fit", "--free-only", "-o", "out", "--", "sh", "-c", "echo now; sleep 0.3")
+
+        assert (tmp_path / "out/run-1.log").read_text() == "now\n"
+
+
+class TestStateOfASearch:
+    @pytest.mark.parametrize("is_held", [True, False])
+    def test_fifo(self, nncf_tools: Run, tmp_path: pathlib.Path, is_held: bool) -> None:  # noqa: FBT001 — a case
+        """A FIFO in the place of `fit.json` is refused at once, also one that somebody opened to write nothing."""
+        (tmp_path / "out").mkdir()
+        os.mkfifo(tmp_path / "out/fit.json")
+        writer = os.open(tmp_path / "out/fit.json", os.O_RDWR) if is_held else -1
+        done = nncf_tools("fit", "--free-only", "--resume", "-o", "out", "--", "touch", "ran")
+        if is_held:
+            os.close(writer)
+
+        assert done.returncode == 2
+        assert done.stderr.endswith("fit.json: cannot be read: a file expected\n")
+        assert done.stderr.count("\n") == 1
+        assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def model(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Make what a sweep needs, in a folder of ours; return that folder."""
+    ours = tmp_path / "ours"
+    (ours / "model").mkdir(parents=True)
+    (ours / "model/config.json").write_text('{"hidden_size": 576, "intermediate_size": 1536}')
+    (ours / "text.txt").write_text("Each process has memory of its own.")
+    return ours
+
+
+class TestSweep:
+    @as_another
+    def test_job_is_changed(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+        """What a step does is not read from the folder: who replaces all of it chooses nothing that runs."""
+        python = model / "python"
+        python.write_text(PYTHON.format(shared=shared, python=sys.executable))
+        python.chmod(0o755)
+        with subprocess.Popen(
+            [*BECOMES_ANOTHER, "sh", "-c", SWAPS], cwd=shared, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as attacker:
+            assert attacker.stdout is not None
+            attacker.stdout.readline()
+            words = ["--model", model / "model", "--text", model / "text.txt", "--only", "int8", "--python", python]
+            done = nncf_tools("sweep", *words, "-o", "results.csv", cwd=shared, env={"TMPDIR": str(model)})
+            attacker.kill()
+
+        assert (shared / "swapped").exists()
+        assert not (shared / "ran").exists()
+        assert done.returncode == 1
+        assert "the model could not be exported: export: exit status 1" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_libraries_run_in_an_empty_folder(self, nncf_tools: Run, model: pathlib.Path, shared: pathlib.Path) -> None:
+        """A folder that has the name of a task or a data set, where the sweep is started, is none of them."""
+        (shared / "wikitext").mkdir()
+        (shared / "swapped").touch()
+        library = model / "libraries/optimum/commands/optimum_cli.py"
+        library.parent.mkdir(parents=True)
+        library.write_text("import os; print(os.listdir())")
+        python = model / "python"
+        python.write_text(PYTHON.format(shared=shared, python=sys.executable))
+        python.chmod(0o755)
+        words = ["--model", model / "model", "--text", model / "text.txt", "--only", "int8", "--python", python]
+        done = nncf_tools(
+            "sweep", *words, "-o", "results.csv", cwd=shared, env={"PYTHONPATH": str(model / "libraries")}
+        )
+
+        assert (shared / "results.sweep/export/export.log").read_text() == "[]\n", done.stderr
+
+    @as_another
+    def test_modules_where_it_is_started(self, model: pathlib.Path, shared: pathlib.Path) -> None:
+        """No Python that is started imports what another user has put into the working folder."""
+        plants = "for name in json csv email nncftools; do echo \"open('ran', 'w')\" > $name.py; done"
+        subprocess.run([*BECOMES_ANOTHER, "sh", "-c", plants], cwd=shared, check=True)
+        words = ["--model", model / "model", "--text", model / "text.txt", "--only", "int8", "-o", "results.csv"]
+        done = subprocess.run(
+            [*running("nncftools"), "sweep", *words],
+            cwd=shared,
+            capture_output=True,
+            text=True,
+            timeout=HANGING_S,
+            check=False,
+        )
+
+        assert "has no nncf and no openvino" in done.stderr
+        assert not (shared / "ran").exists()
