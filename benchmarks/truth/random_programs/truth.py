@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _MIB = 2**20
 _NOISE, _NOISE_BYTES = 0.01, _MIB
 """Memory has come to the peak when it is this close to it."""
-_DOUBT, _DOUBT_BYTES, _DOUBT_NS = 0.005, _MIB / 2, 3_000_000
+_DOUBT, _DOUBT_BYTES, _DOUBT_NS = 0.005, _MIB / 2, 1_000_000
 """How exactly size and moment of this are known."""
 _UNREAD = 2 * _MIB
 """What a process holds at most that ended before anyone read it: a program that does nothing."""
@@ -113,9 +113,9 @@ def truth_of(lines: Iterable[str]) -> Truth:
     return Truth(operations, peak, _headline(notes, operations, by_pid, tree, peak))
 
 
-def envelope_of(lines: Iterable[str]) -> Envelope:
-    """Return the bounds of the sum over all processes."""
-    return Envelope(change for readings in _Notes(lines).readings.values() for change in changes(readings))
+def envelopes_of(lines: Iterable[str]) -> dict[int, Envelope]:
+    """Return the bounds of each process by PID."""
+    return {pid: Envelope(changes(readings)) for pid, readings in _Notes(lines).readings.items()}
 
 
 def _root(notes: _Notes) -> int:
@@ -165,11 +165,11 @@ def _headline(
     names: set[str] = set()
     around: set[str] = set()
     for from_ns, to_ns in _arrivals(tree, peak):
-        times = [from_ns, to_ns, *(at_ns for one in notes.marks for at_ns in one[:2] if from_ns <= at_ns <= to_ns)]
-        innermost = {id(one): one for at_ns in times for one in _innermost(operations, at_ns)}.values()
-        around.update(one.name for one in operations if _may_be_open(one, from_ns) or _may_be_open(one, to_ns))
-        for pid in _grown(by_pid, from_ns, to_ns):
-            names |= _of_process(pid, from_ns, notes, innermost)
+        grown = _grown(by_pid, from_ns, to_ns)
+        for at_ns in [from_ns, to_ns, *(one.to_ns + 1 for one in notes.marks if from_ns <= one.to_ns < to_ns)]:
+            around.update(one.name for one in operations if _may_be_open(one, at_ns))
+            innermost = list(_innermost(operations, at_ns))
+            names.update(name for pid in grown for name in _of_process(pid, at_ns, notes, innermost))
     return Headline(frozenset(names), frozenset(around))
 
 

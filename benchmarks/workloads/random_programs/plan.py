@@ -42,7 +42,7 @@ _BARE = 1 / 4
 """The share of marks beside which other processes are not read."""
 _LONGEST_MS = 1500
 """The pauses of an actor together; then they are short."""
-_CHANCES = {"spawn": 0.8, "short": 0.4, "fork": 0.5, "crowd": 0.1, "thread": 0.35, "orphan": 0.2}
+_CHANCES = {"spawn": 0.8, "short": 0.4, "fork": 0.5, "crowd": 0.1, "thread": 0.35, "orphan": 0.3}
 """How likely a program has each kind of process and thread at all."""
 _WORDS = ("Load", "Export", "Compile", "Quantize", "Save", "Train", "Check", "Convert")
 
