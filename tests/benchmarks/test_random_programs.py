@@ -16,7 +16,7 @@ from benchmarks.workloads.random_programs.plan import plan
 from tests.made_up import MIB
 
 _POLLING = pathlib.Path(__file__).with_name("polling.py")
-_FAST = {2: 50, 7: 50, 19: 10, 20: 500, 40: 50}
+_FAST = {55: 50, 70: 10, 101: 500, 143: 50, 192: 50}
 """Which programs, and at which intervals in milliseconds: short ones of different kinds."""
 _LONG = range(101, 121)
 _INTERVALS_MS = (10, 50, 50, 500)

@@ -40,7 +40,7 @@ _DEEPEST = 3
 _CROWD = 20
 _BARE = 1 / 4
 """The share of marks beside which other processes are not read."""
-_LONGEST_MS = 1500
+_LONGEST_MS = 2500
 """The pauses of an actor together; then they are short."""
 _CHANCES = {"spawn": 0.8, "short": 0.4, "fork": 0.5, "crowd": 0.1, "thread": 0.35, "orphan": 0.3}
 """How likely a program has each kind of process and thread at all."""
@@ -104,10 +104,10 @@ class _Author:
                     self.pause()
         self._finish()
 
-    def pause(self, most_ms: int = 250) -> None:
+    def pause(self, most_ms: int = 350) -> None:
         """Sleep, more often than not for no time at all."""
         spans = [0, 3, 30, most_ms] if self._slept_ms < _LONGEST_MS else [0, 3, 3, 3]
-        (span_ms,) = self._dice.choices(spans, (50, 22, 16, 12))
+        (span_ms,) = self._dice.choices(spans, (48, 20, 16, 16))
         if span_ms:
             self._slept_ms += span_ms / 2
             self.actions.append(Pause(round(self._dice.uniform(0, span_ms), 1)))
