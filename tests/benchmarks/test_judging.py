@@ -37,7 +37,12 @@ def _operation(name: str = "Export", **fields: object) -> Operation:
 
 
 def _truth(*operations: Operation, names: frozenset[str] = frozenset({"Export"})) -> Truth:
-    return Truth(operations or (_operation(),), _interval(300), Headline(names, frozenset({"Export", "Load"})))
+    return Truth(
+        operations or (_operation(),),
+        frozenset({"Late"}),
+        _interval(300),
+        Headline(names, frozenset({"Export", "Load"})),
+    )
 
 
 def _said(name: str = "Export", start_s: float = 1.00005, end_s: float = 2.00005, **figures: object) -> Said:
@@ -140,6 +145,11 @@ def test_missing_or_surplus(names: list[str]) -> None:
     truth = _truth(_operation(), _operation("Load"))
 
     assert _wrong(_session(*map(_said, names)), truth) == ["missing"]
+
+
+def test_an_optional_operation() -> None:
+    """What an orphan began when the recording ended may be there or not."""
+    assert _wrong(_session(_said(), _said("Late", 7.0, 8.0))) == []
 
 
 @pytest.mark.parametrize("peak", [(290, 296), (304, 320), (None, None)])

@@ -115,6 +115,17 @@ def test_moments_and_nested_operations() -> None:
     }  # fmt: skip
 
 
+def test_an_orphan_that_outlives_the_recording() -> None:
+    """What an orphan ends later has no known end, and what it begins later may be missing; its peak there is none."""
+    orphan = ["s 2000000 2 1", _read(3, 10, pid=2), _mark(4, "begin", "A 1", 2), _mark(21, "end", "A 1", 2)]
+    orphan += [_mark(22, "begin", "B 2", 2), _read(23, 10, pid=2), _read(24, 99, pid=2), _mark(25, "end", "B 2", 2)]
+    truth = truth_of([*_ROOT, _read(1, 10), _read(10, 10), _gone(11, 1), *orphan, _gone(30, 2)])
+
+    assert [(one.name, one.end) for one in truth.operations] == [("A 1", None)]
+    assert truth.optional == {"B 2"}
+    assert _mib(truth.peak) == (20, 20)
+
+
 def _headline(*lines: str) -> set[str]:
     return set(truth_of([*_ROOT, *lines]).headline.names)
 

@@ -53,6 +53,7 @@ def judge(session: Session, truth: Truth) -> list[Answer]:
     answers = [
         Answer(MISSING, is_right=False, operation=name, said="an operation", truth="none")
         for name in surplus.elements()
+        if name not in truth.optional
     ]
     for operation in truth.operations:
         one = said.get(operation.name)

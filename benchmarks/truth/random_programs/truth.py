@@ -29,7 +29,7 @@ class Operation(NamedTuple):
     tid: int
     start_ns: tuple[int, int]
     end_ns: tuple[int, int] | None
-    """None for a moment that no other mark ended."""
+    """None for a moment that no other mark ended, and for what an orphan ended after the recording."""
     start: Interval
     end: Interval | None
     peak: Interval
@@ -50,6 +50,8 @@ class Truth(NamedTuple):
     """All that is known of a program."""
 
     operations: Sequence[Operation]
+    optional: frozenset[str]
+    """Operations that an orphan began when the recording may have ended already."""
     peak: Interval
     headline: Headline
 
@@ -107,10 +109,12 @@ def truth_of(lines: Iterable[str]) -> Truth:
     notes = _Notes(lines)
     by_pid = {pid: Envelope(changes(readings)) for pid, readings in notes.readings.items()}
     tree = Envelope(change for readings in notes.readings.values() for change in changes(readings))
-    last_ns = max(reading.from_ns for reading in notes.readings[_root(notes)] if reading.low)
-    peak = tree.most((0, last_ns), (0, tree.times[-1]))
-    operations = list(_operations(notes.marks, tree, last_ns))
-    return Truth(operations, peak, _headline(notes, operations, by_pid, tree, peak))
+    ended_ns = _ended_ns(notes)
+    peak = tree.most((0, ended_ns[0]), (0, ended_ns[1]))
+    operations = list(_operations([mark for mark in notes.marks if mark.from_ns <= ended_ns[0]], tree, ended_ns))
+    optional = {mark.name for mark in notes.marks if mark.kind != END and mark.from_ns > ended_ns[0]}
+    headline = _headline(notes, operations, by_pid, tree.until(ended_ns[1]), peak)
+    return Truth(operations, frozenset(optional), peak, headline)
 
 
 def envelopes_of(lines: Iterable[str]) -> dict[int, Envelope]:
@@ -118,30 +122,35 @@ def envelopes_of(lines: Iterable[str]) -> dict[int, Envelope]:
     return {pid: Envelope(changes(readings)) for pid, readings in _Notes(lines).readings.items()}
 
 
-def _root(notes: _Notes) -> int:
-    return next(pid for pid, parent in notes.parents.items() if parent == 0)
+def _ended_ns(notes: _Notes) -> tuple[int, int]:
+    """Return when the first process certainly was there, and when it has ended: its recording ends with it."""
+    root = next(pid for pid, parent in notes.parents.items() if parent == 0)
+    last_ns = max(reading.from_ns for reading in notes.readings[root] if reading.low)
+    return last_ns, notes.gone_ns.get(root, last_ns)
 
 
-def _operations(marks: Sequence[_Mark], tree: Envelope, last_ns: int) -> Iterator[Operation]:
+def _operations(marks: Sequence[_Mark], tree: Envelope, ended_ns: tuple[int, int]) -> Iterator[Operation]:
     """Yield operations: a moment ends with the next mark of its thread on its level, or the operation around it."""
     stacks: dict[tuple[int, int], list[tuple[_Mark, str | None]]] = {}
     for mark in marks:
         stack = stacks.setdefault((mark.pid, mark.tid), [])
         while stack and stack[-1][0].kind == MOMENT:
-            yield _operation(*stack.pop(), mark, tree, last_ns)
+            yield _operation(*stack.pop(), mark, tree, ended_ns)
         if mark.kind == END:
             begun, inside = stack.pop()
             assert begun.name == mark.name
-            yield _operation(begun, inside, mark, tree, last_ns)
+            yield _operation(begun, inside, mark, tree, ended_ns)
         else:
             stack.append((mark, stack[-1][0].name if stack else None))
     for stack in stacks.values():
         for mark, inside in stack:
-            yield _operation(mark, inside, None, tree, last_ns)
+            yield _operation(mark, inside, None, tree, ended_ns)
 
 
-def _operation(begun: _Mark, inside: str | None, ended: _Mark | None, tree: Envelope, last_ns: int) -> Operation:
-    until_ns = (last_ns, tree.times[-1]) if ended is None else (ended.from_ns, ended.to_ns)
+def _operation(
+    begun: _Mark, inside: str | None, ended: _Mark | None, tree: Envelope, ended_ns: tuple[int, int]
+) -> Operation:
+    until_ns = ended_ns if ended is None else (ended.from_ns, ended.to_ns)
     return Operation(
         begun.name,
         begun.pid,
