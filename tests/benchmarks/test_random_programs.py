@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from benchmarks.truth.random_programs.envelope import Envelope
-from benchmarks.truth.random_programs.judging import TIGHT
 from benchmarks.truth.random_programs.recording import noted, program
 from benchmarks.truth.random_programs.running import judged
 from benchmarks.truth.random_programs.table import faults_of
@@ -25,11 +24,11 @@ _NOISE = MIB
 
 
 def _assert_right(seed: int, interval_ms: int, folder: pathlib.Path) -> None:
-    """Assert that all is right; how many brackets are tight is a matter of many programs."""
+    """Assert that nothing is wrong; how many brackets are tight is a matter of many programs."""
     found = judged(seed, interval_ms, folder)
 
     assert found.answers or found.failure
-    assert faults_of(found._replace(answers=[one for one in found.answers if one.rule != TIGHT])) == []
+    assert faults_of(found) == []
 
 
 @pytest.mark.process
@@ -66,7 +65,7 @@ def _polled(seed: int, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("seed", [143])
 def test_truth(seed: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The truth agrees with a process that reads all others a thousand times a second."""
     _polled(seed, tmp_path, monkeypatch)

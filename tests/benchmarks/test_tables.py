@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.truth.random_programs.judging import RULES, Answer
+from benchmarks.truth.random_programs.judging import RULES, SHARES, Answer
 from benchmarks.truth.random_programs.table import Judged, markdown, unmet
 
 
@@ -10,7 +10,7 @@ def _program(
     interval_ms: int = 50, *, wrong: tuple[str, ...] = (), also: tuple[str, ...] = (), times: int = 1
 ) -> Judged:
     """Return a program with an answer to each rule, except bounds; those to ``wrong`` are wrong."""
-    rules = [rule for rule in RULES if not rule.endswith("bounds")] * times
+    rules = [rule for rule in (*RULES, *SHARES) if not rule.endswith("bounds")] * times
     return Judged(7, interval_ms, [Answer(rule, rule not in wrong, "Export 1", "1", "2") for rule in [*rules, *also]])
 
 
@@ -19,10 +19,10 @@ def test_everything_right() -> None:
     assert unmet([_program(), _program(10)]) == []
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "tight"])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("interval_ms", [10, 500])
 def test_one_wrong_answer(rule: str, interval_ms: int) -> None:
-    """One wrong answer to any rule is too many at any interval, except for a loose peak."""
+    """One wrong answer to any rule is too many at any interval; shares are no such rule."""
     program = _program(interval_ms, wrong=(rule,), also=(rule,) * rule.endswith("bounds"))
 
     assert [text for text in unmet([_program(), program]) if f"wrong: {rule}" in text] != []
@@ -35,7 +35,7 @@ def test_shares_at_50_ms() -> None:
 
     assert unmet([nine, loose]) == []
     assert unmet([nine, loose, loose]) == ["9 of 11 peaks are tight at 50 ms"]
-    assert unmet([nine, _program(10, wrong=("tight",), also=bounds)]) == []
+    assert unmet([nine, _program(10, wrong=SHARES, also=bounds)]) == []
     assert unmet([_program(times=19, also=bounds)]) == []
     assert unmet([_program(times=18, also=bounds)]) == ["5.3% of starts and ends are bounds at 50 ms"]
 
