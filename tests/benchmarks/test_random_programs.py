@@ -15,7 +15,7 @@ from benchmarks.workloads.random_programs.plan import plan
 from tests.made_up import MIB
 
 _POLLING = pathlib.Path(__file__).with_name("polling.py")
-_FAST = {55: 50, 70: 10, 101: 500, 143: 50, 192: 50}
+_FAST = {44: 50, 53: 50, 70: 10, 97: 50, 163: 500}
 """Which programs, and at which intervals in milliseconds: short ones of different kinds."""
 _LONG = range(101, 121)
 _INTERVALS_MS = (10, 50, 50, 500)
@@ -65,7 +65,7 @@ def _polled(seed: int, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("seed", [143])
+@pytest.mark.parametrize("seed", [53])
 def test_truth(seed: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The truth agrees with a process that reads all others a thousand times a second."""
     _polled(seed, tmp_path, monkeypatch)

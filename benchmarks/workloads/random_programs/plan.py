@@ -38,6 +38,8 @@ _SIZES_MIB = (5, 150)
 _STEPS, _THREAD_STEPS, _WORKER_STEPS = (6, 14), (1, 4), (1, 4)
 _DEEPEST = 3
 _CROWD = 20
+_HEAP = 1 / 8
+"""The share of areas that are a bytearray, of those that may be."""
 _BARE = 1 / 4
 """The share of marks beside which other processes are not read."""
 _LONGEST_MS = 2500
@@ -156,7 +158,8 @@ class _Author:
             self.actions.append(Take(number, mebibytes, self._kind(mebibytes)))
 
     def _kind(self, mebibytes: int) -> str:
-        return self._dice.choice((MAPPED, HUGE, HUGE, HEAP if mebibytes >= HEAP_MIB else MAPPED))
+        """Return a kind of memory; a bytearray is seldom, because it is not known when how much of it was filled."""
+        return HEAP if mebibytes >= HEAP_MIB and self._dice.random() < _HEAP else self._dice.choice((MAPPED, HUGE))
 
     def _free(self) -> None:
         if self._areas:
