@@ -51,13 +51,17 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE", help="write the table to this file, too")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="keep sessions and truths here")
     made_up = parser.add_argument_group("programs that are made up")
-    made_up.add_argument("--random", type=positive, metavar="N", help="judge operations in N programs")
+    made_up.add_argument("--random", type=positive, metavar="N", help="judge operations of N programs")
     made_up.add_argument("--seed", type=int, default=1, metavar="N", help="number of the first program, default 1")
     made_up.add_argument(
         "--intervals", type=_intervals, default=_INTERVALS_MS, metavar="MS,MS", help="take turns, default 10,50,500"
     )
     made_up.add_argument("--jobs", type=positive, default=2, metavar="N", help="programs at a time, default 2")
-    return parser.parse_args()
+    made_up.add_argument("--again", action="store_true", help="judge what --keep kept, without recording it")
+    options = parser.parse_args()
+    if options.again and not options.keep:
+        parser.error("--again needs --keep DIR")
+    return options
 
 
 def _intervals(text: str) -> list[int]:
@@ -108,7 +112,7 @@ def _judge_rows(options: argparse.Namespace, folder: pathlib.Path) -> tuple[str,
 
 def _judge_random(options: argparse.Namespace, folder: pathlib.Path) -> tuple[str, bool]:
     """Return the table of random programs, and whether anything is worse than it must be."""
-    programs = running.run(options.seed, options.random, options.intervals, options.jobs, folder)
+    programs = running.run(options, folder)
     unmet = table.unmet(programs)
     for text in unmet:
         print(f"not reached: {text}", file=sys.stderr)

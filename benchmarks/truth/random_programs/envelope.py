@@ -48,6 +48,13 @@ class Envelope:
         self.lows = list(accumulate(low for _, low, _ in ordered))
         self.highs = list(accumulate(high for _, _, high in ordered))
 
+    def until(self, end_ns: int) -> Envelope:
+        """Return the part up to a time."""
+        part = Envelope(())
+        length = bisect_right(self.times, end_ns)
+        part.times, part.lows, part.highs = self.times[:length], self.lows[:length], self.highs[:length]
+        return part
+
     def around(self, from_ns: float, to_ns: float) -> range:
         """Return the places of the pairs that hold somewhere between two times."""
         first = bisect_left(self.times, from_ns)

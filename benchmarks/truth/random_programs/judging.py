@@ -30,8 +30,11 @@ _SAME = _MIB / 2
 
 FIGURES = ("start", "end", "change")
 BOUNDS = tuple(f"{figure} bounds" for figure in FIGURES)
-HOLDS, TIGHT, TOGETHER, MISSING, RUN, HEADLINE = "peak", "tight", "together", "missing", "run's peak", "headline"
-RULES = (*FIGURES, *BOUNDS, HOLDS, TIGHT, TOGETHER, MISSING, RUN, HEADLINE)
+HOLDS, TOGETHER, MISSING, RUN, HEADLINE = "peak", "together", "missing", "run's peak", "headline"
+RULES = (*FIGURES, *BOUNDS, HOLDS, TOGETHER, MISSING, RUN, HEADLINE)
+TIGHT, DECIDED = "tight", "decided"
+SHARES = (TIGHT, DECIDED)
+"""Of these, not every answer must be right: tight brackets, headlines that name one operation."""
 
 
 class Answer(NamedTuple):
@@ -53,6 +56,7 @@ def judge(session: Session, truth: Truth) -> list[Answer]:
     answers = [
         Answer(MISSING, is_right=False, operation=name, said="an operation", truth="none")
         for name in surplus.elements()
+        if name not in truth.optional
     ]
     for operation in truth.operations:
         one = said.get(operation.name)
@@ -68,10 +72,8 @@ def judge(session: Session, truth: Truth) -> list[Answer]:
     path, either = ([], []) if place is None else ([one.name for one in some] for some in (place.path, place.either))
     is_right = place is not None and is_headline(path, either, truth.headline)
     names = " or ".join(sorted(name or "none" for name in truth.headline.names))
-    answers.append(
-        Answer(HEADLINE, is_right, "", " › ".join([*path, " or ".join(either)]).strip(" ›") or "none", names)
-    )
-    return answers
+    text = " › ".join(filter(None, [*path, " or ".join(either)])) or "none"
+    return [*answers, Answer(HEADLINE, is_right, "", text, names), Answer(DECIDED, not either, "", text, names)]
 
 
 def _of_operation(said: Figures, truth: Operation) -> Iterator[Answer]:

@@ -43,7 +43,7 @@ def noted(words: Sequence[str], fifo: pathlib.Path) -> list[str]:
     os.mkfifo(fifo, 0o600)
     pipe = os.open(fifo, os.O_RDWR)  # as there is always a writer, it never ends
     try:
-        with _Watch(pipe) as watch, subprocess.Popen(words, cwd=ROOT, stdout=-3, stderr=-1, text=True) as command:
+        with _Watch(pipe) as watch, _started(words) as command:
             watch.until_gone(command.pid, _BOUND_S)
             if command.poll() is None:
                 command.kill()
@@ -56,6 +56,10 @@ def noted(words: Sequence[str], fifo: pathlib.Path) -> list[str]:
     finally:
         os.close(pipe)
         fifo.unlink()
+
+
+def _started(words: Sequence[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 class _Watch:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.truth.random_programs.judging import BOUNDS, FIGURES, HEADLINE, HOLDS, MISSING, RUN, TIGHT, TOGETHER
+from benchmarks.truth.random_programs.judging import (
+    BOUNDS,
+    DECIDED,
+    FIGURES,
+    HEADLINE,
+    HOLDS,
+    MISSING,
+    RULES,
+    RUN,
+    SHARES,
+    TIGHT,
+    TOGETHER,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +29,8 @@ _STRICT_MS = 50
 _BOUNDS_SHARE, _TIGHT_SHARE = 0.05, 0.9
 _COLUMNS = (
     "interval", "programs", "operations", "starts right", "ends right", "changes right", "bounds that hold the truth",
-    "share of bounds", "peaks held", "peaks tight", "peak holds start and end", "missing", "run peaks", "headlines",
+    "bounds, of starts and ends", "peaks held", "peaks tight", "peak fits start and end", "missing", "run peaks",
+    "headlines", "of them undecided",
 )  # fmt: skip
 
 
@@ -71,7 +84,7 @@ def _line(title: str, programs: Sequence[Judged]) -> str:
     cells = [title, str(counts.programs), str(counts.of(MISSING)[1]), *(_often(counts, *rule) for rule in rules)]
     cells += [_often(counts, *BOUNDS), f"{counts.share_of_bounds():.1%}"]
     cells += [_often(counts, HOLDS), _often(counts, TIGHT), _often(counts, TOGETHER), str(counts.wrong(MISSING))]
-    cells += [_often(counts, RUN), _often(counts, HEADLINE)]
+    cells += [_often(counts, RUN), _often(counts, HEADLINE), str(counts.wrong(DECIDED))]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -82,13 +95,21 @@ def _often(counts: _Counts, *rules: str) -> str:
 
 def faults_of(program: Judged) -> list[str]:
     """Return what is wrong, as one line each; sizes are in MiB."""
-    where = f"seed {program.seed}, {program.interval_ms} ms"
-    if program.failure:
-        return [f"{where}: failed: {program.failure}"]
+    failure = [f"seed {program.seed}, {program.interval_ms} ms: failed: {program.failure}"] * bool(program.failure)
+    return failure + _wrong(program, RULES)
+
+
+def doubts_of(program: Judged) -> list[str]:
+    """Return what is right and could be better, in the same way."""
+    return _wrong(program, SHARES)
+
+
+def _wrong(program: Judged, rules: Sequence[str]) -> list[str]:
     return [
-        f"{where}, {': '.join(filter(None, (answer.operation, answer.rule)))} {answer.said}, truth {answer.truth}"
+        f"seed {program.seed}, {program.interval_ms} ms, {': '.join(filter(None, (answer.operation, answer.rule)))} "
+        f"{answer.said}, truth {answer.truth}"
         for answer in program.answers
-        if not answer.is_right
+        if answer.rule in rules and not answer.is_right
     ]
 
 
@@ -96,10 +117,7 @@ def unmet(programs: Sequence[Judged]) -> list[str]:
     """Return what must be reached and is not."""
     counts = _Counts(programs)
     strict = _Counts([program for program in programs if program.interval_ms == _STRICT_MS])
-    found = [
-        f"{counts.wrong(rule)} wrong: {rule}" for rule in (*FIGURES, *BOUNDS, HOLDS, TOGETHER, MISSING, RUN, HEADLINE)
-    ]
-    found = [text for text in found if not text.startswith("0 ")]
+    found = [f"{counts.wrong(rule)} wrong: {rule}" for rule in RULES if counts.wrong(rule)]
     found += ["a recording failed"] * any(program.failure for program in programs)
     share, (tight, peaks) = strict.share_of_bounds(), strict.of(TIGHT)
     found += [f"{share:.1%} of starts and ends are bounds at {_STRICT_MS} ms"] * (share > _BOUNDS_SHARE)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _MIB = 2**20
 _NOISE, _NOISE_BYTES = 0.01, _MIB
 """Memory has come to the peak when it is this close to it."""
-_DOUBT, _DOUBT_BYTES, _DOUBT_NS = 0.005, _MIB / 2, 3_000_000
+_DOUBT, _DOUBT_BYTES, _DOUBT_NS = 0.005, _MIB / 2, 1_000_000
 """How exactly size and moment of this are known."""
 _UNREAD = 2 * _MIB
 """What a process holds at most that ended before anyone read it: a program that does nothing."""
@@ -29,7 +29,7 @@ class Operation(NamedTuple):
     tid: int
     start_ns: tuple[int, int]
     end_ns: tuple[int, int] | None
-    """None for a moment that no other mark ended."""
+    """None for a moment that no other mark ended, and for what an orphan ended after the recording."""
     start: Interval
     end: Interval | None
     peak: Interval
@@ -50,6 +50,8 @@ class Truth(NamedTuple):
     """All that is known of a program."""
 
     operations: Sequence[Operation]
+    optional: frozenset[str]
+    """Operations that an orphan began when the recording may have ended already."""
     peak: Interval
     headline: Headline
 
@@ -107,41 +109,48 @@ def truth_of(lines: Iterable[str]) -> Truth:
     notes = _Notes(lines)
     by_pid = {pid: Envelope(changes(readings)) for pid, readings in notes.readings.items()}
     tree = Envelope(change for readings in notes.readings.values() for change in changes(readings))
-    last_ns = max(reading.from_ns for reading in notes.readings[_root(notes)] if reading.low)
-    peak = tree.most((0, last_ns), (0, tree.times[-1]))
-    operations = list(_operations(notes.marks, tree, last_ns))
-    return Truth(operations, peak, _headline(notes, operations, by_pid, tree, peak))
+    ended_ns = _ended_ns(notes)
+    peak = tree.most((0, ended_ns[0]), (0, ended_ns[1]))
+    operations = list(_operations([mark for mark in notes.marks if mark.from_ns <= ended_ns[0]], tree, ended_ns))
+    optional = {mark.name for mark in notes.marks if mark.kind != END and mark.from_ns > ended_ns[0]}
+    headline = _headline(notes, operations, by_pid, tree.until(ended_ns[1]), peak)
+    return Truth(operations, frozenset(optional), peak, headline)
 
 
-def envelope_of(lines: Iterable[str]) -> Envelope:
-    """Return the bounds of the sum over all processes."""
-    return Envelope(change for readings in _Notes(lines).readings.values() for change in changes(readings))
+def envelopes_of(lines: Iterable[str]) -> dict[int, Envelope]:
+    """Return the bounds of each process by PID."""
+    return {pid: Envelope(changes(readings)) for pid, readings in _Notes(lines).readings.items()}
 
 
-def _root(notes: _Notes) -> int:
-    return next(pid for pid, parent in notes.parents.items() if parent == 0)
+def _ended_ns(notes: _Notes) -> tuple[int, int]:
+    """Return when the first process certainly was there, and when it has ended: its recording ends with it."""
+    root = next(pid for pid, parent in notes.parents.items() if parent == 0)
+    last_ns = max(reading.from_ns for reading in notes.readings[root] if reading.low)
+    return last_ns, notes.gone_ns.get(root, last_ns)
 
 
-def _operations(marks: Sequence[_Mark], tree: Envelope, last_ns: int) -> Iterator[Operation]:
+def _operations(marks: Sequence[_Mark], tree: Envelope, ended_ns: tuple[int, int]) -> Iterator[Operation]:
     """Yield operations: a moment ends with the next mark of its thread on its level, or the operation around it."""
     stacks: dict[tuple[int, int], list[tuple[_Mark, str | None]]] = {}
     for mark in marks:
         stack = stacks.setdefault((mark.pid, mark.tid), [])
         while stack and stack[-1][0].kind == MOMENT:
-            yield _operation(*stack.pop(), mark, tree, last_ns)
+            yield _operation(*stack.pop(), mark, tree, ended_ns)
         if mark.kind == END:
             begun, inside = stack.pop()
             assert begun.name == mark.name
-            yield _operation(begun, inside, mark, tree, last_ns)
+            yield _operation(begun, inside, mark, tree, ended_ns)
         else:
             stack.append((mark, stack[-1][0].name if stack else None))
     for stack in stacks.values():
         for mark, inside in stack:
-            yield _operation(mark, inside, None, tree, last_ns)
+            yield _operation(mark, inside, None, tree, ended_ns)
 
 
-def _operation(begun: _Mark, inside: str | None, ended: _Mark | None, tree: Envelope, last_ns: int) -> Operation:
-    until_ns = (last_ns, tree.times[-1]) if ended is None else (ended.from_ns, ended.to_ns)
+def _operation(
+    begun: _Mark, inside: str | None, ended: _Mark | None, tree: Envelope, ended_ns: tuple[int, int]
+) -> Operation:
+    until_ns = ended_ns if ended is None else (ended.from_ns, ended.to_ns)
     return Operation(
         begun.name,
         begun.pid,
@@ -165,11 +174,11 @@ def _headline(
     names: set[str] = set()
     around: set[str] = set()
     for from_ns, to_ns in _arrivals(tree, peak):
-        times = [from_ns, to_ns, *(at_ns for one in notes.marks for at_ns in one[:2] if from_ns <= at_ns <= to_ns)]
-        innermost = {id(one): one for at_ns in times for one in _innermost(operations, at_ns)}.values()
-        around.update(one.name for one in operations if _may_be_open(one, from_ns) or _may_be_open(one, to_ns))
-        for pid in _grown(by_pid, from_ns, to_ns):
-            names |= _of_process(pid, from_ns, notes, innermost)
+        grown = _grown(by_pid, from_ns, to_ns)
+        for at_ns in [from_ns, to_ns, *(one.to_ns + 1 for one in notes.marks if from_ns <= one.to_ns < to_ns)]:
+            around.update(one.name for one in operations if _may_be_open(one, at_ns))
+            innermost = list(_innermost(operations, at_ns))
+            names.update(name for pid in grown for name in _of_process(pid, at_ns, notes, innermost))
     return Headline(frozenset(names), frozenset(around))
 
 

@@ -38,11 +38,13 @@ _SIZES_MIB = (5, 150)
 _STEPS, _THREAD_STEPS, _WORKER_STEPS = (6, 14), (1, 4), (1, 4)
 _DEEPEST = 3
 _CROWD = 20
+_HEAP = 1 / 8
+"""The share of areas that are a bytearray, of those that may be."""
 _BARE = 1 / 4
 """The share of marks beside which other processes are not read."""
-_LONGEST_MS = 1500
+_LONGEST_MS = 2500
 """The pauses of an actor together; then they are short."""
-_CHANCES = {"spawn": 0.8, "short": 0.4, "fork": 0.5, "crowd": 0.1, "thread": 0.35, "orphan": 0.2}
+_CHANCES = {"spawn": 0.8, "short": 0.4, "fork": 0.5, "crowd": 0.1, "thread": 0.35, "orphan": 0.3}
 """How likely a program has each kind of process and thread at all."""
 _WORDS = ("Load", "Export", "Compile", "Quantize", "Save", "Train", "Check", "Convert")
 
@@ -104,10 +106,10 @@ class _Author:
                     self.pause()
         self._finish()
 
-    def pause(self, most_ms: int = 250) -> None:
+    def pause(self, most_ms: int = 350) -> None:
         """Sleep, more often than not for no time at all."""
         spans = [0, 3, 30, most_ms] if self._slept_ms < _LONGEST_MS else [0, 3, 3, 3]
-        (span_ms,) = self._dice.choices(spans, (50, 22, 16, 12))
+        (span_ms,) = self._dice.choices(spans, (48, 20, 16, 16))
         if span_ms:
             self._slept_ms += span_ms / 2
             self.actions.append(Pause(round(self._dice.uniform(0, span_ms), 1)))
@@ -156,7 +158,8 @@ class _Author:
             self.actions.append(Take(number, mebibytes, self._kind(mebibytes)))
 
     def _kind(self, mebibytes: int) -> str:
-        return self._dice.choice((MAPPED, HUGE, HUGE, HEAP if mebibytes >= HEAP_MIB else MAPPED))
+        """Return a kind of memory; a bytearray is seldom, because it is not known when how much of it was filled."""
+        return HEAP if mebibytes >= HEAP_MIB and self._dice.random() < _HEAP else self._dice.choice((MAPPED, HUGE))
 
     def _free(self) -> None:
         if self._areas:

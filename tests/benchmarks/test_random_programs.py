@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import pytest
+
+from benchmarks.truth.random_programs.envelope import Envelope
+from benchmarks.truth.random_programs.recording import noted, program
+from benchmarks.truth.random_programs.running import judged
+from benchmarks.truth.random_programs.table import faults_of
+from benchmarks.truth.random_programs.truth import envelopes_of
+from benchmarks.workloads.random_programs.actions import lines
+from benchmarks.workloads.random_programs.plan import plan
+from tests.made_up import MIB
+
+_POLLING = pathlib.Path(__file__).with_name("polling.py")
+_FAST = {44: 50, 53: 50, 70: 10, 97: 50, 163: 500}
+"""Which programs, and at which intervals in milliseconds: short ones of different kinds."""
+_LONG = range(101, 121)
+_INTERVALS_MS = (10, 50, 50, 500)
+_POLLED = range(3, 15)
+_NOISE = MIB
+
+
+def _assert_right(seed: int, interval_ms: int, folder: pathlib.Path) -> None:
+    """Assert that nothing is wrong; how many brackets are tight is a matter of many programs."""
+    found = judged(seed, interval_ms, folder)
+
+    assert found.answers or found.failure
+    assert faults_of(found) == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("seed", "interval_ms"), _FAST.items())
+def test_few(seed: int, interval_ms: int, tmp_path: pathlib.Path) -> None:
+    """What a session says of a random program is right."""
+    _assert_right(seed, interval_ms, tmp_path)
+
+
+@pytest.mark.process
+@pytest.mark.long
+@pytest.mark.parametrize("seed", _LONG)
+def test_many(seed: int, tmp_path: pathlib.Path) -> None:
+    """The same for programs of every kind."""
+    _assert_right(seed, _INTERVALS_MS[seed % len(_INTERVALS_MS)], tmp_path)
+
+
+def _polled(seed: int, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Assert that what another process reads of a program, as often as it can, is what the program's notes say."""
+    marks, file, fifo = folder / "marks", folder / "polled", folder / "notes"
+    marks.touch()
+    monkeypatch.setenv("NNCF_TOOLS_MARKS", str(marks))
+    by_pid = envelopes_of(noted([sys.executable, str(_POLLING), str(file), *program(seed, fifo)], fifo))
+
+    readings = [tuple(map(int, line.split())) for line in file.read_text("ascii").splitlines()]
+    none = Envelope(())
+    assert len(readings) > 100
+    wrong = [
+        (at_ns, pid, size)
+        for at_ns, until_ns, pid, size in readings
+        if abs(by_pid.get(pid, none).between(at_ns, until_ns).distance(size)) > _NOISE
+    ]
+    assert wrong == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("seed", [53])
+def test_truth(seed: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The truth agrees with a process that reads all others a thousand times a second."""
+    _polled(seed, tmp_path, monkeypatch)
+
+
+@pytest.mark.process
+@pytest.mark.long
+@pytest.mark.parametrize("seed", _POLLED)
+def test_truth_of_many(seed: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for more programs."""
+    _polled(seed, tmp_path, monkeypatch)
+
+
+def test_plans() -> None:
+    """A number always means the same program, and each another one."""
+    plans = ["\n".join(lines(plan(seed))) for seed in range(50)]
+
+    assert ["\n".join(lines(plan(seed))) for seed in range(50)] == plans
+    assert len(set(plans)) == 50

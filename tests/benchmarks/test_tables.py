@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.truth.random_programs.judging import RULES, SHARES, Answer
+from benchmarks.truth.random_programs.table import Judged, markdown, unmet
+
+
+def _program(
+    interval_ms: int = 50, *, wrong: tuple[str, ...] = (), also: tuple[str, ...] = (), times: int = 1
+) -> Judged:
+    """Return a program with an answer to each rule, except bounds; those to ``wrong`` are wrong."""
+    rules = [rule for rule in (*RULES, *SHARES) if not rule.endswith("bounds")] * times
+    return Judged(7, interval_ms, [Answer(rule, rule not in wrong, "Export 1", "1", "2") for rule in [*rules, *also]])
+
+
+def test_everything_right() -> None:
+    """Nothing is unmet when all is right."""
+    assert unmet([_program(), _program(10)]) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("interval_ms", [10, 500])
+def test_one_wrong_answer(rule: str, interval_ms: int) -> None:
+    """One wrong answer to any rule is too many at any interval; shares are no such rule."""
+    program = _program(interval_ms, wrong=(rule,), also=(rule,) * rule.endswith("bounds"))
+
+    assert [text for text in unmet([_program(), program]) if f"wrong: {rule}" in text] != []
+
+
+def test_shares_at_50_ms() -> None:
+    """One loose peak of ten is enough, and one figure with bounds of twenty; more are not. Other intervals are free."""
+    nine, loose = _program(times=9), _program(wrong=("tight",))
+    bounds = ("start bounds", "end bounds")
+
+    assert unmet([nine, loose]) == []
+    assert unmet([nine, loose, loose]) == ["9 of 11 peaks are tight at 50 ms"]
+    assert unmet([nine, _program(10, wrong=SHARES, also=bounds)]) == []
+    assert unmet([_program(times=19, also=bounds)]) == []
+    assert unmet([_program(times=18, also=bounds)]) == ["5.3% of starts and ends are bounds at 50 ms"]
+
+
+def test_a_failure() -> None:
+    """A program that could not be recorded is a fault, and is listed."""
+    programs = [_program(), Judged(8, 10, (), "exit status 1")]
+
+    assert unmet(programs) == ["a recording failed"]
+    assert "- seed 8, 10 ms: failed: exit status 1" in markdown(programs)
+
+
+def test_the_table() -> None:
+    """There is a line for each interval and one for all, then each fault with its seed."""
+    heading, _, *lines = markdown([_program(), _program(10, wrong=("start",), also=("end bounds",))]).splitlines()
+
+    assert [line.count("|") for line in lines[:3]] == [heading.count("|")] * 3
+    assert lines[0].startswith("| 10 ms | 1 | 1 | 0 of 1 | 1 of 1 |")
+    assert lines[2].startswith("| all | 2 | 2 | 1 of 2 | 2 of 2 | 2 of 2 | 1 of 1 | 20.0% |")
+    assert lines[4:] == ["- seed 7, 10 ms, Export 1: start 1, truth 2"]
