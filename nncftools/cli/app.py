@@ -105,11 +105,4 @@ def run() -> int:
     except NncfToolsError as error:
         screen.error(str(error), error.lines)
         return error.exit_code
-    except Exception as error:
-        if not hasattr(error, "format_message"):  # not an error of Click or Typer, whose classes moved between versions
-            raise
-        from nncftools.cli import mistakes
-
-        screen.error(mistakes.explained(error, PROGRAM))
-        return int(getattr(error, "exit_code", UsageError.exit_code))
     return status if isinstance(status, int) else 0

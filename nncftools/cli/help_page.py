@@ -5,13 +5,15 @@ Rich would draw it, but loading Rich takes 100 ms of CPU.
 
 from __future__ import annotations
 
+import enum
 import inspect
-from typing import TYPE_CHECKING, Any
+import textwrap
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools.cli import screen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 RECORD = "What to record"
 RUN = "How to run the command"
@@ -23,34 +25,90 @@ _ORDER = (READ, RECORD, RUN, WRITE, SHOW, OTHER)
 _WIDEST_NAME = 30
 
 
-def write(command: Any, context: Any, formatter: Any) -> None:
-    """Write the help of a command of Click's."""
+class Declared(NamedTuple):
+    """A parameter as the function declares it."""
+
+    kind: Any
+    option: Any
+    """What ``typer.Option`` or ``typer.Argument`` returned."""
+    default: Any
+    """``inspect.Parameter.empty`` if a value must be given."""
+
+
+def write(command: Any, declared: Mapping[str, Declared], context: Any, formatter: Any) -> None:
+    """Write the help of a command of Click's; ``declared`` has the parameters that are not typer's own."""
     examples, more = _examples(command.epilog)
-    formatter.write_usage(context.command_path, " ".join(command.collect_usage_pieces(context)), prefix=_usage())
+    parameters = command.get_params(context)
+    sections = getattr(command, "sections", {})
+    words = ["[OPTIONS]", *filter(None, map(_usage_of, parameters)), *(["COMMAND [ARGS]..."] if sections else [])]
+    formatter.write(_usage(context.command_path, " ".join(words), formatter.width))
     command.format_help_text(context, formatter)
     _write_text(formatter, examples)
-    if hasattr(command, "format_commands"):
-        command.format_commands(context, formatter)
-    command.format_options(context, formatter)
+    longest_name = max((len(name) for commands in sections.values() for name in commands), default=0)
+    for title, commands in sections.items():
+        _section(formatter, title, list(commands.items()), first_column=longest_name)
+    _write_parameters(parameters, declared, formatter)
     _write_text(formatter, more)
 
 
-def write_parameters(parameters: Iterable[Any], context: Any, formatter: Any) -> None:
+def _usage(path: str, words: str, width: int) -> str:
+    """Return the usage lines, coloured when they are filled: some releases of Click count the codes as letters."""
+    heading = "Usage:"
+    begin = f"{heading} {path} "
+    lines = textwrap.fill(words, width, initial_indent=begin, subsequent_indent=" " * len(begin))
+    return f"{screen.bold(heading, screen.OUT)}{lines.removeprefix(heading)}\n"
+
+
+def _usage_of(parameter: Any) -> str:
+    """Return an argument for the usage line; empty for an option."""
+    if _is_option(parameter):
+        return ""
+    metavar = str(parameter.metavar)
+    return f"{{{metavar}}}" if parameter.required else metavar if metavar.startswith("[") else f"[{metavar}]"
+
+
+def _is_option(parameter: Any) -> bool:
+    return bool(parameter.param_type_name == "option")
+
+
+def _write_parameters(parameters: Iterable[Any], declared: Mapping[str, Declared], formatter: Any) -> None:
     """Write the arguments, and the options by group; every group has the same width of the first column."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for parameter in parameters:
-        record = parameter.get_help_record(context)
-        if record is not None:
-            is_option = parameter.param_type_name == "option"
-            group = getattr(parameter, "rich_help_panel", None) or OTHER
-            groups.setdefault(group if is_option else "Arguments", []).append(record)
+        title = getattr(parameter, "rich_help_panel", None) or OTHER if _is_option(parameter) else "Arguments"
+        own = declared.get(parameter.name)
+        row = (_names(parameter), parameter.help) if own is None else _row(parameter, own)
+        groups.setdefault(title, []).append(row)
     names = [name for rows in groups.values() for name, _ in rows]
-    width = min(max(map(len, names), default=0), _WIDEST_NAME)
+    width = min(max(map(len, names)), _WIDEST_NAME)
     for title in sorted(groups, key=lambda title: _ORDER.index(title) if title in _ORDER else -1):
-        section(formatter, title, groups[title], first_column=width)
+        _section(formatter, title, groups[title], first_column=width)
 
 
-def section(formatter: Any, title: str, rows: Sequence[tuple[str, str]], *, first_column: int) -> None:
+def _row(parameter: Any, own: Declared) -> tuple[str, str]:
+    """Return the names of a parameter with what stands for its value, and its meaning with what it may be."""
+    facts = [] if _default(own) is None else [f"default: {_default(own)}"]
+    facts += [] if own.option.min is None else [f"x>={own.option.min}"]
+    facts += ["required"] if parameter.required else []
+    name = " ".join(filter(None, (_names(parameter), own.option.metavar)))
+    return name, f"{own.option.help}  [{'; '.join(facts)}]" if facts else own.option.help
+
+
+def _default(own: Declared) -> str | None:
+    """Return a default as it would be typed; None if the help does not show it."""
+    if own.kind is bool or own.default in (None, "", inspect.Parameter.empty) or not own.option.show_default:
+        return None
+    values = own.default if isinstance(own.default, list) else [own.default]
+    return ", ".join(str(value.value if isinstance(value, enum.Enum) else value) for value in values)
+
+
+def _names(parameter: Any) -> str:
+    """Return the names of an option, the short ones first; nothing for an argument."""
+    ways = (parameter.opts, parameter.secondary_opts) if _is_option(parameter) else ()
+    return " / ".join(", ".join(sorted(names, key=lambda name: name.startswith("--"))) for names in ways if names)
+
+
+def _section(formatter: Any, title: str, rows: Sequence[tuple[str, str]], *, first_column: int) -> None:
     """Write a heading and rows of names with their meaning."""
     with formatter.section(screen.bold(title, screen.OUT)):
         padded = [(f"{name:<{first_column}}", meaning) for name, meaning in rows]
@@ -59,10 +117,6 @@ def section(formatter: Any, title: str, rows: Sequence[tuple[str, str]], *, firs
 
 def _coloured(name: str) -> str:
     return screen.cyan(name.rstrip(), screen.OUT) + " " * (len(name) - len(name.rstrip()))
-
-
-def _usage() -> str:
-    return f"{screen.bold('Usage:', screen.OUT)} "
 
 
 def _examples(epilog: str | None) -> tuple[str, str]:

@@ -10,21 +10,29 @@ from nncftools.errors import UsageError
 from nncftools.text import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _OTHER_WORDS = {"version": "--version", "record": "monitor", "run": "profile", "list": "metrics", "diff": "compare"}
 """Words of other programs for what we call differently."""
 
 
-def explained(error: Any, program: str) -> str:
-    """Return the message for an error of Click's: an unknown option, or a parameter that is missing."""
-    context = getattr(error, "ctx", None)
-    where = program if context is None else str(context.command_path)
+def explained(error: Any, context: Any) -> UsageError:
+    """Return our error for one of Click's parser: an unknown option, or one with a value too few or too many."""
+    see = f"see `{context.command_path} --help`"
     option = getattr(error, "option_name", None)
-    if option is not None and hasattr(error, "possibilities") and context is not None:
-        return f"`{where}` has no option {option}; {_instead(option, context)}"
-    message = str(error.format_message()).rstrip(".")
-    return f"{message[:1].lower()}{message[1:]}; see `{where} --help`"
+    if option is None:
+        return UsageError(f"{error.message}; {see}")
+    if hasattr(error, "possibilities"):
+        return UsageError(f"`{context.command_path}` has no option {option}; {_instead(option, context)}")
+    parameters = context.command.get_params(context)
+    is_flag = any(parameter.is_flag for parameter in parameters if option in _names(parameter))
+    return UsageError(f"option {option}: {'no value' if is_flag else 'a value'} expected; {see}")
+
+
+def unexpected(words: Sequence[str], context: Any) -> UsageError:
+    """Return the error for words after the last argument."""
+    noun = "argument" if len(words) == 1 else "arguments"
+    return UsageError(f"unexpected {noun} {', '.join(map(repr, words))}; see `{context.command_path} --help`")
 
 
 def unknown_command(word: str, program: str, commands: Iterable[str], rest: Iterable[str]) -> UsageError:

@@ -1,8 +1,9 @@
-"""How the command line reads and shows its parameters: the same with each release of typer.
+"""How the command line reads its parameters: the same with each release of typer, and of Click below older ones.
 
-Releases say different things of a wrong value, and write arguments differently into the help. From 0.29 on, typer also
-imports pydantic for each parameter that is not a flag, which takes 280 ms of CPU. So the values are converted here, by
-the types of the function; ``process_value`` and the other methods that are replaced are public ones of Click.
+Some releases lose the help of arguments, order names by chance, convert defaults, or put errors into other words. From
+0.29 on, typer also imports pydantic for each parameter that is not a flag, which takes 280 ms of CPU. So only their
+parser is used: values are converted, and help and errors written, from what the function declares. The methods that are
+replaced are public ones of Click.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from nncftools.cli import help_page
+from nncftools.cli.help_page import Declared
 from nncftools.errors import UsageError
 from nncftools.text import not_one_of
 
@@ -24,29 +26,57 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Parameter = TyperOption | TyperArgument
+_ParserError: type[Exception] = typer.BadParameter.__bases__[0]
+"""``UsageError`` of Click; from 0.26 on, typer contains a copy of Click."""
 
 
 class _OurParameters:
-    """Takes over the parameters and the help of a command of Typer's, which is the next base class."""
+    """Takes over the parameters, the help and the errors of a command of Typer's, which is the next base class."""
 
     callback: Callable[..., Any] | None
-    epilog: str | None
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with our conversion."""
-        return _taken_over(super().get_params(ctx), self.callback)  # type: ignore[misc] # of the next base class
+        return _taken_over(super().get_params(ctx), self._declared)  # type: ignore[misc] # of the next base class
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what was typed into the context, and return the words that are left. Raises UsageError."""
+        try:
+            left: list[str] = super().parse_args(ctx, args)  # type: ignore[misc] # of the next base class
+        except _ParserError as error:
+            from nncftools.cli import mistakes
+
+            raise mistakes.explained(error, ctx) from None
+        return left
+
+    def get_help_option_names(self, ctx: Any) -> list[str]:
+        """Return the names of the option that shows the help, in a fixed order: Click's is that of a set."""
+        return list(ctx.help_option_names)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, purpose, examples, the options in their groups, and what else there is to know."""
-        help_page.write(self, ctx, formatter)
+        help_page.write(self, self._declared, ctx, formatter)
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, and the options by group."""
-        help_page.write_parameters(self.get_params(ctx), ctx, formatter)
+    @property
+    def _declared(self) -> Mapping[str, Declared]:
+        assert self.callback is not None  # Typer's commands have one
+        return _declarations(inspect.unwrap(self.callback))
 
 
 class Command(_OurParameters, TyperCommand):
     """A subcommand."""
+
+    allow_extra_args = True
+    """Click would refuse them in words that differ between its releases."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what was typed into the context. Raises UsageError, also for words that nothing takes."""
+        left = super().parse_args(ctx, args)
+        if left and not ctx.resilient_parsing:
+            from nncftools.cli import mistakes
+
+            raise mistakes.unexpected(left, ctx)
+        return left
 
 
 class Group(_OurParameters, TyperGroup):
@@ -55,61 +85,65 @@ class Group(_OurParameters, TyperGroup):
     sections: Mapping[str, Mapping[str, str]]
     """What the subcommands do, by section of the help."""
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 — Click's signature
-        """Write the subcommands, section by section."""
-        for title, commands in self.sections.items():
-            help_page.section(formatter, title, list(commands.items()), first_column=self._longest_name)
-
-    @property
-    def _longest_name(self) -> int:
-        return max(len(name) for commands in self.sections.values() for name in commands)
-
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the subcommand that the words name; ``help COMMAND`` is ``COMMAND --help``. Raises UsageError."""
         word, *rest = args
-        if word == "help":
-            if not rest:
-                typer.echo(ctx.get_help())
-                raise typer.Exit
+        if word == "help" and rest:
             return self.resolve_command(ctx, [rest[0], "--help"])
         found = self.get_command(ctx, word)
-        if found is None and not ctx.resilient_parsing and not word.startswith("-"):
+        if found is None and not ctx.resilient_parsing:
+            if word in {"help", *ctx.help_option_names}:
+                typer.echo(ctx.get_help())
+                raise typer.Exit
             from nncftools.cli import mistakes
 
             raise mistakes.unknown_command(word, str(ctx.command_path), self.list_commands(ctx), rest)
-        return super().resolve_command(ctx, args)
+        return (word if found else None), found, rest
 
 
-def _taken_over(parameters: list[Any], callback: Callable[..., Any] | None) -> list[Any]:
-    assert callback is not None  # Typer's commands have one
-    function = inspect.unwrap(callback)
+@functools.cache
+def _declarations(function: Callable[..., Any]) -> Mapping[str, Declared]:
+    """Return the parameters that a function declares with ``Annotated``, by name."""
+    signature = inspect.signature(function, eval_str=True).parameters
+    declared: dict[str, Declared] = {}
+    for name, parameter in signature.items():
+        if typing.get_origin(parameter.annotation) is typing.Annotated:
+            kind, option = typing.get_args(parameter.annotation)
+            declared[name] = Declared(kind, option, parameter.default)
+    return declared
+
+
+def _taken_over(parameters: list[Any], declared: Mapping[str, Declared]) -> list[Any]:
     for parameter in parameters:
-        if not isinstance(parameter, Parameter) or "process_value" in vars(parameter):
+        if "process_value" in vars(parameter):
             continue
-        process = functools.partial(_processed, function, parameter, parameter.process_value)
-        vars(parameter).update(process_value=process)
-        if isinstance(parameter, TyperArgument):
-            describe = functools.partial(_described, parameter, parameter.get_help_record)
-            usage = functools.partial(_usage, parameter)
-            vars(parameter).update(get_help_record=describe, get_usage_pieces=usage)
+        own = declared.get(parameter.name)  # typer adds options of its own
+        vars(parameter)["process_value"] = functools.partial(_processed, own, parameter, parameter.process_value)
+        if own is not None:
+            vars(parameter)["type_cast_value"] = _unchanged
     return parameters
 
 
+def _unchanged(_: typer.Context, value: Any) -> Any:
+    """Return a value as it is: Click 8.0 gives defaults to the function that parses what was typed."""
+    return value
+
+
 def _processed(
-    function: Callable[..., Any],
+    own: Declared | None,
     parameter: Parameter,
     otherwise: Callable[[typer.Context, Any], Any],
     context: typer.Context,
     value: Any,
 ) -> Any:
-    """Convert what was typed; a default has its type already. The rest is typer's: flags, and what is missing."""
-    if not isinstance(value, str | tuple | list):
-        return otherwise(context, value) if parameter.required or isinstance(value, bool) else value
-    own = _signature(function).get(str(parameter.name))
-    if own is None:  # an option of typer's
-        return otherwise(context, value)
-    kind, option = typing.get_args(own.annotation)
-    convert = option.parser or functools.partial(_converted, kind=_innermost(kind), smallest=option.min)
+    """Convert what was typed; a default has its type already. Raises UsageError."""
+    if not isinstance(value, bool | str | tuple | list):
+        if parameter.required:
+            raise UsageError(f"{_named(parameter)}: missing; see `{context.command_path} --help`")
+        return value
+    if own is None or isinstance(value, bool):
+        return otherwise(context, value)  # an option of typer's, or a flag, which may have a callback
+    convert = own.option.parser or functools.partial(_converted, kind=_innermost(own.kind), smallest=own.option.min)
     try:
         return convert(value) if isinstance(value, str) else [convert(text) for text in value]
     except ValueError as error:
@@ -118,17 +152,8 @@ def _processed(
 
 def _named(parameter: Parameter) -> str:
     """Return how errors name a parameter: by the longest name of an option, or the metavar of an argument."""
-    return f"argument {parameter.metavar}" if isinstance(parameter, TyperArgument) else option_name(parameter)
-
-
-def option_name(option: TyperOption) -> str:
-    """Return the longest of an option's names, after the word."""
-    return f"option {max(option.opts, key=len)}"
-
-
-@functools.cache
-def _signature(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(function, eval_str=True).parameters
+    is_argument = isinstance(parameter, TyperArgument)
+    return f"argument {parameter.metavar}" if is_argument else f"option {max(parameter.opts, key=len)}"
 
 
 def _innermost(kind: Any) -> Any:
@@ -156,16 +181,3 @@ def _converted(value: Any, kind: Any, smallest: float | None) -> Any:
     if smallest is not None and converted < smallest:
         raise ValueError(f"at least {smallest:g} expected, found {converted}")
     return converted
-
-
-def _usage(argument: TyperArgument, _: typer.Context) -> list[str]:
-    metavar = str(argument.metavar)
-    return [f"{{{metavar}}}" if argument.required else metavar if metavar.startswith("[") else f"[{metavar}]"]
-
-
-def _described(
-    argument: TyperArgument, describe: Callable[[typer.Context], tuple[str, str] | None], context: typer.Context
-) -> tuple[str, str] | None:
-    """Return the metavar and the meaning, without the type that some releases add."""
-    described = describe(context)
-    return described and (str(argument.metavar), described[1])

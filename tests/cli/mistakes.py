@@ -37,6 +37,7 @@ MISTAKES = (
     "monitor --unit gigs python job.py",
     "monitor --outpt run.json python job.py",
     "monitor --live-view python job.py",
+    "monitor --live=yes python job.py",
     "profile --pid 4711",
     "monitor -o run.json python job.py",
     "monitor --capture log python job.py",
@@ -49,11 +50,14 @@ MISTAKES = (
     "report --type RAM",
     "report --format htm",
     "report --format pdf",
+    "report --format",
     "report --at 2min",
     "report latest latest~1",
     "compare latest",
     "compare --fail-if 'peak_rs>+5%' latest~1 latest",
     "mark",
+    "mark Weight Compression",
+    "sweep",
     "viz-compression -i table.csv",
 )
 UNDERSTOOD = (

@@ -14,7 +14,7 @@ import typer
 
 from nncftools.cli.app import app
 from nncftools.cli.candidates import memory_types, programs
-from tests.conftest import HANGING_S
+from tests.conftest import HANGING_S, Run
 
 FOLDER = pathlib.Path(__file__).parents[2] / "completions"
 CASES = [
@@ -29,6 +29,13 @@ CASES = [
     ("nncf-tools monitor nncf-to", "nncf-tools"),
 ]
 """What is typed before Tab, and what its last word becomes."""
+OFFERED = {
+    ("bash", "schema -"): "-h\n--help\n",
+    ("zsh", "help ma"): """_arguments '*: :(("mark":"Name the operation that starts now."))'\n""",
+    ("fish", "monitor --na"): "--name\tA name for the run.\n",
+    ("powershell", "viz-compression -f p"): "png::: \npdf::: \n",
+}
+"""What the scripts get for a shell and a line."""
 
 
 def generator() -> ModuleType:
@@ -79,6 +86,25 @@ def test_page_of_commands_is_current() -> None:
     of = generator()
 
     assert of.COMMANDS.read_text() == of.commands_page()
+
+
+@pytest.mark.parametrize("asked", OFFERED)
+def test_what_scripts_get(
+    in_process: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], asked: tuple[str, str]
+) -> None:
+    """Names, meanings and their order are the same with each release of typer and Click."""
+    shell, line = asked
+    words = line.split()
+    monkeypatch.setenv("_NNCF_TOOLS_COMPLETE", f"complete_{shell}")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"nncf-tools {line}")
+    monkeypatch.setenv("_TYPER_COMPLETE_WORD_TO_COMPLETE", words[-1])
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    monkeypatch.setenv("COMP_WORDS", f"nncf-tools {line}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    with pytest.raises(SystemExit) as ended:
+        in_process()
+
+    assert (ended.value.code, capsys.readouterr().out) == (0, OFFERED[asked])
 
 
 def test_metrics_with_their_meaning() -> None:

@@ -1,9 +1,16 @@
-"""What differs between releases of typer: errors of wrong values, usage lines and arguments in the help."""
+"""What differs between releases of typer and Click: errors, usage lines, arguments in the help, the order of names.
+
+``docs/commands.md`` and ``docs/mistakes.md`` hold every help and many errors; their tests compare each byte.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
+
 import pytest
 
+from nncftools.cli import app
 from tests.conftest import Run
 
 
@@ -27,12 +34,22 @@ def test_wrong_values(in_process: Run, words: tuple[str, ...], message: str) -> 
     assert result.stderr == f"nncf-tools: error: option {message}\n"
 
 
-def test_missing_argument(in_process: Run) -> None:
-    """A missing argument is named."""
-    result = in_process("mark")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("mark",), "argument NAME: missing"),
+        (("mark", "a", "b", "c"), "unexpected arguments 'b', 'c'"),
+        (("sweep",), "option --model: missing"),
+        (("monitor", "-i"), "option -i: a value expected"),
+        (("monitor", "--no-plot=1"), "option --no-plot: no value expected"),
+    ],
+)
+def test_too_little_and_too_much(in_process: Run, words: tuple[str, ...], message: str) -> None:
+    """What is missing or too much is named, with the command whose help to read."""
+    result = in_process(*words)
 
     assert result.returncode == 2
-    assert "error: missing argument 'NAME'; see" in result.stderr
+    assert result.stderr == f"nncf-tools: error: {message}; see `nncf-tools {words[0]} --help`\n"
 
 
 @pytest.mark.parametrize(
@@ -49,3 +66,18 @@ def test_help_of_arguments(in_process: Run, command: str, usage: str, argument: 
 
     assert lines[0].endswith(f" {command} {usage}")
     assert any(line.startswith(f"  {argument}  ") for line in lines)
+
+
+@pytest.mark.parametrize("columns", ["40", "60"])
+@pytest.mark.parametrize("command", app.COMMANDS)
+def test_colour_takes_no_room(in_process: Run, monkeypatch: pytest.MonkeyPatch, command: str, columns: str) -> None:
+    """Help on a terminal is the plain help with colours."""
+    monkeypatch.setenv("COLUMNS", columns)
+    plain = in_process(command, "--help").stdout
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    coloured = in_process(command, "--help").stdout
+
+    assert coloured.startswith("\x1b[1mUsage:\x1b[0m nncf-tools ")
+    assert re.sub(r"\x1b\[\d+m", "", coloured) == plain

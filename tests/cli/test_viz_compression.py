@@ -228,7 +228,7 @@ class TestBadInput:
             (["-i", "data.csv", "--max-error", "much"], "option --max-error: a percentage above 0 expected"),
             (["-i", "data.csv", "--format", "gif"], "'gif' is not one of"),
             (["-i", "data.csv", "-o", "data.csv"], "cannot make the folder 'data.csv': File exists"),
-            ([], "missing option '--input-file'"),
+            ([], "option --input-file: missing"),
         ],
     )
     @pytest.mark.usefixtures("data")
