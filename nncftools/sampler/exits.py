@@ -37,7 +37,8 @@ class Exit:
         self.cpu_s = 0.0
         self.elapsed_s = 0.0
         self.after_s = 0.0
-        """It ended after this time of the recording."""
+        self.at_s = 0.0
+        """It ended after the first and before the second of these times of the recording."""
         self.high_water_mark = 0
         self.faults = 0
         """Page faults of all its threads."""

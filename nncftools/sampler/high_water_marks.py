@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from nncftools.sampler.exits import Exit
     from nncftools.sampler.tree import Process
 
 _MOST = 2
@@ -90,14 +91,15 @@ class HighWaterMarks:
             due = [due[0], *largest[: _MOST - 1]]
         return due
 
-    def ended(self, process: Process, mark: int, now_s: float) -> None:
-        """Record the mark with which a process of the tree has ended, in bytes."""
+    def ended(self, process: Process, exit_: Exit) -> None:
+        """Record the mark with which a process of the tree has ended."""
+        mark = exit_.high_water_mark
         if process in self._unread:
             del self._unread[process]
         else:
-            process.mark.sampled_s = max(process.mark.sampled_s, self._sampled_s)
+            process.mark.sampled_s = max(process.mark.sampled_s, min(self._sampled_s, exit_.after_s))
         if mark > max(process.mark.size, process.earlier_mark):
-            self._rose(process, mark, now_s)
+            self._rose(process, mark, exit_.at_s)
 
     def ended_unseen(self, number: int, mark: int, span_s: tuple[float, float]) -> None:
         """Record the mark of a process that no sample shows, and its first and last second."""

@@ -87,9 +87,7 @@ class ProcSource:
         self._tree = Tree(root, [probe.file for probe in process_probes], reaper=reaper, children=plan.children)
         self._marks = HighWaterMarks(write_line)
         self._unseen = Unseen(write_line)
-        self._records = ProcessRecords(
-            self._tree, write_line, self._marks, self._unseen, reaper=reaper, accounting=exits is not None
-        )
+        self._records = ProcessRecords(self._tree, write_line, self._marks, reaper=reaper, accounting=exits is not None)
         self._exits = exits
         self._root = root
         self._write_line = write_line
@@ -152,8 +150,8 @@ class ProcSource:
         self._remove_ended(now_s)
         has_details = now_s >= self._details_at_s
         restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
-        if self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, (self._sampled_s, now_s)):
-            self._count_huge_pages(now_s)
+        is_due = self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, (self._sampled_s, now_s))
+        self._settle_unseen(now_s, is_due=is_due)
         if for_mark:
             self._hold(row, now_s)
         self._floor.read(self._tree.processes, restless, now_s)
@@ -174,10 +172,16 @@ class ProcSource:
             if not process.alive:
                 self._remove(process, now_s)
 
-    def _count_huge_pages(self, now_s: float) -> None:
-        if self._huge_pages is not None and now_s >= self._huge_at_s:
+    def _settle_unseen(self, now_s: float, *, is_due: bool) -> None:
+        """Settle what depends on huge pages, if they were counted at this sample, or are now."""
+        if self._huge_pages is None:
+            return
+        if is_due and now_s >= self._huge_at_s:
             self._huge_at_s = now_s + _HUGE_EVERY_S
-            self._unseen.settle(self._huge_pages.count())
+            self._huge_pages.count()
+        if self._huge_pages.is_new:
+            self._huge_pages.is_new = False
+            self._unseen.settle(self._huge_pages.latest)
 
     def _hold(self, row: list[float | None], now_s: float) -> None:
         """Record what each process holds at a mark, and in the row what was mapped in huge pages."""
@@ -237,11 +241,7 @@ class ProcSource:
             self._limits.look_again(processes, now_s)
         if self._read_chars is not None and (row[self._read_chars] or 0) >= self._files.due_at:
             self._files.watch(row[self._read_chars] or 0, processes)
-        if now_s < self._occasional.at_s:
-            return row
-        row = self._with_occasional(row, self._occasional.read(now_s))
-        self._unseen.settle(None if self._huge_pages is None else self._huge_pages.latest)
-        return row
+        return self._with_occasional(row, self._occasional.read(now_s)) if now_s >= self._occasional.at_s else row
 
     def _with_occasional(self, row: list[float | None], values: list[float | None]) -> list[float | None]:
         known = dict(zip(self._occasional.columns, values, strict=True))

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from nncftools.sampler.exits import Exit
     from nncftools.sampler.high_water_marks import HighWaterMarks
     from nncftools.sampler.tree import Process, Tree
-    from nncftools.sampler.unseen import Unseen
 
 _PARENTLESS_MOST = 4096
 """Ended processes of unknown parents that are kept, because the parent may turn out to belong to the tree."""
@@ -35,14 +34,12 @@ class ProcessRecords:
         tree: Tree,
         write_line: Callable[[str, object], None],
         marks: HighWaterMarks,
-        unseen: Unseen,
         *,
         reaper: int | None,
         accounting: bool,
     ) -> None:
         """Record ``tree`` and orphans, which become children of ``reaper``; ``accounting``: the kernel reports ends."""
         self._marks = marks
-        self._unseen = unseen
         self._accounting = accounting
         self._tree = tree
         self._write_line = write_line
@@ -119,13 +116,14 @@ class ProcessRecords:
         while self._just_ended and now_s - next(iter(self._just_ended.values())) > _ENDING_S:
             del self._just_ended[next(iter(self._just_ended))]
         for ended in exits:
-            ended.after_s = self.accounted_s
+            ended.after_s, ended.at_s = self.accounted_s, now_s
             if ended.name == DETACHED_NAME:
                 continue
             process = self._tree.get(ended.pid)
             parent = self._tree.get(ended.parent_pid)
             if process is not None and process.introduced:
                 process.exit = ended
+                self._marks.ended(process, ended)
             elif not self._tree.children:
                 continue
             elif process is not None or parent is not None or ended.parent_pid == self._reaper:
@@ -161,7 +159,6 @@ class ProcessRecords:
         times = {"start_s": round(earliest_s, 6), "end_s": round(now_s, 6)}
         self._write_line("process", {**facts, **times, **_accounted(ended)})
         self._marks.ended_unseen(number, ended.high_water_mark, (earliest_s, now_s))
-        self._unseen.ended_unseen(ended.high_water_mark)
         self._adopt(ended.pid, number, now_s)
 
     def write_end(self, process: Process, now_s: float, status: ExitStatus | None, limit: int | None) -> None:
@@ -175,7 +172,7 @@ class ProcessRecords:
             figures.update(_accounted(process.exit, process.earlier_mark))
             if (process.high_water_mark or 0) > process.exit.high_water_mark:  # of the program before its last exec
                 figures["high_water_mark"] = process.high_water_mark
-            self._marks.ended(process, process.exit.high_water_mark, now_s)
+            figures["end_s"] = round(process.exit.at_s, 6)  # it may have been a zombie for long
         self._write_line("process", figures)
 
     def write_figures(self, process: Process) -> None:

@@ -38,15 +38,10 @@ class Unseen:
     def ended(self, process: Process) -> None:
         """Take a process that has left the tree since the sample before."""
         if process.exit is None:  # without the kernel's exit accounting
-            self._grow(_UNKNOWN if process.samples else 0, _UNKNOWN)
-        elif process.samples:
-            self._grow(process.exit.faults - process.faults, process.exit.high_water_mark // PAGE - process.rss)
-
-    def ended_unseen(self, size: int) -> None:
-        """Take a process that no sample has shown, by its high-water mark in bytes."""
-        self._grow(size // PAGE, size // PAGE)
-
-    def _grow(self, faults: int, most: int) -> None:
+            faults = most = _UNKNOWN if process.samples else 0
+        else:
+            faults = process.exit.faults - process.faults
+            most = process.exit.high_water_mark // PAGE - process.rss
         self._grown += max(0, min(faults, most))
         self._grown_huge += max(0, min(faults * LARGEST_FAULT, most))
 

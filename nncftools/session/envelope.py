@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from math import isnan
 from typing import TYPE_CHECKING
 
-from nncftools.session.peaks import noise
+from nncftools.session.peaks import MostHeld, held_at_most, noise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,7 @@ class Envelope:
         samples = session.samples
         self._times: Sequence[float] = samples.time_s
         self._unseen = session.unseen
+        self._unsampled = MostHeld(held_at_most(session.processes, unsampled=True))
         self._rss: Sequence[float] = samples["rss"] if "rss" in samples and session.unseen is not None else ()
         known = (
             [(at_s, size) for at_s, size in zip(self._times, samples[_HUGE], strict=True) if not isnan(size)]
@@ -47,7 +48,10 @@ class Envelope:
         first, after = bisect_right(self._unseen.to_s, start_s), bisect_left(self._unseen.from_s, end_s)
         unseen = self._unseen.most[first:after]
         highs = [size for size in unseen if size is not None]
-        return None if len(highs) < len(unseen) else max([highest + noise(highest), *highs])
+        unsampled = self._unsampled.most(start_s, end_s)
+        if len(highs) < len(unseen) or unsampled is None:
+            return None
+        return max([highest + noise(highest), *highs]) + unsampled
 
     def grown(self, faults: int, start_s: float, end_s: float) -> float | None:
         """Return by how much page faults can have raised RSS between two moments, in bytes; None for unknown."""

@@ -224,10 +224,14 @@ class MostHeld:
         return max(self._sums[first : last + 1])
 
 
-def held_at_most(processes: Sequence[Process]) -> Iterator[tuple[float | None, float | None, int | None]]:
-    """Yield the begin and the end of each process, and the most that it can have held."""
+def held_at_most(
+    processes: Sequence[Process], *, unsampled: bool = False
+) -> Iterator[tuple[float | None, float | None, int | None]]:
+    """Yield the begin and the end of each process, or of those that no sample shows, and the most that it can have held."""
     by_id = {process.id: process for process in processes}
     for process in processes:
+        if unsampled and process.samples:
+            continue
         yield process.start_s, process.end_s, most_held_by(process, by_id)
 
 

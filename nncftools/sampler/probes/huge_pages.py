@@ -37,6 +37,8 @@ class HugePages:
             self._size = None
         self.latest: int | None = None
         """The count at the last reading."""
+        self.is_new = False
+        """Whether ``latest`` was read and not used yet."""
         self._first = self.count() or 0
         self.latest = None if self._size is None else 0
 
@@ -49,6 +51,7 @@ class HugePages:
         if self._size is not None:
             data = read_all(self._file)
             self.latest = sum(_count(data, key) for key in _KEYS) * self._size - self._first
+            self.is_new = True
         return self.latest
 
 
