@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from nncftools.sampler.high_water_marks import LARGEST_FAULT
 from nncftools.sampler.kernel_file import PAGE
+from nncftools.sampler.unseen import is_new
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class HeldAtMarks:
             came_and_went = max(0, added - max(0, now - before))
             low = max(0, min(now, before, at_sample) - came_and_went)
             most = max(now, before, at_sample)
-            high = min(most + came_and_went, max(most, process.mark.size // PAGE))
+            mark = max(most, process.mark.size // PAGE)
+            high = mark if is_new(process) else min(most + came_and_went, mark)
             if low != high:
                 found.append([process.number, now * PAGE, low * PAGE, high * PAGE])
             elif self._written.get(process) != now:

@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 _UNKNOWN = 1 << 50
 """More pages than a machine has."""
+_FEW = 2
+"""Samples of a new process."""
 _NOISE, _SHARE = 1 << 20, 100
 """Less than this, or than one part in so many, is not recorded."""
+
+
+def is_new(process: Process) -> bool:
+    """Return whether a process has just begun: it maps programs and libraries, and one fault adds several pages then."""
+    return process.samples <= _FEW and not process.forked_copy
 
 
 class Unseen:
@@ -40,8 +47,8 @@ class Unseen:
         if process.exit is None:  # without the kernel's exit accounting
             faults = most = _UNKNOWN if process.samples else 0
         else:
-            faults = process.exit.faults - process.faults
             most = process.exit.high_water_mark // PAGE - process.rss
+            faults = most if is_new(process) else process.exit.faults - process.faults
         self._grown += max(0, min(faults, most))
         self._grown_huge += max(0, min(faults * LARGEST_FAULT, most))
 
@@ -69,6 +76,8 @@ class Unseen:
             mark = _UNKNOWN if process in unread else process.mark.size // PAGE
             if process.exit is not None:
                 mark = process.exit.high_water_mark // PAGE
+            if is_new(process):
+                added = max(added, mark) if mark < _UNKNOWN else added
             was_there = process.samples > (process.counted and process.rss > 0)
             base = held if was_there else 0
             may_be_huge |= process.rss - held >= LARGEST_FAULT

@@ -176,7 +176,7 @@ class Holdings:
     def _narrow(self, absent: Sequence[Process], at_s: float, to_s: float) -> None:
         """Note that processes did not live at a mark: they had ended, or had not begun."""
         for process in absent:
-            had_begun = (process.start_s or 0.0) + _SURE_S <= at_s
+            had_begun = process.samples > 0 and (process.start_s or 0.0) + _SURE_S <= at_s
             had_ended = process.end_s is not None and process.end_s <= to_s
             if had_begun and had_ended:
                 self.ended_s[process.id] = min(at_s, self.ended_s.get(process.id, at_s))
