@@ -12,6 +12,7 @@ from benchmarks.truth.random_programs.table import faults_of
 from benchmarks.truth.random_programs.truth import envelopes_of
 from benchmarks.workloads.random_programs.actions import lines
 from benchmarks.workloads.random_programs.plan import plan
+from benchmarks.workloads.random_programs.tree import is_possible
 from tests.made_up import MIB
 
 _POLLING = pathlib.Path(__file__).with_name("polling.py")
@@ -21,6 +22,7 @@ _LONG = range(101, 121)
 _INTERVALS_MS = (10, 50, 50, 500)
 _POLLED = range(3, 15)
 _NOISE = MIB
+_needs_kcmp = pytest.mark.skipif(not is_possible(), reason="the programs need kcmp(2)")
 
 
 def _assert_right(seed: int, interval_ms: int, folder: pathlib.Path) -> None:
@@ -31,6 +33,7 @@ def _assert_right(seed: int, interval_ms: int, folder: pathlib.Path) -> None:
     assert faults_of(found) == []
 
 
+@_needs_kcmp
 @pytest.mark.process
 @pytest.mark.parametrize(("seed", "interval_ms"), _FAST.items())
 def test_few(seed: int, interval_ms: int, tmp_path: pathlib.Path) -> None:
@@ -38,6 +41,7 @@ def test_few(seed: int, interval_ms: int, tmp_path: pathlib.Path) -> None:
     _assert_right(seed, interval_ms, tmp_path)
 
 
+@_needs_kcmp
 @pytest.mark.process
 @pytest.mark.long
 @pytest.mark.parametrize("seed", _LONG)
@@ -64,6 +68,7 @@ def _polled(seed: int, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) ->
     assert wrong == []
 
 
+@_needs_kcmp
 @pytest.mark.process
 @pytest.mark.parametrize("seed", [53])
 def test_truth(seed: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +76,7 @@ def test_truth(seed: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatc
     _polled(seed, tmp_path, monkeypatch)
 
 
+@_needs_kcmp
 @pytest.mark.process
 @pytest.mark.long
 @pytest.mark.parametrize("seed", _POLLED)

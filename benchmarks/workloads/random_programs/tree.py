@@ -22,7 +22,7 @@ class Tree:
     def __init__(self) -> None:
         self._roots = mmap.mmap(-1, _MOST * _SLOT.size)  # shared with forked processes
         self.add(os.getpid(), 0)
-        if _compared(os.getpid(), os.getpid()) != 0:
+        if not is_possible():
             raise OSError("kcmp(2) is not allowed here: a child before its exec cannot be told from a copy")
 
     def add(self, pid: int, slot: int) -> None:
@@ -36,6 +36,11 @@ class Tree:
             if pid:
                 _add(found, pid, None)
         return found
+
+
+def is_possible() -> bool:
+    """Return whether the kernel tells which processes share an address space."""
+    return _compared(os.getpid(), os.getpid()) == 0
 
 
 def _add(found: dict[int, int], pid: int, parent: int | None) -> None:
@@ -65,8 +70,8 @@ def _children(path: str) -> list[int]:
 
 def _compared(pid: int, other: int) -> int:
     """Return 0 if two processes share an address space; another number if not, or if one of them has ended."""
-    return int(_call(_number, pid, other, _KCMP_VM, 0, 0))
+    return -1 if _number is None else int(_call(_number, pid, other, _KCMP_VM, 0, 0))
 
 
 _call = ctypes.CDLL(None).syscall
-_number = _KCMP[os.uname().machine]
+_number = _KCMP.get(os.uname().machine)
