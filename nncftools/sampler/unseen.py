@@ -48,7 +48,8 @@ class Unseen:
             faults = most = _UNKNOWN if process.samples else 0
         else:
             most = process.exit.high_water_mark // PAGE - process.rss
-            faults = most if is_new(process) else process.exit.faults - process.faults
+            was_zombie = not process.rss  # its last faults are in the sample
+            faults = most if is_new(process) and not was_zombie else process.exit.faults - process.faults
         self._grown += max(0, min(faults, most))
         self._grown_huge += max(0, min(faults * LARGEST_FAULT, most))
 

@@ -114,7 +114,7 @@ class Holdings:
         others = [one for one in self._alive.at(at_s) if one is not mark.process and one.id not in mark.covered]
         if line is not None:
             absent = [one for one in others if self._is_absent(one, mark, line["to_s"])]
-            self._narrow(absent, at_s, line["to_s"])
+            self._narrow(absent, at_s)
             others = [one for one in others if one not in absent]
         elif others and not self._lines:
             return None
@@ -173,14 +173,14 @@ class Holdings:
         is_yet_to_begin = above.end_s is None or above.end_s > to_s
         return is_yet_to_begin or (process.end_s is not None and process.end_s <= (above.end_s or 0.0))  # no orphan
 
-    def _narrow(self, absent: Sequence[Process], at_s: float, to_s: float) -> None:
-        """Note that processes did not live at a mark: they had ended, or had not begun."""
+    def _narrow(self, absent: Sequence[Process], at_s: float) -> None:
+        """Note that processes did not live at a mark: those in a sample before it had ended, others had not begun."""
         for process in absent:
-            had_begun = process.samples > 0 and (process.start_s or 0.0) + _SURE_S <= at_s
-            had_ended = process.end_s is not None and process.end_s <= to_s
-            if had_begun and had_ended:
+            if process.counted_s is None:
+                continue
+            if process.counted_s <= at_s:
                 self.ended_s[process.id] = min(at_s, self.ended_s.get(process.id, at_s))
-            elif not (had_begun or had_ended):
+            else:
                 self.begun_s[process.id] = max(at_s, self.begun_s.get(process.id, at_s))
 
     def _of_other(self, process: Process, at_s: float, place: int) -> Level:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from math import inf, nextafter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -179,7 +180,8 @@ class _FiguresOf:
         That is the least of what high-water marks, page faults of its own process, and those of the tree leave.
         """
         by_samples = self._envelope.most(mark.start_s, end_s)
-        by_marks: float | None = self._held.most(mark.start_s, end_s) or None
+        # A process of which a mark says that it had ended, or had not begun, is not in the operation beside this mark.
+        by_marks: float | None = self._held.most(nextafter(mark.start_s, inf), nextafter(end_s, -inf)) or None
         own = self._own_at_most(mark, end_s)
         ever = None if process is None else process.high_water_mark
         if by_marks is not None and own is not None and ever is not None:
