@@ -49,7 +49,7 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     sampled: int | None
     """The largest sample: the sum over all processes at one moment."""
     at_s: float | None
-    """The time of that sample, in seconds since the start."""
+    """When samples had come so far, apart from a small drift, in seconds since the start."""
     low: int | None
     """The real peak is at least this: ``sampled``, or the largest high-water mark of a single process."""
     high: int | None = None
