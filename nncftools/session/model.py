@@ -232,7 +232,7 @@ class Process(msgspec.Struct, kw_only=True):
     accounted: bool = False
     """Whether the kernel's exit accounting reported mark, exit status and CPU time: the first two are exact."""
     cpu_s: float | None = None
-    """Its own CPU seconds since it began."""
+    """Its own CPU seconds during the recording."""
     rises: list[Rise] = []
     """When its high-water mark rose above what the samples show."""
     series: Series | None = None
