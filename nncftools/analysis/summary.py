@@ -112,6 +112,12 @@ def cpu_s(session: Session) -> float | None:
     return sum(known) if known and len(known) == len(spent) else None
 
 
+def cores_average(session: Session) -> float | None:
+    """Return how many cores the whole tree kept busy, on average over the recording."""
+    spent_s = cpu_s(session)
+    return None if spent_s is None or session.duration_s <= 0 else spent_s / session.duration_s
+
+
 def taken(session: Session) -> int:
     """Return how many samples were taken, including those that were merged with their neighbours."""
     return max(session.sampler.taken or 0, len(session.samples))

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING
 from nncftools import metrics
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.pss import pss_near_peak
-from nncftools.analysis.summary import cpu_s, is_between_samples, largest_process, short_lived, taken
+from nncftools.analysis.summary import (
+    cores_average,
+    cpu_s,
+    is_between_samples,
+    largest_process,
+    short_lived,
+    taken,
+)
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
 from nncftools.render.tables.table import Cell, Column, Output, Row, Table
 from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN, seconds_text, size_text, text_of
+from nncftools.units import UNKNOWN, cores_text, seconds_text, size_text, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,10 +133,11 @@ def _cpu(session: Session) -> str:
     total = cpu_s(session)
     if total is None:
         return "unknown"
-    share = f", {total / session.duration_s:.0%} of one core on average" if session.duration_s > 0 else ""
+    cores = cores_average(session)
+    busy = "" if cores is None else f", {cores_text(cores)} on average"
     user, system = session.totals.get("cpu_user"), session.totals.get("cpu_system")
     parts = "" if user is None else f" (user {seconds_text(user)}, system {seconds_text(system)})"
-    return f"{seconds_text(total)}{parts}{share}"
+    return f"{seconds_text(total)}{parts}{busy}"
 
 
 def _counters(session: Session) -> Iterator[tuple[str, str]]:

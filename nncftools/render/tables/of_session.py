@@ -159,8 +159,8 @@ def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> 
         yield Column("end", metric.label)
         yield Column("delta", metric.label, output=_NOT_IN_TEXT if name == "rss" else Output.ALL)
         yield Column("peak", metric.label)
-    yield Column("mean", "Cores")
-    yield Column("peak", "Cores", output=Output.TEXT | Output.PAGE)
+    yield Column("average", "Cores")
+    yield Column("peak", "Cores")
     for _, metric in counters:
         yield Column(metric.action, metric.group)
 

@@ -99,7 +99,7 @@ def test_unit(unit: str, peak: str) -> None:
     [
         "work --fast",
         "2026-11-21 07:00:00 UTC on box, 1.00 s, exit status 0",
-        "0.750 s (user 0.500 s, system 0.250 s), 75% of one core on average",
+        "0.750 s (user 0.500 s, system 0.250 s), 0.75 cores on average",
         "4.0 KiB read, 0 B written",
         "1, the largest: work, 300.0 MiB (kernel's high-water mark)",
         "3 samples, interval 0.5 s (asked 0.5 s)",
