@@ -128,6 +128,20 @@ def short_lived(session: Session) -> int:
     return sum(process.samples < _FEWEST_SAMPLES for process in session.processes)
 
 
+def end_of(run: RankRun) -> float:
+    """Return when a rank ended, in seconds since the start of the job."""
+    return run.start_s + run.duration_s
+
+
+def failed_in_order(runs: Iterable[RankRun]) -> list[RankRun]:
+    """Return the ranks of a job that failed, in the order of their ends; of equal ones, first those without a signal.
+
+    What failed after the first one, often by a signal of the launcher, is a consequence.
+    """
+    failed = [run for run in runs if run.exit is not None and (run.exit.code or run.exit.signal is not None)]
+    return sorted(failed, key=lambda run: (end_of(run), run.exit is not None and run.exit.signal is not None))
+
+
 def largest_rank(runs: Iterable[RankRun]) -> RankRun | None:
     """Return the rank of a job whose RSS peak is the highest; None when none is known."""
     known = [(peak.low, run) for run in runs if (peak := run.peaks.get("rss")) is not None and peak.low is not None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import msgspec
 
 from nncftools.session.samples import Samples  # noqa: TC001 — msgspec looks the types of fields up
@@ -41,6 +43,16 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
 
     code: int | None = None
     signal: int | None = None
+
+    @property
+    def text(self) -> str:
+        """``exit status 0``, ``killed by SIGKILL``."""
+        if self.signal is None:
+            return f"exit status {'unknown' if self.code is None else self.code}"
+        try:
+            return f"killed by {signal.Signals(self.signal).name}"
+        except ValueError:
+            return f"killed by signal {self.signal}"
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,10 +65,10 @@ def write_rows(
     Raises OSError, and ValueError for unequal lengths.
     """
     lines = [f"{at_s:.3f} {value:.3f}" for at_s, value in zip(time_s, values, strict=True)]
-    lines += (
-        [f"Total time: {time_s[-1] - time_s[0]:.3f}", f"Max memory: {max(values) if most is None else most:.3f} ({unit})"]
-        if lines
-        else [_NOTHING]
-    )
+    if lines:
+        largest = max(values) if most is None else most
+        lines += [f"Total time: {time_s[-1] - time_s[0]:.3f}", f"Max memory: {largest:.3f} ({unit})"]
+    else:
+        lines = [_NOTHING]
     with replacing(path) as beside:
         beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

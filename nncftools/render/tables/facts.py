@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import signal
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
@@ -13,6 +12,7 @@ from nncftools.analysis.pss import pss_near_peak
 from nncftools.analysis.summary import (
     cores_average,
     cpu_s,
+    failed_in_order,
     is_between_samples,
     largest_process,
     short_lived,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nncftools.render.view import View
-    from nncftools.session.model import Exit, SavedModel
+    from nncftools.session.model import SavedModel
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
@@ -50,20 +50,11 @@ def run(session: Session) -> str:
         of = "" if session.rank.size is None else f" of {session.rank.size}"
         machine = f"{machine}, rank {session.rank.number}{of}"
     if session.exit is not None:
-        ending = exit_text(session.exit)
+        failed = failed_in_order(session.ranks)
+        ending = f"{failed[0].name}: {session.exit.text}" if failed else session.exit.text
     else:
         ending = "exit status unknown" if session.attached_to is None else f"attached to pid {session.attached_to}"
     return f"{when} on {machine}, {seconds_text(session.duration_s)}, {ending}"
-
-
-def exit_text(exit_: Exit) -> str:
-    """Return how a process ended: ``"exit status 0"``, ``"killed by SIGKILL"``."""
-    if exit_.signal is None:
-        return f"exit status {'unknown' if exit_.code is None else exit_.code}"
-    try:
-        return f"killed by {signal.Signals(exit_.signal).name}"
-    except ValueError:
-        return f"killed by signal {exit_.signal}"
 
 
 def peak(session: Session, view: View) -> tuple[str, str, str] | None:

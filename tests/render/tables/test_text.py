@@ -9,7 +9,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nncftools.metrics import MEMORY, METRICS
-from nncftools.render.tables.facts import exit_text
 from nncftools.render.tables.text import report
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Host, Process, Rise, SamplerFacts, Start
@@ -136,7 +135,7 @@ def test_ending(changes: dict[str, Any], words: str) -> None:
 )
 def test_exit_text(ending: Exit, text: str) -> None:
     """A signal has its name, where it has one."""
-    assert exit_text(ending) == text
+    assert ending.text == text
 
 
 def test_nothing_known() -> None:
