@@ -27,7 +27,16 @@ from tests.render.answers.outputs import names, output
 pytestmark = pytest.mark.process
 
 OPERATIONS = [sys.executable, str(BURNERS / "answers.py"), "."]
-PLAIN = "held = bytearray(b'x') * (41 << 20)\nfor _ in range(3_000_000): pass\nmore = held * 2\ndel more"
+PLAIN = """
+import time
+held = b"x" * (41 << 20)
+for _ in range(3_000_000): pass
+more = held * 2
+for _ in range(4):  # a plateau that creeps upwards, by less than a peak's drift
+    time.sleep(0.05)
+    crept = bytearray(b"x") * 40_000
+    held = [held, crept]
+"""
 ITSELF = f"""
 import nncftools, runpy, sys
 sys.path.insert(0, {str(BURNERS)!r})
@@ -38,8 +47,8 @@ profiler.session.save("run.json")
 QUIETLY = ("-q", "-o", "run.json", "--")
 RECORDINGS = {
     "profile": command_line("profile", "-i", 0.03, "-t", "rss,anon,file,pss,system", *QUIETLY, *OPERATIONS),
-    "monitor": command_line("monitor", "-i", 0.01, *QUIETLY, sys.executable, "-c", PLAIN),
-    "Profiler": [sys.executable, "-c", ITSELF, "."],
+    "monitor": command_line("monitor", "-i", 0.01, *QUIETLY, sys.executable, "plain.py"),
+    "Profiler": [sys.executable, "itself.py", "."],
 }
 """The command line's, with operations, children and stacks, and without; and that of a program that records itself."""
 NEEDS_STACKS = {"collapsed", "speedscope"}
@@ -63,6 +72,8 @@ class Recorded(NamedTuple):
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Record a program, and make every output."""
     folder = tmp_path_factory.mktemp("recorded")
+    for name, program in {"plain.py": PLAIN, "itself.py": ITSELF}.items():  # files: a command's words may be figures
+        (folder / name).write_text(program)
     subprocess.run(RECORDINGS[request.param], cwd=folder, check=True, timeout=HANGING_S, capture_output=True)
     session = Session.load(folder / "run.json")
 
