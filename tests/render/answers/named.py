@@ -41,6 +41,9 @@ _PATTERNS = [
         rf"^ *(?P<of>{_MEMORY}) +(?P<peak>{_N}) +(?P<at>{_SPAN}) +(?P<final>{_N}) +(?P<delta>{_N}) +(?P<average>{_N})"
         rf" +(?P<lowest>{_N}) *$"
     ),
+    rf"peak_rss>\+0%: (?P<peak>{_N} MiB) against \1",
+    rf"duration>\+0%: (?P<duration>{_S}) against \1",
+    rf"cpu>\+0%: (?P<cpu>{_S}) against \1",
     rf"rise to its peak of (?P<peak>{_N} MiB)",
     rf"UTC on \S+, (?P<duration>{_S}),",
     rf"CPU +(?P<cpu>{_S}) \(user (?P<user>{_S}), system (?P<system>{_S})\), (?P<cores>{_N} cores) on average",

@@ -26,10 +26,14 @@ from nncftools.render.view import View, label
 
 if TYPE_CHECKING:
     import pathlib
+    import subprocess
     from collections.abc import Callable, Iterator
+
+    from tests.conftest import Run
 
 
 COMPARED = [f"compare {name}" for name in OF_COMPARE]
+GATES = ("peak_rss", "duration", "cpu")
 SHOWN = ["five lines", "notebook", "replay, line", "replay, frame"]
 _SVG = "{http://www.w3.org/2000/svg}"
 
@@ -51,15 +55,18 @@ def pictures() -> dict[str, Callable[[Session, View, pathlib.Path], None]]:
 
 def names() -> list[str]:
     """Return the names of all outputs."""
-    return [*FORMATS, *pictures(), *SHOWN, *COMPARED]
+    return [*FORMATS, *pictures(), *SHOWN, *COMPARED, "gates"]
 
 
-def output(name: str, session: Session, folder: pathlib.Path, run: Callable[..., Any]) -> str:
+def output(name: str, session: Session, folder: pathlib.Path, run: Run) -> str:
     """Return the text of an output; ``run`` runs the command line."""
     if name in FORMATS:
         return _of_format(name, session, folder)
     if name in COMPARED:
-        return _compared(name.removeprefix("compare "), session, folder, run)
+        return _compared(session, folder, run, "--format", name.removeprefix("compare "), "--details").stdout
+    if name == "gates":
+        limits = (("--fail-if", f"{figure}>+0%") for figure in GATES)
+        return _compared(session, folder, run, *itertools.chain(*limits)).stderr
     if name in SHOWN:
         return _shown(name, session)
     import matplotlib as mpl
@@ -116,9 +123,9 @@ def _peak_of_chart(chart: re.Match[str]) -> str:
     return " ".join(re.findall(r'font-weight="bold"[^>]*>([^<]*)<', chart[0]))
 
 
-def _compared(format_: str, session: Session, folder: pathlib.Path, run: Callable[..., Any]) -> str:
+def _compared(session: Session, folder: pathlib.Path, run: Run, *options: object) -> subprocess.CompletedProcess[str]:
+    """Compare a session with itself."""
     paths = [session.save(folder / f"{name}.json") for name in ("base", "new")]
-    result = run("compare", *paths, "--format", format_, *(["--details"] if format_ in {"text", "markdown"} else []))
+    result = run("compare", *paths, *options)
     assert result.returncode == 0, result.stderr
-    text: str = result.stdout
-    return text
+    return result
