@@ -143,7 +143,7 @@ def _read(name: str, words: str) -> Said:
 
 
 def _exact(value: float) -> Figure:
-    return Figure(value, 2e-6 if abs(value) < 1e6 else 1.0)
+    return Figure(value, 0.51 if float(value).is_integer() else 2e-6)  # bytes are whole, seconds microseconds
 
 
 def _of_summary(text: str) -> Said:
