@@ -137,6 +137,11 @@ def _brief(number: float, decimals: int) -> str:
     return fixed(number, most).rstrip("0").rstrip(".") if most else fixed(number, 0)
 
 
+def cores_text(cores: float | None) -> str:
+    """Return CPU time per time as text: ``"0.62 cores"``, or a dash for unknown; a core that is always busy is 1."""
+    return UNKNOWN if cores is None else f"{fixed(cores, 2)} cores"
+
+
 def number_text(number: float | None) -> str:
     """Return a count as text: ``"1,234"``, or a dash for unknown."""
     return UNKNOWN if number is None else f"{number:,.0f}"

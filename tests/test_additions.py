@@ -273,8 +273,8 @@ class TestReport:
         text = ours("report", "run.json", "--format", "openmetrics").stdout
 
         assert 'metric="npu_memory@npu0",bound="low"} ' in text
-        assert "nncf_tools_wakeups_total{" in text
-        assert "nncf_tools_operation_wakeups_total{" in text
+        assert "nncf_tools_wakeups{" in text
+        assert "nncf_tools_operation_wakeups{" in text
         assert "nncf_tools_operation_peak_huge_bytes{" in text
         assert re.search(r'operation_peak_npu_memory_bytes{.*device="npu1"} ', text)
 

@@ -5,6 +5,7 @@ import pytest
 from nncftools.units import (
     MemoryUnit,
     brief_size,
+    cores_text,
     part_text,
     seconds_from,
     seconds_text,
@@ -94,6 +95,14 @@ def test_label(unit: str, size: float | None, label: str) -> None:
 def test_seconds_text(seconds: float | None, text: str) -> None:
     """A duration is in the unit that fits its rounded value."""
     assert seconds_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("cores", "text"), [(None, "–"), (0.0, "0.00 cores"), (0.624, "0.62 cores"), (12, "12.00 cores")]
+)
+def test_cores_text(cores: float | None, text: str) -> None:
+    """Busy cores have their name."""
+    assert cores_text(cores) == text
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class Part(NamedTuple):
     size: int
     kind: str
     """``certain``; ``either``: it belongs to ``stack`` or to ``other``; ``not_seen``; ``inherited``: a forked process
-    shares these pages with its parent, and RSS counts them again."""
+    shares at most so much with its parent, and RSS counts it again."""
     process: int | None
     """The ``id`` of the process."""
     stack: tuple[Frame, ...] = ()
@@ -74,7 +74,7 @@ def of_peak(session: Session) -> BuildUp | None:
     span_s = None if peak is None else span_of(peak)
     if peak is None or span_s is None or (peak.low or 0) <= 0:
         return None
-    return build_ups(session, [Moment(*span_s, max(peak.likely or 0, peak.low or 0), peak.process)])[0]
+    return build_ups(session, [Moment(*span_s, peak.low or 0, peak.process)])[0]
 
 
 def of_operation(session: Session, operation: Operation) -> BuildUp | None:
@@ -82,7 +82,7 @@ def of_operation(session: Session, operation: Operation) -> BuildUp | None:
     peak = operation.of("rss").peak
     if peak is None or peak.low <= 0:
         return None
-    return build_ups(session, [Moment(peak.from_s, peak.to_s, round(peak.likely or peak.low))])[0]
+    return build_ups(session, [Moment(peak.from_s, peak.to_s, round(peak.low))])[0]
 
 
 def at(session: Session, time_s: float) -> BuildUp | None:
@@ -101,7 +101,7 @@ def build_ups(session: SessionData, moments: Sequence[Moment]) -> list[BuildUp |
         for found, levels in zip(held, _levels_at(watched, places), strict=True):
             if levels:
                 found.append(_Held(watched, levels))
-    builder = _Builder(snapshots)
+    builder = _Builder(snapshots, session.processes)
     built: list[BuildUp | None] = []
     for moment, at_s, of in zip(moments, places, held, strict=True):
         others = _others(session.processes, snapshots, at_s) if moment.size >= 0 else []
@@ -199,9 +199,11 @@ def _others(processes: Iterable[Process], snapshots: Snapshots, at_s: float) -> 
 class _Builder:
     """Makes the build-ups of a session; the looks of each process are prepared once for all of them."""
 
-    def __init__(self, snapshots: Snapshots) -> None:
+    def __init__(self, snapshots: Snapshots, processes: Iterable[Process]) -> None:
         self._snapshots = snapshots
         self._owners: dict[int, Owners] = {}
+        self._processes: dict[int | None, Process] = {process.id: process for process in processes}
+        self._watched = {watched.process: watched for watched in snapshots.processes}
 
     def build_up(self, moment: Moment, at_s: float, held: list[_Held], others: list[Process]) -> BuildUp:
         """Return what these processes held at a moment, and ``others``, whose stacks nobody saw."""
@@ -211,7 +213,8 @@ class _Builder:
         for process in others:
             unseen = min(process.first_rss or 0, size - whole)
             if unseen > 0:
-                sums[process.id, None if process.forked_copy else UNSEEN] = unseen
+                inherited = self._inherited(process, unseen, process.counted_s or 0.0) if process.forked_copy else 0.0
+                sums[process.id, None], sums[process.id, UNSEEN] = inherited, unseen - inherited
                 whole += unseen
         for one in _adjusted(held, size - whole, at_s, moment.process):
             for owner, amount in self._owners_of(one):
@@ -228,14 +231,30 @@ class _Builder:
 
     def _owners_of(self, held: _Held) -> Iterator[tuple[Owner | None, float]]:
         """Yield to whom the bytes of a process belong; None for what it shares with its parent."""
-        at_first = _from_first_sight(held)
-        inherited = min(held.watched.inherited, at_first)
+        at_first, watched = _from_first_sight(held), held.watched
+        inherited = min(watched.inherited, at_first)
+        if inherited:
+            inherited = self._inherited(self._processes.get(watched.process), inherited, watched.time_s[0])
         yield None, inherited
         yield UNSEEN, at_first - inherited
         looks = self._looks(held.watched)
         for level in held.levels:
             if level.high > at_first:
                 yield from looks.of_rise(level.from_s, level.to_s, level.high - max(level.low, at_first))
+
+    def _inherited(self, process: Process | None, held: float, seen_s: float) -> float:
+        """Return how much of what a forked copy ``held`` at first sight it can share: what its parent had at the fork.
+
+        That is the parent's largest RSS from the fork, whose time the kernel gives in ticks, to the first sight.
+        """
+        parent = None if process is None or process.parent is None else self._processes.get(process.parent)
+        if process is None or parent is None:
+            return held
+        watched, begun_s = self._watched.get(parent.id), process.start_s or 0.0
+        if watched is None:
+            return min(held, max(parent.peak_rss or 0, parent.high_water_mark or 0) or held)
+        between = watched.time_s[bisect_left(watched.time_s, begun_s) : bisect_left(watched.time_s, seen_s)]
+        return min(held, max(rss_at(watched, at_s) for at_s in (begun_s, *between, seen_s)) or held)
 
     def _top(self, last: _Held) -> Part | None:
         """Return the part that the last byte belongs to, with a size of 0; None if its stack was not seen."""

@@ -14,7 +14,7 @@ from nncftools.analysis.clocks import start_times
 from nncftools.analysis.hints import of_recording
 from nncftools.analysis.rank_columns import is_once_per_machine, machines_of, summed
 from nncftools.analysis.series import decimated_with_gaps
-from nncftools.analysis.summary import cpu_s, largest_rank
+from nncftools.analysis.summary import cpu_s, failed_in_order, largest_rank
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory
 from nncftools.session.model import Exit, Host, Mark, Peak, Process, RankRun, SamplerFacts, Start
@@ -60,7 +60,7 @@ def merged(sessions: Named) -> Session:
         start=Start(utc=of[first].start.utc, utc_error_s=of[first].start.utc_error_s),
         duration_s=max(begin_s + session.duration_s for begin_s, session in parts),
         finished=_all_finished(session.finished for session in of.values()),
-        exit=_exit(of.values()),
+        exit=_exit(runs),
         host=_host(parts),
         sampler=_sampler([session.sampler for session in of.values()]),
         samples=samples,
@@ -151,11 +151,10 @@ def _all_finished(every: Iterable[bool | None]) -> bool | None:
     return False if False in known else None if None in known else True
 
 
-def _exit(sessions: Iterable[Session]) -> Exit | None:
+def _exit(runs: Sequence[RankRun]) -> Exit | None:
     """Return how the first rank that failed ended, or else the end of all, if it is known."""
-    every = [session.exit for session in sessions]
-    failed = [end for end in every if end is not None and (end.code or end.signal is not None)]
-    return failed[0] if failed else None if None in every else every[0]
+    failed = failed_in_order(runs)
+    return failed[0].exit if failed else None if any(run.exit is None for run in runs) else runs[0].exit
 
 
 def _host(parts: Parts) -> Host:

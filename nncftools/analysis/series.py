@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nncftools.metrics import cpu_counters
 from nncftools.session.column import spaced
-from nncftools.session.operation import RATE_WINDOW_S
+from nncftools.session.operation import CPU, RATE_WINDOW_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +85,18 @@ def rates_of(session: Session, counters: Sequence[str], most: int) -> Points:
         return np.empty(0), np.empty(0)
     totals = np.sum([np.asarray(samples[column]) for column in counters], axis=0)
     return rates(samples.time_s, totals, window_s(session, most), session.sampler.spacing_s)
+
+
+def highest_rate(session: Session, counters: Sequence[str]) -> float | None:
+    """Return the highest rate of some counters together over 0.2 s; None for unknown, and for a shorter run.
+
+    It is not below that of any operation, whose windows begin at other moments.
+    """
+    _, found = rates_of(session, counters, sys.maxsize)
+    column = CPU if tuple(counters) == cpu_counters(session.samples) else counters[0] if len(counters) == 1 else ""
+    of_operations = (operation.of(column).peak_low for operation in session.operations)
+    known = [*found[~np.isnan(found)].tolist(), *(rate for rate in of_operations if rate is not None)]
+    return max(known, default=None)
 
 
 def rates(time_s: ArrayLike, totals: ArrayLike, window_s: float, interval_s: float | None = None) -> Points:

@@ -112,6 +112,12 @@ def cpu_s(session: Session) -> float | None:
     return sum(known) if known and len(known) == len(spent) else None
 
 
+def cores_average(session: Session) -> float | None:
+    """Return how many cores the whole tree kept busy, on average over the recording."""
+    spent_s = cpu_s(session)
+    return None if spent_s is None or session.duration_s <= 0 else spent_s / session.duration_s
+
+
 def taken(session: Session) -> int:
     """Return how many samples were taken, including those that were merged with their neighbours."""
     return max(session.sampler.taken or 0, len(session.samples))
@@ -120,6 +126,20 @@ def taken(session: Session) -> int:
 def short_lived(session: Session) -> int:
     """Return how many processes were seen in fewer than two samples: sums may be too small while they lived."""
     return sum(process.samples < _FEWEST_SAMPLES for process in session.processes)
+
+
+def end_of(run: RankRun) -> float:
+    """Return when a rank ended, in seconds since the start of the job."""
+    return run.start_s + run.duration_s
+
+
+def failed_in_order(runs: Iterable[RankRun]) -> list[RankRun]:
+    """Return the ranks of a job that failed, in the order of their ends; of equal ones, first those without a signal.
+
+    What failed after the first one, often by a signal of the launcher, is a consequence.
+    """
+    failed = [run for run in runs if run.exit is not None and (run.exit.code or run.exit.signal is not None)]
+    return sorted(failed, key=lambda run: (end_of(run), run.exit is not None and run.exit.signal is not None))
 
 
 def largest_rank(runs: Iterable[RankRun]) -> RankRun | None:

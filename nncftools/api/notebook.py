@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from nncftools.units import seconds_from, seconds_text
@@ -46,6 +48,11 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
                 "%%memory takes only the time between samples, such as 0.1 or 100ms: "
                 f"seconds from 0.001 to a year expected, found {line.strip()!r}"
             ) from None
+        if _needs_the_running_loop(shell, cell):
+            raise UsageError(
+                "%%memory cannot run a cell that awaits at its top level: this kernel's event loop is already running. "
+                "Record it without %%memory: with nncftools.Profiler() as p: …, with the awaits inside, then p"
+            )
         with profiler:
             shell.run_cell(cell)
         session = profiler.session
@@ -53,6 +60,14 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         return session
 
     shell.register_magic_function(memory, magic_kind="cell")
+
+
+def _needs_the_running_loop(shell: InteractiveShell, cell: str) -> bool:
+    """Return whether a cell awaits at its top level while a loop runs: a magic is called in it, and cannot await."""
+    with contextlib.suppress(RuntimeError, SyntaxError):  # no loop runs, or the cell is wrong
+        asyncio.get_running_loop()
+        return bool(shell.should_run_async(cell, transformed_cell=shell.transform_cell(cell)))
+    return False
 
 
 def _explained(session: Session) -> str:

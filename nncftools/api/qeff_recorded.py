@@ -159,7 +159,7 @@ class Recorded:
         return [ProfileSample(*row) for row in rows]
 
     def _cpu_percent(self) -> list[float]:
-        """Return percent of all cores over 0.2 s, as in the picture."""
+        """Return percent of all cores over 0.2 s, as QEfficient does."""
         percent = 100 / (self.session.host.cpus or 1) if self._cpu else 0.0
         columns = self.session.samples
         spent = [user + system for user, system in zip(columns["cpu_user"], columns["cpu_system"], strict=True)]

@@ -45,7 +45,7 @@ def open_sessions(
     ranks = {str(path): open_session(path, log_dir, forced=forced) for path in parts}
     with options.mended(compare="; `nncf-tools compare` shows how runs differ"):
         session = merge_ranks.merged(ranks)
-    session.warnings[:0] = _verdicts(ranks)
+    session.warnings[:0] = _verdicts(ranks, session)
     _add_enclosing(session, sidecars)
     return session
 
@@ -87,16 +87,17 @@ def _file(path: pathlib.Path | None, log_dir: pathlib.Path) -> pathlib.Path:
     return found
 
 
-def _verdicts(ranks: Mapping[str, Session]) -> Iterator[str]:
-    """Yield why processes of ranks died: what ended one rank often ended the others, too."""
+def _verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
+    """Yield why processes of ranks died, but for those that were ended because another rank had failed."""
     from nncftools.limits.judging import verdict
+    from nncftools.limits.ranks import is_consequence
     from nncftools.render.tables.verdict_lines import headline
     from nncftools.units import MemoryUnit
 
     for path, session in ranks.items():
         found = verdict(session, MemoryUnit.MiB)
-        if found is not None:
-            name = path if session.rank is None else f"rank {session.rank.number}"
+        name = path if session.rank is None else f"rank {session.rank.number}"
+        if found is not None and not is_consequence(found, name, job):
             yield f"{name}: {headline(found)}"
 
 

@@ -322,12 +322,11 @@ def _later_rank(session: Session) -> int | None:
 
 
 def _rank_line(rank: int, session: Session, view: View) -> str:
-    from nncftools.render.tables.facts import exit_text
 
     metric = view.metrics[0]
     peak = session.peaks.get(metric)
     held = view.unit.label(None if peak is None else peak.low)
-    ending = "" if session.exit is None else f", {exit_text(session.exit)}"
+    ending = "" if session.exit is None else f", {session.exit.text}"
     return f"Rank {rank}: {label(metric)} peak {held}{ending}"
 
 

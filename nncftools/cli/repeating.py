@@ -64,13 +64,12 @@ def _is_later_rank(session: Session | None) -> bool:
 
 
 def _line(session: Session, view: View) -> str:
-    from nncftools.render.tables.facts import exit_text
     from nncftools.render.view import label
     from nncftools.units import seconds_text
 
     metric = next(iter(columns_of(view.metrics, session.peaks)), view.metrics[0])
     peak = session.peaks.get(metric)
-    ending = "" if session.exit is None or session.exit.code == 0 else f", {exit_text(session.exit)}"
+    ending = "" if session.exit is None or session.exit.code == 0 else f", {session.exit.text}"
     held = view.unit.label(None if peak is None else peak.low)
     return f"{label(metric)} peak {held}, {seconds_text(session.duration_s)}{ending}"
 

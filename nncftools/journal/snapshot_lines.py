@@ -33,7 +33,7 @@ class WatchedProcess(TypedDict):
     t_ns: int
     """When it was first seen."""
     inherited: int
-    """Of a forked copy: its RSS when it was first seen, which it shares with its parent."""
+    """Of a forked copy: its RSS when it was first seen; what it shares with its parent is part of that."""
 
 
 class RssPoints(TypedDict):

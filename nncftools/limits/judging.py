@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.limits import allocation, full_disk, out_of_memory, signals
 from nncftools.limits.case import Case
+from nncftools.limits.ranks import judge_ranks
 from nncftools.session.store import STILL_RUNS
 
 if TYPE_CHECKING:
@@ -33,9 +34,12 @@ _JUDGES = (
 def verdict(session: Session, unit: MemoryUnit) -> Verdict | None:
     """Return why the command or a process of its tree died.
 
-    It is None when nothing died, for a recording that still runs, and for merged ranks.
+    Of a job of several ranks it is the first one that failed. It is None when nothing died, and for a recording that
+    still runs.
     """
-    if session.ranks or any(text.startswith(STILL_RUNS) for text in session.warnings):
+    if session.ranks:
+        return judge_ranks(session)
+    if any(text.startswith(STILL_RUNS) for text in session.warnings):
         return None
     case = Case(session, unit)
     return next((found for judge in _JUDGES if (found := judge(case)) is not None), None)

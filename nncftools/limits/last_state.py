@@ -44,6 +44,9 @@ class LastState(NamedTuple):
     """Where the program stood, by its stack; empty for unknown."""
 
 
+UNKNOWN = LastState(None, 0, None, (), "", "")
+
+
 def last_state(session: Session, before_s: float) -> LastState:
     """Return the state at the last sample before ``before_s``; what died then is not in the sample at that time."""
     samples = session.samples

@@ -27,6 +27,8 @@ CRASHED = "crashed"
 """By a fault of the program: SIGSEGV, SIGABRT."""
 TERMINATED = "terminated"
 """By another signal from outside."""
+RANK_FAILED = "rank_failed"
+"""Of a job of several ranks: the first one that failed."""
 LOST = "recorder_lost"
 """The recording breaks off, and nobody knows how the command ended."""
 

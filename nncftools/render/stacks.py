@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 UNCERTAIN = "not certain"
 """In brackets, the only frame of "A or B" whose stacks share no frame, if only what is certain counts."""
-WITHOUT_STACK = {NOT_SEEN: "not seen", INHERITED: "shared with the parent process"}
+WITHOUT_STACK = {NOT_SEEN: "not seen", INHERITED: "shared with the parent process, at most"}
 """What has no stack, in words; in brackets, its only frame."""
 NEEDED = "stacks"
 """The error's ``mended_by``: the session has no stacks."""

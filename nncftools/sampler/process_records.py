@@ -69,6 +69,7 @@ class ProcessRecords:
             start_s = 0.0
         if start_s < 0:
             process.earlier_mark = process.mark.size = _high_water_mark(process)
+            process.earlier_ticks = _cpu_ticks(process)
         process.mark.sampled_s = max(0.0, start_s)
         parent = process.parent.number if process.parent is not None else None
         born = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 2)}
@@ -169,7 +170,7 @@ class ProcessRecords:
         if limit is not None:
             figures["high_water_limit"] = limit
         if process.exit is not None:
-            figures.update(_accounted(process.exit, process.earlier_mark))
+            figures.update(_accounted(process.exit, process.earlier_mark, process.earlier_ticks))
             if (process.high_water_mark or 0) > process.exit.high_water_mark:  # of the program before its last exec
                 figures["high_water_mark"] = process.high_water_mark
             figures["end_s"] = round(process.exit.at_s, 6)  # it may have been a zombie for long
@@ -194,6 +195,14 @@ def _high_water_mark(process: Process) -> int:
         return 0
 
 
+def _cpu_ticks(process: Process) -> int:
+    """Return the CPU time of a process so far, in ticks; 0 for one that is gone."""
+    try:
+        return sum(map(int, process.read("stat").rpartition(b")")[2].split()[11:13]))
+    except OSError:
+        return 0
+
+
 def _figures(process: Process) -> dict[str, object]:
     return {
         "id": process.number,
@@ -204,14 +213,14 @@ def _figures(process: Process) -> dict[str, object]:
         "peak_s": None if process.mark.peak_s is None else round(process.mark.peak_s, 6),
         "high_water_mark": process.high_water_mark,
         "high_water_limit": process.earlier_mark or None,
-        "cpu_s": process.cpu_ticks / TICKS_PER_S,
+        "cpu_s": max(0, process.cpu_ticks - process.earlier_ticks) / TICKS_PER_S,
     }
 
 
-def _accounted(ended: Exit, earlier_mark: int = 0) -> dict[str, object]:
+def _accounted(ended: Exit, earlier_mark: int = 0, earlier_ticks: int = 0) -> dict[str, object]:
     return {
         "high_water_mark": ended.high_water_mark if ended.high_water_mark > earlier_mark else None,
         "accounted": True,
-        "cpu_s": round(ended.cpu_s, 6),
+        "cpu_s": round(max(0.0, ended.cpu_s - earlier_ticks / TICKS_PER_S), 6),
         "exit": exit_status(ended.wait_status),
     }

@@ -37,17 +37,25 @@ class _Seen:
         self.rss = 0
         self.peak_rss = 0
         self.counters: dict[str, float | None] = {}
+        self.earlier_cpu_s = 0.0
+        """Its CPU time when the recording was attached to it."""
 
     def figures(self) -> dict[str, object]:
         """Return the figures as the journal has them."""
-        cpu = [self.counters.get("cpu_user"), self.counters.get("cpu_system")]
+        cpu_s = self.cpu_s
         return {
             "id": self.number,
             "samples": self.samples,
             "peak_rss": self.peak_rss if self.samples else None,
             "high_water_mark": None,
-            "cpu_s": None if None in cpu else sum(part for part in cpu if part is not None),
+            "cpu_s": None if cpu_s is None else cpu_s - self.earlier_cpu_s,
         }
+
+    @property
+    def cpu_s(self) -> float | None:
+        """Its CPU time since it began; None for unknown."""
+        cpu = [self.counters.get("cpu_user"), self.counters.get("cpu_system")]
+        return None if None in cpu else sum(part for part in cpu if part is not None)
 
 
 class PsutilSource:
@@ -59,7 +67,7 @@ class PsutilSource:
         self._counters = Counters(plan.columns, from_now=plan.pid is not None)
         self._write_line = write_line
         self._children = plan.children
-        self._attached = plan.pid is not None
+        self._attached = self._counts_from_now = plan.pid is not None
         self._root: psutil.Process | None = None
         self._alive: dict[psutil.Process, _Seen] = {}
         self._count = 0
@@ -98,6 +106,10 @@ class PsutilSource:
             seen.peak_rss = max(seen.peak_rss, memory.rss)
             for name, value in zip(_GAUGES, (memory.rss, memory.vms, threads, 1), strict=True):
                 gauges[name] += value
+        if self._counts_from_now:
+            self._counts_from_now = False
+            for seen in self._alive.values():
+                seen.earlier_cpu_s = seen.cpu_s or 0.0
         return self._row(gauges)
 
     def each(self) -> dict[int, int]:

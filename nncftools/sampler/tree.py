@@ -90,7 +90,8 @@ class Process:
         """Its page faults up to the last sample. When they last changed, they were ``faults_before``, and RSS was
         ``rss_before``, in the sample before."""
         self.faults_before = self.rss_before = 0
-        self.cpu_ticks = 0
+        self.cpu_ticks = self.earlier_ticks = 0
+        """Its CPU time up to the last sample, and when the recording was attached to it."""
         self.thread_count = 1
         self.threads: dict[str, int] = {}
         self.name = ""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nncftools.errors import SessionFileError
 from nncftools.journal.tail import Tail
-from nncftools.metrics import is_counter, is_memory
+from nncftools.metrics import cpu_counters, is_counter, is_memory
 from nncftools.redaction import Redaction
 from nncftools.session import held
 from nncftools.session.from_snapshots import snapshots_from
@@ -177,7 +177,7 @@ class _Reader:
             host=self._host,
             sampler=facts,
             samples=samples,
-            totals=fields.get("totals") or last_counters(samples),
+            totals=_with_all_cpu_time(fields.get("totals") or last_counters(samples), processes),
             peaks=peaks(samples, processes, facts.peak_rss),
             unseen=self._unseen if self.plan.source == "proc" and _HUGE in self.plan.columns else None,
             limit_reached=self._limit_reached,
@@ -253,6 +253,25 @@ def _damage(lines: Sequence[int]) -> str:
     if len(lines) == 1:
         return f"1 line of the journal could not be read: line {lines[0]}"
     return f"{len(lines)} lines of the journal could not be read, the first is line {lines[0]}"
+
+
+def _with_all_cpu_time(
+    totals: dict[str, int | float | None], processes: Sequence[Process]
+) -> dict[str, int | float | None]:
+    """Return totals whose CPU time is not below the sum of the processes.
+
+    A total counts whole ticks of 10 ms (proc(5), ``utime`` and ``cutime``), and children only if their parent waits for
+    them; exit accounting counts each process, in nanoseconds. User and system time keep their ratio, as the kernel
+    itself scales them to the exact time (``cputime_adjust``).
+    """
+    names = cpu_counters(totals)
+    counted = [value for name in names if (value := totals[name]) is not None]
+    whole = sum(process.cpu_s or 0.0 for process in processes)
+    if not counted or len(counted) < len(names) or sum(counted) >= whole:
+        return totals
+    first, *others = names
+    rest = {name: round((totals[name] or 0) * whole / (sum(counted) or 1), 6) for name in others}
+    return {**totals, first: round(whole - sum(rest.values()), 6), **rest}
 
 
 def last_counters(samples: Samples) -> dict[str, int | float | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import msgspec
 
 from nncftools.session.samples import Samples  # noqa: TC001 — msgspec looks the types of fields up
@@ -42,6 +44,16 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True):
     code: int | None = None
     signal: int | None = None
 
+    @property
+    def text(self) -> str:
+        """``exit status 0``, ``killed by SIGKILL``."""
+        if self.signal is None:
+            return f"exit status {'unknown' if self.code is None else self.code}"
+        try:
+            return f"killed by {signal.Signals(self.signal).name}"
+        except ValueError:
+            return f"killed by signal {self.signal}"
+
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
     """The peak of one metric in bytes, as a bracket."""
@@ -49,7 +61,7 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     sampled: int | None
     """The largest sample: the sum over all processes at one moment."""
     at_s: float | None
-    """The time of that sample, in seconds since the start."""
+    """When samples had come so far, apart from a small drift, in seconds since the start."""
     low: int | None
     """The real peak is at least this: ``sampled``, or the largest high-water mark of a single process."""
     high: int | None = None
@@ -249,7 +261,7 @@ class Process(msgspec.Struct, kw_only=True):
     accounted: bool = False
     """Whether the kernel's exit accounting reported mark, exit status and CPU time: the first two are exact."""
     cpu_s: float | None = None
-    """Its own CPU seconds since it began."""
+    """Its own CPU seconds during the recording."""
     rises: list[Rise] = []
     """When its high-water mark rose above what the samples show."""
     series: Series | None = None

@@ -92,7 +92,7 @@ def sampled_peak(name: str, samples: Samples) -> Peak:
     reached_s = samples.time_s[first_at_least(values, highest - noise(highest))]
     return Peak(
         sampled=int(highest),
-        at_s=samples.time_s[values.index(highest)],
+        at_s=reached_s,
         low=int(highest),
         low_from=SAMPLED,
         rose_from_s=reached_s,
@@ -106,7 +106,7 @@ def _when_counted(peak: Peak, samples: Samples) -> Peak:
         return peak
     age_s = samples[_AGE][bisect_left(samples.time_s, peak.rose_to_s)]
     counted_s = peak.rose_to_s - (0.0 if isnan(age_s) else age_s)
-    return replace(peak, rose_from_s=counted_s, rose_to_s=counted_s)
+    return replace(peak, at_s=counted_s, rose_from_s=counted_s, rose_to_s=counted_s)
 
 
 def first_at_least(values: Sequence[float], level: float) -> int:

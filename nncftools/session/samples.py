@@ -166,6 +166,11 @@ def _is_long_and_rising(column: array[float]) -> bool:
     return bool((values[:-1] <= values[1:]).all())
 
 
+def are_whole(name: str, values: array[float]) -> bool:
+    """Return whether a column holds whole numbers: bytes, or counts."""
+    return unit_of(name) == "B" or (unit_of(name) == "" and are_counts(values))
+
+
 def are_counts(values: array[float]) -> bool:
     """Return whether all known values are whole numbers."""
     return all(map(float.is_integer, known(values)))

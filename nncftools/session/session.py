@@ -10,7 +10,7 @@ from nncftools.session import store
 from nncftools.session.model import FORMAT, VERSION, SessionData
 from nncftools.session.operations import operations
 from nncftools.session.peak_place import PeakPlace, place_of
-from nncftools.session.samples import Samples
+from nncftools.session.samples import Samples, are_whole
 
 if TYPE_CHECKING:
     import os
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from nncftools.session.operation import Operation
 
+_TOO_LARGE = 2.0**63
 _OPERATIONS, _PEAK_PLACE = "operations", "peak_place"
 _Value = TypeVar("_Value")
 
@@ -75,13 +76,16 @@ class Session(SessionData):
     def to_pandas(self) -> pd.DataFrame:
         """Return the samples as a table: a column per metric, indexed by the seconds since the start (``time_s``).
 
-        Bytes and seconds; NaN is unknown.
+        Bytes and counts are nullable integers (``Int64``, with ``<NA>`` for unknown), seconds are floats (NaN).
         """
         import pandas as pd
 
         index = pd.Index(self.samples.time_s, name="time_s", dtype=float)
         columns = {name: self.samples[name] for name in self.samples.metrics}
         table: pd.DataFrame = pd.DataFrame(columns, index=index, dtype=float)
+        for name, values in columns.items():
+            if are_whole(name, values) and self.samples.figures(name).highest < _TOO_LARGE:
+                table[name] = table[name].round().astype("Int64")
         return table
 
     def save(self, path: str | os.PathLike[str]) -> pathlib.Path:

@@ -50,7 +50,7 @@ class WatchedProcess(msgspec.Struct, kw_only=True):
     """The ``id`` of the same process in ``processes`` of the session; null when it is not there."""
     pid: int
     inherited: int = 0
-    """Of a forked copy: the bytes that it shares with its parent from the start."""
+    """Of a forked copy: its RSS when it was first seen; what it shares with its parent is part of that."""
     time_s: list[float] = []
     rss: list[int] = []
     """Its RSS at these moments; in between it changed about evenly."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from nncftools.analysis.build_up import (
     CERTAIN,
     EITHER,
     INHERITED,
     NOT_SEEN,
+    BuildUp,
     Moment,
     at,
     build_ups,
@@ -18,6 +20,15 @@ from nncftools.analysis.build_up import (
 from nncftools.session.model import Mark, Process
 from tests.analysis.made_snapshots import Made, by_function, by_kind
 from tests.made_up import MIB, mib, session
+
+
+def by_process(found: BuildUp) -> dict[int | None, dict[str, int]]:
+    """Return the bytes of each kind, by process."""
+    sums: dict[int | None, dict[str, int]] = {}
+    for part in found.parts:
+        kinds = sums.setdefault(part.process, {})
+        kinds[part.kind] = kinds.get(part.kind, 0) + part.size
+    return sums
 
 
 @pytest.fixture
@@ -135,6 +146,25 @@ def test_forked_copy(made: Made) -> None:
     assert by_function(found) == {"load": 300, "work": 40}
 
 
+def test_what_a_parent_cannot_share(made: Made) -> None:
+    """A forked process shares no more than its parent held from the fork on; nobody saw who took the rest."""
+    made.process([(0, 0), (0.05, 300), (0.08, 100), (0.2, 100), (0.3, 500)], (0.0, "main"), (0.3, "main"))
+    made.process([(0.15, 0), (0.15, 130), (0.2, 130)], (0.15, "work"), (0.2, "work"), inherited=130)
+    made.processes[1].parent, made.processes[1].start_s = 0, 0.1
+
+    assert by_kind(made.build_up(0.2))[INHERITED] == 100
+    assert by_process(made.build_up(0.2))[1] == {INHERITED: 100, NOT_SEEN: 30}
+
+
+def test_what_a_parent_that_nobody_watched_cannot_share(made: Made) -> None:
+    """Of a parent that the helper never saw, the largest RSS that the sampler saw is the bound."""
+    made.process([(0.1, 0), (0.1, 150), (0.2, 150)], (0.1, "work"), (0.2, "work"), inherited=150)
+    made.processes.append(Process(id=9, peak_rss=60, high_water_mark=70))
+    made.processes[0].parent = 9
+
+    assert by_process(made.build_up(0.2))[0] == {INHERITED: 70, NOT_SEEN: 80}
+
+
 def test_ended_process(made: Made) -> None:
     """A process that has ended before holds nothing."""
     made.process([(0, 0), (0.2, 300), (0.3, 300), (0.3, 0)], (0.0, "gone"), (0.2, "gone"))
@@ -203,6 +233,15 @@ def test_peak_of_a_session(made: Made) -> None:
     assert (found.size, by_function(found)) == (300 * MIB, {"a": 300 * MIB})
     assert of_peak(session({"rss": mib(100, 300, 200)})) is None
     assert of_peak(session({"rss": mib(None, None, None)}, snapshots=made.snapshots)) is None
+
+
+def test_as_large_as_every_output_says(made: Made) -> None:
+    """A build-up is as large as the peak that the report names, also where a larger one is likely."""
+    made.process([(0, 0), (0.5, 300 * MIB), (1.0, 200 * MIB)], (0.0, "a"), (0.25, "a"), (0.5, "a"))
+    of = session({"rss": mib(100, 300, 200)}, snapshots=made.snapshots, marks=[Mark(name="whole", start_s=0.0)])
+    of.peaks["rss"] = replace(of.peaks["rss"], likely=320 * MIB)
+
+    assert [found and found.size for found in (of_peak(of), of_operation(of, of.operations[0]))] == [300 * MIB] * 2
 
 
 def test_operation(made: Made) -> None:

@@ -263,6 +263,13 @@ class TestJob:
 
         assert job.exit == expected
 
+    def test_the_first_that_failed(self) -> None:
+        """A rank that a launcher ended later is a consequence, also one with a lower number."""
+        ended = rank(0, 1, 1, 1, 1, exit=Exit(signal=15))
+        failed = rank(1, 1, 1, 1, at_s=0.25, exit=Exit(code=3))
+
+        assert merged({"a": ended, "b": failed}).exit == Exit(code=3)
+
     def test_totals(self) -> None:
         """Counters add up; what one rank does not know is unknown."""
         job = merged(

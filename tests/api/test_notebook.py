@@ -18,6 +18,20 @@ for interval in ("0.01", "soon"):
     shell.run_cell("print(*(f'{type(_).__name__} with {name}' for name in ('report', 'plot') if hasattr(_, name)))")
     shell.run_cell("print('kept' if globals().pop('held', None) else 'missing')")
     print("next", flush=True)
+import asyncio
+shell.run_cell("import asyncio; from nncftools import Profiler")
+cells = (
+    "%%memory\\nawait asyncio.sleep(0)\\nprint('awaited')",
+    "%%memory\\nprint('without')",
+    "with Profiler() as p:\\n    await asyncio.sleep(0.01)\\nprint(len(p.session.marks))",
+)
+async def kernel():
+    for cell in cells:  # as ipykernel does: the cell is run inside of its loop
+        await shell.run_cell_async(cell, transformed_cell=shell.transform_cell(cell))
+        print("next", flush=True)
+asyncio.run(kernel())
+shell.run_cell("%%memory\\nawait asyncio.sleep(0)\\nprint('awaited in a terminal')")
+print("next", flush=True)
 shell.run_cell("%%memory?", store_history=True)
 """
 
@@ -51,6 +65,21 @@ def test_magic_explains_itself(shown: list[str]) -> None:
     """``%%memory?`` shows how it is used and what its result is."""
     assert "a sample every 0.05 s" in shown[-1]
     assert "nncftools.Session" in shown[-1]
+
+
+def test_await_in_a_notebook(shown: list[str]) -> None:
+    """Where an event loop runs, as in a notebook, a top-level await is refused in one line; what it proposes works."""
+    refused, without, proposed, in_terminal = shown[-5:-1]
+
+    assert refused.startswith("UsageError: %%memory cannot run a cell that awaits at its top level")
+    assert refused.count("\n") == 1
+    assert "with nncftools.Profiler() as p" in refused
+    assert "awaited" not in refused
+    assert "without" in without
+    assert "Recorded this kernel" in without
+    assert proposed.endswith("0\n")
+    assert "awaited in a terminal" in in_terminal
+    assert "Recorded this kernel" in in_terminal
 
 
 def test_wrong_interval_is_one_line(shown: list[str]) -> None:

@@ -40,6 +40,21 @@ def test_session_prints_in_five_lines() -> None:
     assert max(map(len, lines)) <= 100
 
 
+def test_table_of_samples() -> None:
+    """Bytes and counts are nullable integers, seconds and unknown metrics floats; what is unknown is no number."""
+    of = {"rss": mib(1, None), "cpu_user": [0.25, None], "processes": [1, 2], "gpu": [0.5, 1.0]}
+    table = Session.of(session(of)).to_pandas()
+
+    assert dict(table.dtypes.astype(str)) == {
+        "rss": "Int64",
+        "cpu_user": "float64",
+        "processes": "Int64",
+        "gpu": "float64",
+    }
+    assert (table["rss"].sum(), table["rss"].isna().tolist()) == (2**20, [False, True])
+    assert table["cpu_user"].isna().tolist() == [False, True]
+
+
 def test_session_that_knows_nothing_prints() -> None:
     """A session without samples, peaks and totals prints, too, and calls unknown what it does not know."""
     empty = Session.of(session({"time_s": []}, totals={}, peaks={}, processes=[], exit=None, start=model.Start()))

@@ -14,6 +14,7 @@ import pytest
 
 from nncftools.session.session import Session
 from tests.conftest import HANGING_S, Run, burner, command_line
+from tests.waiting import until
 
 MIB = 2**20
 
@@ -129,6 +130,40 @@ def test_failing_rank(nncf_tools: Run) -> None:
 
     assert run.returncode == 7
     assert "exit status 7: run-rank1.json" in run.stderr
+
+
+@pytest.mark.process
+def test_first_rank_that_failed(tmp_path: pathlib.Path, in_process: Run) -> None:
+    """A rank fails, then its launcher ends the other: the first heads every report, and the other is no cause."""
+    programs = ["import time; time.sleep(600)", "import sys, time; time.sleep(0.2); sys.exit(3)"]
+    ranks = [
+        subprocess.Popen(
+            command_line("monitor", "-q", "-i", 0.02, "-o", "run.json", "--", sys.executable, "-c", program),
+            cwd=tmp_path,
+            env={**os.environ, **torchrun(number, 2)},
+        )
+        for number, program in enumerate(programs)
+    ]
+    statuses = [ranks[1].wait(HANGING_S)]
+    journal = tmp_path / "run-rank0.journal.jsonl"
+    until(lambda: journal.exists() and b"\n[" in journal.read_bytes(), "a sample of the other rank")
+    ranks[0].terminate()
+    statuses.append(ranks[0].wait(HANGING_S))
+    files = sorted(tmp_path.glob("run-rank*.json"))
+    text, markdown, document = (
+        in_process("report", *files, "-f", name).stdout for name in ("text", "markdown", "json")
+    )
+    verdict = "The first rank that failed was rank 1: exit status 3."
+
+    assert statuses == [3, 128 + 15]
+    assert f"Verdict  {verdict}" in text
+    assert f"**Verdict: {verdict}" in markdown
+    assert "from a scheduler" not in text + markdown
+    assert re.search(r"evidence +rank 0: killed by SIGTERM, [\d.]+ s later", text)
+    assert text.splitlines()[2].endswith("rank 1: exit status 3")
+    found = json.loads(document)
+    assert found["exit"] == {"code": 3, "signal": None}
+    assert (found["verdict"]["cause"], found["verdict"]["text"]) == ("rank_failed", f"the f{verdict[5:-1]}")
 
 
 def test_not_written_over(tmp_path: pathlib.Path, nncf_tools: Run) -> None:

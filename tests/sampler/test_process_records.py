@@ -402,6 +402,22 @@ class TestSeen:
 
         assert (recording.facts(5)["high_water_mark"], recording.facts(5)["high_water_limit"]) == (told, 100 * PAGE)
 
+    @pytest.mark.parametrize(("reports", "spent"), [([], 0.15), ([ended(5, 1, cpu_s=3.1515)], 0.1515)])
+    def test_cpu_time_of_before_the_recording(
+        self, recording: Recording, proc: FakeProc, reports: list[Exit], spent: float
+    ) -> None:
+        """Of a process that is older than the recording, only CPU time of the recording counts."""
+        proc.started = 4711
+        proc.add(5, ticks=(200, 100, 7, 7))
+        proc.set_children(1, 5)
+        (process,) = recording.scan()
+        proc.add(5, ticks=(210, 105, 9, 9))
+        Stat(0).read([process])
+        recording.records.add_exits(reports, 2.0)
+        recording.remove(process)
+
+        assert recording.facts(5)["cpu_s"] == pytest.approx(spent)
+
     def test_accounted_mark_of_the_last_program(self, recording: Recording) -> None:
         """The mark in the kernel's report is of the last program: that of a program before its exec may be larger."""
         (process,) = recording.tree.processes

@@ -120,11 +120,13 @@ def test_counters_begin_with_the_recording(family: Callable[..., psutil.Process]
     parent = family(30, 0, 20, 0)
     for process in (parent, *parent.children()):
         until(lambda of=process: of.status() == psutil.STATUS_SLEEPING, "sleep")  # type: ignore[misc]
-    source, _ = recording(parent)
+    source, told = recording(parent)
     sampled(source)
     found = sampled(source)
+    source.close(1.0)
 
     assert [found[name] for name in ("cpu_user", "cpu_system", "read_chars", "write_bytes")] == [0, 0, 0, 0]
+    assert [fields["cpu_s"] for fields in facts(told).values()] == [0, 0]
 
 
 @pytest.mark.process

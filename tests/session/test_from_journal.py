@@ -45,6 +45,28 @@ class TestFinished:
 
         assert (of.finished, of.duration_s, of.totals, of.exit) == (True, 1.25, {"cpu_user": 0.5}, Exit(code=3))
 
+    @pytest.mark.parametrize(
+        ("counted", "expected"),
+        [
+            ((0.375, 0.125), (0.375, 0.125)),
+            ((0.3, 0.1), (0.33, 0.11)),
+            ((0.0, 0.0), (0.44, 0.0)),
+            ((0.3, None), (0.3, None)),
+        ],
+        ids=["above", "below", "less than a tick", "unknown"],
+    )
+    def test_cpu_time_of_all_processes(
+        self, counted: tuple[float, float | None], expected: tuple[float, float | None]
+    ) -> None:
+        """The total is at least the sum of the processes; user and system time keep their ratio."""
+        names = ("cpu_user", "cpu_system")
+        spent = [
+            {"process": {"id": number, "pid": 5 + number, "cpu_s": cpu_s}} for number, cpu_s in ((0, 0.4), (1, 0.04))
+        ]
+        end = {"end": {**END["end"], "totals": dict(zip(names, counted, strict=True))}}
+
+        assert tuple(read(*spent, end, first=header(names)).totals.values()) == pytest.approx(expected)
+
     def test_header(self) -> None:
         """The first line tells what was run, where, and how."""
         of = read(END, first=header(name="a name", command=["a", "b c"], cwd="/there", host={"name": "box"}))

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nncftools.session.model import Peak, Process
 from nncftools.session.peaks import peaks
-from tests.made_up import MIB, process, samples
+from tests.made_up import MIB, mib, process, samples
 
 NO_MOMENT: dict[str, Any] = {"rose_from_s": None, "rose_to_s": None, "process": None}
 
@@ -28,13 +28,22 @@ NO_MOMENT: dict[str, Any] = {"rose_from_s": None, "rose_to_s": None, "process": 
     ],
 )
 def test_rss(rss: list[float | None], mark: int | None, expected: Peak) -> None:
-    """The peak is the largest sample at its first moment, raised to the kernel's high-water mark."""
-    of = samples(range(len(rss)), rss=rss)
+    """The peak is the largest sample at its first moment, raised to the kernel's high-water mark; in MiB."""
+    of = samples(range(len(rss)), rss=mib(*rss))
 
-    found = peaks(of, [process(high_water_mark=mark)])
+    found = peaks(of, [process(high_water_mark=None if mark is None else mark * MIB)])
 
+    sampled, low = mib(expected.sampled, expected.low)
     shown = {name: replace(peak, high=None, **NO_MOMENT) for name, peak in found.items()}
-    assert shown == {"rss": expected}
+    assert shown == {"rss": replace(expected, sampled=sampled, low=low)}
+
+
+def test_moment_on_a_plateau() -> None:
+    """Samples had reached the peak when they came within the drift of it, not where the plateau is highest."""
+    of = samples([0.0, 0.15, 1.0, 1.95], file=[0, 60 * MIB, 60 * MIB, 60 * MIB + 4096])
+    peak = peaks(of, [])["file"]
+
+    assert (peak.sampled, peak.at_s, peak.rose_to_s) == (60 * MIB + 4096, 0.15, 0.15)
 
 
 def lived(number: int, start_s: float, end_s: float | None, **fields: Any) -> Process:  # noqa: ANN401 — any field
@@ -109,4 +118,4 @@ def test_moment_of_pss() -> None:
     of = samples([0.0, 0.5, 1.0], rss=[MIB, 9 * MIB, 9 * MIB], pss=[None, None, 5 * MIB], pss_age=[None, None, 0.375])
     peak = peaks(of, [])["pss"]
 
-    assert (peak.at_s, peak.rose_from_s, peak.rose_to_s) == (1.0, 0.625, 0.625)
+    assert (peak.at_s, peak.rose_from_s, peak.rose_to_s) == (0.625, 0.625, 0.625)

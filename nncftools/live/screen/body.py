@@ -81,7 +81,8 @@ class Body:
             self._rate_rows = list(_drawn_rates(run, shown, medium, heights)) if heights else []
         for rate, rows in self._rate_rows:
             yield from rows[:-1]
-            yield [*rate_label(rate, run.rate(rate.counters) or 0.0, medium), *rows[-1][LABEL:]]
+            now = None if run.ended else run.rate(rate.counters) or 0.0
+            yield [*rate_label(rate, now, medium), *rows[-1][LABEL:]]
 
 
 def _line(run: Run, name: str, shown: Window) -> Line:

@@ -12,7 +12,7 @@ from nncftools.render.terminal.plot import MOST_LINES
 from nncftools.render.terminal.scales import clock
 from nncftools.render.view import label
 from nncftools.text import printable, shortened
-from nncftools.units import brief_size, part_text, seconds_text, size_text
+from nncftools.units import brief_size, cores_text, part_text, seconds_text, size_text
 
 if TYPE_CHECKING:
     from nncftools.live.screen.look import Look
@@ -145,6 +145,8 @@ def memory(run: Run, look: Look) -> str:
 
 def during(run: Run, peak: SampledPeak) -> str:
     """Return the operation of a peak; empty when there is none."""
+    if peak.operation is not None:
+        return shortened(printable(peak.operation), _NAME)
     names = [span.name for span in run.operations.outermost(run.latest_s) if _covers(span, peak.at_s)]
     return shortened(printable(names[0]), _NAME) if names else ""
 
@@ -154,10 +156,12 @@ def _covers(span: Span, at_s: float) -> bool:
 
 
 def activity(run: Run) -> list[str]:
-    """Return how busy the run is: CPU and processes."""
+    """Return how busy the run is: CPU and processes; nothing when it has ended."""
+    if run.ended:
+        return []
     cores = run.cpu()
     alive = run.latest.get("processes")
-    words = [] if cores is None else [f"CPU {cores:.0%}".replace("%", " %")]
+    words = [] if cores is None else [f"CPU {cores_text(cores)}"]
     if alive is not None:
         words.append("1 process" if alive == 1 else f"{alive:,.0f} processes")
     return words

@@ -12,6 +12,7 @@ from nncftools.live.screen.telling_apart import told_apart, without_interpreter
 from nncftools.render.terminal.palette import CURVES
 from nncftools.render.terminal.rows import text
 from nncftools.text import printable, shortened
+from nncftools.units import cores_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from nncftools.render.terminal.palette import Medium
     from nncftools.render.terminal.rows import Row
 
-_PID, _CPU, _RSS = 7, 7, 12
+_PID, _CPU, _RSS = 7, 12, 12
+_CPU_FROM = 44
+"""With fewer columns, there is no room for CPU."""
 _BAR_FROM, _LONGEST_BAR = 56, 24
 _MOST = 200
 """The most commands that those on the screen are compared with."""
@@ -51,7 +54,7 @@ def process_rows(shown: Sequence[Seen], seen: Sequence[Seen], medium: Medium, wi
     compared = sorted({one.number: one for one in [*shown, *seen[:_MOST]]}.items())
     labels = _labels(tuple((number, tuple(one.process.command)) for number, one in compared))
     whole = sum(one.rss for one in seen)
-    has_cpu = any(one.cpu is not None for one in seen)
+    has_cpu = width >= _CPU_FROM and any(one.cpu is not None for one in seen)
     bar = min(width // 5, _LONGEST_BAR) if width >= _BAR_FROM else 0
     room = width - _PID - 1 - _CPU * has_cpu - _RSS - (bar + 1 if bar else 0)
     for one in shown:
@@ -61,7 +64,7 @@ def process_rows(shown: Sequence[Seen], seen: Sequence[Seen], medium: Medium, wi
             text(set_cell_size(name, max(cell_len(name), room))),
         ]
         if has_cpu:
-            row.append(text(f"{_percent(one.cpu):>{_CPU}}", medium.style("cpu")))
+            row.append(text(f"{'' if one.cpu is None else cores_text(one.cpu):>{_CPU}}", medium.style("cpu")))
         row.append(text(f"{medium.unit.label(one.rss):>{_RSS}}", medium.style("title")))
         yield [*row, text(" "), *gauge(one.rss / whole if whole else 0.0, bar, CURVES[0], medium)] if bar else row
 
@@ -69,10 +72,6 @@ def process_rows(shown: Sequence[Seen], seen: Sequence[Seen], medium: Medium, wi
 @lru_cache(maxsize=4)
 def _labels(commands: tuple[tuple[int, tuple[str, ...]], ...]) -> dict[int, str]:
     return told_apart(dict(commands))
-
-
-def _percent(cores: float | None) -> str:
-    return "" if cores is None else f"{cores * 100:.0f} %"
 
 
 def gauge(share: float, width: int, role: str, medium: Medium) -> Row:

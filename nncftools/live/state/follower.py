@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from nncftools.errors import SessionFileError
 from nncftools.journal import file as journal_file
@@ -19,7 +20,8 @@ from nncftools.marks.entries import rows as entries_of
 from nncftools.marks.sidecars import MARKS_ENDING
 from nncftools.redaction import Redaction
 from nncftools.session.from_journal import host_and_rank
-from nncftools.session.model import Exit, MemoryLimit, Start
+from nncftools.session.model import Exit, MemoryLimit, Process, Start
+from nncftools.session.peaks import mark_of_tree
 from nncftools.text import printable
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from nncftools.journal.lines import Line
+
+
+_OF_MARK = ("start_s", "end_s", "high_water_limit")
 
 
 class Follower:
@@ -46,6 +51,7 @@ class Follower:
         self._snapshots: Lines | None = None
         self._start: Start | None = None
         self._operations = LiveOperations()
+        self._command = Process(id=0)
         self.error: str | None = None
         """Why the command was never started."""
         try:
@@ -102,13 +108,24 @@ class Follower:
             if "command" in fields:
                 fields["command"] = self._redaction.words(fields["command"])
             self.run.take_process(fields)
+            if fields["id"] == 0:
+                self._command = replace(
+                    self._command, **{name: value for name, value in fields.items() if name in _OF_MARK}
+                )
         if "rise" in line:
             rise = line["rise"]
             self.run.take_rise(rise["high_water_mark"] + rise["others"], rise["from_s"], rise["to_s"])
         if "end" in line:
+            self._take_command_mark(line["end"].get("sampler", {}).get("peak_rss") or 0)
             self.run.ended = True
             self.run.exit = msgspec.convert(line["end"].get("exit"), Exit | None)
             self.error = line["end"].get("error")
+
+    def _take_command_mark(self, floor: int) -> None:
+        """Take what the command's reaping proves: the largest mark of it and of all descendants that it waited for."""
+        size = mark_of_tree(self._command, floor)
+        if size and "rss" in self.run.columns:
+            self.run.take_rise(size, self._command.start_s or 0.0, self._command.end_s or self.run.latest_s)
 
     def _read_marks(self) -> None:
         if self._start is None:

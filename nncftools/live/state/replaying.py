@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncftools.live.state.operations import RecordedOperations
-from nncftools.live.state.run import LiveProcess, Run
+from nncftools.live.state.run import LiveProcess, Run, SampledPeak
 from nncftools.render.view import command_text
+from nncftools.session.peak_place import span_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nncftools.session.model import Process
     from nncftools.session.session import Session
 
@@ -28,6 +31,7 @@ class Replay:
         self._place = 0
         rises = (rise for process in session.processes for rise in process.rises)
         self._rises = sorted(rises, key=lambda rise: rise.to_s, reverse=True)
+        self._peaks = sorted(_peaks(session), key=lambda reached: reached[0], reverse=True)
         intervals = filter(None, (sampler.achieved_interval_s, sampler.interval_s, sampler.merged_s))
         self.run = Run(
             command=command_text(session),
@@ -49,6 +53,8 @@ class Replay:
         while self._rises and self._rises[-1].to_s <= now_s:
             rise = self._rises.pop()
             self.run.take_rise(rise.high_water_mark + rise.others, rise.from_s, rise.to_s)
+        while self._peaks and self._peaks[-1][0] <= now_s:
+            self.run.take_peak(*self._peaks.pop()[1:])
         self.run.processes = {
             process.id: LiveProcess(process.pid, process.name, _rss(process, now_s), process.command)
             for process in self._session.processes
@@ -57,6 +63,17 @@ class Replay:
         if now_s >= self._session.duration_s:
             self.run.ended = True
             self.run.exit = self._session.exit
+
+
+def _peaks(session: Session) -> Iterator[tuple[float, str, SampledPeak]]:
+    """Yield when the peak of each metric was reached, and the peak as every report names it."""
+    place = session.peak_place
+    for name, peak in session.peaks.items():
+        from_s, to_s = span_of(peak) or (session.duration_s, session.duration_s)
+        if peak.low is not None:
+            path = None if name != "rss" or place is None else place.path
+            operation = None if path is None else path[0].name if path else ""
+            yield to_s, name, SampledPeak(peak.low, (from_s + to_s) / 2, peak.low, operation)
 
 
 def _rss(process: Process, now_s: float) -> int | None:

@@ -50,6 +50,8 @@ class SampledPeak(NamedTuple):
     at_s: float
     reached: float
     """The value at that time, or a little more."""
+    operation: str | None = None
+    """The outermost operation that holds it, empty for none; None where only the time says which one it was."""
 
 
 @dataclass
@@ -118,6 +120,10 @@ class Run:
         found = smallest(self.limits, held, self.max_memory, self.host.memory)
         return None if found is None or found.kind == MACHINE else found
 
+    def take_peak(self, name: str, peak: SampledPeak) -> None:
+        """Take the peak of the whole run, of a metric."""
+        self.peaks[name] = peak
+
     def take_rise(self, level: float, from_s: float, to_s: float) -> None:
         """Take a level of RSS that a high-water mark proves between two moments."""
         self._reach("rss", level, (from_s + to_s) / 2)
@@ -147,6 +153,9 @@ class Run:
     def take_process(self, fields: ProcessFields) -> None:
         """Take facts of a process; a process that has ended is forgotten."""
         number = fields["id"]
+        mark = fields.get("high_water_mark")
+        if mark and "rss" in self.columns and not fields.get("left_out"):
+            self._reach("rss", mark, self.latest_s)
         if fields.get("end_s") is not None or fields.get("left_out"):
             gone = self.processes.pop(number, None)
             if gone is not None and gone.pid is not None and isinstance(self.operations, LiveOperations):

@@ -7,6 +7,7 @@ from functools import partial
 from math import isnan
 from typing import TYPE_CHECKING
 
+from nncftools.analysis.summary import level
 from nncftools.files import replacing
 
 if TYPE_CHECKING:
@@ -40,8 +41,11 @@ def report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], N
 
 
 def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:
-    """Write the log of one metric without its unknown samples. Raises OSError."""
-    write_rows(*known_rows(session, metric, view.unit, from_zero=view.from_zero), view.unit, path)
+    """Write the log of one metric without its unknown samples, with the session's peak as maximum. Raises OSError."""
+    of = level(session.samples, metric, session.peaks)
+    peak = (of.from_zero() if view.from_zero else of).peak
+    rows = known_rows(session, metric, view.unit, from_zero=view.from_zero)
+    write_rows(*rows, view.unit, path, most=None if peak is None else view.unit.of(peak))
 
 
 def known_rows(session: Session, metric: str, unit: MemoryUnit, *, from_zero: bool) -> tuple[list[float], list[float]]:
@@ -53,13 +57,18 @@ def known_rows(session: Session, metric: str, unit: MemoryUnit, *, from_zero: bo
     return [time_s - first_s for time_s, _ in known], [unit.of(value - zero) for _, value in known]
 
 
-def write_rows(time_s: Sequence[float], values: Sequence[float], unit: MemoryUnit, path: pathlib.Path) -> None:
-    """Write a log of seconds and values in ``unit``. Raises OSError, and ValueError for unequal lengths."""
+def write_rows(
+    time_s: Sequence[float], values: Sequence[float], unit: MemoryUnit, path: pathlib.Path, *, most: float | None = None
+) -> None:
+    """Write a log of seconds and values in ``unit``; ``most`` is the maximum if it is not the largest value.
+
+    Raises OSError, and ValueError for unequal lengths.
+    """
     lines = [f"{at_s:.3f} {value:.3f}" for at_s, value in zip(time_s, values, strict=True)]
-    lines += (
-        [f"Total time: {time_s[-1] - time_s[0]:.3f}", f"Max memory: {max(values):.3f} ({unit})"]
-        if lines
-        else [_NOTHING]
-    )
+    if lines:
+        largest = max(values) if most is None else most
+        lines += [f"Total time: {time_s[-1] - time_s[0]:.3f}", f"Max memory: {largest:.3f} ({unit})"]
+    else:
+        lines = [_NOTHING]
     with replacing(path) as beside:
         beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -1,6 +1,9 @@
 """The figures of a run as OpenMetrics 1.0 text, which Prometheus reads as well: single samples, no timestamps.
 
-The format: https://prometheus.io/docs/specs/om/open_metrics_spec/
+The format: https://prometheus.io/docs/specs/om/open_metrics_spec/. All are gauges, also totals: they are the figures of
+a job that is over, which the next run replaces (https://prometheus.io/docs/practices/instrumentation/#batch-jobs). A
+counter must not fall; and OpenMetrics names it without ``_total`` where the older text format wants the suffix, so
+``promtool check metrics`` accepts no text with counters that is OpenMetrics, too.
 """
 
 from __future__ import annotations
@@ -38,7 +41,6 @@ class _Family(NamedTuple):
     name: str
     meaning: str
     samples: Sequence[Sample]
-    kind: str = "gauge"
 
     def lines(self, labels: Labels) -> Iterator[str]:
         """Yield the lines of the family; ``labels`` come before each sample's own."""
@@ -46,14 +48,13 @@ class _Family(NamedTuple):
         if not known:
             return
         name = f"nncf_tools_{self.name}"
-        yield f"# TYPE {name} {self.kind}"
+        yield f"# TYPE {name} gauge"
         unit = next((unit for unit in ("bytes", "seconds") if name.endswith(f"_{unit}")), None)
         if unit is not None:
             yield f"# UNIT {name} {unit}"
         yield f"# HELP {name} {self.meaning}"
-        suffix = "_total" if self.kind == "counter" else ""
         for own, value in known:
-            yield f"{name}{suffix}{_braces({**labels, **own})} {_number(round(value) if unit == 'bytes' else value)}"
+            yield f"{name}{_braces({**labels, **own})} {_number(round(value) if unit == 'bytes' else value)}"
 
 
 def report(session: Session, view: View) -> str:
@@ -127,10 +128,10 @@ def _bracket(labels: Labels, peak: Peak) -> list[Sample]:
 def _totals(session: Session) -> Iterator[_Family]:
     totals = session.totals
     spent = [(labels, totals.get(name)) for name, labels in _CPU_MODES.items()]
-    yield _Family("cpu_seconds", "CPU time of all processes.", spent, "counter")
+    yield _Family("cpu_seconds", "CPU time of all processes.", spent)
     for name, columns in _counters([*totals, *metrics.of_operations(())]).items():
         found = [(_device(metric), totals.get(column)) for column, metric in columns.items()]
-        yield _Family(name, _meaning(columns), found, "counter")
+        yield _Family(name, _meaning(columns), found)
     seen, largest = len(session.processes) or None, largest_process(session)
     yield _Family("processes", "Processes that were seen.", [({}, seen)])
     short = None if seen is None else short_lived(session)
@@ -177,7 +178,7 @@ def _sampler(session: Session) -> Iterator[_Family]:
     intervals = [({"kind": "asked"}, of.interval_s), ({"kind": "achieved"}, of.achieved_interval_s)]
     yield _Family("interval_seconds", "The time between two samples.", intervals)
     yield _Family("longest_gap_seconds", "The longest time between two samples.", [({}, of.longest_gap_s)])
-    yield _Family("sampler_cpu_seconds", "CPU time of the sampler itself.", [({}, of.cpu_s)], "counter")
+    yield _Family("sampler_cpu_seconds", "CPU time of the sampler itself.", [({}, of.cpu_s)])
     yield _Family("sampler_peak_bytes", "Peak memory of the sampler itself.", [({}, of.peak_rss)])
 
 
@@ -189,7 +190,7 @@ def _ranks(session: Session) -> Iterator[_Family]:
     yield _Family("rank_peak_bytes", "The peak of one rank, as that of the run.", brackets)
     yield _Family("rank_duration_seconds", "How long one rank took.", [(rank, run.duration_s) for rank, run in ranks])
     spent = [(rank, run.cpu_s) for rank, run in ranks]
-    yield _Family("rank_cpu_seconds", "CPU time of all processes of one rank.", spent, "counter")
+    yield _Family("rank_cpu_seconds", "CPU time of all processes of one rank.", spent)
 
 
 def _operations(session: Session, view: View) -> Iterator[_Family]:
@@ -203,8 +204,8 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
         kind = {} if operation.kind is None else {"kind": operation.kind}
         labels.append({"operation": name, "index": str(numbers[name]), "depth": str(operation.depth), **kind})
 
-    def family(name: str, meaning: str, values: Sequence[float | None], kind: str = "gauge") -> _Family:
-        return _Family(f"operation_{name}", meaning, list(zip(labels, values, strict=True)), kind)
+    def family(name: str, meaning: str, values: Sequence[float | None]) -> _Family:
+        return _Family(f"operation_{name}", meaning, list(zip(labels, values, strict=True)))
 
     called = [
         ({**own, "function": of.signature or of.call, **({"saved": of.saved} if of.saved else {})}, 1)
@@ -233,9 +234,9 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
         change = f"{text} at its end minus {text} at its start."
         yield _Family(f"operation_{name}_change_bytes", change, of_columns(gauges, "delta"))
     spent = [operation.cpu_s for operation in operations]
-    yield family("cpu_seconds", "CPU time of all processes during it.", spent, "counter")
+    yield family("cpu_seconds", "CPU time of all processes during it.", spent)
     for name, counters in _counters(columns).items():
-        yield _Family(f"operation_{name}", _meaning(counters), of_columns(counters, "spent"), "counter")
+        yield _Family(f"operation_{name}", _meaning(counters), of_columns(counters, "spent"))
 
 
 def _number(value: float) -> str:

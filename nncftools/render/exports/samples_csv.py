@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nncftools.metrics import unit_of
-from nncftools.session.samples import TIME, are_counts
+from nncftools.session.samples import TIME, are_whole
 
 if TYPE_CHECKING:
     from array import array
@@ -37,7 +36,7 @@ def report(session: Session, _view: View) -> str:
 def _cells(name: str, values: array[float]) -> list[str]:
     """Return values as text: bytes and counts as integers, unknown values as empty cells."""
     numbers: list[float | None] | array[float] = values
-    if unit_of(name) == "B" or (unit_of(name) == "" and are_counts(values)):
+    if are_whole(name, values):
         numbers = [None if isnan(value) else round(value) for value in values]
     text = msgspec.json.encode(list(numbers)).decode()  # NaN is null; repr() is slower
     return text[1:-1].replace("null", "").split(",")

@@ -7,20 +7,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nncftools.errors import NncfToolsError
-from nncftools.metrics import unit_of
-from nncftools.session.samples import are_counts
 
 if TYPE_CHECKING:
     from nncftools.render.view import View
     from nncftools.session.session import Session
 
-_TOO_LARGE = 2.0**63
-
 
 def report(session: Session, _view: View) -> bytes:
     """Return all samples with all metrics; the metadata (``DataFrame.attrs``) has the rest of the session.
 
-    Bytes and counts are nullable integers, seconds are floats. Raises NncfToolsError when pyarrow is not installed.
+    Its columns are those of ``to_pandas()``. Raises NncfToolsError when pyarrow is not installed.
     """
     try:
         import pyarrow  # noqa: F401, ICN001 — pandas uses it
@@ -28,10 +24,6 @@ def report(session: Session, _view: View) -> bytes:
         message = "parquet needs pyarrow; install it with: pip install 'nncf-tools[parquet]'"
         raise NncfToolsError(message) from error
     frame = session.to_pandas()
-    for name in session.samples.metrics:
-        is_whole = unit_of(name) == "B" or (unit_of(name) == "" and are_counts(session.samples[name]))
-        if is_whole and session.samples.figures(name).highest < _TOO_LARGE:
-            frame[name] = frame[name].round().astype("Int64")
     frame.attrs = _facts(session)
     data: bytes = frame.to_parquet(None, engine="pyarrow", compression="zstd")
     return data

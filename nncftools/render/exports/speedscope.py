@@ -41,7 +41,7 @@ def report(session: Session, view: View) -> bytes:
     frames = _Frames()
     profiles = [_profile("Peak", peak, frames), _profile("Peak, what is certain", peak, frames, only_certain=True)]
     operations = _largest(without_small(listed(timeline(session.operations, view.depth), session), session))
-    moments = [Moment(of.from_s, of.to_s, round(of.likely or of.low)) for _, of in operations]
+    moments = [Moment(of.from_s, of.to_s, round(of.low)) for _, of in operations]
     for (one, _), found in zip(operations, build_ups(session, moments), strict=True):
         if found is not None:
             profiles.append(_profile(f"{one.number} {one.title}", found, frames))

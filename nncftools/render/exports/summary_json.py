@@ -11,7 +11,7 @@ from nncftools.analysis.frame_tree import holders, tree_of
 from nncftools.analysis.hints import hints
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
-from nncftools.analysis.summary import cpu_s, largest_process, level, short_lived, taken
+from nncftools.analysis.summary import cores_average, cpu_s, largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
 from nncftools.limits.judging import verdict
 from nncftools.limits.needs import needs
@@ -48,8 +48,6 @@ _OF_RANK = ("name", "rank", "host", "start_s", "duration_s", "exit", "peaks", "c
 
 def report(session: Session, view: View) -> str:
     """Return the summary: all memory metrics in bytes, operations of the view's depth."""
-    total_s = cpu_s(session)
-    cores = None if total_s is None or session.duration_s <= 0 else total_s / session.duration_s
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -71,7 +69,7 @@ def report(session: Session, view: View) -> str:
         "peak": _peak(session),
         "needs": _needs(session),
         "memory": {name: _level(session, name) for name in session.samples.metrics if is_memory(name)},
-        "cpu": {"total_s": total_s, "cores_average": cores},
+        "cpu": {"total_s": cpu_s(session), "cores_average": cores_average(session)},
         "totals": session.totals,
         "phases": [_operation(operation) for operation in timeline(session.operations, view.depth)],
         "processes": _processes(session),

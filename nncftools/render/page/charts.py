@@ -83,7 +83,7 @@ def charts(session: Session, view: View, every: Sequence[Listed]) -> dict[str, A
         "axes": {
             "memory": f"Memory{view.above}, {view.unit}",
             "kinds": f"Memory by kind, {view.unit}",
-            "cpu": f"CPU, % of {cpus} cores" if cpus else "CPU, % of one core",
+            "cpu": f"CPU, cores of {cpus}" if cpus else "CPU, cores",
             "io": f"I/O, {io_unit}/s",
         },
         "factor": factor,
@@ -125,11 +125,10 @@ def _memory(session: Session, view: View, factor: float) -> Iterator[Line]:
 
 
 def _cpu(session: Session, factor: float) -> Iterator[Line]:
-    part = 100 / (session.host.cpus or 1)
     for name, columns in (("CPU", cpu_counters(session.samples)), ("of it system", ("cpu_system",))):
         moments, cores = _rates(session, columns)
         if len(moments):
-            yield {**_line(name, moments / factor, cores * part, 1, ",.1f"), "unit": "%", "steps": True}
+            yield {**_line(name, moments / factor, cores, 3, ",.2f"), "unit": "cores", "steps": True}
 
 
 def _speeds(session: Session) -> list[tuple[Metric, Points, Points]]:

@@ -74,7 +74,7 @@ def _text(build_up: BuildUp, view: View) -> str:
         CERTAIN: "{} certain down to the innermost function",
         EITHER: "{} at the likelier of two places",
         NOT_SEEN: "{} not seen",
-        INHERITED: "{} shared with a parent process",
+        INHERITED: "at most {} shared with a parent process",
     }
     sizes = ((build_up.sum_of(kind), text) for kind, text in every.items())
     known = ", ".join(text.format(view.unit.label(size)) for size, text in sizes if size)

@@ -10,7 +10,7 @@ import numpy as np
 from nncftools import metrics
 from nncftools.analysis.comparison import unit_for
 from nncftools.analysis.series import decimated_with_gaps, rates_of, run_s
-from nncftools.analysis.summary import cpu_s
+from nncftools.analysis.summary import cores_average, cpu_s
 from nncftools.drawing import DPI, FAINT, INK, annotate, draw_limit, draw_peak, marker_for
 from nncftools.metrics import cpu_counters
 from nncftools.render.limit import drawn_limit
@@ -18,7 +18,7 @@ from nncftools.render.memory_line import memory_line
 from nncftools.render.peak_label import peak_label
 from nncftools.render.view import label
 from nncftools.session.samples import known
-from nncftools.units import seconds_text, size_text
+from nncftools.units import cores_text, seconds_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 _GREYS = ("#8a8f94", "#b9bdc1", "#dfe1e3")
 """Of the parts of RSS from the bottom up: colours mark operations."""
-_ZONES = ((0, 50, "#fafafa"), (50, 80, "#f3f3f3"), (80, 100, "#eaeaea"))
-"""In per cent of all cores."""
-_CPU_TOPS = (5, 10, 25, 100)
+_ZONES = ((0, 0.5, "#fafafa"), (0.5, 0.8, "#f3f3f3"), (0.8, 1, "#eaeaea"))
+_CPU_TOPS = (0.05, 0.1, 0.25, 1)
+"""Parts of all cores."""
 _CPU_WINDOWS = 1500
 """The most that can be distinguished."""
 _SIZE = 8.0
@@ -86,30 +86,28 @@ def draw_memory(axes: Axes, session: Session, view: View, ruler: Ruler) -> None:
 
 
 def draw_cpu(axes: Axes, session: Session) -> None:
-    """Draw the number of busy cores in per cent of all cores, and its average."""
+    """Draw the number of busy cores, and its average."""
     cpus = session.host.cpus
-    percent = 100 / (cpus or 1)
-    axes.set_ylabel(f"CPU (% of all {cpus} cores)" if cpus else "CPU (% of one core)", fontsize=_SIZE + 1)
+    axes.set_ylabel(f"CPU (cores of {cpus})" if cpus else "CPU (cores)", fontsize=_SIZE + 1)
     counters = cpu_counters(session.samples)
-    moments, cores = rates_of(session, counters, _CPU_WINDOWS)
-    spent = cpu_s(session)
-    if not len(cores):
+    moments, busy = rates_of(session, counters, _CPU_WINDOWS)
+    if not len(busy):
+        spent = cpu_s(session)
         is_recorded = spent is not None and counters and len(session.samples)
         too_short = f"{seconds_text(spent)} of CPU time; the run is too short to tell when"
         _note(axes, too_short if is_recorded else "CPU time was not recorded")
         return
-    busy = cores * percent
-    average = None if spent is None or not session.duration_s else spent / session.duration_s * percent
+    average = cores_average(session)
     highest = float(max(busy[~np.isnan(busy)].max(initial=0), average or 0))
-    axes.set_ylim(0, next((top for top in _CPU_TOPS if cpus and highest <= top), highest or 1) * 1.04)
+    tops = [part * (cpus or 0) for part in _CPU_TOPS]
+    axes.set_ylim(0, next((top for top in tops if highest <= top), highest or 1) * 1.04)
     for low, high, colour in _ZONES if cpus else ():
-        axes.axhspan(low, high, color=colour, zorder=0, linewidth=0)
+        axes.axhspan(low * (cpus or 1), high * (cpus or 1), color=colour, zorder=0, linewidth=0)
     axes.stairs(busy, moments, baseline=None, color=INK, linewidth=1.1)
     if average is not None:
         axes.axhline(average, color=INK, linestyle="--", linewidth=1)
-        text = f"average\n{average:.{0 if average >= 10 else 1}f} %"  # noqa: PLR2004 — two digits
         beside = {"xycoords": axes.get_yaxis_transform(), "va": "center"}
-        annotate(axes, text, (1, average), (5, 0), fontsize=_SIZE, color=INK, **beside)
+        annotate(axes, f"average\n{cores_text(average)}", (1, average), (5, 0), fontsize=_SIZE, color=INK, **beside)
 
 
 def draw_io(axes: Axes, session: Session, family: str) -> None:

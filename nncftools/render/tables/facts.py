@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import signal
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.pss import pss_near_peak
-from nncftools.analysis.summary import cpu_s, is_between_samples, largest_process, short_lived, taken
+from nncftools.analysis.summary import (
+    cores_average,
+    cpu_s,
+    failed_in_order,
+    is_between_samples,
+    largest_process,
+    short_lived,
+    taken,
+)
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
 from nncftools.render.tables.table import Cell, Column, Output, Row, Table
 from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN, seconds_text, size_text, text_of
+from nncftools.units import UNKNOWN, cores_text, seconds_text, size_text, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nncftools.render.view import View
-    from nncftools.session.model import Exit, SavedModel
+    from nncftools.session.model import SavedModel
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
@@ -43,20 +50,11 @@ def run(session: Session) -> str:
         of = "" if session.rank.size is None else f" of {session.rank.size}"
         machine = f"{machine}, rank {session.rank.number}{of}"
     if session.exit is not None:
-        ending = exit_text(session.exit)
+        failed = failed_in_order(session.ranks)
+        ending = f"{failed[0].name}: {session.exit.text}" if failed else session.exit.text
     else:
         ending = "exit status unknown" if session.attached_to is None else f"attached to pid {session.attached_to}"
     return f"{when} on {machine}, {seconds_text(session.duration_s)}, {ending}"
-
-
-def exit_text(exit_: Exit) -> str:
-    """Return how a process ended: ``"exit status 0"``, ``"killed by SIGKILL"``."""
-    if exit_.signal is None:
-        return f"exit status {'unknown' if exit_.code is None else exit_.code}"
-    try:
-        return f"killed by {signal.Signals(exit_.signal).name}"
-    except ValueError:
-        return f"killed by signal {exit_.signal}"
 
 
 def peak(session: Session, view: View) -> tuple[str, str, str] | None:
@@ -126,10 +124,11 @@ def _cpu(session: Session) -> str:
     total = cpu_s(session)
     if total is None:
         return "unknown"
-    share = f", {total / session.duration_s:.0%} of one core on average" if session.duration_s > 0 else ""
+    cores = cores_average(session)
+    busy = "" if cores is None else f", {cores_text(cores)} on average"
     user, system = session.totals.get("cpu_user"), session.totals.get("cpu_system")
     parts = "" if user is None else f" (user {seconds_text(user)}, system {seconds_text(system)})"
-    return f"{seconds_text(total)}{parts}{share}"
+    return f"{seconds_text(total)}{parts}{busy}"
 
 
 def _counters(session: Session) -> Iterator[tuple[str, str]]:

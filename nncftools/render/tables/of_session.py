@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from nncftools import metrics
 from nncftools.analysis.peak_text import span_text
-from nncftools.analysis.summary import largest_rank, level
+from nncftools.analysis.summary import failed_in_order, largest_rank, level
 from nncftools.analysis.timeline import timeline
 from nncftools.render.operations import listed, peak_notes, without_small
-from nncftools.render.tables.facts import exit_text
 from nncftools.render.tables.table import Cell, Column, Output, Row, Table, figure_cell, size_cell
 from nncftools.render.view import label
 from nncftools.session.peak_place import span_of
@@ -76,21 +75,23 @@ def ranks(session: Session, unit: MemoryUnit) -> Table:
     """Return the ranks of a job; a session that was not merged from ranks has none."""
     texts = [Column("Rank", is_text=True), Column("Machine", is_text=True)]
     columns = [*texts, *map(Column, (f"Peak, {unit}", "at", "Lasted", "CPU", "Exit"))]
-    largest = largest_rank(session.ranks)
-    return Table(columns=columns, rows=[_rank(run, unit, is_largest=run is largest) for run in session.ranks])
+    largest, failed = largest_rank(session.ranks), failed_in_order(session.ranks)
+    first = failed[0] if len(failed) > 1 else None
+    rows = [_rank(run, unit, is_largest=run is largest, is_first=run is first) for run in session.ranks]
+    return Table(columns=columns, rows=rows)
 
 
-def _rank(run: RankRun, unit: MemoryUnit, *, is_largest: bool) -> Row:
+def _rank(run: RankRun, unit: MemoryUnit, *, is_largest: bool, is_first: bool) -> Row:
     peak = run.peaks.get("rss")
     number = run.name if run.rank is None else f"{run.rank.number}"
-    end = UNKNOWN if run.exit is None else exit_text(run.exit).removeprefix("exit status ").removeprefix("killed by ")
+    end = UNKNOWN if run.exit is None else run.exit.text.removeprefix("exit status ").removeprefix("killed by ")
     cells = [
         Cell(shortened(printable(number), 24)),
         Cell(shortened(printable(run.host.name), 20) or UNKNOWN),
         size_cell(None if peak is None else peak.low, unit),
         Cell(span_text(None if peak is None else span_of(peak))),
         *(Cell(seconds_text(value)) for value in (run.duration_s, run.cpu_s)),
-        Cell(end),
+        Cell(f"{end}, first" if is_first else end),
     ]
     return Row(cells=cells, is_strong=is_largest, note="<- largest" if is_largest else "")
 
@@ -159,8 +160,8 @@ def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> 
         yield Column("end", metric.label)
         yield Column("delta", metric.label, output=_NOT_IN_TEXT if name == "rss" else Output.ALL)
         yield Column("peak", metric.label)
-    yield Column("mean", "Cores")
-    yield Column("peak", "Cores", output=Output.TEXT | Output.PAGE)
+    yield Column("average", "Cores")
+    yield Column("peak", "Cores")
     for _, metric in counters:
         yield Column(metric.action, metric.group)
 

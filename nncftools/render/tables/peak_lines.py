@@ -159,11 +159,11 @@ def certainty(found: BuildUp, session: Session) -> str:
     whole = _percent(found.sum_of(CERTAIN), found.size)
     place = _percent(certain_at_places(found), found.size)
     rest = [
-        f"{_percent(size, found.size)} {words}"
-        for size, words in (
-            (found.sum_of(EITHER), "one of two stacks"),
-            (found.sum_of(INHERITED), "shared with a parent process"),
-            (found.sum_of(NOT_SEEN), f"not seen{_why(found, session)}"),
+        f"{bound}{_percent(size, found.size)} {words}"
+        for size, bound, words in (
+            (found.sum_of(EITHER), "", "one of two stacks"),
+            (found.sum_of(INHERITED), "at most ", "shared with a parent process"),
+            (found.sum_of(NOT_SEEN), "", f"not seen{_why(found, session)}"),
         )
         if size >= found.size * _LEAST
     ]

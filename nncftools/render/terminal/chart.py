@@ -11,10 +11,10 @@ import numpy as np
 from rich.segment import SegmentLines
 
 from nncftools.analysis import series
+from nncftools.analysis.peak_text import span_text
 from nncftools.analysis.summary import level
 from nncftools.analysis.timeline import timeline
 from nncftools.limits.effective import MACHINE, effective_limit
-from nncftools.render.terminal import scales
 from nncftools.render.terminal.bands import Span, operations_row
 from nncftools.render.terminal.palette import GUTTER, Medium, colours_of
 from nncftools.render.terminal.plot import MOST_LINES, Line, Marked, key, plot
@@ -22,6 +22,7 @@ from nncftools.render.terminal.rates import Rate, rate_rows, rates_shown
 from nncftools.render.terminal.rows import fitted, text
 from nncftools.render.terminal.window import Window
 from nncftools.render.view import label
+from nncftools.session.operation import RATE_WINDOW_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _LOWEST, _HIGHEST, _NOT_ON_A_TERMINAL = 12, 40, 24
 """Heights of a report's chart, in lines."""
+_CAPTION = f"beside the bars: the highest over {RATE_WINDOW_S:g} s"
 
 
 class _Chart:
@@ -65,14 +67,17 @@ def chart(session: Session, view: View, width: int, height: int, medium: Medium)
     lines = [_line_of(session, name, shown.columns, from_zero=view.from_zero) for name in names]
     of = level(session.samples, names[0], session.peaks) if names and not view.from_zero else None
     peak = None if of is None or of.peak is None or of.span_s is None else (of.peak, sum(of.span_s) / 2)
+    peak_at = "" if of is None else span_text(of.span_s)
     limit = None if view.from_zero or names[:1] != ["rss"] else effective_limit(session)
     marked = Marked(peak, None if limit is None or limit.kind == MACHINE else limit.size)
     outermost = [operation for operation in timeline(session.operations, 1) if operation.depth == 0]
     spans = [Span(operation.name, operation.start_s, operation.end_s, operation.kind) for operation in outermost]
     below = [operations_row(spans, shown, medium)] if spans else []
     for rate, found in _rates(session, shown):
-        below += rate_rows(rate, found, float(np.nanmax(found, initial=0.0)), medium)
-    rows = [_legend(lines, peak, medium), *plot(lines, marked, shown, height - len(below) - 1, medium), *below]
+        below += rate_rows(rate, found, series.highest_rate(session, rate.counters), medium)
+    if len(below) > bool(spans):
+        below.append([text(f"{' ' * (medium.gutter + 1)}{_CAPTION}", medium.style("axis"))])
+    rows = [_legend(lines, peak, peak_at, medium), *plot(lines, marked, shown, height - len(below) - 1, medium), *below]
     return [fitted(row, width) for row in rows]
 
 
@@ -83,14 +88,13 @@ def _names(session: Session, view: View) -> list[str]:
     return [name for name in known if name == known[0] or view.unit.text(figures(name).highest) != nothing][:MOST_LINES]
 
 
-def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, medium: Medium) -> Row:
+def _legend(lines: Sequence[Line], peak: tuple[float, float] | None, peak_at: str, medium: Medium) -> Row:
     row = [text(" " * (medium.gutter + 1))]
     for place, line in enumerate(lines):
         row += [*key(place, medium), text(f"{line.label} {medium.unit.label(line.last)}  ")]
         if place == 0 and peak is not None:
-            at = scales.clock(float(int(peak[1])))
             row.append(text("◆" if medium.unicode else "^", medium.style("peak")))
-            row.append(text(f" peak {medium.unit.label(peak[0])} at {at}  "))
+            row.append(text(f" peak {medium.unit.label(peak[0])} at {peak_at}  "))
     return row
 
 

@@ -11,7 +11,7 @@ from nncftools.metrics import cpu_counters
 from nncftools.render.terminal.canvas import Canvas, Levels
 from nncftools.render.terminal.rows import text
 from nncftools.text import shortened
-from nncftools.units import text_of
+from nncftools.units import fixed, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -37,17 +37,17 @@ class Rate(NamedTuple):
     role: str
 
     def figure(self, value: float) -> str:
-        """Return a rate as text with its unit: ``98 %``, ``1.2 MiB/s``."""
+        """Return a rate as text with its unit, which is the name of busy cores: ``0.98``, ``1.2 MiB/s``."""
         if self.unit == "cores":
-            return f"{value:.0%}".replace("%", " %")
+            return fixed(value, 2)
         if not value:
             return "0 /s" if not self.unit else f"0 {self.unit}/s"
         return f"{text_of(value, self.unit) if self.unit else _brief(value)}/s"
 
 
 def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
-    """Return the rates to show of a run with these columns: CPU, storage, and counters of no family."""
-    found = [Rate("CPU", cpu_counters(columns), "cores", "cpu")]
+    """Return the rates to show of a run with these columns: busy cores, storage, and counters of no family."""
+    found = [Rate("Cores", cpu_counters(columns), "cores", "cpu")]
     for column in metrics.of_operations(columns):
         metric = metrics.of(column)
         if metric is not None and metric.is_counter and metric.family != metrics.SYSTEM_CALLS:
@@ -56,8 +56,10 @@ def rates_shown(columns: Collection[str]) -> Sequence[Rate]:
     return [rate for rate in found if rate.counters and all(name in columns for name in rate.counters)]
 
 
-def rate_rows(rate: Rate, rates: NDArray[np.float64], figure: float, medium: Medium, height: int = 1) -> Iterator[Row]:
-    """Yield ``height`` rows: bars, or an area if there are several; ``figure`` is the rate beside them."""
+def rate_rows(
+    rate: Rate, rates: NDArray[np.float64], figure: float | None, medium: Medium, height: int = 1
+) -> Iterator[Row]:
+    """Yield ``height`` rows: bars, or an area if there are several; ``figure`` is the rate beside them, or nothing."""
     full = float(np.nanmax(rates, initial=0.0))
     if rate.unit == "cores":
         full = max(full, 1.0)
@@ -68,10 +70,10 @@ def rate_rows(rate: Rate, rates: NDArray[np.float64], figure: float, medium: Med
         yield [*label, text(bars, style)]
 
 
-def rate_label(rate: Rate, figure: float, medium: Medium) -> Row:
+def rate_label(rate: Rate, figure: float | None, medium: Medium) -> Row:
     """Return the name of a rate and a figure, as ``LABEL`` parts of a row."""
     room = medium.gutter - _NAME
-    value = f"{_fitted(rate.figure(figure), room):>{room}} "
+    value = f"{'' if figure is None else _fitted(rate.figure(figure), room):>{room}} "
     return [text(f"{rate.name:<{_NAME}}"), text(value, medium.style("axis"))]
 
 

@@ -44,8 +44,8 @@ def test_rates_of_now() -> None:
     more(of, 2.0, 200 * MIB)
     after = drawn(body, of)
 
-    assert any(row.startswith("CPU    100 %") for row in before)
-    assert any(row.startswith("CPU      0 %") for row in after)
+    assert any(row.startswith("Cores   1.00 ") for row in before)
+    assert any(row.startswith("Cores   0.00 ") for row in after)
 
 
 def test_heights() -> None:

@@ -69,7 +69,13 @@ def test_what_stands_there() -> None:
     """The screen shows command, memory, peak, chart, rates, processes, the machine's memory and the keys."""
     text = "\n".join(frame(run(), KEYS))
 
-    for expected in ("─ work --fast ─", "● recording  1:39 ─╮", "◆ peak 199.9 MiB at 1:39", "CPU 100 %", "2 processes"):
+    for expected in (
+        "─ work --fast ─",
+        "● recording  1:39 ─╮",
+        "◆ peak 199.9 MiB at 1:39",
+        "CPU 1.00 cores",
+        "2 processes",
+    ):
         assert expected in text
     for expected in (
         "200 MiB ┤",
@@ -264,7 +270,9 @@ def test_status_line() -> None:
     """One plain line shows time, memory with its peak, CPU, and the available memory."""
     text = status_line(run(), PLAIN, Machine(is_here=False))
 
-    assert text.startswith("1:39; RSS 199.9 MiB, peak 199.9 MiB at 1:39; CPU 100 %, 2 processes; 5.8 GiB available")
+    assert text.startswith(
+        "1:39; RSS 199.9 MiB, peak 199.9 MiB at 1:39; CPU 1.00 cores, 2 processes; 5.8 GiB available"
+    )
 
 
 def test_run_without_samples() -> None:

@@ -26,8 +26,8 @@ def test_what_a_row_tells() -> None:
     """PID, what tells the command apart, CPU and RSS with their units, and a bar of the share of all memory."""
     first, second, third = shown()
 
-    assert first.split() == ["100", "train.py", "--rank", "0", "50", "%", "300.0", "MiB", "━" * 12 + "─" * 4]
-    assert second.split()[1:7] == ["train.py", "--rank", "1", "193", "%", "100.0"]
+    assert first.split() == ["100", "train.py", "--rank", "0", "0.50", "cores", "300.0", "MiB", "━" * 12 + "─" * 4]
+    assert second.split()[1:7] == ["train.py", "--rank", "1", "1.93", "cores", "100.0"]
     assert third.split() == ["102", "sh", "-c", "tee", "log", "2.0", "MiB", "─" * 16]
 
 

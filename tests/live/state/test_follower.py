@@ -182,6 +182,21 @@ def test_what_is_no_journal(tmp_path: pathlib.Path, data: bytes) -> None:
         Follower(path)
 
 
+def test_mark_of_a_process(path: pathlib.Path) -> None:
+    """A mark that no rise explains counts as in the session: of a process, and of all that the command waited for."""
+    mark, limit = 310 << 20, 320 << 20
+    child = {"process": {"id": 1, "pid": 101, "high_water_mark": mark, "end_s": 0.9}}
+    command = {"process": {"id": 0, "high_water_limit": limit, "end_s": 1.0}}
+    with Follower(path) as follower:
+        append(path, line([0.5, 300 << 20]) + line(child))
+        follower.read()
+        before = follower.run.peaks["rss"].value
+        append(path, line(command) + line({"end": {"sampler": {"peak_rss": 12 << 20}}}))
+        follower.read()
+
+    assert (before, follower.run.peaks["rss"].value) == (mark, limit)
+
+
 def test_rise_of_a_high_water_mark(path: pathlib.Path) -> None:
     """A mark above the samples raises the peak, at the middle of the time in which it rose."""
     rise = {"id": 0, "from_s": 0.5, "to_s": 1.0, "high_water_mark": 900 << 20, "others": 100 << 20, "others_around": 0}

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from nncftools.live.state.replaying import Replay
-from nncftools.session.model import MemoryLimit, Rise, Series
+from nncftools.session.model import Mark, MemoryLimit, Rise, Series
 from tests.made_up import mib, process, session
 
 MIB = 2**20
@@ -54,6 +55,24 @@ def test_rise_of_a_high_water_mark() -> None:
 
     assert (before, replay.run.peaks["rss"].value) == (300 * MIB, 900 * MIB)
     assert replay.run.peaks["rss"].at_s == pytest.approx(0.7)
+
+
+def test_peak_of_the_session() -> None:
+    """From its moment on, each peak is the one that reports name, also where no sample and no rise says so."""
+    of = session(
+        {"rss": mib(100, 300, 200), "anon": mib(50, 60, 70)}, marks=[Mark(name="Load", start_s=0.0, end_s=0.6)]
+    )
+    level = 300 * MIB + 100_000
+    of.peaks["rss"] = replace(of.peaks["rss"], low=level, rose_from_s=0.4, rose_to_s=0.5)
+    replay = Replay(of)
+    replay.advance(0.45)
+    before = replay.run.peaks["rss"]
+    replay.advance(9)
+    after = replay.run.peaks
+
+    assert (before.value, before.operation) == (100 * MIB, None)
+    assert after["rss"] == (level, 0.45, level, "Load")
+    assert (after["anon"].value, after["anon"].at_s) == (70 * MIB, 1.0)
 
 
 def test_limit() -> None:

@@ -8,7 +8,7 @@ from nncftools.render.exports.memory_log import stem, write
 from nncftools.render.view import View
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
-from tests.made_up import mib, session
+from tests.made_up import MIB, mib, process, session
 
 NO_SAMPLES = "No measurements recorded.\nThe recording ended before the first sample that is known.\n"
 
@@ -32,6 +32,14 @@ def test_from_zero(tmp_path: pathlib.Path) -> None:
     assert log(session(), tmp_path, from_zero=True) == (
         "0.000 0.000\n0.500 200.000\n1.000 100.000\nTotal time: 1.000\nMax memory: 200.000 (MiB)\n"
     )
+
+
+def test_peak_between_samples(tmp_path: pathlib.Path) -> None:
+    """The maximum is the peak that the report names, also where a high-water mark proves it."""
+    of = session(processes=[process(high_water_mark=350 * MIB)])
+
+    assert "Max memory: 350.000 (MiB)\n" in log(of, tmp_path)
+    assert "Max memory: 250.000 (MiB)\n" in log(of, tmp_path, from_zero=True)
 
 
 def test_other_metric_and_unit(tmp_path: pathlib.Path) -> None:

@@ -61,7 +61,7 @@ class TestFlame:
         grey = [name for name, package in zip(found["name"], found["package"], strict=True) if package is None]
 
         assert grey[0] == "RSS at its peak"
-        assert set(grey[1:]) == {"not seen", "shared with the parent process"}
+        assert set(grey[1:]) == {"not seen", "shared with the parent process, at most"}
         assert found["rest"]["colour"] == REST.colour
 
     def test_packages(self) -> None:

@@ -267,7 +267,7 @@ class TestPage:
         assert all(len(line["x"]) <= 4001 for line in memory)
 
     def test_lines(self) -> None:
-        """Memory is in the view's unit, metrics that were not asked for are hidden, CPU is part of all cores."""
+        """Memory is in the view's unit, metrics that were not asked for are hidden, CPU is in cores."""
         chart = data_of(page(run()))["chart"]
 
         assert [(line["name"], line["hidden"]) for line in chart["memory"]] == [
@@ -276,8 +276,8 @@ class TestPage:
             ("Anon", True),
         ]
         assert chart["memory"][0]["y"][:3] == [100, 101, 102]
-        assert chart["cpu"][0]["y"][0] == pytest.approx(18.8)
-        assert (chart["axes"]["cpu"], chart["axes"]["io"]) == ("CPU, % of 4 cores", "I/O, MiB/s")
+        assert chart["cpu"][0]["y"][0] == pytest.approx(0.75)
+        assert (chart["axes"]["cpu"], chart["axes"]["io"]) == ("CPU, cores of 4", "I/O, MiB/s")
         assert chart["io"][0]["y"][0] == 2
 
     def test_zeros_are_hidden(self) -> None:
@@ -367,7 +367,7 @@ class TestInBrowser:
 
         assert (found["console"], found["requests"]) == ([], [])
         assert found["drawn"] == 6
-        assert {"Memory, MiB", "CPU,% of 4 cores", "I/O,MiB/s", "Export"} <= set(found["labels"])
+        assert {"Memory, MiB", "CPU,cores of 4", "I/O,MiB/s", "Export"} <= set(found["labels"])
         assert found["operations"] == ["Export", "trace"]
         assert found["processes"] == [["work", 0], ["child", 1], ["grandchild", 2]]
         assert found["overflow"] <= 0

@@ -265,8 +265,8 @@ def test_a_legend_covers_no_data(case: str) -> None:
     [
         "work --fast",
         "RSS (MiB)",
-        "CPU (% of all 4 cores)",
-        "average\n50 %",
+        "CPU (cores of 4)",
+        "average\n2.00 cores",
         "1 Model Loading",
         "2",
         "3 Compilation ×24",
@@ -354,21 +354,21 @@ def test_without_rss() -> None:
     assert page(of, View(metrics=("anon", "file"))).axes[0].get_ylabel() == "Anon (MiB)"
 
 
-def test_cpu_is_of_all_cores() -> None:
-    """Three and then one of four cores busy are 75 and 25 per cent."""
+def test_cpu_is_in_cores() -> None:
+    """Three and then one of four cores are busy."""
     steps = next(patch for patch in page(run(), VIEW).axes[1].patches if isinstance(patch, StepPatch)).get_data()
 
-    assert steps.values[5] == pytest.approx(75)
-    assert steps.values[-5] == pytest.approx(25)
+    assert steps.values[5] == pytest.approx(3)
+    assert steps.values[-5] == pytest.approx(1)
 
 
 def test_cores_unknown() -> None:
-    """Where the number of cores is unknown, CPU is in per cent of one, and the axis says so."""
+    """Where the number of cores of the machine is unknown, the axis does not name it."""
     cpu = page_of("cores unknown").axes[1]
     steps = next(patch for patch in cpu.patches if isinstance(patch, StepPatch)).get_data()
 
-    assert cpu.get_ylabel() == "CPU (% of one core)"
-    assert steps.values[5] == pytest.approx(300)
+    assert cpu.get_ylabel() == "CPU (cores)"
+    assert steps.values[5] == pytest.approx(3)
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ def test_timeline_and_figures() -> None:
     assert "1. 0.000 s Model Loading    (1.00 s)    [0.0 MiB]\n" in text
     assert "2.  1.00 s Compilation      (2.00 s) [+100.0 MiB] <- peak\n" in text
     assert "    3.00 s (nothing marked) (1.00 s)    [0.0 MiB]\n" in text
-    assert " 1. 100.0 100.0 100.0  1.00 1.00    10.0     0.0  20.0     0.0\n" in text
-    assert " 2. 100.0 200.0 400.0  1.00 1.00     0.0     5.0   0.0     7.0\n" in text
+    assert " 1. 100.0 100.0 100.0    1.00 1.00    10.0     0.0  20.0     0.0\n" in text
+    assert " 2. 100.0 200.0 400.0    1.00 1.00     0.0     5.0   0.0     7.0\n" in text
 
 
 def test_depth() -> None:

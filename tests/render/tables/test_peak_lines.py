@@ -135,7 +135,7 @@ def test_forked_copy() -> None:
     watched = of.snapshots.processes[0]
     watched.inherited, watched.rss[:2] = 50 * MIB, [50 * MIB] * 2
 
-    assert lines(of)["certain"] == "75 %; 25 % shared with a parent process"
+    assert lines(of)["certain"] == "75 %; at most 25 % shared with a parent process"
 
 
 def test_not_seen_has_its_reason() -> None:

@@ -9,7 +9,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nncftools.metrics import MEMORY, METRICS
-from nncftools.render.tables.facts import exit_text
 from nncftools.render.tables.text import report
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Host, Process, Rise, SamplerFacts, Start
@@ -99,7 +98,7 @@ def test_unit(unit: str, peak: str) -> None:
     [
         "work --fast",
         "2026-11-21 07:00:00 UTC on box, 1.00 s, exit status 0",
-        "0.750 s (user 0.500 s, system 0.250 s), 75% of one core on average",
+        "0.750 s (user 0.500 s, system 0.250 s), 0.75 cores on average",
         "4.0 KiB read, 0 B written",
         "1, the largest: work, 300.0 MiB (kernel's high-water mark)",
         "3 samples, interval 0.5 s (asked 0.5 s)",
@@ -136,7 +135,7 @@ def test_ending(changes: dict[str, Any], words: str) -> None:
 )
 def test_exit_text(ending: Exit, text: str) -> None:
     """A signal has its name, where it has one."""
-    assert exit_text(ending) == text
+    assert ending.text == text
 
 
 def test_nothing_known() -> None:

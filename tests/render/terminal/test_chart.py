@@ -46,10 +46,11 @@ def test_peak_operations_and_rates() -> None:
     peak = next(line for line in lines[1:] if "◆" in line)
     operations = next(line for line in lines if "Operations" in line)
 
-    assert "peak 700.0 MiB at 0:30" in lines[0]
+    assert "peak 700.0 MiB at 30.00 s" in lines[0]
     assert abs(peak.index("◆") - operations.index("┤├")) <= 2
     assert "Export" in operations
-    assert lines[-1].startswith("CPU    100 %")
+    assert lines[-2].startswith("Cores   1.00 ")
+    assert lines[-1].strip() == "beside the bars: the highest over 0.2 s"
 
 
 def test_several_metrics_without_colour() -> None:

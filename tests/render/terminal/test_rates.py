@@ -6,7 +6,7 @@ import pytest
 from nncftools.render.terminal.palette import Medium
 from nncftools.render.terminal.rates import Rate, rate_rows
 
-CPU = Rate("CPU", ("cpu_user", "cpu_system"), "cores", "cpu")
+CPU = Rate("Cores", ("cpu_user", "cpu_system"), "cores", "cpu")
 READ = Rate("Read", ("read_bytes",), "B", "read")
 MIB = 2**20
 
@@ -24,12 +24,12 @@ def test_one_row() -> None:
 
 def test_a_core_is_the_least_full_height() -> None:
     """Less than one busy core is not drawn as if it were much."""
-    assert shown(CPU, [0.25, 0.5], 0.5) == ["CPU     50 % ▂▄"]
+    assert shown(CPU, [0.25, 0.5], 0.5) == ["Cores   0.50 ▂▄"]
 
 
 def test_several_rows() -> None:
     """With more height, rates are an area; name and figure stand at its foot."""
-    assert shown(CPU, [2, 2, 1, 1], 1.0, 2) == ["             ⡫⣻  ", "CPU    100 % ⡪⡪⡫⡫"]
+    assert shown(CPU, [2, 2, 1, 1], 1.0, 2) == ["             ⡫⣻  ", "Cores   1.00 ⡪⡪⡫⡫"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Every output of a session says the same."""

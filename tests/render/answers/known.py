@@ -1,0 +1,165 @@
+"""The figures of a session, to compare with those that an output says.
+
+``Known`` walks the session, and calls every public function of ``nncftools.analysis`` and ``nncftools.limits`` that
+needs nothing but a session. So what an output computes by itself is unknown here. ``said`` finds figures in a text by
+their units and decimals, ``numbers`` all of a document.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import nncftools.analysis
+import nncftools.limits
+from nncftools import metrics
+from nncftools.analysis.build_up import of_peak
+from nncftools.analysis.frame_tree import certain_at_places, holders, tree_of
+from nncftools.analysis.memory_kinds import near
+from nncftools.analysis.series import highest_rate
+from nncftools.analysis.summary import level
+from nncftools.analysis.telling import held_by
+from nncftools.analysis.timeline import timeline
+from nncftools.errors import NncfToolsError
+from nncftools.render.terminal.rates import rates_shown
+from nncftools.session.operation import RATE_WINDOW_S
+from nncftools.session.operations import unmarked
+from nncftools.session.samples import Samples
+
+if TYPE_CHECKING:
+    from nncftools.session.session import Session
+
+_ALL_LEVELS = 99
+_OVER_TIME = {"samples", "series", "snapshots"}
+"""Fields that hold what was measured over time, not figures of the run."""
+_FACTORS = {"B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "s": 1, "min": 60, "cores": 1, "%": 1, "": 1}
+_FIGURE = re.compile(
+    r"(?<![\w./:#-])[+-]?(?P<number>\d[\d,]*(?:\.\d+)?)(?:–(?P<to>\d[\d,]*(?:\.\d+)?))?"
+    r"(?:\s?(?P<unit>[KMG]iB|[KMGB](?=/s)|B\b|min\b|s\b|cores\b|%))?(?![\w.:-])"
+)
+_NO_FIGURES = re.compile(
+    r"\d{4}-\d\d-\d\d[ T][\d:.]+(?: UTC|Z|[+]\d\d:\d\d)|\b\d?\d(?::\d\d)+\b|\S*/\S+|^.*[┤└].*$", re.MULTILINE
+)
+"""Moments of a day, paths, and axes of charts."""
+
+
+class Figure(NamedTuple):
+    """A number that an output says, in bytes, seconds, cores or per cent."""
+
+    value: float
+    within: float
+    """Half of its last digit."""
+    unit: str = ""
+    text: str = ""
+
+
+def said(text: str) -> Iterator[Figure]:
+    """Yield the figures of a text: numbers with a unit or with decimals."""
+    for found in _FIGURE.finditer(_NO_FIGURES.sub(" ", text)):
+        unit = found["unit"] or ""
+        for number in filter(None, (found["number"], found["to"])):
+            if unit or "." in number:
+                yield figure(number, unit, found[0])
+
+
+def figure(number: str, unit: str = "", text: str = "") -> Figure:
+    """Return a number as it is written, with its unit."""
+    factor = _FACTORS[unit.removesuffix("iB")]
+    within = 0.5 * 10 ** -len(number.partition(".")[2])
+    return Figure(float(number.replace(",", "")) * factor, within * factor, unit, text or number)
+
+
+class Known:
+    """The figures of a session."""
+
+    def __init__(self, session: Session) -> None:
+        self._every = sorted({abs(float(number)) for number in _figures(session)})
+        self._per_cent = sorted(_shares(session))
+
+    def unknown(self, figures: Iterable[Figure]) -> list[str]:
+        """Return the texts of figures that are none of the session's, to the precision in which they are written."""
+        return [figure.text for figure in figures if not self._has(figure)]
+
+    def _has(self, figure: Figure) -> bool:
+        """Return whether the session has a figure; without a unit, it may be memory in MiB."""
+        if figure.unit == "%":
+            return is_among(figure, self._per_cent)
+        mib = _FACTORS["M"]
+        return is_among(figure, self._every) or (
+            not figure.unit and is_among(Figure(figure.value * mib, figure.within * mib), self._every)
+        )
+
+
+def is_among(figure: Figure, every: list[float]) -> bool:
+    """Return whether one of the sorted values would be written as this figure, apart from its sign."""
+    value, within = abs(figure.value), figure.within * 1.001
+    place = bisect_left(every, value - within)
+    return place < len(every) and every[place] <= value + within
+
+
+def _figures(session: Session) -> Iterator[float]:
+    yield from numbers(session)
+    yield from (RATE_WINDOW_S, len(session.processes), len(session.samples), 0)
+    yield from numbers([session.operations, timeline(session.operations, _ALL_LEVELS), unmarked(session, 0.0)])
+    for name in metrics.memory_of(session.samples.metrics):
+        of = level(session.samples, name, session.peaks)
+        yield from numbers([of, of.from_zero()])
+        if name == "system":
+            yield (session.host.memory or 0) - (of.final or 0)
+    for rate in rates_shown(session.samples):
+        yield from numbers(highest_rate(session, rate.counters))
+    for function in _functions_of_a_session():
+        try:
+            yield from numbers(function(session))
+        except (NncfToolsError, AttributeError):  # it needs more: a start time, or the ranks of a job
+            continue
+    built_up = of_peak(session)
+    if built_up is not None:
+        root = tree_of(built_up)
+        yield from numbers([held_by(root, _ALL_LEVELS), [path[-1] for path in holders(root)]])
+        yield from numbers(near(session, built_up.at_s, built_up.size))
+        yield from (built_up.sum_of(part.kind) for part in built_up.parts)
+
+
+def _functions_of_a_session() -> Iterator[Callable[[Session], object]]:
+    for package in (nncftools.analysis, nncftools.limits):
+        for found in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"{package.__name__}.{found.name}")
+            for name, function in inspect.getmembers(module, inspect.isfunction):
+                needed = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty]
+                if not name.startswith("_") and [one.name for one in needed] == ["session"]:
+                    yield function
+
+
+def numbers(of: object, seen: dict[int, object] | None = None) -> Iterator[float]:
+    """Yield every number in an object, its fields and its properties."""
+    seen = {} if seen is None else seen
+    if isinstance(of, int | float) and not isinstance(of, bool):
+        yield of
+    if of is None or isinstance(of, int | float | str | bytes | Samples) or id(of) in seen:
+        return
+    seen[id(of)] = of  # kept, so that no other object has its id
+    if isinstance(of, Iterable):
+        for value in of.values() if isinstance(of, Mapping) else of:
+            yield from numbers(value, seen)
+    fields = getattr(of, "__struct_fields__", None) or getattr(of, "__dict__", ())
+    properties = [name for name, value in inspect.getmembers(type(of)) if isinstance(value, property)]
+    for name in {*fields, *properties} - _OVER_TIME:
+        if not name.startswith("_"):
+            yield from numbers(getattr(of, name), seen)
+
+
+def _shares(session: Session) -> Iterator[float]:
+    """Yield the parts of a whole that outputs write in per cent."""
+    yield 0.0
+    built_up = of_peak(session)
+    if built_up is not None:
+        for part in (*(built_up.sum_of(part.kind) for part in built_up.parts), certain_at_places(built_up)):
+            yield 100 * part / built_up.size
+    for operation in timeline(session.operations, _ALL_LEVELS):
+        yield 100 * operation.duration_s / session.duration_s

@@ -1,0 +1,350 @@
+"""What an output says by name: which peak, whose CPU time; and what the session answers to the same name.
+
+Outputs for people are read by the patterns below, whatever they are: text, Markdown, page, pictures, a notebook's cell.
+Documents for programs are read by their keys.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.openmetrics import parser
+
+from nncftools import metrics
+from nncftools.analysis.series import highest_rate
+from nncftools.analysis.summary import cores_average, cpu_s, level
+from nncftools.metrics import cpu_counters
+from nncftools.session.peak_place import span_of
+from tests.render.answers.known import Figure, figure
+from tests.render.answers.outputs import COMPARED
+
+if TYPE_CHECKING:
+    from nncftools.session.session import Session
+
+Said = Iterator[tuple[str, Figure]]
+"""Names and figures; a name is of a metric, of an operation, of a process by its PID, or of the run."""
+
+_N, _MEMORY, _OPERATION = r"[+-]?[\d,]+(?:\.\d+)?", "RSS|Anon|File|PSS|System", "Load|Compute|Children|Pool"
+_S, _SPAN = rf"{_N} s", rf"{_N}(?:–{_N})? s"
+_PATTERNS = [
+    rf"(?P<of>{_MEMORY}) peak (?P<peak>{_N} MiB)(?: at (?P<at>{_SPAN}))?",
+    rf"\b(?P<of>RSS) (?P<peak>{_N} MiB) at \d\d:\d\d:\d\d \((?P<at>{_SPAN})",
+    rf"[◆,] peak (?P<peak>{_N} MiB)(?: at (?P<at>{_SPAN}))?",
+    rf"Max memory of (?P<of>{_MEMORY}): (?P<peak>{_N}) \(",
+    rf"\bRSS (?P<final>{_N} MiB)(?:,| +◆)",
+    (
+        rf"^ *(?P<of>{_MEMORY}) +(?P<peak>{_N}) +(?P<at>{_SPAN}) +(?P<final>{_N}) +(?P<delta>{_N}) +(?P<average>{_N})"
+        rf" +(?P<lowest>{_N}) *$"
+    ),
+    rf"peak_rss>\+0%: (?P<peak>{_N} MiB) against \1",
+    rf"duration>\+0%: (?P<duration>{_S}) against \1",
+    rf"cpu>\+0%: (?P<cpu>{_S}) against \1",
+    rf"rise to its peak of (?P<peak>{_N} MiB)",
+    rf"UTC on \S+, (?P<duration>{_S}),",
+    rf"CPU +(?P<cpu>{_S}) \(user (?P<user>{_S}), system (?P<system>{_S})\), (?P<cores>{_N} cores) on average",
+    rf"average\n(?P<cores>{_N} cores)",
+    rf"(?P<cpu>{_S}) of CPU",
+    rf"^Cores +(?P<cores_peak>{_N}) ",
+    rf"^ *\d+\. +(?P<start_s>{_S}) (?P<op>{_OPERATION}) +\((?P<duration_s>{_S})\) +\[(?P<delta>{_N} MiB)\]",
+    (
+        rf"^ *(?P<place>\d+)\. +(?P<rss_start>{_N}) +(?P<rss_end>{_N}) +(?P<rss_peak>{_N}) +(?P<cpu_average>{_N}|–)"
+        rf" +(?P<cpu_peak>{_N}|–) "
+    ),
+    (
+        rf"^ *\d+ +(?P<op>{_OPERATION}) +(?P<start_s>{_S}) +(?P<duration_s>{_S}) +(?P<rss_start>{_N})"
+        rf" +(?P<rss_end>{_N}) +(?P<delta>{_N}) +(?P<rss_peak>{_N}) +(?P<cpu_average>{_N}|–) +(?P<cpu_peak>{_N}|–)"
+    ),
+    (
+        rf"^(?P<op>{_OPERATION})\n(?P<rss_start>{_N})\n(?P<rss_peak>{_N})\n(?P<delta>{_N})\n"
+        rf"(?P<duration_s>{_S}) · \d+ %\n(?P<cpu_s>{_S})"
+    ),
+    rf"^ *\w+ +(?P<pid>\d+) +(?P<start>{_S}) +(?P<end>{_S}) +(?P<held>{_N}) +(?P<cpu>{_S})",
+]
+_OF_RUN = ("duration", "cpu", "user", "system", "cores", "cores_peak")
+_MIB = 2**20
+_WRITTEN = 0.006
+"""The page's lines have two decimals."""
+_OF_OPERATION = (
+    "start_s",
+    "duration_s",
+    "rss_start",
+    "rss_end",
+    "delta",
+    "rss_peak",
+    "cpu_s",
+    "cpu_average",
+    "cpu_peak",
+)
+
+
+def answers(session: Session) -> dict[str, float]:
+    """Return what the session answers to each name; None is not there."""
+    found: dict[str, float | None] = {
+        **dict(zip(_OF_RUN[:4], (session.duration_s, cpu_s(session), *map(session.totals.get, _CPU)), strict=True)),
+        "cores": cores_average(session),
+        "cores_peak": highest_rate(session, cpu_counters(session.samples)),
+    }
+    for column in metrics.memory_of(session.samples.metrics):
+        metric, of, peak = metrics.of(column), level(session.samples, column, session.peaks), session.peaks[column]
+        assert metric is not None
+        from_s, to_s = span_of(peak) or (None, None)
+        values = {key: getattr(of, key) for key in ("peak", "first", "final", "delta", "average", "lowest")}
+        values |= {"from": from_s, "to": to_s, "sampled": peak.sampled, "low": peak.low, "high": peak.high}
+        found |= {f"{metric.label} {key}": value for key, value in values.items()}
+    for place, operation in enumerate(session.operations, start=1):
+        for name in (operation.name, f"{place}."):
+            found |= {f"{name} {key}": getattr(operation, key) for key in _OF_OPERATION}
+    for process in session.processes:
+        held = max(process.peak_rss or 0, process.high_water_mark or 0)
+        values = {"start": process.start_s, "end": process.end_s, "held": held, "cpu": process.cpu_s}
+        found |= {f"{process.pid} {key}": value for key, value in values.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+_CPU = ("cpu_user", "cpu_system")
+
+
+def named(output: str, text: str) -> Said:
+    """Yield what an output says by name."""
+    if output in _READERS:
+        yield from _READERS[output](text)
+    elif output in COMPARED and output.removeprefix("compare ") in _READERS:
+        yield from _READERS[output.removeprefix("compare ")](text)
+    else:
+        yield from _of_people(re.sub(r"[|*]|</?b>", " ", text))
+
+
+def _of_people(text: str) -> Said:
+    for pattern in _PATTERNS:
+        for found in re.finditer(pattern, text, re.MULTILINE):
+            whose = found.groupdict()
+            of = whose.get("op") or whose.get("pid") or (f"{whose['place']}." if "place" in whose else whose.get("of"))
+            for key, words in whose.items():
+                if key not in {"op", "pid", "place", "of"} and words not in {None, "–"}:
+                    name = key if key in _OF_RUN and "pid" not in whose else f"{of or 'RSS'} {key}"
+                    yield from _read(name, words)
+
+
+def _read(name: str, words: str) -> Said:
+    """Yield a figure; a moment has two ends, and a size without a unit is in MiB."""
+    number, _, unit = words.partition(" ")
+    if name.endswith(" at"):
+        first, _, last = number.partition("–")
+        yield f"{name[:-3]} from", figure(first, unit)
+        yield f"{name[:-3]} to", figure(last or first, unit)
+        return
+    is_size = not unit and not name.startswith("c") and "cpu_" not in name and name != "duration"
+    yield name, figure(number.lstrip("+"), "MiB" if is_size else unit)
+
+
+def _exact(value: float) -> Figure:
+    return Figure(value, 0.51 if float(value).is_integer() else 2e-6)  # bytes are whole, seconds microseconds
+
+
+def _of_summary(text: str) -> Said:
+    document = json.loads(text)
+    for column, peak in document["peaks"].items():
+        yield from _of_peak(column, peak)
+    for column, of in document["memory"].items():
+        for key, value in of.items():
+            yield f"{metrics.METRICS[column].label} {key}", _exact(value)
+    yield "duration", _exact(document["duration_s"])
+    yield "cpu", _exact(document["cpu"]["total_s"])
+    yield "cores", _exact(document["cpu"]["cores_average"])
+    built_up = (document["peak"] or {}).get("build_up")
+    if built_up is not None:
+        yield "RSS peak", _exact(built_up["size"])
+    for operation in document["phases"]:
+        yield from _known(operation["name"], {**operation, "delta": operation["rss_delta"]}, _OF_OPERATION)
+    for process in document["processes"]["mattering"]:
+        yield f"{process['pid']} cpu", _exact(process["cpu_s"])
+
+
+def _known(of: str, document: dict[str, Any], keys: tuple[str, ...]) -> Said:
+    for key in keys:
+        if document.get(key) is not None:
+            yield f"{of} {key}", _exact(document[key])
+
+
+def _of_peak(column: str, peak: dict[str, Any]) -> Said:
+    label = metrics.METRICS[column].label
+    yield from _known(label, peak, ("sampled", "low", "high"))
+    yield f"{label} peak", _exact(peak["low"])
+    yield f"{label} to", _exact(peak["rose_to_s"])
+    if peak["low_from"] == "sampled":
+        yield f"{label} to", _exact(peak["at_s"])
+
+
+def _of_session(text: str) -> Said:
+    document = json.loads(text)
+    for column, peak in document["peaks"].items():
+        yield from _of_peak(column, peak)
+    yield "duration", _exact(document["duration_s"])
+    yield "cpu", _exact(sum(document["totals"][name] for name in _CPU))
+    for process in document["processes"]:
+        yield f"{process['pid']} cpu", _exact(process["cpu_s"])
+
+
+def _of_samples(text: str) -> Said:
+    rows = list(csv.DictReader(io.StringIO(text)))
+    for column in metrics.memory_of(rows[0]):
+        known = [float(row[column]) for row in rows if row[column]]
+        for key, value in (("sampled", max(known)), ("first", known[0]), ("final", known[-1]), ("lowest", min(known))):
+            yield f"{metrics.METRICS[column].label} {key}", _exact(value)
+
+
+def document_of_page(text: str) -> Any:  # noqa: ANN401 — JSON
+    """Return what the program in the page draws."""
+    found = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def _of_page(text: str) -> Said:
+    document = document_of_page(text)
+    tables = document["tables"].values()
+    rows = "\n".join("  ".join(row["cells"]) for table in tables for row in table["rows"])
+    chart = document["chart"]
+    flame = [document["flame"]["text"]] if document["flame"] else []
+    yield from _of_people("\n".join([document["run"], document["peak"], chart["peak"]["text"], *flame, rows]))
+    if document["flame"]:
+        yield "RSS peak", _exact(document["flame"]["size"][0])
+    for line in chart["memory"]:
+        highest = max(size for size in line["y"] if size is not None)
+        yield f"{line['name']} sampled", Figure(highest * _MIB, _WRITTEN * _MIB)
+
+
+def _of_trace(text: str) -> Said:
+    for event in json.loads(text)["traceEvents"]:
+        args = event["args"]
+        if event.get("cat") == "peak":
+            yield from _of_people(event["name"])
+            label = event["name"].split(" peak ")[0]
+            yield f"{label} to", _exact(event["ts"] / 1e6)
+            yield from _known(label, args, ("low", "high", "sampled"))
+        elif event.get("cat") == "run":
+            yield "duration", Figure(event["dur"] / 1e6, 1e-3)
+        elif event.get("cat") == "process":
+            yield f"{event['pid']} cpu", _exact(args["cpu_s"])
+        elif event["ph"] == "X" and "operation" in args:
+            yield from _known(args["operation"], args, _OF_OPERATION)
+            yield f"{args['operation']} duration_s", _exact(event["dur"] / 1e6)
+
+
+_OF_METRICS = {
+    "duration_seconds": ("", "duration"),
+    "final_bytes": ("metric", "final"),
+    "average_bytes": ("metric", "average"),
+    "operation_start_offset_seconds": ("operation", "start_s"),
+    "operation_duration_seconds": ("operation", "duration_s"),
+    "operation_peak_rss_bytes": ("operation", "rss_peak"),
+    "operation_rss_change_bytes": ("operation", "delta"),
+    "operation_cpu_seconds": ("operation", "cpu_s"),
+    "peak_offset_seconds": ("metric", "to"),
+    "peak_earliest_offset_seconds": ("metric", "from"),
+}
+
+
+def _of_openmetrics(text: str) -> Said:
+    for family in parser.text_fd_to_metric_families(io.StringIO(text)):
+        for sample in family.samples:
+            name = family.name.removeprefix("nncf_tools_")
+            labels, value = sample.labels, _exact(sample.value)
+            if name in _OF_METRICS:
+                of, key = _OF_METRICS[name]
+                label = labels.get(of, "")
+                yield f"{metrics.METRICS[label].label if of == 'metric' else label} {key}".strip(), value
+            elif name == "peak_bytes":
+                yield f"{metrics.METRICS[labels['metric']].label} {labels['bound']}", value
+                if (labels["metric"], labels["bound"]) == ("rss", "low"):
+                    yield "RSS peak", value
+            elif name == "cpu_seconds":
+                yield labels["mode"], value
+
+
+def _of_stacks(text: str) -> Said:
+    yield "RSS peak", _exact(sum(int(line.rpartition(" ")[2]) for line in text.splitlines()))
+
+
+def _of_speedscope(text: str) -> Said:
+    yield "RSS peak", _exact(sum(json.loads(text)["profiles"][0]["weights"]))
+
+
+def _of_hyperfine(text: str) -> Said:
+    for result in json.loads(text)["results"]:
+        yield "RSS peak", _exact(result["memory_usage_byte"][0])
+        yield "duration", _exact(result["mean"])
+        yield "cpu", _exact(result["user"] + result["system"])
+
+
+_OF_HISTORY = {"peak-rss": "RSS peak", "peak-pss": "PSS peak", "duration": "duration", "cpu": "cpu"}
+_OF_HISTORY_OF_OPERATIONS = {"peak-rss": "rss_peak", "duration": "duration_s", "cpu": "cpu_s"}
+
+
+def _of_bencher(text: str) -> Said:
+    for benchmark, measures in json.loads(text).items():
+        operation = benchmark.partition(" › ")[2]
+        names = _OF_HISTORY_OF_OPERATIONS if operation else _OF_HISTORY
+        for measure, of in measures.items():
+            yield f"{operation} {names[measure]}".strip(), _exact(of["value"])
+
+
+def _of_benchmark_action(text: str) -> Said:
+    for entry in json.loads(text):
+        *_, operation, label = ["", *entry["name"].split(" › ")[1:]]
+        measure = {"Duration": "duration", "CPU time": "cpu"}.get(label, label.lower().replace(" ", "-"))
+        names = _OF_HISTORY_OF_OPERATIONS if operation else _OF_HISTORY
+        factor = _MIB if entry["unit"] == "MiB" else 1
+        yield f"{operation} {names[measure]}".strip(), Figure(entry["value"] * factor, 1e-6 * factor)
+
+
+def _of_comparison(text: str) -> Said:
+    (comparison,) = json.loads(text)["comparisons"]
+    for name, of in comparison["figures"].items():
+        label = f"{metrics.METRICS[name.removeprefix('peak_')].label} peak" if name.startswith("peak_") else name
+        if name.startswith("peak_") or name in _OF_RUN:
+            yield label, _exact(of["new"]["median"])
+    for operation in comparison["operations"]:
+        for key, name in (("peak_rss", "rss_peak"), ("duration", "duration_s"), ("cpu", "cpu_s")):
+            yield f"{operation['name']} {name}", _exact(operation["figures"][key]["base"]["median"])
+
+
+def _of_comparison_tables(text: str) -> Said:
+    operation = ""
+    for line in re.sub(r"[|*]", " ", text).splitlines():
+        heading = re.fullmatch(rf" *({_OPERATION})(?: +Base.*)?", line)
+        row = re.match(rf" *(Peak (?:{_MEMORY})|Duration|CPU time), (MiB|s) +({_N}) +({_N}) ", line)
+        moment = re.match(rf"RSS peak of base at ({_SPAN})", line)
+        if heading:
+            operation = heading[1]
+        if moment:
+            yield from _read("RSS at", moment[1])
+        if row and (not operation or not re.match("Peak (?!RSS)", row[1])):
+            run, of_operation = _OF_TABLES.get(row[1], (f"{row[1].removeprefix('Peak ')} peak", "rss_peak"))
+            for number in (row[3], row[4]):
+                yield f"{operation} {of_operation}" if operation else run, figure(number, row[2])
+
+
+_OF_TABLES = {"Duration": ("duration", "duration_s"), "CPU time": ("cpu", "cpu_s")}
+_READERS = {
+    "json": _of_summary,
+    "session": _of_session,
+    "csv": _of_samples,
+    "parquet": _of_samples,
+    "html": _of_page,
+    "perfetto": _of_trace,
+    "openmetrics": _of_openmetrics,
+    "collapsed": _of_stacks,
+    "speedscope": _of_speedscope,
+    "hyperfine": _of_hyperfine,
+    "bencher": _of_bencher,
+    "benchmark-action": _of_benchmark_action,
+    "compare json": _of_comparison,
+    "compare text": _of_comparison_tables,
+    "compare markdown": _of_comparison_tables,
+}
