@@ -24,7 +24,7 @@ _NOISE, _SHARE = 1 << 20, 100
 
 
 def is_new(process: Process) -> bool:
-    """Return whether a process has just begun: it maps programs and libraries, and one fault adds several pages then."""
+    """Return whether a process has just begun: it maps libraries, of which one fault adds several pages."""
     return process.samples <= _FEW and not process.forked_copy
 
 
@@ -38,7 +38,7 @@ class Unseen:
         self._write_line = write_line
         self._before = 0
         self._grown = self._grown_huge = 0
-        """By how many pages processes can have grown that have ended since the sample before, without and with huge ones."""
+        """The pages that processes can have added which ended since the sample before, without and with huge ones."""
         self._waiting: list[tuple[float, float, int, int, int]] = []
         self._huge_before: int | None = None
 

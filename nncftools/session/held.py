@@ -121,31 +121,6 @@ class Holdings:
         if len(others) > _MOST or (line is not None and line["rss"] is None):
             return self._of_crowd(at_s, known)
         levels += [self._of_other(other, at_s, place) for other in others]
-        import os  # DEBUG
-
-        if os.environ.get("HELD_DEBUG"):  # DEBUG
-            with open(os.environ["HELD_DEBUG"], "a") as f:  # DEBUG
-                print(
-                    f"MARK {at_s:.6f} pid {pid} own {reading.rss and reading.rss / 2**20} desc {reading.descendants} {reading.listed} line {line and (line['from_s'], line['to_s'])}",
-                    file=f,
-                )  # DEBUG
-                alive = [
-                    one for one in self._alive.at(at_s) if one is not mark.process and one.id not in mark.covered
-                ]  # DEBUG
-                for one in alive:
-                    print(
-                        "      ",
-                        one.id,
-                        one.pid,
-                        "par",
-                        one.parent,
-                        "fork" if one.forked_copy else "",
-                        one.start_s,
-                        one.end_s,
-                        "ABSENT" if one not in others else self._of_other(one, at_s, place),
-                        self._entry(place).get(one.id) if line else None,
-                        file=f,
-                    )  # DEBUG
         highs = [level.high for level in levels]
         high = None if None in highs else sum(high for high in highs if high is not None)
         return Level(sum(level.rss for level in levels), sum(level.low for level in levels), high) if levels else None

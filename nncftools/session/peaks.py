@@ -227,7 +227,7 @@ class MostHeld:
 def held_at_most(
     processes: Sequence[Process], *, unsampled: bool = False
 ) -> Iterator[tuple[float | None, float | None, int | None]]:
-    """Yield the begin and the end of each process, or of those that no sample shows, and the most that it can have held."""
+    """Yield begin and end of each process, or of those that no sample shows, and the most that it can have held."""
     by_id = {process.id: process for process in processes}
     for process in processes:
         if unsampled and process.samples:
