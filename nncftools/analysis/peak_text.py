@@ -25,6 +25,7 @@ _LONGEST, _MOST_NAMES = 400, 1000
 """Of longer or more names, the beginnings are not compared."""
 _MOST_LEVELS = 10
 """Operations inside each other that are named; of more, the outermost and the innermost ones."""
+_MOST_RIVALS = 2
 _SECONDS = " s"
 
 
@@ -52,13 +53,21 @@ def _where(place: PeakPlace | None, session: Session) -> str:
     if len(names) > _MOST_LEVELS:
         names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
     path = SEPARATOR.join(names)
+    rivals = _rivals([_name(operation, performers, short) for operation in place.rivals])
     if place.either:
         either = _either(place, [_name(operation, performers, short) for operation in place.either])
-        return f"during {path}, {either}" if path else either
+        return (f"during {path}, {either}" if path else either) + rivals
     if path:
-        return f"during {path}"
+        return f"during {path}{rivals}"
     nearest = place.nearest
     return "" if nearest is None else _beside(place, nearest, _name(nearest, performers, short))
+
+
+def _rivals(names: Sequence[str]) -> str:
+    """Return what is said of operations whose own peaks are not known well enough to exclude them."""
+    if not names:
+        return ""
+    return f", or in {' or '.join(names)}" if len(names) <= _MOST_RIVALS else f", or in one of {len(names):,} others"
 
 
 def where_reached(session: Session, level: int, at_s: float) -> str:
@@ -78,7 +87,7 @@ def _name(operation: Operation, performers: Performers, short: Mapping[str, str]
 
 def _short_names(place: PeakPlace, session: Session) -> dict[str, str]:
     """Return what tells long names from others, if an operation of the peak has one."""
-    of_peak = [*place.path, *place.either, *([] if place.nearest is None else [place.nearest])]
+    of_peak = [*place.path, *place.either, *place.rivals, *([] if place.nearest is None else [place.nearest])]
     if all(len(one.name) <= _NAME for one in of_peak):
         return {}
     names = {printable(one.name) for one in session.operations if len(one.name) < _LONGEST}

@@ -38,7 +38,7 @@ def operations(session: SessionData) -> list[Operation]:
     place = place_of(peak, found, session.processes, session.duration_s)
     if place is None or peak is None:
         return found
-    certain, possible = set(map(id, place.path)), set(map(id, place.either))
+    certain, possible = set(map(id, place.path)), set(map(id, (*place.either, *place.rivals)))
     return [
         _with_peak(one, peak.low or 0)
         if id(one) in certain

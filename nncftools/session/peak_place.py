@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nncftools.session.peaks import drift, noise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nncftools.session.model import Peak, Process
     from nncftools.session.operation import Bracket, Operation
@@ -37,6 +37,8 @@ class PeakPlace(NamedTuple):
     """If it is not known which one holds it: the operations in question, all inside the last one of ``path``."""
     nearest: Operation | None = None
     """If the peak was just outside of all operations: the nearest one."""
+    rivals: Sequence[Operation] = ()
+    """Operations at other times in which memory may have been higher, or as high before: their brackets allow it."""
 
 
 def place_of(
@@ -75,7 +77,22 @@ def place_of(
     if path and (len(either) == 1 or not _cover(either, place)):
         either = []
     nearest = None if path or either else _nearest(place, candidates, duration_s)
-    return place._replace(path=path, either=either, nearest=nearest)
+    rivals = list(_rivals(operations, place, peak.likely or peak.low or 0, above))
+    return place._replace(path=path, either=either, nearest=nearest, rivals=rivals)
+
+
+def _rivals(operations: Sequence[Operation], place: PeakPlace, level: int, above: Above) -> Iterator[Operation]:
+    """Yield the innermost operations at other times whose brackets allow that the peak was in them."""
+    found = []
+    for operation in operations:
+        of = _bracket(operation)
+        if of is None or of.high is None or operation.overlaps(place.from_s, place.to_s):
+            continue
+        is_before = operation.end_s <= place.from_s
+        if of.high >= level - noise(level) if is_before else of.high > level + noise(level):
+            found.append(operation)
+    enclosing_one = {id(above[id(operation)]) for operation in found if id(operation) in above}
+    yield from (operation for operation in found if id(operation) not in enclosing_one)
 
 
 def span_of(peak: Peak) -> tuple[float, float] | None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nncftools import Session
     from nncftools.session.operation import Bounds, Bracket, Figures
     from nncftools.session.operation import Operation as Said
+    from nncftools.session.peak_place import PeakPlace
 
 _MIB = 2**20
 _CLOSE, _CLOSE_BYTES = 0.02, 3 * _MIB
@@ -69,11 +70,39 @@ def judge(session: Session, truth: Truth) -> list[Answer]:
     text = "unknown" if peak is None else _bracket(peak.low, peak.high)
     answers.append(Answer(RUN, is_held, "", text, _interval(truth.peak)))
     place = session.peak_place
-    path, either = ([], []) if place is None else ([one.name for one in some] for some in (place.path, place.either))
-    is_right = place is not None and is_headline(path, either, truth.headline)
+    said_of = _Headline.of(place)
+    is_right = place is not None and is_headline(said_of, truth.headline)
     names = " or ".join(sorted(name or "none" for name in truth.headline.names))
-    text = " › ".join(filter(None, [*path, " or ".join(either)])) or "none"
-    return [*answers, Answer(HEADLINE, is_right, "", text, names), Answer(DECIDED, not either, "", text, names)]
+    is_decided = not (said_of.either or said_of.rivals)
+    text = said_of.text()
+    return [*answers, Answer(HEADLINE, is_right, "", text, names), Answer(DECIDED, is_decided, "", text, names)]
+
+
+class _Headline(NamedTuple):
+    """What a session says of the operation of its peak."""
+
+    path: Sequence[str] = ()
+    either: Sequence[str] = ()
+    rivals: Sequence[str] = ()
+    is_covered: bool = True
+    """Whether ``either`` leaves no time between the two moments of the peak."""
+
+    @classmethod
+    def of(cls, place: PeakPlace | None) -> _Headline:
+        """Return it as names."""
+        if place is None:
+            return cls()
+        until_s = place.from_s
+        for one in place.either:
+            until_s = max(until_s, one.end_s) if one.start_s <= until_s else until_s
+        path, either, rivals = ([one.name for one in some] for some in (place.path, place.either, place.rivals))
+        return cls(path, either, rivals, until_s >= place.to_s)
+
+    def text(self) -> str:
+        """Return it in words."""
+        either = [*self.either, *([] if self.is_covered or self.path else ["none"])]
+        text = " › ".join(filter(None, [*self.path, " or ".join(either)])) or "none"
+        return " or ".join([text, *self.rivals])
 
 
 def _of_operation(said: Figures, truth: Operation) -> Iterator[Answer]:
@@ -150,15 +179,18 @@ def agree(said: Figures) -> bool:
     return peak is None or (peak.low >= least - _SAME and (peak.high is None or peak.high >= least - _SAME))
 
 
-def is_headline(path: Sequence[str], either: Sequence[str], truth: Headline) -> bool:
+def is_headline(said: _Headline, truth: Headline) -> bool:
     """Return whether the operation of the peak is named, with operations around it that were open.
 
     Several that are named together are right if one of them is.
     """
-    around = path if either else path[:-1]
+    if not truth.names.isdisjoint(said.rivals):
+        return True
+    around = said.path if said.either else said.path[:-1]
     if not truth.open.issuperset(around):
         return False
-    leaves = either or path[-1:] or ("",)
+    outside = said.path[-1:] or [""]
+    leaves = [*said.either, *([] if said.is_covered and said.either else outside)]
     return not truth.names.isdisjoint(leaves)
 
 

@@ -124,6 +124,7 @@ def _peak(session: Session) -> dict[str, Any] | None:
         "to_s": place.to_s,
         "operation": [operation.name for operation in place.path],
         "either": [operation.name for operation in place.either],
+        "rivals": [operation.name for operation in place.rivals],
         "nearest": None if place.nearest is None else place.nearest.name,
         "text": where_text(session),
         "build_up": _build_up(session),
