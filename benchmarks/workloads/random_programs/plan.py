@@ -35,7 +35,7 @@ _PYTHON_MIB, _SMALL_PYTHON_MIB = 22, 9
 """What an interpreter holds besides."""
 _THREAD_MIB, _WORKER_MIB = 120, 200
 _SIZES_MIB = (5, 150)
-_STEPS, _THREAD_STEPS, _WORKER_STEPS = (6, 14), (1, 4), (1, 4)
+_STEPS, _THREAD_STEPS, _WORKER_STEPS = (6, 14), (1, 4), (0, 2)
 _DEEPEST = 3
 _CROWD = 20
 _HEAP = 1 / 8
@@ -109,7 +109,7 @@ class _Author:
     def pause(self, most_ms: int = 350) -> None:
         """Sleep, more often than not for no time at all."""
         spans = [0, 3, 30, most_ms] if self._slept_ms < _LONGEST_MS else [0, 3, 3, 3]
-        (span_ms,) = self._dice.choices(spans, (48, 20, 16, 16))
+        (span_ms,) = self._dice.choices(spans, (36, 18, 23, 23))
         if span_ms:
             self._slept_ms += span_ms / 2
             self.actions.append(Pause(round(self._dice.uniform(0, span_ms), 1)))
