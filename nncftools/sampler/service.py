@@ -170,9 +170,9 @@ class Recording:
         """Do the work between two ticks; return whether the recording goes on."""
         now_s = time.monotonic()
         noted = self._signals.take()  # after reading the clock: this includes all signals that arrived before now_s
+        self._protect(self._source.account, self._loop.elapsed_s())  # before a sample for marks: who is in the tree
         if self._marks is not None and self._marks.descriptor in self._ready:
             self._marks.take()
-        self._protect(self._source.account, self._loop.elapsed_s())
         if signal.SIGCHLD in noted:
             self._reap()
         for number in noted:
