@@ -99,7 +99,7 @@ def draw_cpu(axes: Axes, session: Session) -> None:
         return
     average = cores_average(session)
     highest = float(max(busy[~np.isnan(busy)].max(initial=0), average or 0))
-    tops = [part * (cpus or 0) for part in _CPU_TOPS]
+    tops = [part * cpus for part in _CPU_TOPS] if cpus else []
     axes.set_ylim(0, next((top for top in tops if highest <= top), highest or 1) * 1.04)
     for low, high, colour in _ZONES if cpus else ():
         axes.axhspan(low * (cpus or 1), high * (cpus or 1), color=colour, zorder=0, linewidth=0)

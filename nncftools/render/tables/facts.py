@@ -50,8 +50,8 @@ def run(session: Session) -> str:
         of = "" if session.rank.size is None else f" of {session.rank.size}"
         machine = f"{machine}, rank {session.rank.number}{of}"
     if session.exit is not None:
-        failed = failed_in_order(session.ranks)
-        ending = f"{failed[0].name}: {session.exit.text}" if failed else session.exit.text
+        first = next((run for run in failed_in_order(session.ranks) if run.exit is not None), None)
+        ending = session.exit.text if first is None or first.exit is None else f"{first.name}: {first.exit.text}"
     else:
         ending = "exit status unknown" if session.attached_to is None else f"attached to pid {session.attached_to}"
     return f"{when} on {machine}, {seconds_text(session.duration_s)}, {ending}"

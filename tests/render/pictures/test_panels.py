@@ -26,7 +26,7 @@ from nncftools.session.kinds import KINDS
 from nncftools.session.model import Host, LimitReached, Mark, SamplerFacts
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
-from tests.made_up import MIB, process, session
+from tests.made_up import MIB, mib, process, session
 
 VIEW = View(metrics=("rss",))
 NUMBER = 240
@@ -369,6 +369,17 @@ def test_cores_unknown() -> None:
 
     assert cpu.get_ylabel() == "CPU (cores)"
     assert steps.values[5] == pytest.approx(3)
+
+
+def test_idle_on_an_unknown_machine() -> None:
+    """A run without CPU time is drawn, also where the number of cores is unknown."""
+    of = session(
+        {"rss": mib(1, 1), "cpu_user": [0, 0], "cpu_system": [0, 0]},
+        host=Host(),
+        totals={"cpu_user": 0, "cpu_system": 0},
+    )
+
+    assert page(of, VIEW).axes[1].get_ylim() == pytest.approx((0, 1.04))
 
 
 @pytest.mark.parametrize(
