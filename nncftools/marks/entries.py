@@ -41,6 +41,10 @@ class Entry(msgspec.Struct, kw_only=True):
     end_ns: int | None = None
     event: str | None = None
     op: int | None = None
+    within: int | None = msgspec.field(default=None, name="in")
+    later: bool = False
+    profiler: int | None = None
+    inside: int | None = None
     depth: int | None = None
     pid: int | None = None
     tid: int | None = None
@@ -74,6 +78,11 @@ class Entry(msgspec.Struct, kw_only=True):
         if self.rss is None and self.high_water_mark is None:
             return None
         return OwnMemory(rss=self.rss, high_water_mark=self.high_water_mark)
+
+    @property
+    def is_of_thread(self) -> bool:
+        """Whether its thread begins nothing beside it before it ends; otherwise it belongs to a context."""
+        return self.within is None or (self.source == AUTO and not self.later)
 
     @property
     def is_operation(self) -> bool:

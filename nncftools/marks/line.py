@@ -58,6 +58,8 @@ def append(path: bytes, text: str) -> None:
 
 def quoted(text: str) -> str:
     """Return text as an ASCII JSON string; unpaired surrogates, which JSON readers reject, become U+FFFD."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return '"' + "".join(map(_escaped, text)) + '"'
 
 
