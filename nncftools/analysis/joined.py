@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from nncftools.metrics import is_counter
 from nncftools.session.operations import with_ends
+from nncftools.session.parallel import renumbered
 from nncftools.session.peaks import moved
 from nncftools.session.samples import TIME, Samples
 
@@ -30,7 +31,7 @@ def joined(earlier: Session, later: Session) -> Session:
     ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(earlier.marks, earlier)]
     afterwards = [
         replace(mark, start_s=mark.start_s + begin_s, end_s=None if mark.end_s is None else mark.end_s + begin_s)
-        for mark in later.marks
+        for mark in renumbered(later.marks, earlier.marks)
     ]
     return replace(
         later,

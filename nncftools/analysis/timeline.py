@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -22,36 +22,45 @@ _FEW_IN_A_ROW = 12
 
 
 def timeline(operations: Sequence[Operation], depth: int) -> list[Operation]:
-    """Return the operations of the outer ``depth`` levels, in the order of their starts.
+    """Return the operations of the outer ``depth`` levels in the order of their starts, each with those inside of it.
 
     Many calls of one function inside one operation become one row, with their number, their total time and the longest
     call. So do many outermost calls with no other operation between them.
     """
     shown = [operation for operation in operations if operation.depth < depth]
-    outer = [operation for operation in shown if operation.depth == 0]
-    rows = [row for _, run in groupby(outer, key=_function) for row in _combined_if_many(list(run), _FEW_IN_A_ROW)]
-    inside: dict[tuple[object, ...], list[Operation]] = {}
     above = enclosing(shown)
-    for operation in shown:
+    places: dict[int, tuple[int, ...]] = {}
+    """By ``id()``: the numbers of the operations around it, and its own."""
+    inside: dict[tuple[object, ...], list[Operation]] = {}
+    for number, operation in enumerate(shown):
+        parent = id(above.get(id(operation)))
+        places[id(operation)] = *places.get(parent, ()), number
         if operation.depth:
-            parent = id(above.get(id(operation)))
             inside.setdefault((parent, operation.depth, *_function(operation)), []).append(operation)
+    outer = groupby((operation for operation in shown if operation.depth == 0), key=_function)
+    rows = [row for _, run in outer for row in _combined_if_many(list(run), _FEW_IN_A_ROW)]
     rows += [row for group in inside.values() for row in _combined_if_many(group, _FEW_INSIDE)]
-    return sorted(rows, key=lambda operation: (operation.start_s, operation.depth))
+    return [row for _, row in sorted(rows, key=lambda row: places[id(row[0])])]
 
 
 def _function(operation: Operation) -> tuple[object, ...]:
     return operation.source, operation.name, operation.call
 
 
-def _combined_if_many(group: Sequence[Operation], few: int) -> Iterable[Operation]:
+def _combined_if_many(group: Sequence[Operation], few: int) -> Iterable[tuple[Operation, Operation]]:
+    """Yield rows, each after the first of the operations that it stands for."""
     is_many = len(group) > 1 and sum(operation.count for operation in group) > few
-    return [_combined(group)] if is_many else group
+    return [(group[0], _combined(group))] if is_many else [(one, one) for one in group]
 
 
 def _combined(group: Sequence[Operation]) -> Operation:
-    """Return operations as one row: from the first start to the last end, with the sum of what they cost."""
+    """Return operations as one row: from the first start to the last end, with the sum of what they cost.
+
+    The sum is unknown where some ran beside each other: each has what all of them spent.
+    """
     first, last = group[0], max(group, key=lambda operation: operation.end_s)
+    latest_s = accumulate((operation.end_s for operation in group), max)
+    is_sum = all(after.start_s >= end_s for after, end_s in zip(group[1:], latest_s, strict=False))
     return replace(
         first,
         end_s=last.end_s,
@@ -63,7 +72,10 @@ def _combined(group: Sequence[Operation]) -> Operation:
         arguments=_common(operation.arguments for operation in group),
         saved=_common(operation.saved for operation in group),
         has_peak=_any(operation.has_peak for operation in group),
-        figures=LazyMapping(first.figures, lambda column: _sum([one.of(column) for one in group], last.of(column))),
+        is_parallel=any(operation.is_parallel for operation in group),
+        figures=LazyMapping(
+            first.figures, lambda column: _sum([one.of(column) for one in group], last.of(column), is_sum=is_sum)
+        ),
     )
 
 
@@ -84,12 +96,12 @@ def _any(found: Iterable[bool | None]) -> bool | None:
     return True if True in known else None if None in known else False
 
 
-def _sum(every: Sequence[Figures], last: Figures) -> Figures:
+def _sum(every: Sequence[Figures], last: Figures, *, is_sum: bool) -> Figures:
     """Return the figures of a column for several operations; what they spent is unknown if it is for one of them."""
     spent = [figures.spent for figures in every if figures.spent is not None]
     return Figures(
         start=every[0].start,
         end=last.end,
         peak=max((figures.peak for figures in every if figures.peak is not None), key=lambda of: of.low, default=None),
-        spent=sum(spent) if len(spent) == len(every) else None,
+        spent=sum(spent) if is_sum and len(spent) == len(every) else None,
     )

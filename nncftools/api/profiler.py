@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any, overload
 
 from nncftools.api.recorder import Recorder
@@ -12,7 +11,6 @@ from nncftools.marks import operations
 if TYPE_CHECKING:
     import os
     import pathlib
-    from collections.abc import Iterator
 
     from typing_extensions import Self
 
@@ -32,7 +30,8 @@ class Profiler:
 
     def __init__(self, interval: float = 0.05, *, include_children: bool = True) -> None:
         """Prepare to sample every ``interval`` seconds. Raises ValueError unless it is from 1 ms to a year."""
-        self._recorder = Recorder(_METRICS, interval, children=include_children)
+        self._number = next(operations.profilers)
+        self._recorder = Recorder(_METRICS, interval, children=include_children, profiler=self._number)
 
     @property
     def is_running(self) -> bool:
@@ -48,7 +47,9 @@ class Profiler:
 
     def stop(self) -> None:
         """End the recording; does nothing if none is running."""
-        self._recorder.stop()
+        if self.is_running:
+            self._recorder.stop()
+            operations.end_marks(self._number)  # in a recording around this one, they would go on
 
     def __enter__(self) -> Self:
         return self.start()
@@ -59,13 +60,14 @@ class Profiler:
     def mark(self, name: str) -> None:
         """Start an operation that the next ``mark`` on its level ends; nearly free if nothing is recorded."""
         if self._recorder.is_running:
-            operations.mark_operation(name)
+            operations.mark(name, self._number)
 
-    @contextlib.contextmanager
-    def operation(self, name: str) -> Iterator[None]:
-        """Name a ``with`` block or a decorated function as an operation; an exception ends it, too."""
-        with operations.operation(name) if self._recorder.is_running else contextlib.nullcontext():
-            yield
+    def operation(self, name: str) -> operations.Marking:
+        """Name a ``with`` block or a decorated function as an operation; an exception ends it, too.
+
+        A coroutine or generator function is an operation from its first step to its end.
+        """
+        return operations.Marking(name, lambda: self._number if self._recorder.is_running else None)
 
     @property
     def session(self) -> Session:

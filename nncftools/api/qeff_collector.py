@@ -17,7 +17,7 @@ from nncftools.api.qeff_recorded import MB, ProfileSample, local
 class ProfilerConfig:
     """The settings of a ``QEffMemoryProfiler``; the interval and the processes are read when it starts."""
 
-    sampling_interval: float = 0.05
+    sampling_interval: float = 0.2
     """In seconds."""
     output_file: str | None = None
     """The picture's default path."""

@@ -46,10 +46,11 @@ class Recorder:
     In a forked child the copy of a recorder does nothing: the recording belongs to the parent.
     """
 
-    def __init__(self, metrics: Sequence[str], interval_s: float, *, children: bool = True) -> None:
+    def __init__(self, metrics: Sequence[str], interval_s: float, *, children: bool = True, profiler: int = 0) -> None:
         """Prepare to record ``metrics``, and metrics that cost nothing extra, every ``interval_s`` seconds.
 
-        Raises ValueError for an interval that is not from 1 ms to a year.
+        With the number of a ``profiler``, the session holds its marks and those of no profiler, otherwise all. Raises
+        ValueError for an interval that is not from 1 ms to a year.
         """
         check_interval(interval_s)
         self._plan = Plan(
@@ -59,7 +60,8 @@ class Recorder:
             source="proc" if sys.platform == "linux" else "psutil",
         )
         self._folder: pathlib.Path | None = None
-        self._owner = 0
+        self._profiler = profiler
+        self._pid = 0
         self._sampler: DetachedSampler | None = None
         self._memory = -1
         self._journal = pathlib.Path()
@@ -69,14 +71,14 @@ class Recorder:
     @property
     def is_running(self) -> bool:
         """Whether this process started a recording and has not stopped it."""
-        return self._sampler is not None and self._owner == os.getpid()
+        return self._sampler is not None and self._pid == os.getpid()
 
     def start(self) -> None:
         """Start, and return after the first sample. Raises NncfToolsError."""
         refuse_to_record()
         from nncftools.sampler import client
 
-        self._owner = self._plan.pid = os.getpid()
+        self._pid = self._plan.pid = os.getpid()
         client.check(self._plan.source)
         command = [sys.executable, *sys.argv]
         header = client.header("", command, launcher.of(os.environ), self._plan)
@@ -131,7 +133,7 @@ class Recorder:
             contextlib.suppress(OSError),  # the temporary folder may have been cleaned
             io.BytesIO() if self._marks is None else self._marks.open("rb") as log,
         ):
-            take_own(session, log, "marks", self._owner)
+            take_own(session, log, "marks", self._pid, self._profiler)
         return session
 
     def _place(self) -> int:

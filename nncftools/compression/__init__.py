@@ -1,18 +1,70 @@
-"""Results of weight compression: checks a CSV file, and makes a table and a picture of error against size."""
+"""Results of weight compression: checks a CSV file, and makes a table and a picture of error against size.
+
+Its names are those of NNCF's visualizer; they are loaded on use.
+"""
 
 from __future__ import annotations
-
-__all__ = ["visualize"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nncftools.compression.outputs import visualize
+    from nncftools.compression.visualizer import (
+        AVG_REL_ERROR,
+        COMPRESSION_RATE,
+        EXPECTED_COLUMNS,
+        EXPECTED_IN_MODE_COLUMN,
+        FP32,
+        GPTQ,
+        INT4,
+        INT4_RATIO,
+        INT8,
+        INT8_RATIO,
+        LAMBADA_ACC,
+        LAMBADA_PPL,
+        LORA_RANK,
+        MODE,
+        MODEL_SIZE,
+        PLOT_NAME,
+        WIKI_PPL,
+        WWB_SIM,
+        add_relative_metrics,
+        check_format,
+        to_markdown,
+        to_plot,
+    )
+
+__all__ = [
+    "AVG_REL_ERROR",
+    "COMPRESSION_RATE",
+    "EXPECTED_COLUMNS",
+    "EXPECTED_IN_MODE_COLUMN",
+    "FP32",
+    "GPTQ",
+    "INT4",
+    "INT4_RATIO",
+    "INT8",
+    "INT8_RATIO",
+    "LAMBADA_ACC",
+    "LAMBADA_PPL",
+    "LORA_RANK",
+    "MODE",
+    "MODEL_SIZE",
+    "PLOT_NAME",
+    "WIKI_PPL",
+    "WWB_SIM",
+    "add_relative_metrics",
+    "check_format",
+    "to_markdown",
+    "to_plot",
+    "visualize",
+]
 
 
 def __getattr__(name: str) -> object:
-    if name != "visualize":
+    if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from nncftools.compression.outputs import visualize
+    import importlib
 
-    return visualize
+    home = "outputs" if name == "visualize" else "visualizer"
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -103,10 +103,25 @@ def load(paths: Sequence[pathlib.Path], metrics: Sequence[Metric]) -> list[Model
         found += check.models()
         problems += [f"{str(path)!r}: {problem}" for problem in check.problems]
         lines += _listed(str(path), check.problems)
+    _raise_for(problems, lines, kind)
+    return found
+
+
+def check_table(table: RawTable, metrics: Sequence[Metric]) -> list[Model]:
+    """Check a table as ``load`` does. Raises ResultsError."""
+    check = _Check(table, metrics)
+    models = check.models()
+    name = str(table.path)
+    _raise_for(
+        [f"{name!r}: {problem}" for problem in check.problems], list(_listed(name, check.problems)), ResultsError
+    )
+    return models
+
+
+def _raise_for(problems: Sequence[str], lines: Sequence[str], kind: type[ResultsError]) -> None:
     if problems:
         more = f"; and {len(problems) - MAX_LISTED:,} more" if len(problems) > MAX_LISTED else ""
         raise kind("; ".join(problems[:MAX_LISTED]) + more, lines=lines if len(problems) > 1 else ())
-    return found
 
 
 def _listed(path: str, problems: Sequence[str]) -> Iterator[str]:

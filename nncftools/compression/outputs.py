@@ -86,7 +86,7 @@ def make(request: Request) -> Outcome:
     targets = _targets(request)
     drawing = draw(found, request.bounds, request.max_error, request.also)
     contents = _contents(request, found, targets, drawing)
-    _write(contents)
+    write(contents)
     notes = _notes(found, drawing.unnamed, lenient=request.lenient)
     return Outcome(found, list(contents), notes, drawing.left_out)
 
@@ -124,8 +124,8 @@ def _contents(
     return contents
 
 
-def _write(contents: dict[pathlib.Path, bytes]) -> None:
-    """Write all files or none: they are renamed into place only when all are complete."""
+def write(contents: dict[pathlib.Path, bytes]) -> None:
+    """Write all files or none: they are renamed into place only when all are complete. Raises ResultsError."""
     path = next(iter(contents))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,5 +154,10 @@ def _notes(found: Sequence[Comparison], unnamed: int, *, lenient: bool) -> list[
             for column in differing(comparison)
         ]
     if unnamed:
-        notes.append(f"no room in the picture for the names of {unnamed} points; the table has them")
+        notes.append(unnamed_text(unnamed))
     return notes
+
+
+def unnamed_text(points: int) -> str:
+    """Return the remark that points of the picture have no names."""
+    return f"no room in the picture for the names of {points} points; the table has them"

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from nncftools.compression.checking import Model, Row
     from nncftools.compression.columns import Metric
 
+    Points = Sequence[tuple[float, float]]
+    """Error and rate of each row."""
+
 _MOST = 1e9
 """Larger errors and rates are impossible."""
 LOW_BITS = re.compile(r"int[234]|nf4|fp4|e2m1|cb4|codebook")
@@ -71,23 +74,33 @@ class Comparison:
     results: Sequence[Result]
 
 
-def comparisons(models: Sequence[Model], metrics: Sequence[Metric]) -> list[Comparison]:
-    """Return the results of every model, in the order given. Raises ResultsError, see ``evaluated``."""
+def comparisons(
+    models: Sequence[Model], metrics: Sequence[Metric], points: Sequence[Points] | None = None
+) -> list[Comparison]:
+    """Return the results of every model, in the order given, from errors and rates that are known, or from its figures.
+
+    Raises ResultsError, see ``evaluated``.
+    """
     titles = [_title(model) for model in models]
     names = _distinct([model.name for model in models], titles, [f"{m.name}, {m.path.stem}" for m in models])
+    known: Sequence[Points | None] = [None] * len(models) if points is None else points
     return [
-        Comparison(name, title, model, metrics, evaluated(model, metrics))
-        for name, title, model in zip(names, titles, models, strict=True)
+        Comparison(name, title, model, metrics, evaluated(model, metrics, of_model))
+        for name, title, model, of_model in zip(names, titles, models, known, strict=True)
     ]
 
 
-def evaluated(model: Model, metrics: Sequence[Metric]) -> list[Result]:
+def evaluated(model: Model, metrics: Sequence[Metric], points: Points | None = None) -> list[Result]:
     """Return a model's rows with error and rate, sorted by error; equal errors keep the file's order.
 
     Raises ResultsError for impossible figures.
     """
     base = model.baseline
-    points = [_point(model, row, metrics) for row in model.rows]
+    points = [_point(base, row, metrics) for row in model.rows] if points is None else points
+    for row, (error, rate) in zip(model.rows, points, strict=True):
+        if not (abs(error) < _MOST and 1 / _MOST < rate < _MOST):
+            where = f"{str(model.path)!r}: row {row.number}"
+            raise ResultsError(f"{where}: error {error:.3g}, compression rate {rate:.3g}: check its figures")
     best = pareto(points)
     results = [
         Result(
@@ -103,15 +116,10 @@ def evaluated(model: Model, metrics: Sequence[Metric]) -> list[Result]:
     return sorted(results, key=lambda result: result.error)
 
 
-def _point(model: Model, row: Row, metrics: Sequence[Metric]) -> tuple[float, float]:
+def _point(base: Row, row: Row, metrics: Sequence[Metric]) -> tuple[float, float]:
     """Return a row's error and rate; improvements count as negative, as in the published tables."""
-    base = model.baseline
     errors = [metric.relative_error(row.values[metric.column], base.values[metric.column]) for metric in metrics]
-    error, rate = sum(errors) / len(errors), base.size / row.size
-    if not (abs(error) < _MOST and 1 / _MOST < rate < _MOST):
-        where = f"{str(model.path)!r}: row {row.number}"
-        raise ResultsError(f"{where}: error {error:.3g}, compression rate {rate:.3g}: check its figures")
-    return error, rate
+    return sum(errors) / len(errors), base.size / row.size
 
 
 def error_stderr(row: Row, baseline: Row, metrics: Sequence[Metric]) -> float | None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from nncftools.analysis import build_up
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.telling import running_text
+from nncftools.session.peak_place import enclosing
 from nncftools.text import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.session.model import Process
+    from nncftools.session.operation import Operation
     from nncftools.session.session import Session
 
 _TREND_S = 0.5
@@ -80,12 +82,18 @@ def _most(process: Process) -> int:
 
 
 def _operations(session: Session, at_s: float) -> Sequence[str]:
-    """Return the names of the operations that ran, one for each level: the latest."""
-    found: dict[int, str] = {}
+    """Return the names of the operations that ran, the latest one and those inside of it."""
+    above = enclosing(session.operations)
+    latest: dict[int, Operation] = {}
+    """By the ``id()`` of what it is inside of."""
     for operation in session.operations:
         if operation.start_s <= at_s <= operation.end_s + _ENDING_S:
-            found[operation.depth] = shortened(printable(operation.name), _NAME)
-    return [found[depth] for depth in sorted(found)]
+            latest[id(above.get(id(operation)))] = operation
+    names: list[str] = []
+    innermost: Operation | None = None
+    while (innermost := latest.get(id(innermost))) is not None:
+        names.append(shortened(printable(innermost.name), _NAME))
+    return names
 
 
 def _running(session: Session, at_s: float) -> str:

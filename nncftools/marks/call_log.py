@@ -10,7 +10,7 @@ import os
 from _thread import _local
 from time import monotonic_ns
 
-from . import causes, line
+from . import causes, context, line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,6 +89,22 @@ class Frame:
         self.aggregates: dict[Call, Aggregate] | None = None
 
 
+class Later:
+    """A coroutine or generator that goes on, in its context and not on the stack of a thread."""
+
+    def __init__(self, recorder: Recorder, frame: Frame, call: Call) -> None:
+        self._recorder = recorder
+        self._frame = frame
+        self._call = call
+        self._opened = context.Open(frame.op) if frame.op else None
+
+    def end(self, error: BaseException | None) -> None:
+        """Record its end; ``error`` ended it, if anything did."""
+        if self._opened is not None:
+            self._opened.close()
+        self._recorder.end(self._frame, self._call, error)
+
+
 class Thread(_local):
     """A thread and its innermost open call."""
 
@@ -138,6 +154,7 @@ class Recorder:
         members = call.members
         if call.parameters is not None:
             members += call.parameters.members(args, kwargs)
+        members += context.around()
         line.append(self._path, line.begin(frame.op, members, monotonic_ns(), thread.where))
 
     def leave(
@@ -158,6 +175,20 @@ class Recorder:
                 causes.report(self._path, raised)
         elif frame.start:
             self._add(outer, call, (frame.start, end, error), thread.where)
+
+    def begin(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Later | None:
+        """Record the first step of a coroutine or generator; None inside of a call whose inner calls are not marked."""
+        frame = Frame()
+        around = self._thread.frame
+        self.enter(frame, call, args, kwargs)
+        self._thread.frame = around  # the thread goes on with other things
+        return Later(self, frame, call) if frame.op or frame.start else None
+
+    def end(self, frame: Frame, call: Call, raised: BaseException | None) -> None:
+        """Record the end of a coroutine or generator; ``raised`` ended it."""
+        around = self._thread.frame
+        self.leave(frame, call, raised)
+        self._thread.frame = around
 
     def _add(self, outer: Frame, call: Call, span: tuple[int, int, str | None], where: str) -> None:
         if outer.aggregates is None:

@@ -14,7 +14,7 @@ from nncftools import intake
 from nncftools.bounds import limits
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
-from nncftools.marks.entries import Entry, rows
+from nncftools.marks.entries import BEGIN, Entry, rows
 from nncftools.marks.line import OUTPUT
 from nncftools.marks.own_readings import narrow
 from nncftools.marks.resolving import resolve
@@ -23,6 +23,7 @@ from nncftools.redaction import Redaction
 from nncftools.session.held import Holdings
 from nncftools.session.model import Failure, Mark, SavedModel
 from nncftools.session.operations import in_order, with_ends
+from nncftools.session.parallel import renumbered
 from nncftools.text import shortened
 from nncftools.units import seconds_text
 
@@ -156,13 +157,17 @@ def _facts_of(xml: str) -> Iterator[tuple[str, str]]:
         pending += [(f"{place}{element.tag}/", child) for child in element]
 
 
-def take_own(session: Session, log: BinaryIO, name: str, pid: int) -> None:
-    """Add the marks of a program that records itself, and of its descendants."""
-    members = {pid, *(process.pid for process in session.processes)}
+def take_own(session: Session, log: BinaryIO, name: str, pid: int, profiler: int = 0) -> None:
+    """Add the marks of a program that records itself, and of its descendants.
+
+    With ``profiler``, a profiler of the program, those of other profilers are left out.
+    """
+    members = {pid, None, *(process.pid for process in session.processes)}
     redaction = Redaction()
     found = (_shown(row.entry, redaction) for row in rows(log, name, session.start) if row.entry is not None)
     own = (entry for entry in found if entry.is_operation and entry.pid in members and (entry.start_s or 0) >= 0)
-    session.marks = _within(_resolved(_held(own, session), session), session)
+    mine = _without_others(own, (pid, profiler)) if profiler else own
+    session.marks = _within(_resolved(_held(mine, session), session), session)
     narrow(session)
 
 
@@ -178,6 +183,18 @@ def _held(entries: Iterable[Entry], session: Session) -> Iterator[Entry]:
         process.end_s = holdings.ended_s.get(process.id, process.end_s)
         if process.start_s is not None and process.end_s is not None:
             process.start_s = min(process.start_s, process.end_s)
+
+
+def _without_others(entries: Iterable[Entry], profiler: tuple[int, int]) -> Iterator[Entry]:
+    """Yield what a profiler of a process marked, and what none did."""
+    around: dict[tuple[int | None, int | None], int | None] = {}
+    """By process and number of an operation of another profiler: what is around it."""
+    for entry in entries:
+        outer = entry.within and around.get((entry.pid, entry.within), entry.within)
+        if entry.profiler is None or (entry.pid, entry.profiler) == profiler:
+            yield entry if outer == entry.within else replace(entry, within=outer)
+        elif entry.event == BEGIN:
+            around[entry.pid, entry.op] = outer
 
 
 def _within(marks: Iterable[Mark], session: Session) -> list[Mark]:
@@ -220,6 +237,7 @@ def _entries_of(path: pathlib.Path, start: Start) -> Iterator[Entry]:
 
 def add_enclosing(session: Session, outer: Sequence[Mark]) -> None:
     """Add operations to a session; existing operations that start within one become nested in it."""
+    outer = renumbered(outer, session.marks)
     inner = []
     around: list[tuple[int, float]] = []
     waiting = deque(with_ends(outer, session))

@@ -42,6 +42,10 @@ class Entry(msgspec.Struct, kw_only=True):
     end_ns: int | None = None
     event: str | None = None
     op: int | None = None
+    within: int | None = msgspec.field(default=None, name="in")
+    later: bool = False
+    profiler: int | None = None
+    inside: int | None = None
     depth: int | None = None
     pid: int | None = None
     tid: int | None = None
@@ -84,6 +88,11 @@ class Entry(msgspec.Struct, kw_only=True):
             descendants=self.descendants,
             listed=self.listed,
         )
+
+    @property
+    def is_of_thread(self) -> bool:
+        """Whether its thread begins nothing beside it before it ends; otherwise it belongs to a context."""
+        return self.within is None or (self.source == AUTO and not self.later)
 
     @property
     def is_operation(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from _thread import _local
 
+from . import context, later
 from .call_log import Call, Frame
 
 TYPE_CHECKING = False
@@ -17,13 +18,12 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
-    from .call_log import Recorder
+    from .call_log import Later, Recorder
+    from .context import Open
 
 MAIN = "__main__"
 _TOOL = 4
 """One of the two IDs that no kind of tool has by convention."""
-_LATER = 0x20 | 0x80 | 0x100 | 0x200
-"""CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR."""
 
 
 class _Open(_local):
@@ -33,16 +33,32 @@ class _Open(_local):
         self.calls: list[tuple[CodeType, Call, Frame]] = []
 
 
+class _Later:
+    """A coroutine or generator that goes on."""
+
+    def __init__(self, begun: Later | None, outside: Open | None) -> None:
+        self.begun = begun
+        self.waiting = outside
+        """What is open in its context when it runs again; while it runs, what is open outside of it."""
+
+    def turn(self) -> None:
+        """Begin a step, or end one."""
+        self.waiting = context.swap(self.waiting)
+
+
 class OfScript:
     """Records the calls of some functions of ``__main__``."""
 
     def __init__(self, members: Mapping[str, str], recorder: Recorder, warn: Callable[[str, str], None]) -> None:
         """``members`` are the JSON members of each function's lines, by its name; ``warn`` takes the name and why."""
         self._calls = {name: Call(text, {}) for name, text in members.items()}
+        self._calls_of_later = {name: Call(text + later.MEMBER, {}) for name, text in members.items()}
         self._recorder = recorder
         self._warn = warn
         self._open = _Open()
         self._codes: set[CodeType] = set()
+        self._later: dict[int, _Later] = {}
+        """By the ``id()`` of their frames."""
 
     def start(self) -> None:
         """Begin to record; where that is impossible, warn."""
@@ -61,24 +77,42 @@ class OfScript:
         monitoring.register_callback(_TOOL, events.PY_START, self._started)
         monitoring.register_callback(_TOOL, events.PY_RETURN, self._returned)
         monitoring.register_callback(_TOOL, events.PY_UNWIND, self._unwound)
+        for event in (events.PY_YIELD, events.PY_RESUME, events.PY_THROW):
+            monitoring.register_callback(_TOOL, event, self._turned)
         monitoring.set_events(_TOOL, events.PY_START)
 
     def _started(self, code: CodeType, _offset: int) -> Any:
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore] # from Python 3.12 on
-        call = self._calls.get(code.co_qualname)  # type: ignore[attr-defined,unused-ignore] # from Python 3.11 on
-        if call is None or sys._getframe(1).f_globals.get("__name__") != MAIN:  # noqa: SLF001 — the only way
+        name = code.co_qualname  # type: ignore[attr-defined,unused-ignore] # from Python 3.11 on
+        frame_of_code = sys._getframe(1)  # noqa: SLF001 — the only way
+        if name not in self._calls or frame_of_code.f_globals.get("__name__") != MAIN:
             return monitoring.DISABLE
-        if code.co_flags & _LATER:
-            self._warn(code.co_name, "it is a coroutine or generator function: its call returns before it runs")
+        if code.co_flags & later.GENERATOR:  # from Python 3.13 on, to close one may cause no event
+            hint = "write `@nncftools.operation(NAME)` there"
+            self._warn(code.co_name, f"it is a generator function: its call returns before it runs; {hint}")
             return monitoring.DISABLE
+        runs_later = code.co_flags & later.LATER
         if code not in self._codes:
+            events = monitoring.events
             self._codes.add(code)
-            monitoring.set_local_events(_TOOL, code, monitoring.events.PY_RETURN)
-            monitoring.set_events(_TOOL, monitoring.events.PY_START | monitoring.events.PY_UNWIND)
-        frame = Frame()
-        self._open.calls.append((code, call, frame))
-        self._recorder.enter(frame, call, (), {})
+            steps = events.PY_YIELD | events.PY_RESUME if runs_later else 0
+            monitoring.set_local_events(_TOOL, code, events.PY_RETURN | steps)
+            monitoring.set_events(_TOOL, events.PY_START | events.PY_UNWIND | events.PY_THROW)
+        if runs_later:
+            outside = context.variable.get()
+            begun = self._recorder.begin(self._calls_of_later[name], (), {})
+            self._later[id(frame_of_code)] = _Later(begun, outside)
+        else:
+            frame = Frame()
+            self._open.calls.append((code, self._calls[name], frame))
+            self._recorder.enter(frame, self._calls[name], (), {})
         return None
+
+    def _turned(self, code: CodeType, _offset: int, _value: object = None) -> None:
+        """Note that a coroutine or generator goes on, or waits."""
+        found = self._later.get(id(sys._getframe(1))) if code in self._codes else None  # noqa: SLF001 — the same
+        if found is not None:
+            found.turn()
 
     def _returned(self, code: CodeType, _offset: int, _value: object) -> None:
         self._leave(code, None)
@@ -88,6 +122,11 @@ class OfScript:
             self._leave(code, error)
 
     def _leave(self, code: CodeType, error: BaseException | None) -> None:
+        if code.co_flags & later.LATER:
+            found = self._later.pop(id(sys._getframe(2)), None)  # noqa: SLF001 — the same
+            if found is not None and found.begun is not None:
+                found.begun.end(None if isinstance(error, GeneratorExit) else error)
+            return
         opened = self._open.calls
         if opened and opened[-1][0] is code:
             _, call, frame = opened.pop()

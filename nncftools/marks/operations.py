@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import itertools
 import os
 from time import monotonic_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from nncftools.marks import line
+from nncftools.marks import context, later, line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
+
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
 
 SOURCE = "api"
+profilers = itertools.count(1)
+"""Numbers of the profilers of this process; 0 stands for none of them."""
 
 
 def mark_operation(name: str) -> None:
@@ -20,30 +25,88 @@ def mark_operation(name: str) -> None:
 
     Does nothing when nothing is recording.
     """
-    log = os.environ.get(line.VARIABLE)
-    if log:
-        line.append(os.fsencode(log), line.moment(line.common_members(name, SOURCE), monotonic_ns()))
+    mark(name, 0)
 
 
-@contextlib.contextmanager
-def operation(name: str) -> Iterator[None]:
+def operation(name: str) -> Marking:
     """Mark a ``with`` block or a decorated function as an operation; an exception ends it, too.
 
-    Does nothing when nothing is recording.
+    A coroutine or generator function is marked from its first step to its end. Does nothing when nothing is recording.
     """
+    return Marking(name, lambda: 0)
+
+
+class Marking:
+    """Marks ``with`` blocks, and the calls of functions that it decorates."""
+
+    def __init__(self, name: str, profiler: Callable[[], int | None]) -> None:
+        """``profiler`` returns the number of the profiler that marks; None when it does not record."""
+        self._name = name
+        self._profiler = profiler
+        self._begun: list[_Begun | None] = []
+
+    def __enter__(self) -> None:
+        self._begun.append(self._begin())
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        innermost = context.variable.get()  # parallel tasks may use one object
+        begun = innermost if innermost in self._begun else self._begun[-1]
+        self._begun.remove(begun)
+        if begun is not None:
+            begun.end(error)
+
+    def __call__(self, function: _Function) -> _Function:
+        """Return a function of the same kind that marks its calls."""
+        if later.flags_of(function):
+            return cast("_Function", later.marked(function, self._begin))
+
+        @functools.wraps(function)
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            with Marking(self._name, self._profiler):
+                return function(*args, **kwargs)
+
+        return cast("_Function", marked)
+
+    def _begin(self, *_: object) -> _Begun | None:
+        profiler, log = self._profiler(), os.environ.get(line.VARIABLE)
+        return _Begun(os.fsencode(log), self._name, profiler) if log and profiler is not None else None
+
+
+class _Begun(context.Open):
+    """An operation whose begin is in the log."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: bytes, name: str, profiler: int) -> None:
+        op = next(line.operations)
+        line.append(path, line.begin(op, _members(name, profiler), monotonic_ns()))
+        super().__init__(op)
+        self._path = path
+
+    def end(self, error: BaseException | None) -> None:
+        """Write its end; in a forked child it is not open."""
+        self.close()
+        if self.pid == os.getpid():
+            line.append(self._path, line.end(self.op, monotonic_ns(), None if error is None else type(error).__name__))
+
+
+def mark(name: str, profiler: int) -> None:
+    """Begin an operation of a profiler, or of none (0), that its next one on the level ends."""
     log = os.environ.get(line.VARIABLE)
-    if not log:
-        yield
-        return
-    path, op, error = os.fsencode(log), next(line.operations), None
-    line.append(path, line.begin(op, line.common_members(name, SOURCE), monotonic_ns()))
-    try:
-        yield
-    except BaseException as raised:
-        error = type(raised).__name__
-        raise
-    finally:
-        line.append(path, line.end(op, monotonic_ns(), error))
+    if log:
+        line.append(os.fsencode(log), line.moment(_members(name, profiler), monotonic_ns()))
+
+
+def end_marks(profiler: int) -> None:
+    """End what a profiler has marked by ``mark``."""
+    log = os.environ.get(line.VARIABLE)
+    if log:
+        line.append(os.fsencode(log), line.end(0, monotonic_ns(), facts=f',"profiler":{profiler}'))
+
+
+def _members(name: str, profiler: int) -> str:
+    """Return the members of a line: name, source, the operation around, and the profiler that marks, if one does."""
+    return line.common_members(name, SOURCE) + context.around() + (f',"profiler":{profiler}' if profiler else "")
 
 
 def mark_from_outside(log: int, name: str, source: str) -> None:

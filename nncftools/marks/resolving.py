@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from nncftools.marks.entries import AUTO, BEGIN, END, Entry
+from nncftools.marks.nesting import Nesting
+from nncftools.marks.telling_apart import tell_apart
 from nncftools.session.kinds import kind_of
 from nncftools.session.model import UNFINISHED, Mark
 from nncftools.session.operations import in_order
@@ -15,27 +18,23 @@ from nncftools.session.operations import in_order
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from nncftools.marks.nesting import Open
     from nncftools.session.model import Process
     from nncftools.session.session import Session
 
 _DEEPEST_TREE = 200
 """Processes above a process that are looked at."""
-_Thread = tuple[int | None, int | None]
-_OUTSIDE: _Thread = (None, None)
-"""The thread of marks made outside the programs: a shell script, a line of output, a sidecar."""
 
 
 class _Frame:
     """An operation and its enclosing one."""
 
-    __slots__ = ("enclosing", "entry", "is_moment", "mark", "thread")
-
-    def __init__(self, entry: Entry, thread: _Thread, enclosing: _Frame | None, *, is_moment: bool) -> None:
+    def __init__(self, entry: Entry, enclosing: _Frame | None) -> None:
         assert entry.start_s is not None
         self.entry = entry
-        self.thread = thread
         self.enclosing = enclosing
-        self.is_moment = is_moment
+        self.bound: _Frame | None = None
+        """The operation of its profiler, or the call, that it is inside of."""
         total_s = entry.total_s if entry.total_ns is None else entry.total_ns / 1e9
         longest_s = entry.longest_s if entry.longest_ns is None else entry.longest_ns / 1e9
         self.mark: Mark = Mark(
@@ -43,6 +42,8 @@ class _Frame:
             start_s=entry.start_s,
             end_s=entry.end_s,
             depth=(0 if enclosing is None else enclosing.mark.depth + 1) if entry.depth is None else entry.depth,
+            op=None if entry.depth is None else entry.op,
+            inside=entry.inside,
             pid=entry.pid,
             source=entry.source or "",
             kind=entry.kind or kind_of(entry.name),
@@ -58,12 +59,16 @@ class _Frame:
             own_end=entry.own_end,
         )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it may go on, and be around others: its line is not of a whole operation."""
+        return self.entry.count == 1 and self.entry.depth is None
+
 
 def resolve(entries: Iterable[Entry], session: Session) -> list[Mark]:
     """Return the operations sorted by start; ``entries`` have their times in seconds from the start.
 
-    - A moment opens an operation. It ends at the next moment on its level and thread, at the next operation marked by
-      hand there, or with the enclosing operation. Automatic marks are nested in the preceding moment.
+    - Which operation is around another one of its process, and which moments end, is the rule of ``nesting``.
     - Operations of a child process are nested in what its parent was doing; automatic marks on another thread, in what
       the main thread was doing; everything, in what was marked from outside the programs.
     - An operation that never ended is unfinished.
@@ -73,13 +78,13 @@ def resolve(entries: Iterable[Entry], session: Session) -> list[Mark]:
 
 class _Resolver:
     def __init__(self, session: Session) -> None:
+        self._session = session
         self._finished = session.finished is not False
         self._by_id = {process.id: process for process in session.processes}
         self._by_pid: dict[int | None, list[Process]] = defaultdict(list)
         for process in session.processes:
             self._by_pid[process.pid].append(process)
-        self._stacks: dict[_Thread, list[_Frame]] = defaultdict(list)
-        self._threads: dict[int | None, dict[_Thread, None]] = defaultdict(dict)
+        self._nesting: Nesting[_Frame] = Nesting()
         self._frames: list[_Frame] = []
 
     def marks(self, entries: Iterable[Entry]) -> list[Mark]:
@@ -87,55 +92,52 @@ class _Resolver:
             self._add(entry)
         for frame in self._frames:
             self._finish(frame)
-        marks = [frame.mark for frame in _merged_steps(self._frames)]
-        return in_order(marks)
+        frames = list(_merged_steps(self._frames))
+        marks = in_order(frame.mark for frame in frames)
+        around = {
+            id(frame.mark): frame.enclosing.mark for frame in frames if frame.enclosing and frame.entry.depth is None
+        }
+        tell_apart(marks, around, dict(self._until_s()), self._session)
+        return marks
+
+    def _until_s(self) -> Iterator[tuple[int, float]]:
+        """Yield the ``id()`` of each mark that was not ended, and until when it goes on if its process does.
+
+        A moment ends with the next one of its profiler, also on another thread.
+        """
+        following: dict[tuple[int | None, int | None, _Frame | None], float] = {}
+        for frame in reversed(self._frames):
+            entry, start_s = frame.entry, frame.mark.start_s
+            key = entry.pid, entry.profiler, frame.bound
+            if frame.is_open and frame.mark.end_s is None:
+                yield id(frame.mark), inf if entry.event is not None else following.get(key, inf)
+            if entry.source != AUTO:
+                following[key] = start_s
 
     def _add(self, entry: Entry) -> None:
-        thread = _OUTSIDE if entry.pid is None else (entry.pid, entry.tid)
-        stack = self._stacks[thread]
-        self._threads[entry.pid][thread] = None
         if entry.event == END:
-            self._end(entry, stack)
+            for one in self._nesting.end(entry):
+                _end(one, entry)
             return
-        if entry.source != AUTO:
-            self._end_moments(stack, entry, down_to=0)
-        frame = _Frame(entry, thread, self._enclosing(entry, thread), is_moment=entry.event is None)
+        place = self._nesting.begin(entry)
+        if place.ended is not None:
+            _end(place.ended, entry)
+        outer = place.outer or self._outside_of_process(entry)
+        frame = _Frame(entry, None if outer is None else outer.what)
         self._frames.append(frame)
-        if entry.count == 1 and entry.depth is None:
-            stack.append(frame)
+        if frame.is_open:
+            opened = self._nesting.open(entry, place, frame)
+            frame.bound = None if opened.bound is None else opened.bound.what
 
-    def _end(self, entry: Entry, stack: list[_Frame]) -> None:
-        places = range(len(stack) - 1, -1, -1)
-        place = next((place for place in places if stack[place].entry.op == entry.op), None)
-        if place is None:  # it began before the recording, or its begin was not written
-            return
-        self._end_moments(stack, entry, down_to=place + 1)
-        frame = stack.pop(place)
-        frame.mark.end_s = entry.start_s
-        frame.mark.own_end = entry.own_end or entry.own
-        frame.mark.error = entry.error
-        frame.mark.saved = entry.saved or frame.mark.saved
-
-    @staticmethod
-    def _end_moments(stack: list[_Frame], by: Entry, down_to: int) -> None:
-        while len(stack) > down_to and stack[-1].is_moment:
-            mark = stack.pop().mark
-            mark.end_s, mark.own_end = by.start_s, by.own
-
-    def _enclosing(self, entry: Entry, thread: _Thread) -> _Frame | None:
-        """Return the open operation around a new one: on its thread, its process's main thread, or in an ancestor."""
-        if self._stacks[thread]:
-            return self._stacks[thread][-1]
-        if thread == _OUTSIDE:
+    def _outside_of_process(self, entry: Entry) -> Open[_Frame] | None:
+        """Return what is around all of a thread: in its process's main thread, in an ancestor, or from outside."""
+        if entry.pid is None:
             return None
-        main = (entry.pid, entry.pid)
-        if thread != main and entry.source == AUTO and self._stacks[main]:
-            return self._stacks[main][-1]
-        for pid in self._ancestors(entry):
-            open_frames = [stack[-1] for thread in self._threads[pid] if (stack := self._stacks[thread])]
-            if open_frames:
-                return max(open_frames, key=lambda frame: frame.mark.start_s)
-        return self._stacks[_OUTSIDE][-1] if self._stacks[_OUTSIDE] else None
+        main = None
+        if entry.source == AUTO and entry.tid != entry.pid:
+            main = self._nesting.innermost(entry.pid, entry.pid)
+        pids = (*self._ancestors(entry), None)
+        return main or next((found for pid in pids if (found := self._nesting.innermost(pid)) is not None), None)
 
     def _ancestors(self, entry: Entry) -> Iterator[int | None]:
         at_s = entry.start_s or 0.0
@@ -148,13 +150,29 @@ class _Resolver:
             yield process.pid
 
     def _finish(self, frame: _Frame) -> None:
-        """End an operation that has no end with its enclosing one; mark it unfinished unless it is a moment."""
+        """End what has no end with the one around it on its thread; mark it unfinished unless it is a moment.
+
+        What belongs to a context, such as a task, may go on after what is around it.
+        """
         if frame.mark.end_s is not None or frame.entry.depth is not None:
             return
-        if frame.enclosing is not None and frame.enclosing.thread[0] == frame.thread[0]:
-            frame.mark.end_s = frame.enclosing.mark.end_s
-        if not frame.is_moment and (self._finished or frame.mark.end_s is not None):
+        around = frame.enclosing if frame.entry.source == AUTO else frame.bound
+        ends_with_it = frame.entry.event is None or frame.entry.is_of_thread
+        if around is not None and around.entry.pid == frame.entry.pid and ends_with_it:
+            end_s = around.mark.end_s
+            frame.mark.end_s = None if end_s is None else max(end_s, frame.mark.start_s)
+        if frame.entry.event is not None and (self._finished or frame.mark.end_s is not None):
             frame.mark.error = UNFINISHED
+
+
+def _end(one: Open[_Frame], by: Entry) -> None:
+    """End an operation by its own end, or a moment by the line that ends it."""
+    mark = one.what.mark
+    mark.end_s, mark.own_end = by.start_s, by.own
+    if not one.is_moment:
+        mark.own_end = by.own_end or by.own
+        mark.error = by.error
+        mark.saved = by.saved or mark.saved
 
 
 def _as_events(entries: Iterable[Entry]) -> Iterator[Entry]:
@@ -176,9 +194,9 @@ def _order(entry: Entry) -> tuple[float, bool, float]:
 
 def _merged_steps(frames: Sequence[_Frame]) -> Iterator[_Frame]:
     """Yield the operations; merge steps of one loop that have nothing else between them."""
-    runs: dict[tuple[_Thread, _Frame | None], list[_Frame]] = {}
+    runs: dict[tuple[int | None, int | None, _Frame | None], list[_Frame]] = {}
     for frame in frames:
-        key = frame.thread, frame.enclosing
+        key = frame.entry.pid, frame.entry.tid, frame.enclosing
         run = runs.get(key)
         if run and not (frame.entry.step and frame.mark.name == run[0].mark.name):
             yield _merged(runs.pop(key))
@@ -210,4 +228,6 @@ def _merged(steps: Sequence[_Frame]) -> _Frame:
     mark.end_s = None if None in ends else max(end for end in ends if end is not None)
     mark.error = steps[-1].mark.error
     mark.own_end = steps[-1].mark.own_end
+    for frame in steps:
+        frame.mark = mark  # for what is inside of it
     return first

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from nncftools.bounds import limits
-from nncftools.marks.entries import AUTO, END, Entry
+from nncftools.marks.entries import END, Entry
+from nncftools.marks.nesting import Nesting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from nncftools.marks.nesting import Open
 
 FURTHER = "further operations"
 """The name of operations with so many names that each has only a few."""
 _MOST_NAMES = 100
 _DEEPEST = 200
 """Operations inside each other; those further inside count as part of the last one."""
-_Thread = tuple["int | None", "int | None"]
 
 
 class _Together:
@@ -56,21 +58,14 @@ _NOT_SHARED = dict.fromkeys(
 )
 
 
-class _Open:
-    """An operation that goes on, or what is around all operations of a process."""
+class _Inside:
+    """What is directly inside of an operation, or of a process."""
 
-    __slots__ = ("entry", "inside", "is_listed", "listed")
-
-    def __init__(self, entry: Entry | None = None, *, is_listed: bool = True) -> None:
-        self.entry = entry
+    def __init__(self, *, is_listed: bool = True) -> None:
         self.is_listed = is_listed
         self.listed = 0
         """How many operations directly inside it are listed."""
-        self.inside: dict[str, _Together] = {}
-
-    @property
-    def is_moment(self) -> bool:
-        return self.entry is not None and self.entry.event is None
+        self.together: dict[str, _Together] = {}
 
 
 class TellingTogether:
@@ -82,38 +77,32 @@ class TellingTogether:
         """How many operations are not listed."""
         self._listed = 0
         self._of_process: dict[int | None, int] = {}
-        self._stacks: dict[_Thread, list[_Open]] = {}
-        self._bottoms: dict[int | None, _Open] = {}
-        """By process: the bottom of the stacks of its threads."""
-        self._elsewhere = _Open()
+        self._nesting: Nesting[_Inside] = Nesting()
+        self._processes: dict[int | None, _Inside] = {}
+        self._elsewhere = _Inside()
         """Holds what is counted together when the whole log is too long."""
 
     def listed(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yield operations in the order of the log: begins, ends, moments; then those counted together."""
         for entry in entries:
-            stack = self._stacks.get((entry.pid, entry.tid))
-            if stack is None:
-                bottom = self._bottoms.setdefault(entry.pid, _Open())
-                stack = self._stacks[entry.pid, entry.tid] = [bottom]
             if entry.event == END:
-                yield from self._end(stack, entry)
+                yield from self._end(entry)
             else:
-                yield from self._begin(stack, entry)
-        for stack in self._stacks.values():
-            last = stack[-1]
-            if last.entry is not None and not last.is_listed:  # only the innermost one can be
-                self._count(stack[-2], last.entry, None)
-        for stack in self._stacks.values():
-            for frame in stack:
-                yield from _counted_in(frame)
-        yield from _counted_in(self._elsewhere)
+                yield from self._begin(entry)
+        still_open = list(self._nesting.every())
+        for one in still_open:
+            if not one.what.is_listed:
+                self._count(self._around(one.outer, one.entry), one.entry, None)
+        for inside in (*(one.what for one in still_open), *self._processes.values(), self._elsewhere):
+            yield from _counted_in(inside)
 
-    def _begin(self, stack: list[_Open], entry: Entry) -> Iterator[Entry]:
-        if entry.source != AUTO:
-            self._end_moments(stack, entry.start_s or 0.0)
-        around = stack[-1]
+    def _begin(self, entry: Entry) -> Iterator[Entry]:
+        place = self._nesting.begin(entry)
+        if place.ended is not None:
+            yield from self._ended(place.ended, entry)
+        around = self._around(place.outer, entry)
         is_whole = entry.event is None and (entry.end_s is not None or entry.count > 1 or entry.depth is not None)
-        is_listed = self._has_room(around, entry, len(stack))
+        is_listed = self._has_room(around, entry, 1 if place.outer is None else place.outer.depth + 2)
         if is_listed:
             around.listed += 1
             self._listed += 1
@@ -122,11 +111,14 @@ class TellingTogether:
         if not around.is_listed:  # part of an operation that is not listed
             return
         if not is_whole:
-            stack.append(_Open(entry, is_listed=is_listed))
+            self._nesting.open(entry, place, _Inside(is_listed=is_listed))
         elif not is_listed:
             self._count(around, entry, entry.start_s if entry.end_s is None else entry.end_s)
 
-    def _has_room(self, around: _Open, entry: Entry, depth: int) -> bool:
+    def _around(self, outer: Open[_Inside] | None, entry: Entry) -> _Inside:
+        return self._processes.setdefault(entry.pid, _Inside()) if outer is None else outer.what
+
+    def _has_room(self, around: _Inside, entry: Entry, depth: int) -> bool:
         most = limits()
         return (
             around.is_listed
@@ -136,39 +128,31 @@ class TellingTogether:
             and depth <= _DEEPEST
         )
 
-    def _end(self, stack: list[_Open], entry: Entry) -> Iterator[Entry]:
-        place = len(stack) - 1
-        while place and (stack[place].entry is None or stack[place].entry.op != entry.op):  # type: ignore[union-attr]
-            place -= 1
-        if not place:  # it began before the recording, or its begin was not written
-            return
-        at_s = entry.start_s or 0.0
-        self._end_moments(stack, at_s, place + 1)
-        frame = stack.pop(place)
-        if frame.is_listed:
-            yield from _counted_in(frame)
+    def _end(self, entry: Entry) -> Iterator[Entry]:
+        ended = self._nesting.end(entry)
+        for one in ended:
+            yield from self._ended(one, entry)
+        if any(one.what.is_listed for one in ended):
             yield entry
-        elif frame.entry is not None:
-            self._count(stack[place - 1], frame.entry, at_s)
 
-    def _end_moments(self, stack: list[_Open], at_s: float, down_to: int = 1) -> None:
-        while len(stack) > down_to and stack[-1].is_moment:
-            frame = stack.pop()
-            if not frame.is_listed and frame.entry is not None:
-                self._count(stack[-1], frame.entry, at_s)
+    def _ended(self, one: Open[_Inside], by: Entry) -> Iterator[Entry]:
+        if one.what.is_listed:
+            yield from _counted_in(one.what)
+        else:
+            self._count(self._around(one.outer, one.entry), one.entry, by.start_s)
 
-    def _count(self, around: _Open, entry: Entry, end_s: float | None) -> None:
+    def _count(self, around: _Inside, entry: Entry, end_s: float | None) -> None:
         """Count an operation that is not listed."""
         self.counted += entry.count
         into = around if self._listed < limits().marks_of_recording else self._elsewhere
-        name = entry.name if entry.name in into.inside or len(into.inside) < _MOST_NAMES else FURTHER
-        if name not in into.inside:
-            into.inside[name] = _Together(entry)
+        name = entry.name if entry.name in into.together or len(into.together) < _MOST_NAMES else FURTHER
+        if name not in into.together:
+            into.together[name] = _Together(entry)
         start_s = entry.start_s or 0.0
-        into.inside[name].add(start_s, max(start_s, end_s or start_s), entry.count)
+        into.together[name].add(start_s, max(start_s, end_s or start_s), entry.count)
 
 
-def _counted_in(frame: _Open) -> Iterator[Entry]:
-    for name, together in frame.inside.items():
+def _counted_in(inside: _Inside) -> Iterator[Entry]:
+    for name, together in inside.together.items():
         yield together.entry(name)
-    frame.inside.clear()
+    inside.together.clear()

@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 
+from . import later
 from .arguments import Parameters
 from .call_log import Call, Frame
 from .line import quoted
@@ -18,11 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from .call_log import Recorder
+    from .call_log import Later, Recorder
 
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
-_LATER = 0x20 | 0x80 | 0x100 | 0x200
-"""CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR: importing inspect takes 10 ms."""
 _ELEMENTS = ("nncf", "optimum")
 _READ = 64 * 1024
 _ROOM = 60
@@ -47,16 +46,18 @@ def mark(module: object, qualified_name: str, members: str, facts: Mapping[str, 
         owner = _member(owner, part)
     found = _member(owner, name)
     function = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
-    if getattr(getattr(function, "__code__", None), "co_filename", None) == marked.__code__.co_filename:
+    files = {marked.__code__.co_filename, later.marked.__code__.co_filename}
+    if getattr(getattr(function, "__code__", None), "co_filename", None) in files:
         return
     if type(function).__name__ not in _KINDS or (classes and not hasattr(found, "__get__")):
         raise NotMarkable("is not a function")
-    if _runs_later(function):
+    runs_later = later.flags_of(function)
+    if not runs_later and _returns_later(function):
         raise NotMarkable("is a coroutine or generator function: its call returns before it runs")
-    call = Call(members, facts)
+    call = Call(members + later.MEMBER if runs_later else members, facts)
     if "arguments" in facts or "saves" in facts:
         call.parameters = Parameters(function, facts)
-    replacement: Any = marked(function, call, recorder)
+    replacement: Any = (_marked_later if runs_later else marked)(function, call, recorder)
     if function is not found:
         replacement = type(found)(replacement)
     for alias, member in list(vars(owner).items()):
@@ -74,9 +75,9 @@ def _member(owner: Any, name: str) -> Any:
     raise NotMarkable("does not exist")
 
 
-def _runs_later(function: Any) -> bool:
+def _returns_later(function: Any) -> bool:
     while function is not None:
-        if getattr(getattr(function, "__code__", None), "co_flags", 0) & _LATER:
+        if later.flags_of(function):
             return True
         function = getattr(function, "__wrapped__", None)
     return False
@@ -107,6 +108,21 @@ def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Call
     functools.update_wrapper(wrapper, function)
     wrapper.__code__ = wrapper.__code__.replace(co_name=wrapper.__name__)
     return wrapper
+
+
+def _marked_later(function: Callable[..., Any], call: Call, recorder: Recorder) -> Callable[..., Any]:
+    """Return a wrapper of a coroutine or generator function that records it from its first step to its end."""
+
+    def begin(args: Any, kwargs: Any) -> Later | None:
+        try:
+            sys._getframe(sys.getrecursionlimit() - _ROOM)  # noqa: SLF001 — the same
+        except ValueError:
+            return recorder.begin(call, args, kwargs)
+        return None
+
+    wrapper: Any = later.marked(function, begin)
+    wrapper.__code__ = wrapper.__code__.replace(co_name=wrapper.__name__)
+    return wrapper  # type: ignore[no-any-return]
 
 
 def _facts(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

@@ -23,6 +23,8 @@ _LONGEST_TEXT = 200
 _LONG_NAME, _MOST_LONG_NAMES = 20, 1000
 """A name of at most so many characters needs no shorter one, and of so many names no reader tells one from another."""
 _SMALL = 0.01
+PARALLEL = "parallel"
+PARALLEL_NOTE = f"{PARALLEL}: others of its process ran beside it; growth, CPU and I/O belong to none of them alone"
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,13 @@ class Listed:
         operation = self.operation
         times = f" ×{operation.count}" if operation.count > 1 else ""
         end = "" if operation.error is None else " …" if operation.error == UNFINISHED else " ✕"
-        by = f" ({self.process})" if self.process else ""
-        return f"{times}{by}{end}"
+        return f"{times}{self.beside}{end}"
+
+    @property
+    def beside(self) -> str:
+        """The process, if others ran meanwhile, and whether other operations of the same process did."""
+        words = ", ".join(filter(None, (self.process, PARALLEL if self.operation.is_parallel else "")))
+        return f" ({words})" if words else ""
 
     @property
     def details(self) -> str:

@@ -281,6 +281,10 @@ class Mark(msgspec.Struct, kw_only=True):
     end_s: float | None = None
     depth: int = 0
     """How many operations enclose it."""
+    op: int | None = None
+    """Its number, if others refer to it by ``inside``."""
+    inside: int | None = None
+    """The ``op`` of the operation that encloses it; null if that is the latest one of the level above that goes on."""
     pid: int | None = None
     """The process that performed it; null when it was marked from outside."""
     source: str = ""

@@ -102,6 +102,11 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
     end_s: float
     has_peak: bool | None = False
     """Whether RSS reached the peak of the whole run during the operation; None when it may have."""
+    is_parallel: bool = False
+    """Whether others of its process ran meanwhile, neither inside of it nor around it.
+
+    Its figures are those of all of them together.
+    """
     process: int | None = None
     """The ``id`` of the process that performed it; None for unknown."""
     cores_s: float | None = None

@@ -15,6 +15,7 @@ from nncftools.session.column import Column
 from nncftools.session.envelope import Envelope
 from nncftools.session.model import Mark
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Figures, LazyMapping, Operation
+from nncftools.session.parallel import with_parallel
 from nncftools.session.peak_place import place_of
 from nncftools.session.peaks import MostHeld, Reached, earliest, held_at_most, of_rise, read_at_marks
 
@@ -33,7 +34,7 @@ def operations(session: SessionData) -> list[Operation]:
     if not session.marks:  # no column has to be parsed
         return []
     figures = _FiguresOf(session)
-    found = [figures.operation(mark, end_s) for mark, end_s in with_ends(session.marks, session)]
+    found = with_parallel([figures.operation(mark, end_s) for mark, end_s in with_ends(session.marks, session)])
     peak = session.peaks.get(RSS)
     place = place_of(peak, found, session.processes, session.duration_s)
     if place is None or peak is None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nncftools.session.peaks import drift, noise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from nncftools.session.model import Peak, Process
+    from nncftools.session.model import Mark, Peak, Process
     from nncftools.session.operation import Bracket, Operation
 
     Path = Sequence[Operation]
     """Operations from the outermost to the innermost one; each encloses the next."""
     Above = Mapping[int, Operation]
     """By the ``id()`` of an operation: the one that encloses it."""
+    Inside = dict[int | None, list[Operation]]
+    """By the ``id()`` of an operation: those directly inside of it; None: of none."""
+
+_Ended = TypeVar("_Ended", bound="Mark")
 
 _NEAR = 0.01
 _NEAR_S = 0.1
@@ -55,7 +59,7 @@ def place_of(
     place = PeakPlace(*span_s)
     above = enclosing(operations)
     pids = {process.pid for process in processes}
-    inside: dict[int | None, list[Operation]] = {}
+    inside: Inside = {}
     for operation in operations:
         if operation.end_s <= operation.start_s:  # the last mark of a run: what it triggers shows what came before
             continue
@@ -73,6 +77,9 @@ def place_of(
         if not holders:
             break
         path.append(min(holders, key=lambda one: _order(one, share)))
+    shared = _shared(path, inside, place)
+    if shared is not None:
+        return shared
     either = [one for one in candidates if one.overlaps(place.from_s, place.to_s)]
     if path and (len(either) == 1 or not _cover(either, place)):
         either = []
@@ -106,20 +113,22 @@ def span_of(peak: Peak) -> tuple[float, float] | None:
     return peak.at_s, peak.at_s
 
 
-def enclosing(operations: Sequence[Operation]) -> Above:
-    """Return the enclosing operation of each nested one; ``operations`` are in the order of their starts.
+def enclosing(operations: Sequence[_Ended]) -> dict[int, _Ended]:
+    """Return the enclosing operation of each nested one; ``operations`` have ends and are in the order of their starts.
 
-    It is the latest one of the level above that goes on, of the same process if there is one.
+    It is the one that is named, or else the latest one of the level above that goes on, of the same process if there is
+    one.
     """
-    found: dict[int, Operation] = {}
-    levels: dict[int, list[Operation]] = {}
+    found: dict[int, _Ended] = {}
+    named: dict[int | None, _Ended] = {one.op: one for one in operations if one.op is not None}
+    levels: dict[int, list[_Ended]] = {}
     for operation in operations:
         levels.setdefault(operation.depth, []).append(operation)
         candidates = levels.get(operation.depth - 1, ())
-        around = [one for one in candidates[-_MOST_PARALLEL:] if one.end_s >= operation.start_s]
+        around = [one for one in candidates[-_MOST_PARALLEL:] if (one.end_s or 0.0) >= operation.start_s]
         own = [one for one in around if one.pid == operation.pid]
-        if around:
-            found[id(operation)] = (own or around)[-1]
+        if around or operation.inside in named:
+            found[id(operation)] = named.get(operation.inside) or (own or around)[-1]
     return found
 
 
@@ -132,6 +141,21 @@ def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
     read = operation.own_start is not None and operation.own_start.tree is not None
     was_there_before = read and of.to_s <= operation.start_s
     return until_s >= place.from_s and (of.likely or of.low) >= level - noise(level) and not was_there_before
+
+
+def _shared(path: Path, inside: Inside, place: PeakPlace) -> PeakPlace | None:
+    """Return the place of a peak that is the memory of one process in which several operations ran then; else None."""
+    for level, holder in enumerate(path):
+        siblings = inside[id(path[level - 1]) if level else None]
+        beside = [one for one in siblings if one is holder or _is_beside(one, holder, place)]
+        if len(beside) > 1:
+            return place._replace(path=path[:level], either=beside)
+    return None
+
+
+def _is_beside(operation: Operation, holder: Operation, place: PeakPlace) -> bool:
+    both = operation.is_parallel and holder.is_parallel and operation.pid == holder.pid
+    return both and operation.overlaps(holder.start_s, holder.end_s) and operation.overlaps(place.from_s, place.to_s)
 
 
 def _bracket(operation: Operation) -> Bracket | None:

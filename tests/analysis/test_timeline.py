@@ -113,10 +113,32 @@ def test_calls_of_parallel_processes() -> None:
     of = [operation("Quantization", start_s, end_s=50, pid=pid) for start_s, pid in ((0, 1), (1, 2))]
     of += [operation("Compilation", 2.0 + n, depth=1, call="f", pid=1 + n % 2) for n in range(10)]
 
-    assert [(row.name, row.pid, row.count) for row in timeline(of, 2)[2:]] == [
+    assert [(row.name, row.pid, row.count) for row in timeline(of, 2)] == [
+        ("Quantization", 1, 1),
         ("Compilation", 1, 5),
+        ("Quantization", 2, 1),
         ("Compilation", 2, 5),
     ]
+
+
+def test_order_of_parallel_operations() -> None:
+    """What is inside of one of several parallel operations follows that one."""
+    first, second = operation("first", 0, end_s=9, op=1), operation("second", 1, end_s=9, op=2)
+    inner = [operation(f"in {number}", 1.0 + at, depth=1, inside=number) for at, number in enumerate((1, 2, 1, 2))]
+
+    assert [row.name for row in timeline([first, second, *inner], 2)] == [
+        *("first", "in 1", "in 1", "second", "in 2", "in 2")
+    ]
+
+
+def test_sum_of_parallel_calls_is_unknown() -> None:
+    """Each of several parallel calls has what all of them spent: the sum of one row is not known."""
+    after = [operation("a", float(n), figures=figures(cpu=(0.25, None))) for n in range(20)]
+    beside = [operation("a", n / 4, figures=figures(cpu=(0.25, None)), is_parallel=True) for n in range(20)]
+    (known,), (unknown,) = timeline(after, 1), timeline(beside, 1)
+
+    assert (known.cpu_s, known.is_parallel) == (5, False)
+    assert (unknown.cpu_s, unknown.cpu_average, unknown.is_parallel) == (None, None, True)
 
 
 def test_arguments_of_calls_in_one_row() -> None:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import pathlib
 import threading
 
 import pytest
 
+import nncftools
 from nncftools import Profiler
 from nncftools.errors import NncfToolsError
+from nncftools.session.peak_place import enclosing
 from tests.api.sampled import begin_to_read, wait_for_sample, wait_for_samples
 from tests.made_up import MIB
 
@@ -87,6 +90,70 @@ def test_threads_nest_their_own() -> None:
         thread.join()
 
     assert [(phase.name, phase.depth) for phase in profiler.session.operations] == [("main", 0), ("other", 0)]
+
+
+@pytest.mark.process
+def test_parallel_tasks() -> None:
+    """Tasks are beside each other, each with what is inside of it, and each of them may hold the peak."""
+    held: list[bytearray] = []
+    profiler = Profiler(0.01)
+
+    @profiler.operation("inner")
+    async def inner() -> None:
+        """Take memory."""
+        held.append(touch(8))
+        await asyncio.sleep(0)
+        profiler.mark("moment")
+
+    async def task(name: str, before: asyncio.Event, after: asyncio.Event) -> None:
+        """Take memory after the task before; end when all have."""
+        with profiler.operation(name):
+            await before.wait()
+            await inner()
+            wait_for_sample(profiler)
+            after.set()
+            await asyncio.sleep(0.01)
+
+    async def main() -> None:
+        """Run six tasks."""
+        events = [asyncio.Event() for _ in range(7)]
+        events[0].set()
+        await asyncio.gather(*(task(f"{place}", *events[place : place + 2]) for place in range(6)))
+
+    with profiler:
+        asyncio.run(main())
+    operations = profiler.session.operations
+    above = enclosing(operations)
+    tasks = [f"{place}" for place in range(6)]
+
+    assert [one.name for one in operations if not one.depth] == tasks
+    assert [(one.name, above[id(one)].name) for one in operations if one.depth == 1] == [("inner", of) for of in tasks]
+    assert [one.name for one in operations if one.depth == 2] == ["moment"] * 6
+    assert all(one.is_parallel for one in operations)
+    assert any(one.has_peak is None for one in operations if not one.depth)
+    assert not any(one.has_peak for one in operations)
+
+
+@pytest.mark.process
+def test_nested_profilers() -> None:
+    """A profiler has its own operations and those of none; what another one marks inside of it cuts nothing."""
+    with Profiler(0.01) as outer:
+        outer.mark("load")
+        outer.mark("export")
+        with Profiler(0.01) as inner:
+            inner.mark("prepare")
+            with inner.operation("convert"):
+                inner.mark("step")
+                with nncftools.operation("anybody's"):
+                    pass
+        outer.mark("compile")
+    of_outer, of_inner = ([(one.name, one.depth) for one in profiler.session.operations] for profiler in (outer, inner))
+    ends = {one.name: one.end_s for one in outer.session.operations}
+    starts = {one.name: one.start_s for one in outer.session.operations}
+
+    assert of_outer == [("load", 0), ("export", 0), ("anybody's", 1), ("compile", 0)]
+    assert of_inner == [("prepare", 0), ("convert", 0), ("step", 1), ("anybody's", 2)]
+    assert (ends["load"], ends["export"]) == (starts["export"], starts["compile"])
 
 
 def test_without_a_recording() -> None:

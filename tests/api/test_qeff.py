@@ -3,9 +3,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import os
 import pathlib
 import subprocess
 import sys
+import textwrap
 from typing import NamedTuple
 
 import pytest
@@ -239,6 +241,61 @@ def test_second_start_appends(tmp_path: pathlib.Path) -> None:
     assert moments == sorted(moments)
     assert of.operations == sorted(of.operations, key=lambda mark: mark[0])
     assert [name in (tmp_path / "both.svg").read_text() for name in ("Setup", "Export", "Compilation")] == [True] * 3
+
+
+def test_profiler_inside_of_another(tmp_path: pathlib.Path) -> None:
+    """As upstream, a library that profiles itself inside of an operation leaves that operation whole.
+
+    A recording around both has the operations of both, the inner ones inside of the outer one.
+    """
+    script = """
+    from nncftools import QEffMemoryProfiler
+    from tests.api.sampled import wait_for_sample
+    from tests.api.test_profiler import touch
+
+    def export():
+        inner = QEffMemoryProfiler(sampling_interval=0.01)
+        inner.start_monitoring()
+        inner.mark_operation("Checkpoint Prep")
+        held = touch(100)
+        wait_for_sample(inner, outer)
+        inner.mark_operation("Checkpoint Cleanup")
+        del held
+        inner.stop_monitoring()
+        assert [name for _, name in inner.operations] == ["Checkpoint Prep", "Checkpoint Cleanup", "Completion"]
+        return inner
+
+    outer = QEffMemoryProfiler(sampling_interval=0.01)
+    outer.start_monitoring()
+    outer.mark_operation("Model Loading")
+    outer.mark_operation("Model Export")
+    inner = export()
+    wait_for_sample(outer)
+    outer.mark_operation("Model Compilation")
+    outer.stop_monitoring()
+    names = [name for _, name in outer.operations]
+    (_, _), (start, _), (end, _), _ = outer.operations
+    before = [sample.rss_mb for sample in outer.samples if sample.timestamp < start]
+    during = [sample.rss_mb for sample in outer.samples if start <= sample.timestamp < end]
+    lasted = outer.operation_durations["Model Export"]
+    assert names == ["Model Loading", "Model Export", "Model Compilation", "Completion"], names
+    assert max(during) > max(before) + 99, (max(before), max(during))
+    assert abs(lasted - (end - start).total_seconds()) < 1e-3, lasted
+    assert lasted > sum(inner.operation_durations.values())
+    assert (outer.peak_operation, inner.peak_operation) == ("Model Export", "Checkpoint Prep")
+    """
+    words = [sys.executable, "-m", "nncftools", "monitor", "-q", "-o", tmp_path / "run.json", "--"]
+    root = pathlib.Path(nncftools.__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    subprocess.run([*words, *command], env=environment, check=True, timeout=HANGING_S)
+    found = nncftools.Session.load(tmp_path / "run.json").operations
+
+    assert [(one.name, one.depth, one.is_parallel) for one in found] == [
+        *(("Model Loading", 0, False), ("Model Export", 0, False)),
+        *(("Checkpoint Prep", 1, False), ("Checkpoint Cleanup", 1, False), ("Model Compilation", 0, False)),
+    ]
+    assert found[1].end_s == found[4].start_s
 
 
 def test_without_data(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -131,5 +131,5 @@ def test_settings_may_be_changed() -> None:
     config = ProfilerConfig()
     config.verbose = True
 
-    assert (config.sampling_interval, config.output_file, config.verbose) == (0.05, None, True)
+    assert (config.sampling_interval, config.output_file, config.verbose) == (0.2, None, True)
     assert (config.enable_cpu_monitoring, config.enable_disk_monitoring) == (True, True)

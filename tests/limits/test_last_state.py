@@ -58,3 +58,14 @@ def test_operations() -> None:
     ]
 
     assert last_state(run(marks=marks), 0.9).operation == "Export › Compress"
+
+
+def test_parallel_operations() -> None:
+    """Of parallel operations, the latest one is named with what is inside of it, not with what is inside of another."""
+    marks = [
+        Mark(name="first", start_s=0.1, end_s=2, op=1),
+        Mark(name="second", start_s=0.2, end_s=2),
+        Mark(name="in first", start_s=0.3, end_s=2, depth=1, inside=1),
+    ]
+
+    assert last_state(run(marks=marks), 0.9).operation == "second"

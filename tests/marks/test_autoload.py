@@ -134,7 +134,7 @@ def begun(lines: Lines) -> list[str]:
 
 
 def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
-    """The log holds the Python's version and, per call, its name, call, process, thread and times."""
+    """The log holds the Python's version and, per call, its name, call, context, process, thread and times."""
     python, begin, end = program.marks("import made.up; made.up.work()")
 
     assert python == {"python": sys.version.split()[0], "pid": python["pid"], "t_ns": python["t_ns"]}
@@ -144,6 +144,7 @@ def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
         "name": "Work",
         "call": "made.up.work",
         "source": "auto",
+        "in": 0,
         "t_ns": begin["t_ns"],
         "pid": python["pid"],
         "tid": python["pid"] if sys.platform == "linux" else begin["tid"],
@@ -307,8 +308,6 @@ def test_already_imported_module_is_marked(program: Program) -> None:
     [
         ("absent", "does not exist"),
         ("Absent.run", "does not exist"),
-        ("later", "is a coroutine or generator function: its call returns before it runs"),
-        ("soon", "is a coroutine or generator function: its call returns before it runs"),
         ("wrapped", "is a coroutine or generator function: its call returns before it runs"),
         ("count", "is not a function"),
         ("count.real", "does not exist"),
@@ -328,6 +327,81 @@ def test_unmarkable_functions_are_reported(program: Program, function: str, reas
     assert lines[1:] == [
         {"warning": f"--mark-call made.up:{function}: nothing is marked, {function} {reason}"}
     ]  # fmt: skip
+
+
+def test_coroutines_and_generators_are_marked_to_their_end(program: Program) -> None:
+    """What they call is inside of them; what their program does between their steps is beside them."""
+    program.write(
+        "made/late.py",
+        """
+        import asyncio
+        from made.up import work, nap
+
+        def numbers():
+            for number in range(2):
+                work()
+                yield number
+            return 5
+
+        async def fetch(name):
+            await asyncio.sleep(0)
+            work()
+            return name
+
+        async def stream():
+            yield await fetch("a")
+        """,
+    )
+    functions = [("made.up", "work"), ("made.up", "warn"), *(("made.late", n) for n in ("numbers", "fetch", "stream"))]
+    program.calls = [calls.Call(module, name, name) for module, name in functions]
+    lines = program.marks("""
+        import asyncio, inspect, made.late, made.up, warnings
+        warnings.simplefilter("ignore")
+        late = made.late
+        kinds = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
+        assert [[is_kind(of) for is_kind in kinds] for of in (late.numbers, late.fetch, late.stream)] == [
+            [True, False, False], [False, True, False], [False, False, True]]
+        for _ in late.numbers():
+            made.up.warn()
+        late.numbers()
+        async def main():
+            assert await asyncio.gather(late.fetch(1), late.fetch(2)) == [1, 2]
+            assert [name async for name in late.stream()] == ["a"]
+        asyncio.run(main())
+    """)
+    names = {0: "", **{line["op"]: line["name"] for line in lines if line.get("event") == "begin"}}
+    around = [(line["name"], names[line["in"]]) for line in lines if line.get("event") == "begin"]
+    open_at_end = {line["op"] for line in lines if line.get("event") == "begin"}
+    open_at_end -= {line["op"] for line in lines if line.get("event") == "end"}
+
+    assert around == [
+        *[("numbers", ""), ("work", "numbers"), ("warn", ""), ("work", "numbers"), ("warn", "")],
+        *[("fetch", ""), ("fetch", ""), ("work", "fetch"), ("work", "fetch")],
+        *[("stream", ""), ("fetch", "stream"), ("work", "fetch")],
+    ]
+    assert open_at_end == set()
+
+
+def test_calls_know_the_operation_around_them(program: Program) -> None:
+    """A call says which operation of nncftools is around it in its own task, also in a thread that the task started."""
+    lines = program.marks(
+        """
+        import asyncio, nncftools, made.up
+        async def task(name):
+            with nncftools.operation(name):
+                await asyncio.sleep(0.01)
+                made.up.work()
+                await asyncio.to_thread(made.up.work)
+        async def main():
+            await asyncio.gather(*(task(name) for name in "abc"))
+        asyncio.run(main())
+        """,
+        PYTHONPATH=str(pathlib.Path(calls.__file__).parents[2]),
+    )
+    names = {line["op"]: line["name"] for line in lines if line.get("event") == "begin"}
+    around = [names[line["in"]] for line in lines if line.get("name") == "Work"]
+
+    assert sorted(around) == ["a", "a", "b", "b", "c", "c"]
 
 
 def test_existing_sitecustomize_runs_once_in_our_place(program: Program) -> None:
@@ -444,10 +518,10 @@ def test_fork_starts_with_an_empty_stack(program: Program) -> None:
 
 def test_functions_of_the_script_itself(program: Program) -> None:
     """They are marked as they are called, nested and with their errors; an older Python says why they are not."""
-    names = {"prepare": "Prepare", "Job.run": "Job.run", "fails": "fails", "later": "later"}
+    names = {name: name for name in ("prepare", "Job.run", "fails", "later", "soon")}
     program.calls = [calls.Call("__main__", function, name) for function, name in names.items()]
     lines = program.marks("""
-        import made.up
+        import asyncio
         class Job:
             def run(self, deeper):
                 return deeper and self.run(deeper - 1)
@@ -457,11 +531,17 @@ def test_functions_of_the_script_itself(program: Program) -> None:
             raise KeyError
         def later():
             yield
+        async def soon():
+            await asyncio.sleep(0)
+            return Job().run(0)
         prepare()
         try:
             fails()
         except KeyError:
             list(later())
+        async def main():
+            await asyncio.gather(soon(), soon())
+        asyncio.run(main())
     """)
     warnings = [line["warning"] for line in lines if "warning" in line]
 
@@ -470,10 +550,13 @@ def test_functions_of_the_script_itself(program: Program) -> None:
         assert len(warnings) == 1
         assert warnings[0].startswith(f"--mark-call __main__:{', '.join(names)}: nothing is marked, functions of the")
     else:
-        assert begun(lines) == ["Prepare", "Job.run", "Job.run", "fails"]
-        assert [line.get("error") for line in lines if line.get("event") == "end"] == [None, None, None, "KeyError"]
+        of = {line["op"]: line for line in lines if line.get("event") == "begin"}
+        errors = {of[line["op"]]["name"]: line.get("error") for line in lines if line.get("event") == "end"}
+        assert begun(lines) == ["prepare", "Job.run", "Job.run", "fails", "soon", "soon", "Job.run", "Job.run"]
+        assert errors == {"prepare": None, "Job.run": None, "fails": "KeyError", "soon": None}
+        assert [of[line["in"]]["name"] for line in of.values() if line["in"]] == ["soon", "soon"]
         assert len(warnings) == 1
-        assert warnings[0].startswith("--mark-call __main__:later: nothing is marked, it is a coroutine or generator")
+        assert warnings[0].startswith("--mark-call __main__:later: nothing is marked, it is a generator function: its")
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])

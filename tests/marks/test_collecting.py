@@ -143,7 +143,7 @@ class TestLog:
         assert mark.arguments == arguments or redaction.text(secret) == secret
 
     def test_own_marks_only(self) -> None:
-        """A program that records itself gets its own marks and those of its descendants since the start."""
+        """A program that records itself gets its own marks, its descendants' and a shell's since the start."""
         lines = [
             {"name": "mine", "start_s": 1, "pid": 42},
             {"name": "child's", "start_s": 2, "pid": 100},
@@ -154,7 +154,23 @@ class TestLog:
         of = run()
         take_own(of, log(*lines), "marks", 42)
 
-        assert [name for name, _ in names(of)] == ["mine", "child's"]
+        assert [name for name, _ in names(of)] == ["mine", "child's", "outside"]
+
+    def test_marks_of_one_profiler(self) -> None:
+        """A profiler gets its own marks and those of none, inside of what is left around them; a child has its own."""
+        row = {"pid": 42, "tid": 42, "event": "begin"}
+        lines = [
+            {"name": "nobody's", "start_s": 1, "op": 1, "in": 0, **row},
+            {"name": "other's", "start_s": 2, "op": 3, "in": 1, "profiler": 2, **row},
+            {"name": "inner one of it", "start_s": 3, "op": 5, "in": 3, "profiler": 2, **row},
+            {"name": "mine", "start_s": 4, "op": 7, "in": 5, "profiler": 1, **row},
+            {"name": "child's profiler", "start_s": 5, "op": 1, "in": 0, "profiler": 1, **row, "pid": 100},
+            *({"start_s": 10 - op / 2, "op": op, **row, "event": "end"} for op in (7, 5, 3, 1)),
+        ]
+        of = run()
+        take_own(of, log(*lines), "marks", 42, 1)
+
+        assert [(mark.name, mark.depth, mark.end_s) for mark in of.marks] == [("nobody's", 0, 9.5), ("mine", 1, 6.5)]
 
 
 class TestSidecar:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -70,6 +73,131 @@ def test_decorates(log: pathlib.Path) -> None:
 
     assert [work(1), work(2)] == [1, 2]
     assert len(lines(log)) == 4
+
+
+def around(log: pathlib.Path) -> list[tuple[str, str]]:
+    """Return the name of each operation, and that of the one around it."""
+    begun = [line for line in lines(log) if line.get("event") != "end"]
+    names = {0: "", **{line["op"]: line["name"] for line in begun if "op" in line}}
+    return [(line["name"], names[line["in"]]) for line in begun]
+
+
+def test_tasks_stand_beside_each_other(log: pathlib.Path) -> None:
+    """Parallel tasks are not inside of one another, but inside of what was open where they were made."""
+
+    async def task(name: str) -> None:
+        """Run two operations, one inside of the other."""
+        with nncftools.operation(name):
+            await asyncio.sleep(0.001)
+            with nncftools.operation(f"in {name}"):
+                await asyncio.sleep(0.001)
+
+    async def main() -> None:
+        """Run two tasks, then two inside of an operation."""
+        await asyncio.gather(task("a"), task("b"))
+        with nncftools.operation("both"):
+            await asyncio.gather(task("c"), task("d"))
+
+    asyncio.run(main())
+
+    assert sorted(around(log)) == [
+        *(("a", ""), ("b", ""), ("both", ""), ("c", "both"), ("d", "both")),
+        *(("in a", "a"), ("in b", "b"), ("in c", "c"), ("in d", "d")),
+    ]
+
+
+def test_threads_stand_beside_the_main_thread(log: pathlib.Path) -> None:
+    """A thread is inside of no operation, unless it runs in a copy of the context."""
+
+    def work(name: str) -> None:
+        """Mark."""
+        with nncftools.operation(name):
+            nncftools.mark_operation(f"moment in {name}")
+
+    with nncftools.operation("main"):
+        for run in (threading.Thread(target=work, args=("beside",)), threading.Thread(target=work, args=("too",))):
+            run.start()
+            run.join()
+        asyncio.run(asyncio.to_thread(work, "inside"))
+
+    assert around(log) == [
+        *(("main", ""), ("beside", ""), ("moment in beside", "beside"), ("too", ""), ("moment in too", "too")),
+        *(("inside", "main"), ("moment in inside", "inside")),
+    ]
+
+
+def test_what_runs_later_is_marked_to_its_end(log: pathlib.Path) -> None:
+    """Decorated coroutine and generator functions are marked while they run, by their own kind of function."""
+
+    @nncftools.operation("coroutine")
+    async def coroutine() -> int:
+        """Wait, then mark."""
+        await asyncio.sleep(0)
+        nncftools.mark_operation("end of it")
+        return 5
+
+    @nncftools.operation("generator")
+    def generator() -> Iterator[int]:
+        """Yield three numbers, then mark."""
+        yield from range(3)
+        nncftools.mark_operation("end of it")
+
+    @nncftools.operation("asynchronous")
+    async def asynchronous() -> AsyncIterator[int]:
+        """Yield what a coroutine returns, then mark."""
+        yield await coroutine()
+        nncftools.mark_operation("end of it")
+
+    async def main() -> list[int]:
+        """Return what is yielded."""
+        return [found async for found in asynchronous()]
+
+    assert asyncio.run(main()) == [5]
+    assert list(generator()) == [0, 1, 2]
+    last = [line.get("event") or line["name"] for line in lines(log)]
+
+    assert inspect.iscoroutinefunction(coroutine)
+    assert inspect.isgeneratorfunction(generator)
+    assert inspect.isasyncgenfunction(asynchronous)
+    assert around(log) == [
+        *(("asynchronous", ""), ("coroutine", "asynchronous"), ("end of it", "coroutine")),
+        *(("end of it", "asynchronous"), ("generator", ""), ("end of it", "generator")),
+    ]
+    assert last == ["begin", "begin", *["end of it", "end"] * 2, "begin", "end of it", "end"]
+
+
+def test_a_function_is_decorated_once_for_all(log: pathlib.Path) -> None:
+    """A method is marked, too, and a decorated function may call itself."""
+
+    class Model:
+        """Has a method."""
+
+        @nncftools.operation("run")
+        def run(self, deeper: int) -> int:
+            """Return a number."""
+            return self.run(deeper - 1) + 1 if deeper else 0
+
+    assert Model().run(2) == 2
+    assert around(log) == [("run", ""), ("run", "run"), ("run", "run")]
+
+
+def test_one_object_for_parallel_tasks(log: pathlib.Path) -> None:
+    """Each block ends its own operation, also if several tasks use one object."""
+    shared = nncftools.operation("shared")
+
+    async def task(seconds: float) -> None:
+        """Be open for some time."""
+        with shared:
+            await asyncio.sleep(seconds)
+
+    async def main() -> None:
+        """Run two; the first one ends last."""
+        await asyncio.gather(task(0.02), task(0.001))
+
+    asyncio.run(main())
+    first, second = (line["op"] for line in lines(log) if line["event"] == "begin")
+
+    assert [line["op"] for line in lines(log) if line["event"] == "end"] == [second, first]
 
 
 @pytest.mark.parametrize("path", [None, "", "/no/such/log"])

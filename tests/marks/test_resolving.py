@@ -7,6 +7,7 @@ import pytest
 from nncftools.marks.entries import Entry
 from nncftools.marks.resolving import resolve
 from nncftools.session.model import Mark
+from nncftools.session.operations import with_ends
 from nncftools.session.session import Session
 from tests.made_up import process, session
 
@@ -226,3 +227,141 @@ def test_steps_of_different_loops() -> None:
 
     assert spans(marks) == [("Training", 1, 2.5, 0), ("Inference", 3, 4.5, 0)]
     assert [mark.count for mark in marks] == [2, 2]
+
+
+def context(name: str, op: int, start_s: float, around: int = 0, **fields: Any) -> Entry:  # noqa: ANN401 — any field
+    """Return the begin of an operation that names the one around it."""
+    return begin(name, op, start_s, within=around, **fields)
+
+
+def test_parallel_tasks_on_one_thread() -> None:
+    """Operations that name what is around them stand beside each other, each with those inside of it."""
+    entries = [
+        *(context("a", 1, 1), context("b", 3, 2), context("in a", 5, 3, 1), context("in b", 7, 4, 3)),
+        *(end(1, 5), end(5, 6), end(7, 7), context("after", 9, 8), end(3, 9)),
+    ]
+    marks = resolve(entries, run())
+
+    assert spans(marks) == [
+        *(("a", 1, 5, 0), ("b", 2, 9, 0), ("in a", 3, 6, 1), ("in b", 4, 7, 1)),
+        ("after", 8, None, 0),
+    ]
+    assert [mark.op for mark in marks] == [1, None, None, None, None]
+    assert [mark.inside for mark in marks] == [None, None, 1, None, None]
+
+
+def test_numbers_from_0() -> None:
+    """Another program may count its operations from 0; a line that names none around it is inside of its thread's."""
+    entries = [begin("theirs", 0, 1), context("ours", 1, 2, tid=101), context("in theirs", 3, 3)]
+
+    assert [(mark.name, mark.depth) for mark in resolve(entries, run())] == [
+        *(("theirs", 0), ("ours", 0), ("in theirs", 1))
+    ]
+
+
+def test_call_in_a_task() -> None:
+    """A call that names the operation around it is inside of that one; a call inside of a call is inside of that."""
+    auto = {"source": "auto"}
+    entries = [
+        *(context("a", 1, 1), context("b", 3, 2)),
+        *(context("Export", 2, 3, 1, **auto), context("Trace", 4, 4, 1, **auto)),
+        *(end(4, 5), end(2, 6), end(1, 7), end(3, 8)),
+    ]
+    marks = resolve(entries, run())
+
+    assert spans(marks) == [("a", 1, 7, 0), ("b", 2, 8, 0), ("Export", 3, 6, 1), ("Trace", 4, 5, 2)]
+    assert marks[2].inside == marks[0].op == 1
+
+
+def test_operation_inside_of_a_call() -> None:
+    """A call is around what its thread marks by hand meanwhile; a coroutine that is marked as a call is not."""
+    auto = {"source": "auto", "within": 0}
+    entries = [
+        *(begin("fit", 2, 1, **auto), context("epoch", 1, 2), end(1, 3), end(2, 4)),
+        *(begin("fetch", 4, 5, later=True, **auto), context("epoch", 3, 6), context("parse", 5, 7, 4)),
+    ]
+
+    assert spans(resolve(entries, run())) == [
+        *(("fit", 1, 4, 0), ("epoch", 2, 3, 1)),
+        *(("fetch", 5, None, 0), ("epoch", 6, None, 0), ("parse", 7, None, 1)),
+    ]
+
+
+def test_profilers_do_not_end_each_others_moments() -> None:
+    """A profiler that begins to mark inside of another one's moment is inside of it, and cuts nothing of it."""
+    outer, inner = {"within": 0, "profiler": 1}, {"within": 0, "profiler": 2}
+    entries = [
+        *(moment("Load", 1, **outer), moment("Export", 2, **outer)),
+        *(moment("prepare", 3, **inner), moment("convert", 4, **inner), end(0, 5, profiler=2)),
+        *(moment("Compile", 6, **outer), moment("more", 7, **inner)),
+    ]
+
+    assert spans(resolve(entries, run())) == [
+        *(("Load", 1, 2, 0), ("Export", 2, 6, 0), ("prepare", 3, 4, 1), ("convert", 4, 5, 1)),
+        *(("Compile", 6, None, 0), ("more", 7, None, 1)),
+    ]
+
+
+def test_interleaved_profilers() -> None:
+    """Each profiler's moments last until its own next one, whatever others mark, also in an operation of theirs."""
+    one, other = {"within": 0, "profiler": 1}, {"within": 0, "profiler": 2}
+    entries = [
+        *(moment("a1", 1, **one), moment("b1", 2, **other), moment("a2", 3, **one)),
+        *(context("block", 1, 4, profiler=2), moment("a3", 5, within=1, profiler=1), end(1, 6)),
+        *(moment("a4", 7, **one), moment("b2", 8, **other)),
+    ]
+
+    assert spans(resolve(entries, run())) == [
+        *(("a1", 1, 3, 0), ("b1", 2, 4, 1), ("a2", 3, 5, 0), ("block", 4, 6, 1)),
+        *(("a3", 5, 7, 2), ("a4", 7, None, 0), ("b2", 8, None, 1)),
+    ]
+
+
+def test_moment_of_a_profiler_ends_with_its_own_operation() -> None:
+    """A moment ends with the operation that its profiler marked around it, not with another profiler's."""
+    entries = [
+        *(
+            context("mine", 1, 1, profiler=1),
+            context("other's", 3, 2, 1, profiler=2),
+            moment("m", 3, within=3, profiler=1),
+        ),
+        *(end(3, 4), end(1, 5)),
+    ]
+
+    assert spans(resolve(entries, run())) == [("mine", 1, 5, 0), ("other's", 2, 4, 1), ("m", 3, 5, 2)]
+
+
+LONG = run(processes=[process(end_s=10.0)])
+"""A run whose process lives to its end."""
+
+
+def test_what_goes_on_in_parallel_is_not_cut() -> None:
+    """What never ended lasts as long as its process, although an operation on its level began later."""
+    marks = resolve([context("a", 1, 1), context("b", 3, 2), end(3, 4)], LONG)
+
+    assert spans(marks) == [("a", 1, 10, 0), ("b", 2, 4, 0)]
+    assert [mark.error for mark in marks] == ["unfinished", None]
+
+
+def test_task_outlives_what_it_began_in() -> None:
+    """A task that never ended does not end with the operation in which it was made, as an inner call would."""
+    entries = [context("a", 1, 1), context("task", 3, 2, 1), begin("call", 2, 3, source="auto", within=1), end(1, 4)]
+    ended = [(mark.name, end_s) for mark, end_s in with_ends(resolve(entries, LONG), LONG)]
+
+    assert ended == [("a", 4), ("task", 10), ("call", 4)]
+
+
+def test_moments_of_one_profiler_on_several_threads() -> None:
+    """The last moment of a thread ends with the next one of the same profiler on another thread, not with others'."""
+    one, other = {"within": 0, "profiler": 1}, {"within": 0, "profiler": 2}
+    entries = [moment("a", 1, tid=101, **one), moment("b", 2, **other), moment("c", 3, **one)]
+    ended = [(mark.name, mark.start_s, end_s) for mark, end_s in with_ends(resolve(entries, LONG), LONG)]
+
+    assert ended == [("a", 1, 3), ("b", 2, 10), ("c", 3, 10)]
+
+
+def test_operations_of_a_pid_that_is_used_again() -> None:
+    """A process that ended without its ends is around nothing of the next one with its PID and its numbers."""
+    marks = resolve([context("first", 1, 1), context("second", 1, 2), end(1, 3)], LONG)
+
+    assert spans(marks) == [("first", 1, 10, 0), ("second", 2, 3, 0)]

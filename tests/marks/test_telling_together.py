@@ -100,6 +100,29 @@ def test_moments_are_counted_too() -> None:
     assert told(of)[3] == ("m", 7, 6.0, 1.0)
 
 
+def test_counted_inside_of_a_moment() -> None:
+    """What is counted together inside of a moment is told when the next moment ends it."""
+    where = {"pid": 100, "tid": 100, "source": "api"}
+    rows: list[Row] = [{"name": "m", "t_ns": 5, **where}]
+    rows += [row for op in range(5) for row in span(op, op * 10 + 1, op * 10 + 5, source="auto")]
+    rows += [{"name": "n", "t_ns": 5 + 10**9, **where}]
+
+    assert [(mark.name, mark.count, mark.depth) for mark in taken(rows).marks] == [
+        *(("m", 1, 0), ("step", 1, 1), ("step", 1, 1), ("step", 1, 1), ("step", 2, 1), ("n", 1, 0))
+    ]
+
+
+def test_each_task_has_its_own_limit() -> None:
+    """Operations of parallel tasks count for the operation around them in their context."""
+    rows: list[Row] = [{**span(task, task, 900)[0], "in": 0} for task in (1, 3)]
+    for op in range(5, 9):
+        rows += [{**row, "in": 1 + op % 2 * 2} for row in span(op, op * 10, op * 10 + 5)]
+    of = taken(rows, FEW._replace(marks_of_operation=2, marks_of_process=9))
+
+    assert [mark.count for mark in of.marks] == [1] * 6
+    assert of.warnings == []
+
+
 def test_many_names_share_a_line() -> None:
     """A hundred names are counted each by itself, all further ones together."""
     rows = [row for op in range(300) for row in span(op, op * 10, op * 10 + 5, f"step {op}")]

@@ -25,12 +25,13 @@ def operation(name: str = "step", start_s: float = 0, duration_s: float = 1, **f
         ({"error": "ValueError"}, "step ✕"),
         ({"error": "unfinished"}, "step …"),
         ({"count": 2, "error": "KeyError"}, "step ×2 ✕"),
+        ({"is_parallel": True, "error": "KeyError"}, "step (parallel) ✕"),
         ({"name": "a\tb\x1b[31m"}, "a\\tb\\x1b[31m"),
         ({"name": "x" * 300, "count": 2}, f"{'x' * 132}…{'x' * 67} ×2"),
     ],
 )
 def test_title(fields: dict[str, Any], expected: str) -> None:
-    """A title has the operation's name, its number of calls and its error, for any name."""
+    """A title has the operation's name, its number of calls, whether it is parallel, and its error, for any name."""
     assert listed([operation(**fields)], session())[0].title == expected
 
 

@@ -55,6 +55,19 @@ def test_spike_before_a_plateau() -> None:
     assert [one.rss_peak for one in of.operations] == mib(600, 592)
 
 
+def test_parallel_operations_of_one_process() -> None:
+    """The memory of one process belongs to none of the operations that ran in it at the peak; only those are named."""
+    of = run(
+        {"A": (0.1, 0.9), "A/C": (0.15, 0.55), "A/D": (0.3, 0.9), "B": (0.1, 0.35)},
+        [10, 10, 10, 10, 600, 600, 600, 600, 600, 10, 10],
+    )
+    of.marks[0].op = of.marks[1].inside = of.marks[2].inside = 1
+    marked = {one.name: one.has_peak for one in of.operations}
+
+    assert names(of) == (["A"], ["C", "D"], None)
+    assert marked == {"A": True, "C": None, "D": None, "B": False}
+
+
 def test_drift_on_a_plateau() -> None:
     """The peak belongs to the operation that reached it first: 0.1 % more, later, is drift."""
     of = run(AB, [10, 10, 599.9, 599.9, 599.9, 600, 600, 600, 600, 10, 10])

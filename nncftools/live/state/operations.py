@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nncftools.marks.entries import BEGIN, END
+from nncftools.marks.entries import AUTO, END
+from nncftools.marks.nesting import Nesting
 from nncftools.render.terminal.bands import Span
 from nncftools.session.operations import with_ends
 
@@ -17,59 +17,50 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.marks.entries import Entry
+    from nncftools.marks.nesting import Open
     from nncftools.session.session import Session
 
-_AUTO = "auto"
 _MOST = 400
 
 
 @dataclass
-class _Open:
+class _Shown:
     span: Span
-    op: int | None
-    is_moment: bool
     is_outermost: bool
 
 
-@dataclass
 class LiveOperations:
     """Operations of a run that goes on, from the lines of its marks log."""
 
-    _stacks: dict[tuple[int | None, int | None], list[_Open]] = field(default_factory=lambda: defaultdict(list))
-    _ended: list[Span] = field(default_factory=list)
+    def __init__(self) -> None:
+        """Begin without operations."""
+        self._nesting: Nesting[_Shown] = Nesting()
+        self._ended: list[Span] = []
 
     def take(self, entry: Entry) -> None:
         """Take the next line; its time is in seconds from the start."""
         assert entry.start_s is not None
-        thread = (None, None) if entry.pid is None else (entry.pid, entry.tid)
-        stack = self._stacks[thread]
         if entry.event == END:
-            place = next((place for place, frame in enumerate(stack) if frame.op == entry.op), None)
-            if place is not None:
-                self._close(stack, place, entry.start_s)
-        else:
-            if entry.source != _AUTO:
-                while stack and stack[-1].is_moment:
-                    self._close(stack, len(stack) - 1, entry.start_s)
-            span = Span(entry.name, max(0.0, entry.start_s), entry.end_s, entry.kind)
-            outermost = not any(self._stacks.values())
-            if entry.end_s is None and entry.count == 1 and entry.depth is None:
-                stack.append(_Open(span, entry.op, entry.event != BEGIN, outermost))
-            elif outermost and not entry.depth:
-                self._keep(span)
-        if not stack:
-            del self._stacks[thread]
+            self._close(self._nesting.end(entry), entry.start_s)
+            return
+        place = self._nesting.begin(entry)
+        self._close([place.ended] if place.ended else [], entry.start_s)
+        span = Span(entry.name, max(0.0, entry.start_s), entry.end_s, entry.kind)
+        around = (one for one in self._nesting.every() if entry.source == AUTO or one.entry.pid != entry.pid)
+        outermost = place.outer is None and next(around, None) is None
+        if entry.end_s is None and entry.count == 1 and entry.depth is None:
+            self._nesting.open(entry, place, _Shown(span, outermost))
+        elif outermost and not entry.depth:
+            self._keep(span)
 
     def process_ended(self, pid: int, at_s: float) -> None:
         """End the operations of a process that has ended."""
-        for thread in [thread for thread in self._stacks if thread[0] == pid]:
-            self._close(self._stacks.pop(thread), 0, at_s)
+        self._close(self._nesting.end_process(pid), at_s)
 
-    def _close(self, stack: list[_Open], place: int, at_s: float) -> None:
-        for frame in stack[place:]:
-            if frame.is_outermost:
-                self._keep(replace(frame.span, end_s=max(at_s, frame.span.start_s)))
-        del stack[place:]
+    def _close(self, ended: Sequence[Open[_Shown]], at_s: float) -> None:
+        for one in ended:
+            if one.what.is_outermost:
+                self._keep(replace(one.what.span, end_s=max(at_s, one.what.span.start_s)))
 
     def _keep(self, span: Span) -> None:
         before = self._ended[-1] if self._ended else None
@@ -83,12 +74,12 @@ class LiveOperations:
 
     def outermost(self, now_s: float) -> Sequence[Span]:
         """Return the outermost operations up to now, in the order of their starts."""
-        current = [frame.span for stack in self._stacks.values() for frame in stack if frame.is_outermost]
+        current = [one.what.span for one in self._nesting.every() if one.what.is_outermost]
         return sorted([*self._ended, *current], key=lambda span: span.start_s) if now_s >= 0 else []
 
     def current(self, now_s: float) -> Sequence[Span]:
         """Return the open operations of all threads, in the order of their starts."""
-        spans = [frame.span for stack in self._stacks.values() for frame in stack]
+        spans = [one.what.span for one in self._nesting.every()]
         return sorted((span for span in spans if span.start_s <= now_s + 1), key=lambda span: span.start_s)
 
 

@@ -162,6 +162,7 @@ def _operation(operation: Operation) -> Event:
         **_known(figures),
         **({"calls": operation.count} if operation.count > 1 else {}),
         **({} if operation.has_peak is False else {"holds_peak": operation.has_peak or "perhaps"}),
+        **({"parallel": True} if operation.is_parallel else {}),
     }
     title = " ".join(filter(None, (operation.name, operation.signature)))
     return {**_slice(title, (operation.start_s, operation.end_s), args), "cat": operation.kind or "operation"}

@@ -35,7 +35,7 @@ VERSION = 1
 _OF_OPERATION = (
     *("name", "kind", "call", "arguments", "signature", "saved", "source", "pid", "depth"),
     *("start_s", "end_s", "duration_s", "count", "total_s", "longest_s"),
-    *("error", "has_peak", "cpu_s", "cpu_average", "cpu_peak", "own_start", "own_end"),
+    *("error", "has_peak", "is_parallel", "cpu_s", "cpu_average", "cpu_peak", "own_start", "own_end"),
 )
 _OF_PROCESS = (
     *("id", "pid", "parent", "name", "command", "start_s", "end_s", "exit"),

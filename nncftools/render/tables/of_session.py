@@ -9,7 +9,7 @@ from nncftools import metrics
 from nncftools.analysis.peak_text import span_text
 from nncftools.analysis.summary import failed_in_order, largest_rank, level
 from nncftools.analysis.timeline import timeline
-from nncftools.render.operations import listed, peak_notes, without_small
+from nncftools.render.operations import PARALLEL_NOTE, listed, peak_notes, without_small
 from nncftools.render.tables.table import Cell, Column, Output, Row, Table, figure_cell, size_cell
 from nncftools.render.view import label
 from nncftools.session.peak_place import span_of
@@ -132,7 +132,8 @@ def table_of(shown: Sequence[Listed], more: str, session: Session, view: View) -
     columns = list(_operation_columns(gauges, counters, view.unit))
     notes = peak_notes((one.operation for one in shown), session)
     rows = [_operation(one, gauges, counters, view.unit, notes.get(id(one.operation), "")) for one in shown]
-    table = Table(columns=columns, rows=rows, more=more)
+    note = PARALLEL_NOTE if any(one.operation.is_parallel for one in shown) else ""
+    table = Table(columns=columns, rows=rows, more=more, note=note)
     return _with_own_memory(table, shown, view.unit) if any(one.process for one in shown) else table
 
 

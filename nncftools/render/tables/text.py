@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
 
     from nncftools.render.tables.table import Table
+    from nncftools.session.operation import Operation
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit
 
@@ -127,16 +129,25 @@ def _operations(session: Session, view: View) -> Iterator[RenderableType]:
     place = session.peak_place
     if not notes and place is not None:
         notes = {id(gap): "<- peak" for gap in gaps if gap.start_s <= place.from_s and place.to_s <= gap.end_s}
-    rows = [*shown, *(Listed(0, gap, REST) for gap in gaps)]
-    ordered = sorted(rows, key=lambda one: (one.operation.start_s, one.operation.depth))
-    yield _timeline(ordered, notes, view.unit)
-    if more:
-        yield Text(f"… {more}", style="dim")
+    yield _timeline(_with_gaps(shown, gaps), notes, view.unit)
+    for line in filter(None, (f"… {more}" if more else "", table.note)):
+        yield Text(line, style="dim")
     yield Text()
     numbered = [replace(row, cells=[Cell(f"{row.cells[0].text}."), *row.cells[1:]]) for row in table.rows]
     columns = [Column(f"{view.unit}"), *table.columns[1:]]
     yield Fitting(replace(table, rows=numbered, columns=columns), view.unit)
     yield Text()
+
+
+def _with_gaps(shown: Sequence[Listed], gaps: Sequence[Operation]) -> list[Listed]:
+    """Return operations, each with those inside of it, and between the outermost ones when nothing was marked."""
+    rows: list[Listed] = []
+    waiting = deque(gaps)
+    for one in shown:
+        while waiting and not one.operation.depth and waiting[0].start_s < one.operation.start_s:
+            rows.append(Listed(0, waiting.popleft(), REST))
+        rows.append(one)
+    return [*rows, *(Listed(0, gap, REST) for gap in waiting)]
 
 
 def _timeline(rows: Sequence[Listed], notes: Mapping[int, str], unit: MemoryUnit) -> Grid:
@@ -170,8 +181,7 @@ def _name(one: Listed) -> Text:
     text = Text("  " * operation.depth + shortened(printable(operation.name), _NAME))
     if operation.count > 1:
         text.append(f" ×{operation.count:,}")
-    if one.process:
-        text.append(f" ({one.process})")
+    text.append(one.beside)
     if operation.error is not None:
         text.append(f" {printable(operation.error)}", style="red")
     if operation.signature:

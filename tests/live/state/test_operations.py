@@ -58,6 +58,13 @@ def test_end_of_an_outer_operation_ends_what_is_inside() -> None:
     assert operations.current(5) == []
 
 
+def test_parallel_operations_are_outermost() -> None:
+    """Operations of parallel tasks are drawn beside each other, and each ends by itself."""
+    tasks = [begin(f"Task {op}", op, op, within=0) for op in (1, 2)]
+
+    assert spans(live(*tasks, end(5, 1), begin("Inside", 6, 3, within=2))) == [("Task 1", 1, 5), ("Task 2", 2, None)]
+
+
 def test_process_that_ended_takes_its_operations_along() -> None:
     """An operation ends with its process at the latest."""
     operations = live(begin("Export", 1, 1, pid=7))

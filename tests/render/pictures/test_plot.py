@@ -12,7 +12,7 @@ from nncftools.drawing import figure
 from nncftools.metrics import MEMORY, METRICS
 from nncftools.render.pictures.plot import _draw_metric, draw, draw_on
 from nncftools.render.view import View
-from nncftools.session.model import Host, Rise, SamplerFacts
+from nncftools.session.model import Host, Mark, Rise, SamplerFacts
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
@@ -51,6 +51,15 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_says_what_it_shows(usual: list[str], expected: str) -> None:
     """The picture names the command, its axes with their units, and the peak with its time."""
     assert expected in usual
+
+
+def test_names_of_parallel_operations(tmp_path: pathlib.Path) -> None:
+    """A name is left out where another one is written."""
+    of = session(BOTH)
+    of.marks = [Mark(name=name, start_s=at_s, end_s=1, pid=100) for name, at_s in (("a", 0), ("b", 0.0), ("c", 0.5))]
+    found = words(of, tmp_path)
+
+    assert [name for name in found if name.endswith("(parallel)")] == ["a (parallel)", "c (parallel)"]
 
 
 @pytest.mark.parametrize(("metrics", "legends"), [(("rss",), 0), (("rss", "system"), 1)])

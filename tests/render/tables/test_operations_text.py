@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 from rich.console import Console
@@ -53,6 +54,23 @@ def test_depth() -> None:
 
     assert "inner" not in printed(of).partition("Operations")[2]
     assert "2.  1.00 s   inner (1.00 s)" in printed(of, depth=2)
+
+
+def test_operations_beside_others_of_their_process() -> None:
+    """Each is followed by what is inside of it, gaps are between the outermost ones, and a line says what it means."""
+    of = run(
+        Mark(name="a", start_s=0.5, end_s=2, pid=100, op=1),
+        Mark(name="b", start_s=0.6, end_s=3, pid=100),
+        Mark(name="in a", start_s=1, end_s=2, depth=1, pid=100, inside=1),
+        Mark(name="in b", start_s=1, end_s=2, depth=1, pid=100),
+    )
+    text = printed(of, depth=2)
+    names = re.findall(r" s +(\S.*?) +\([\d.]+ s\)", text)
+
+    assert names == [
+        *("(nothing marked)", "a (parallel)", "in a (parallel)", "b (parallel)", "in b (parallel)", "(nothing marked)")
+    ]
+    assert "parallel: others of its process ran beside it; growth, CPU and I/O belong to" in text
 
 
 def test_call_error_and_number() -> None:

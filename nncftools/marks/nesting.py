@@ -1,0 +1,234 @@
+"""Which open operation is around a new one, and what it ends: one rule for sessions, for limits and for the live view.
+
+- A line that names the operation around it in its context (``in``) is inside of that one; any other line is inside of
+  what is open on its thread. A call that the hook marked is around all that its thread begins meanwhile.
+- A moment is open until the next line of its profiler by hand, on its thread and inside of the same operation. Inside
+  of it are calls that the hook marks, and what profilers mark that marked nothing before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from nncftools.marks.entries import AUTO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nncftools.marks.entries import Entry
+
+    Number = int | None
+
+_What = TypeVar("_What")
+
+
+class Level(Generic[_What]):
+    """What ends the moments that are directly inside of it: a process, or an operation."""
+
+    def __init__(self) -> None:
+        self.moments: dict[Number, dict[Number, Open[_What]]] = {}
+        """By thread and profiler."""
+
+
+class Open(Level[_What]):
+    """An open operation, or moment."""
+
+    def __init__(self, entry: Entry, what: _What, place: Place[_What], number: int) -> None:
+        super().__init__()
+        self.entry = entry
+        self.what = what
+        """What the user of ``Nesting`` keeps of it."""
+        self.number = number
+        """How many began before it."""
+        self.outer = place.outer
+        self.level = place.level
+        self.depth: int = 0 if place.outer is None else place.outer.depth + 1
+
+    @property
+    def is_moment(self) -> bool:
+        """Whether it is one that the next line ends."""
+        return self.entry.event is None
+
+    @property
+    def bound(self) -> Open[_What] | None:
+        """The operation that ends it, if it is a moment."""
+        return self.level if isinstance(self.level, Open) else None
+
+
+@dataclass(frozen=True)
+class Place(Generic[_What]):
+    """Where an operation begins."""
+
+    outer: Open[_What] | None
+    """What it is inside of, in its process."""
+    level: Level[_What]
+    """An operation of its own profiler, a call that the hook marked, or the process."""
+    ended: Open[_What] | None
+    """The moment that it ends."""
+
+
+class _Thread(Generic[_What]):
+    """What was begun on one thread and is open, in order, by its number."""
+
+    def __init__(self) -> None:
+        self.stacked: dict[int, Open[_What]] = {}
+        """Operations around all that the thread begins meanwhile."""
+        self.others: dict[int, Open[_What]] = {}
+        """Operations that belong to a context."""
+        self.moments: dict[int, Open[_What]] = {}
+
+    def kind(self, of: Open[_What]) -> dict[int, Open[_What]]:
+        if of.is_moment:
+            return self.moments
+        return self.stacked if of.entry.is_of_thread else self.others
+
+    def every(self) -> Iterator[Open[_What]]:
+        return chain(self.stacked.values(), self.others.values(), self.moments.values())
+
+    def innermost(self) -> Open[_What] | None:
+        return _latest(*map(_last, (self.stacked, self.others, self.moments)))
+
+
+class Nesting(Generic[_What]):
+    """The open operations of a run; takes its lines one after the other."""
+
+    def __init__(self) -> None:
+        """Begin with nothing open."""
+        self._numbered: dict[tuple[Number, Number], Open[_What]] = {}
+        """Operations by process and ``op``."""
+        self._processes: dict[Number, Level[_What]] = {}
+        self._threads: dict[Number, dict[Number, _Thread[_What]]] = {}
+        self._profilers: dict[tuple[Number, Number], int] = {}
+        """By process and profiler: how many others of any process marked something before."""
+        self._count = count()
+
+    def begin(self, entry: Entry) -> Place[_What]:
+        """Return where an operation begins. The moment that it ends, if any, is open no longer."""
+        operation = self._operation_around(entry)
+        level = self._level(operation, entry)
+        ended = None
+        if entry.source != AUTO:
+            self._profilers.setdefault((entry.pid, entry.profiler), len(self._profilers))
+            ended = level.moments.get(entry.tid, {}).get(entry.profiler)
+            if ended is not None:
+                self._close(ended)
+        return Place(self._moment_in(operation, entry) or operation, level, ended)
+
+    def open(self, entry: Entry, place: Place[_What], what: _What) -> Open[_What]:
+        """Add an operation or moment that goes on."""
+        opened = Open(entry, what, place, next(self._count))
+        before = self._numbered.get((entry.pid, entry.op))
+        if opened.is_moment:
+            before = place.level.moments.get(entry.tid, {}).get(entry.profiler)
+        if before is not None:  # of a process that ended without ending it, and whose PID is another one's now
+            self._close(before)
+        if opened.is_moment:
+            place.level.moments.setdefault(entry.tid, {})[entry.profiler] = opened
+        else:
+            self._numbered[entry.pid, entry.op] = opened
+        thread = self._threads.setdefault(entry.pid, {}).setdefault(entry.tid, _Thread())
+        thread.kind(opened)[opened.number] = opened
+        return opened
+
+    def end(self, entry: Entry) -> list[Open[_What]]:
+        """Return what an end line ends: an operation after the moments in it, or all moments of a profiler."""
+        if not entry.op and entry.profiler is not None:
+            ended = [
+                one for one in self._of_process(entry.pid) if one.is_moment and one.entry.profiler == entry.profiler
+            ]
+        else:
+            found = self._numbered.get((entry.pid, entry.op))
+            ended = [] if found is None else [*chain.from_iterable(map(dict.values, found.moments.values())), found]
+        for one in ended:
+            self._close(one)
+        return ended
+
+    def end_process(self, pid: int) -> list[Open[_What]]:
+        """Return what ends with a process."""
+        ended = list(self._of_process(pid))
+        for one in ended:
+            self._close(one)
+        self._processes.pop(pid, None)
+        return ended
+
+    def innermost(self, pid: Number, tid: Number = None) -> Open[_What] | None:
+        """Return what began last of all that is open, in a process or on one of its threads."""
+        threads = self._threads.get(pid, {})
+        if tid is not None:
+            return threads[tid].innermost() if tid in threads else None
+        return _latest(*(thread.innermost() for thread in threads.values()))
+
+    def every(self) -> Iterator[Open[_What]]:
+        """Yield all that is open."""
+        for pid in self._threads:
+            yield from self._of_process(pid)
+
+    def _of_process(self, pid: Number) -> Iterator[Open[_What]]:
+        for thread in self._threads.get(pid, {}).values():
+            yield from thread.every()
+
+    def _operation_around(self, entry: Entry) -> Open[_What] | None:
+        thread = self._threads.get(entry.pid, {}).get(entry.tid)
+        stacked, other = (None, None) if thread is None else (_last(thread.stacked), _last(thread.others))
+        if entry.within is not None:
+            other = self._numbered.get((entry.pid, entry.within)) if entry.within else None
+        return _latest(stacked, other)
+
+    def _level(self, operation: Open[_What] | None, entry: Entry) -> Level[_What]:
+        for one in _outwards(operation):
+            if not one.is_moment and (one.entry.source == AUTO or one.entry.profiler == entry.profiler):
+                return one
+        return self._processes.setdefault(entry.pid, Level())
+
+    def _moment_in(self, operation: Open[_What] | None, entry: Entry) -> Open[_What] | None:
+        """Return the open moment that is directly inside of an operation, and around a new line."""
+        thread = self._threads.get(entry.pid, {}).get(entry.tid)
+        if thread is None or not thread.moments:
+            return None
+        process = self._processes.get(entry.pid)
+        levels = chain(_outwards(operation), () if process is None else (process,))
+        inside = [
+            moment
+            for level in levels
+            for moment in level.moments.get(entry.tid, {}).values()
+            if self._holds(moment, entry) and _latest(moment, operation) is moment
+        ]
+        return _latest(*inside)
+
+    def _holds(self, moment: Open[_What], entry: Entry) -> bool:
+        """Return whether a line may be inside of a moment: profilers that began to mark later are inside of others."""
+        before, after = (self._profilers.get((of.pid, of.profiler), 0) for of in (moment.entry, entry))
+        return entry.source == AUTO or before < after
+
+    def _close(self, one: Open[_What]) -> None:
+        entry = one.entry
+        if one.is_moment:
+            of_thread = one.level.moments[entry.tid]
+            del of_thread[entry.profiler]
+            if not of_thread:
+                del one.level.moments[entry.tid]
+        else:
+            self._numbered.pop((entry.pid, entry.op), None)
+        threads = self._threads[entry.pid]
+        thread = threads[entry.tid]
+        thread.kind(one).pop(one.number)
+        if thread.innermost() is None:
+            del threads[entry.tid]
+
+
+def _outwards(operation: Open[_What] | None) -> Iterator[Open[_What]]:
+    """Yield an operation and all that are around it."""
+    while operation is not None:
+        yield operation
+        operation = operation.outer
+
+
+def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:
+    return next(reversed(of.values()), None)
+
+
+def _latest(*found: Open[_What] | None) -> Open[_What] | None:
+    """Return what began last."""
+    return max((one for one in found if one is not None), key=lambda one: one.number, default=None)

@@ -1,0 +1,98 @@
+"""Six parallel tasks of one process, recorded by ``monitor``."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from nncftools import Session
+from nncftools.session.peak_place import enclosing
+from tests.conftest import BURNERS, command_line
+from tests.render.page.test_page import data_of
+from tests.surroundings import HANGING_S
+
+pytestmark = pytest.mark.process
+
+TASKS = [f"Task {number}" for number in range(6)]
+NOTE = "parallel: others of its process ran beside it; growth, CPU and I/O belong to none of them alone"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Record the tasks; return the session's file."""
+    path = tmp_path_factory.mktemp("tasks") / "run.json"
+    command = [sys.executable, BURNERS / "tasks.py"]
+    words = command_line("monitor", "-q", "-i", "0.02", "-o", path, "--", *command)
+    subprocess.run(words, cwd=path.parent, check=True, timeout=HANGING_S)
+    return path
+
+
+def report(path: pathlib.Path, *options: str) -> str:
+    """Return what ``report`` prints."""
+    words = command_line("report", *options, path)
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=HANGING_S).stdout
+
+
+def operations(path: pathlib.Path, depth: int) -> list[dict[str, Any]]:
+    """Return the operations of the JSON."""
+    found: list[dict[str, Any]] = json.loads(report(path, "-f", "json", "--depth", f"{depth}"))["phases"]
+    return found
+
+
+def test_tasks_are_beside_each_other(recorded: pathlib.Path) -> None:
+    """Each task is an outermost operation, with its own inner one inside, and ends by itself."""
+    found = Session.load(recorded).operations
+    above = enclosing(found)
+    outer = [one for one in found if one.depth == 0]
+
+    assert [one.name for one in outer] == TASKS
+    assert [one.end_s for one in outer] == sorted(one.end_s for one in outer)
+    assert {above[id(one)].name: one.name for one in found if one.depth} == {
+        name: name.replace("Task", "Inside") for name in TASKS
+    }
+
+
+def test_json(recorded: pathlib.Path) -> None:
+    """The outermost operations are the same at each depth, and all say that others ran meanwhile."""
+    one, three = (operations(recorded, depth) for depth in (1, 3))
+
+    assert [of["name"] for of in one] == TASKS
+    assert [of for of in three if of["depth"] == 0] == one
+    assert {of["is_parallel"] for of in three} == {True}
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize("depth", ["1", "3"])
+def test_rows(recorded: pathlib.Path, form: str, depth: str) -> None:
+    """Each row says that it is parallel, in the order of the tasks, and a line says what that means."""
+    shown = report(recorded, "-f", form, "--depth", depth)
+
+    assert re.findall(r"(Task \d) \(parallel\)", shown) == TASKS
+    assert NOTE in " ".join(shown.split())
+
+
+def test_page(recorded: pathlib.Path) -> None:
+    """The page has each task with the operation inside of it, and what parallel means."""
+    table = data_of(Session.load(recorded).to_html())["tables"]["operations"]
+
+    assert [row["cells"][1] for row in table["rows"]] == [
+        f"{kind} {number} (parallel)" for number in range(6) for kind in ("Task", "Inside")
+    ]
+    assert table["more"] == NOTE
+
+
+def test_peak_is_the_same_at_each_depth(recorded: pathlib.Path) -> None:
+    """The peak may be in each of the tasks that were open: that is said once, and of each of them."""
+    texts = [report(recorded, "--depth", depth) for depth in ("1", "3")]
+    headlines = [next(line for line in text.splitlines() if line.startswith("Peak memory")) for text in texts]
+
+    assert headlines[0] == headlines[1]
+    for depth in (1, 3):
+        assert [of["name"] for of in operations(recorded, depth) if of["has_peak"] is None] == TASKS
+    assert [text.count("<- peak?") for text in texts] == [6, 6]
