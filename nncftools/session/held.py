@@ -7,6 +7,7 @@ sample that the mark triggers, within the bounds that their page faults leave si
 from __future__ import annotations
 
 from bisect import bisect_left
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -65,6 +66,7 @@ class Holdings:
     def __init__(self, session: SessionData) -> None:
         """Take what the session's journal says; without it, only the marks of a process without others are known."""
         held: HeldLines = session.__dict__.get(_LINES, HeldLines())
+        self._is_recorded = _LINES in session.__dict__ and session.unseen is not None
         self._with_descendants = held.with_descendants
         self._lines = sorted(held.lines, key=lambda line: line["to_s"])
         self._times = [line["to_s"] for line in self._lines]
@@ -112,11 +114,10 @@ class Holdings:
         place = bisect_left(self._times, at_s)
         line = self._lines[place] if place < len(self._lines) else None
         others = [one for one in self._alive.at(at_s) if one is not mark.process and one.id not in mark.covered]
-        if line is not None:
-            absent = [one for one in others if self._is_absent(one, mark, line["to_s"])]
-            self._narrow(absent, at_s)
-            others = [one for one in others if one not in absent]
-        elif others and not self._lines:
+        absent = [one for one in others if self._is_absent(one, mark, self._sampled_after(at_s))]
+        self._narrow(absent, at_s)
+        others = [one for one in others if one not in absent]
+        if others and not self._is_recorded:
             return None
         if len(others) > _MOST or (line is not None and line["rss"] is None):
             return self._of_crowd(at_s, known)
@@ -124,6 +125,12 @@ class Holdings:
         highs = [level.high for level in levels]
         high = None if None in highs else sum(high for high in highs if high is not None)
         return Level(sum(level.rss for level in levels), sum(level.low for level in levels), high) if levels else None
+
+    def _sampled_after(self, at_s: float) -> float:
+        """Return the time of the sample after a moment."""
+        times = self._samples.time_s
+        place = bisect_left(times, at_s)
+        return times[place] if place < len(times) else inf
 
     def _process(self, pid: int | None, at_s: float) -> Process | None:
         """Return the process with a PID at a moment: a PID may be reused."""

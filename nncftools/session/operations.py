@@ -17,7 +17,7 @@ from nncftools.session.model import Mark
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Figures, LazyMapping, Operation
 from nncftools.session.parallel import with_parallel
 from nncftools.session.peak_place import place_of
-from nncftools.session.peaks import MostHeld, Reached, earliest, held_at_most, of_rise, read_at_marks
+from nncftools.session.peaks import MostHeld, Reached, earliest, held_at_most, noise, of_rise, read_at_marks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -55,8 +55,8 @@ def _with_peak(operation: Operation, low: int) -> Operation:
 
     def figures(name: str) -> Figures:
         found = operation.of(name)
-        if name != RSS or found.peak is None:
-            return found
+        if name != RSS or found.peak is None or found.peak.low < low - noise(low):
+            return found  # only an estimate says that the peak was there
         most, high = max(low, found.peak.low), found.peak.high
         return found._replace(peak=found.peak._replace(low=most, high=None if high is None else max(high, most)))
 
@@ -173,7 +173,10 @@ class _FiguresOf:
         """Return what the tree held at a mark, and its bounds if it is not known: without a reading, two samples."""
         if own is not None and own.tree is not None:
             return own.tree, None if own.tree_low is None else Bounds(own.tree_low, own.tree_high)
-        return self._columns[RSS].around(at_s)
+        size, bounds = self._columns[RSS].around(at_s)
+        if size is not None and own is not None and own.rss is not None and own.rss > size:
+            return own.rss, Bounds(own.rss, None)
+        return size, bounds
 
     def _at_most(self, mark: Mark, end_s: float, process: Process | None) -> float | None:
         """Return the most that all processes can have held during an operation; None for unknown.

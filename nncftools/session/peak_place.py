@@ -66,6 +66,8 @@ def place_of(
         if pids and operation.pid is not None and operation.pid not in pids:  # its process was not recorded
             continue
         outer = above.get(id(operation))
+        while outer is not None and outer.end_s < place.from_s:  # what it started went on
+            outer = above.get(id(outer))
         inside.setdefault(None if outer is None else id(outer), []).append(operation)
     share = _at_their_peak(processes, peak, place)
     path: list[Operation] = []
@@ -76,7 +78,8 @@ def place_of(
             holders = [one for one in holders if _has_most(one, path[-1], share)]
         if not holders:
             break
-        path.append(min(holders, key=lambda one: _order(one, share)))
+        path.append(min(holders, key=lambda one: _order(one, peak, share)))
+    place = place._replace(rivals=list(_rivals(operations, place, _proven(path, peak), above)))
     shared = _shared(path, inside, place)
     if shared is not None:
         return shared
@@ -84,12 +87,20 @@ def place_of(
     if path and (len(either) == 1 or not _cover(either, place)):
         either = []
     nearest = None if path or either else _nearest(place, candidates, duration_s)
-    rivals = list(_rivals(operations, place, peak.likely or peak.low or 0, above))
-    return place._replace(path=path, either=either, nearest=nearest, rivals=rivals)
+    return place._replace(path=path, either=either, nearest=nearest)
 
 
-def _rivals(operations: Sequence[Operation], place: PeakPlace, level: int, above: Above) -> Iterator[Operation]:
-    """Yield the innermost operations at other times whose brackets allow that the peak was in them."""
+def _proven(path: Path, peak: Peak) -> float:
+    """Return what was certainly reached where the peak belongs."""
+    of = _bracket(path[-1]) if path else None
+    return peak.low or 0 if of is None else of.low
+
+
+def _rivals(operations: Sequence[Operation], place: PeakPlace, level: float, above: Above) -> Iterator[Operation]:
+    """Yield the innermost operations at other times whose brackets allow that the peak was in them.
+
+    ``level`` is what was certainly reached at its place.
+    """
     found = []
     for operation in operations:
         of = _bracket(operation)
@@ -184,15 +195,19 @@ def _has_most(inner: Operation, outer: Operation, share: Mapping[int | None, int
     return inner.process == outer.process or share.get(inner.process, 0) * 2 >= share.get(outer.process, 0)
 
 
-def _order(operation: Operation, share: Mapping[int | None, int]) -> tuple[float, bool, int, float]:
-    """Order by the moment at which the peak was reached, by whether the operation went on, by what its process held.
+def _order(
+    operation: Operation, peak: Peak, share: Mapping[int | None, int]
+) -> tuple[bool, float, bool, bool, int, float]:
+    """Order by what is proven, when the peak was reached, what went on, whose mark proves it, what its process held.
 
     The sample that the end of an operation triggered shows the operation, too.
     """
     of = _bracket(operation)
     assert of is not None
     ended = operation.end_s + _TRIGGERED_S < of.to_s
-    return of.to_s, ended, -share.get(operation.process, 0), operation.start_s
+    is_other = peak.process is not None and operation.process != peak.process
+    is_estimate = of.low < (peak.low or 0) - noise(peak.low or 0)
+    return is_estimate, of.to_s, ended, is_other, -share.get(operation.process, 0), operation.start_s
 
 
 def _cover(operations: Sequence[Operation], place: PeakPlace) -> bool:
