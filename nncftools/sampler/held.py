@@ -74,8 +74,7 @@ class HeldAtMarks:
             elif written.get(process) != now:
                 found.append([process.number, now * PAGE])
             self._written[process] = now
-        for process in self._before:  # ended
-            found.append([process.number, 0])
+        found += [[process.number, 0] for process in self._before]  # ended
         from_s, to_s = span_s
         rss = found if len(found) <= _MOST else None
         self._write_line("held", {"from_s": round(from_s, 6), "to_s": round(to_s, 6), "rss": rss})

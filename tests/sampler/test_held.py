@@ -161,7 +161,7 @@ def test_too_many(proc: FakeProc) -> None:
 
 
 def test_of_a_source(proc: FakeProc) -> None:
-    """The sample for a mark writes the line; without a metric of /proc/PID/stat nothing is known, and none is written."""
+    """The sample for a mark writes the line; without a metric of ``/proc/PID/stat`` there is none."""
     proc.add(9, pages=30)
     proc.set_children(1, 9)
     for columns, expected in ((("rss",), 1), (("pss",), 0)):
