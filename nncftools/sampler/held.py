@@ -58,6 +58,7 @@ class HeldAtMarks:
         if len(self._before) == len(processes) == 1:  # no process can be another one's
             return
         found = []
+        written, self._written = self._written, {}
         for process in processes:
             now = 0 if process in vforked else process.rss
             at_sample, before, faults = self._before.pop(process, (now, 0, 0))
@@ -70,12 +71,10 @@ class HeldAtMarks:
             high = mark if is_new(process) else min(most + came_and_went, mark)
             if low != high:
                 found.append([process.number, now * PAGE, low * PAGE, high * PAGE])
-            elif self._written.get(process) != now:
+            elif written.get(process) != now:
                 found.append([process.number, now * PAGE])
             self._written[process] = now
-        for process in self._before:  # ended
-            found.append([process.number, 0])
-            self._written.pop(process, None)
+        found += [[process.number, 0] for process in self._before]  # ended
         from_s, to_s = span_s
         rss = found if len(found) <= _MOST else None
         self._write_line("held", {"from_s": round(from_s, 6), "to_s": round(to_s, 6), "rss": rss})

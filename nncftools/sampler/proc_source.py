@@ -94,8 +94,8 @@ class ProcSource:
         self._held = HeldAtMarks(write_line)
         self._huge_pages: HugePages | None = None
         self._huge_at_s = 0.0
-        self._rss = 0
-        """The place of this column in a row."""
+        self._rss: int | None = None
+        """The place of this column in a row; None when nothing is known of the time between samples."""
         self._sampled_s = 0.0
         """When the sample before began."""
         self._young: list[tuple[float, Process]] = []
@@ -115,7 +115,7 @@ class ProcSource:
         self.columns = [column for name in self.columns for column in given if name in {column, metric_name(column)}]
         self._order = list(map(given.index, self.columns))
         self._unread = [None] * len(self._occasional.columns)
-        self._rss = self.columns.index("rss")
+        self._rss = self.columns.index("rss") if "rss" in self.columns and self._huge_pages is not None else None
         self._read_chars = self.columns.index("read_chars") if "read_chars" in self.columns else None
         self._counters = Counters(self.columns, from_now=self._from_now, besides=self._occasional.columns)
         root = self._tree.add(pid)
@@ -150,9 +150,10 @@ class ProcSource:
         self._remove_ended(now_s)
         has_details = now_s >= self._details_at_s
         restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
-        is_due = self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, (self._sampled_s, now_s))
-        self._settle_unseen(now_s, is_due=is_due)
-        if for_mark:
+        if self._rss is not None:
+            is_due = self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, (self._sampled_s, now_s))
+            self._settle_unseen(now_s, is_due=is_due)
+        if for_mark and self._stat is not None:
             self._hold(row, now_s)
         self._floor.read(self._tree.processes, restless, now_s)
         if restless:
@@ -299,8 +300,10 @@ class ProcSource:
                 self._tree.remove(process)
                 return
             self._records.add(process, now_s)
+        sampled = process.rss, process.faults
         for probe in self._probes:
             probe.retire(process)
+        process.rss, process.faults = sampled  # what it added since then is not in any sample
 
     def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
         """Remove a reaped child of ours from the tree."""

@@ -44,8 +44,10 @@ class Unseen:
 
     def ended(self, process: Process) -> None:
         """Take a process that has left the tree since the sample before."""
+        if not process.samples:  # a session adds the most that it can have held
+            return
         if process.exit is None:  # without the kernel's exit accounting
-            faults = most = _UNKNOWN if process.samples else 0
+            faults = most = _UNKNOWN
         else:
             most = process.exit.high_water_mark // PAGE - process.rss
             was_zombie = not process.rss  # its last faults are in the sample
@@ -68,7 +70,7 @@ class Unseen:
         """
         now, before = int(rss or 0) // PAGE, self._before
         self._before = now
-        begun = sum(process.rss for process in fresh if process not in restless)
+        begun = sum(process.rss for process in fresh if not (process in restless or _was_there(process)))
         most, most_huge = before + begun + self._grown, before + begun + self._grown_huge
         self._grown = self._grown_huge = 0
         may_be_huge = False
@@ -79,8 +81,7 @@ class Unseen:
                 mark = process.exit.high_water_mark // PAGE
             if is_new(process):
                 added = max(added, mark) if mark < _UNKNOWN else added
-            was_there = process.samples > (process.counted and process.rss > 0)
-            base = held if was_there else 0
+            base = held if _was_there(process) else 0
             may_be_huge |= process.rss - held >= LARGEST_FAULT
             most += max(process.rss, min(held + added, mark)) - base
             most_huge += max(process.rss, min(held + added * LARGEST_FAULT, mark)) - base
@@ -98,6 +99,11 @@ class Unseen:
                 rss = size * PAGE if size < _UNKNOWN else None
                 self._write_line("unseen", {"from_s": round(from_s, 6), "to_s": round(to_s, 6), "rss": rss})
         self._waiting.clear()
+
+
+def _was_there(process: Process) -> bool:
+    """Return whether a process is part of the sample before the last one."""
+    return process.samples > (process.counted and process.rss > 0)
 
 
 def _noise(pages: int) -> int:

@@ -42,9 +42,8 @@ class Envelope:
         """Return the most between two moments, in bytes; None for unknown."""
         if self._unseen is None or not self._rss or start_s < self._times[0] or end_s > self._times[-1]:
             return None
-        highest = max(self._rss[bisect_right(self._times, start_s) - 1 : bisect_left(self._times, end_s) + 1])
-        if isnan(highest):
-            return None
+        sampled = self._rss[bisect_right(self._times, start_s) - 1 : bisect_left(self._times, end_s) + 1]
+        highest = max((size for size in sampled if not isnan(size)), default=0.0)  # without RSS: only zombies were left
         first, after = bisect_right(self._unseen.to_s, start_s), bisect_left(self._unseen.from_s, end_s)
         unseen = self._unseen.most[first:after]
         highs = [size for size in unseen if size is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from array import array
+from bisect import bisect_left
 from math import isnan, nan
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -30,7 +31,7 @@ from nncftools.session.model import (
     Start,
     Unseen,
 )
-from nncftools.session.peaks import peaks
+from nncftools.session.peaks import peaks, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Known(NamedTuple):
 
 
 _NOTHING = Known()
+_LENGTHS_OF_HELD = {2, 4}
+"""With and without bounds."""
 _HUGE = "huge_pages"
 """A column of all recordings that say what samples do not show."""
 
@@ -139,7 +142,7 @@ class _Reader:
         if "rise" in line:
             rise = msgspec.convert(line["rise"], Rise)
             self._rises.setdefault(line["rise"]["id"], []).append(rise)
-        if "held" in line:
+        if "held" in line and all(len(entry) in _LENGTHS_OF_HELD for entry in line["held"]["rss"] or ()):
             self._held.append(line["held"])
         if "unseen" in line:
             found = line["unseen"]
@@ -241,8 +244,12 @@ class _Reader:
         rows = len(self._columns[TIME])
         if not rows > self.plan.max_samples > 0:
             return
-        gauges = [column for name, column in self._columns.items() if is_memory(name)]
-        self._keep(kept_rows(gauges, rows, self.plan.max_samples))
+        samples = Samples(self._columns)
+        memory = [name for name in samples.metrics if is_memory(name)]
+        reached_s = (sampled_peak(name, samples).at_s for name in memory)
+        reached = {bisect_left(samples.time_s, at_s) for at_s in reached_s if at_s is not None}
+        kept = kept_rows([self._columns[name] for name in memory], rows, self.plan.max_samples - len(memory))
+        self._keep(sorted(reached.union(kept)))
         times = set(self._columns[TIME])
         for series in self._series.values():
             left = [(time, rss) for time, rss in zip(series.time_s, series.rss, strict=True) if time in times]

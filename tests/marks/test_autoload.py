@@ -155,12 +155,14 @@ def test_a_call_is_a_begin_and_an_end(program: Program) -> None:
     assert python["t_ns"] < begin["t_ns"] <= end["t_ns"]
 
 
-def _own_memory(line: Mapping[str, Any]) -> dict[str, int]:
-    """Return the RSS and the high-water mark in a line, in bytes: on Linux, it has both."""
+def _own_memory(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members for memory, of which there are all on Linux; the program has no children."""
     if sys.platform != "linux":
         return {}
-    own = {key: int(line[key]) for key in ("rss", "high_water_mark")}
+    own = {key: line[key] for key in ("rss", "high_water_mark", "faults", "descendants")}
     assert 1 << 20 < own["rss"] <= own["high_water_mark"]
+    assert own["faults"] > 0
+    assert own["descendants"] == []
     return own
 
 

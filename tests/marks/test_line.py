@@ -3,7 +3,10 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
+import subprocess
 import sys
+from typing import Any
 
 import msgspec
 import pytest
@@ -111,3 +114,186 @@ def test_only_a_file_is_written(tmp_path: pathlib.Path, *, reads: bool) -> None:
     finally:
         if reader >= 0:
             os.close(reader)
+
+
+_PROGRAM = """
+import ctypes, json, os, subprocess, sys, threading, time
+from nncftools.marks import line
+
+def own():
+    return json.loads('{"x":0' + line.own_memory() + "}")
+
+def rss(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+def until(holds):
+    end_s = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.001)
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return list(map(int, file.read().split()))
+
+def sleepers(number, words=("sleep", "60")):
+    return [subprocess.Popen(words) for _ in range(number)]
+
+def vforked():
+    # The child shares our memory and sleeps on a stack of its own, as one of vfork(2) before a slow exec.
+    libc = ctypes.CDLL(None)
+    stack = ctypes.create_string_buffer(1 << 16)
+    top = ctypes.c_void_p(ctypes.addressof(stack) + (1 << 16) - 64 & ~15)
+    begin = lambda: libc.clone(ctypes.cast(libc.sleep, ctypes.c_void_p), top, 0x4100 | 17, ctypes.c_void_p(60))
+    return begin
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /proc")
+class TestDescendants:
+    """What a process reads of its children and theirs."""
+
+    @staticmethod
+    def result(program: str) -> Any:  # noqa: ANN401 — what the program prints
+        """Run a program of its own, end all that it started, and return what it prints."""
+        text = f"{_PROGRAM}\n{program}\nprint(json.dumps(found), flush=True)\n"
+        words = [sys.executable, "-c", text]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as running:
+            assert running.stdout is not None
+            try:
+                return json.loads(running.stdout.readline())
+            finally:
+                os.killpg(running.pid, signal.SIGKILL)
+
+    @pytest.mark.parametrize("before", ["", "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"])
+    def test_none(self, before: str) -> None:
+        """A process without children has none, also one of several threads."""
+        assert self.result(f"{before}\nfound = own()['descendants']") == []
+
+    def test_one(self) -> None:
+        """One child is listed with its RSS; so is one that another thread began."""
+        found, single, expected = self.result("""
+(first,) = sleepers(1)
+until(lambda: own()["descendants"] == [[first.pid, rss(first.pid)]] and rss(first.pid) > 1 << 20)
+one = own()
+thread = threading.Thread(target=lambda: (sleepers(1), time.sleep(60)), daemon=True)
+thread.start()
+until(lambda: [held > 0 for _, held in own()["descendants"]] == [True] * 2)
+found = own(), one, [first.pid, rss(first.pid)]
+""")
+
+        assert (single["descendants"], single["listed"]) == ([expected], True)
+        assert [pid == single["descendants"][0][0] for pid, _ in found["descendants"]] in ([True, False], [False, True])
+
+    def test_zombie(self) -> None:
+        """A child that has ended and was not waited for holds nothing."""
+        found, pid = self.result("""
+(child,) = sleepers(1, ["true"])
+os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+found = own(), child.pid
+""")
+
+        assert (found["descendants"], found["listed"]) == ([[pid, 0]], True)
+
+    def test_grandchildren(self) -> None:
+        """The children of few children are listed, too, after their parents."""
+        found, above, below = self.result("""
+(child,) = sleepers(1, ["sh", "-c", "sleep 60 & sleep 60 & wait"])
+until(lambda: len(children(child.pid)) == 2)
+found = own(), child.pid, children(child.pid)
+""")
+
+        assert [pid for pid, _ in found["descendants"]] == [above, *below]
+        assert found["listed"] is True
+
+    def test_five(self) -> None:
+        """Of five children, the children are not looked for, and the line does not say that they are listed."""
+        found, pids = self.result("""
+found = sleepers(5, ["sh", "-c", "sleep 60 & wait"])
+until(lambda: all(children(child.pid) for child in found))
+found = own(), [child.pid for child in found]
+""")
+
+        assert [pid for pid, _ in found["descendants"]] == pids
+        assert "listed" not in found
+
+    @pytest.mark.parametrize(("number", "expected"), [(16, 16), (17, None)])
+    def test_crowd(self, number: int, expected: int | None) -> None:
+        """More than 16 are unknown, which is not none."""
+        found = self.result(f"sleepers({number})\nfound = own()").get("descendants")
+
+        assert (None if found is None else len(found)) == expected
+
+    @pytest.mark.parametrize(("failures", "expected"), [(0, True), (1, True), (2, False)])
+    def test_reaped_meanwhile(self, failures: int, expected: bool) -> None:  # noqa: FBT001 — a parameter
+        """When a child is gone after it was listed, everything is read again, once; then it is unknown."""
+        found = self.result(f"""
+sleepers(1)
+content, failures = line._content, [ProcessLookupError] * {failures}
+def fake(path):
+    if b"statm" in os.fsencode(path) and failures:
+        raise failures.pop()
+    return content(path)
+line._content = fake
+found = own()
+""")
+
+        assert ("descendants" in found) is expected
+        assert found["rss"] > 0
+
+    @pytest.mark.parametrize("number", ["b''", "b'x y'", "b'1'"])
+    def test_unreadable(self, number: str) -> None:
+        """A file of a child that makes no sense leaves the descendants unknown."""
+        found = self.result(f"""
+sleepers(1)
+content = line._content
+line._content = lambda path: {number} if b"statm" in os.fsencode(path) else content(path)
+found = own()
+""")
+
+        assert "descendants" not in found
+
+    def test_without_waitid(self) -> None:
+        """Where the system has no waitid(2), descendants are unknown."""
+        assert "descendants" not in self.result("del os.waitid\nfound = own()")
+
+    def test_forked_copy(self) -> None:
+        """A forked copy counts in full: samples count it so, too."""
+        found, pid, held = self.result("""
+child = os.fork()
+if not child:
+    time.sleep(60)
+found = own(), child, rss(child)
+""")
+
+        assert found["descendants"] == [[pid, held]]
+        assert held * 4 > found["rss"]
+
+    def test_vforked(self) -> None:
+        """A child of vfork(2) of another thread holds nothing before its exec; a copy that it forked before does."""
+        found, copy, held, vforked = self.result("""
+copies = []
+begin = vforked()
+def work():
+    copies.append(os.fork())
+    if not copies[-1]:
+        time.sleep(60)
+        os._exit(0)
+    begin()
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+task = lambda: f"/proc/self/task/{thread.native_id}"
+def both():
+    with open(task() + "/children") as file:
+        pids = file.read().split()
+    with open(task() + "/stat") as file:
+        return pids if len(pids) == 2 and file.read().rpartition(")")[2].split()[0] == "D" else None
+until(both)
+found = own(), copies[0], rss(copies[0]), int(both()[1])
+""")
+        descendants = dict(found["descendants"])
+
+        assert descendants == {copy: held, vforked: 0}
+        assert held > 1 << 20

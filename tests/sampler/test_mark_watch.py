@@ -45,7 +45,7 @@ def test_an_appended_line_is_answered_by_a_sample(tmp_path: pathlib.Path) -> Non
 
 
 def test_many_marks_cost_little(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When a sample has just cost time, marks get none until ten times that time has gone by."""
+    """When a sample has just cost time, marks wait for the next one until ten times that time has gone by."""
     log = tmp_path / "log"
     log.touch()
     clock = Clock()
@@ -57,13 +57,16 @@ def test_many_marks_cost_little(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
         samples.append(clock.now_ns)
 
     watch = MarkWatch(str(log), slow)
+    due = []
     for pause_ns in (0, 0, 9_999, 1):
         clock.now_ns += pause_ns
         with log.open("a") as file:
             file.write("mark\n")
         watch.take()
+        due.append(watch.is_due)
 
     assert len(samples) == 2
+    assert due == [False, True, True, False]
 
 
 def test_a_log_that_is_not_there(tmp_path: pathlib.Path) -> None:

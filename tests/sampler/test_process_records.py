@@ -87,8 +87,12 @@ class TestUnseen:
     """Processes that ended before any scan found them."""
 
     def test_child(self, recording: Recording) -> None:
-        """A child of a process of the tree is recorded with its parent and all its figures."""
+        """A child of a process of the tree is recorded with its parent and all its figures.
+
+        It ended between the last two readings of the messages, and may have begun so much before the first.
+        """
         of = ended(5, 1, cpu_s=0.25, elapsed_s=0.5, high_water_mark=3 * MIB, wait_status=3 << 8, forked_copy=True)
+        recording.records.add_exits([], 1.75)
         recording.records.add_exits([of], 2.0)
 
         assert recording.facts(5) == {
@@ -97,7 +101,7 @@ class TestUnseen:
             "parent": 0,
             "name": "n5",
             "forked_copy": True,
-            "start_s": 1.5,
+            "start_s": 1.25,
             "end_s": 2.0,
             "high_water_mark": 3 * MIB,
             "accounted": True,
@@ -316,7 +320,10 @@ class TestSeen:
         assert [recording.facts(pid)["start_s"] for pid in (5, 6, 7)] == [-7.0, 2.0, 0.0]
 
     def test_accounted_end(self, recording: Recording) -> None:
-        """When a process leaves the tree, the kernel's report of its end replaces the figures of the samples."""
+        """When a process leaves the tree, the kernel's report of its end replaces the figures of the samples.
+
+        Its end is that of the report: it may have been a zombie since then.
+        """
         (process,) = recording.tree.processes
         process.peak_rss, process.samples, process.cpu_ticks = 10, 3, 7
         recording.records.add_exits([ended(1, 40, cpu_s=0.123, high_water_mark=MIB, wait_status=3 << 8)], 2.0)
@@ -326,7 +333,7 @@ class TestSeen:
 
         assert "end_s" not in before
         assert (after["accounted"], after["cpu_s"], after["high_water_mark"]) == (True, 0.123, MIB)
-        assert (after["exit"], after["end_s"]) == ({"code": 3, "signal": None}, 3.0)
+        assert (after["exit"], after["end_s"]) == ({"code": 3, "signal": None}, 2.0)
         assert (after["samples"], after["peak_rss"]) == (3, 10 * PAGE)
 
     def test_end_without_message(self, recording: Recording) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from nncftools.analysis.peak_text import where_text
+from nncftools.marks.own_readings import narrow
 from nncftools.session.model import Mark, OwnMemory
 from nncftools.session.operations import unmarked, with_ends
 from nncftools.session.session import Session
@@ -58,10 +59,11 @@ def test_memory() -> None:
 
 
 def test_no_sample_meanwhile() -> None:
-    """An operation between two samples has no peak of its own."""
+    """An operation between two samples held at least what was held at its ends, which lies between the two."""
     (phase,) = marked(mark("a", 0.1, end_s=0.2)).operations
 
-    assert (phase.rss_peak, phase.delta) == (None, 0)
+    assert (phase.rss_peak, phase.delta) == (100 * MIB, 0)
+    assert phase.of("rss").delta_bounds == tuple(mib(-200, 200))
 
 
 def test_counters_are_interpolated() -> None:
@@ -90,12 +92,15 @@ def test_ends_with_its_process() -> None:
     assert [phase.end_s for phase in of.operations] == [0.25]
 
 
-def test_peak_in_the_sample_taken_for_the_end() -> None:
-    """The sample that the end mark caused belongs to the operation."""
-    (phase,) = marked(mark("a", 0.1, end_s=0.48)).operations
+def test_peak_read_at_the_end() -> None:
+    """What was read at its end belongs to the operation. A sample just after it may not: what it shows came later."""
+    read = marked(mark("a", 0.1, end_s=0.48, pid=100, own_end=OwnMemory(rss=300 * MIB, tree=300 * MIB)))
+    narrow(read)
+    (phase,) = read.operations
+    (not_read,) = marked(mark("a", 0.1, end_s=0.48)).operations
 
-    assert phase.rss_peak == mib(300)[0]
-    assert phase.has_peak
+    assert (phase.rss_peak, phase.has_peak) == (300 * MIB, True)
+    assert (not_read.rss_peak, not_read.has_peak) == (100 * MIB, False)
 
 
 def test_which_holds_the_peak() -> None:
@@ -155,39 +160,48 @@ def test_former_name() -> None:
     assert of.phases == of.operations
 
 
-class TestFreshForks:
-    """An operation that begins in a process which no sample contains yet."""
+class TestReadings:
+    """What was read at a mark is what the tree held there; samples around it only bound it."""
 
-    @staticmethod
-    def forked(*, counted_s: float, own: int | None = None) -> Session:
-        """Return a run whose process 1 began at 0.45 s and an operation at 0.48 s; the first sample is at 0.5 s."""
-        of = marked(mark("a", 0.48, end_s=0.9, pid=101), rss=mib(100, 100, 250), time_s=[0, 0.4, 0.8])
-        child = process(1, start_s=0.45, counted_s=counted_s, first_rss=100 * MIB, forked_copy=True)
-        of.processes = [process(0, counted_s=0.0, first_rss=50 * MIB), child]
-        of.marks[0].own_start = None if own is None else OwnMemory(rss=own * MIB)
-        return of
+    def test_read(self) -> None:
+        """A reading is the figure, whatever the samples beside it say."""
+        own = {"own_start": OwnMemory(tree=120 * MIB), "own_end": OwnMemory(tree=150 * MIB)}
+        rss = marked(mark("a", 0.49, end_s=0.51, **own)).operations[0].of("rss")
 
-    def test_own_process(self) -> None:
-        """What the process itself held is part of the start, as it read it itself or else in its first sample."""
-        (by_itself,) = self.forked(counted_s=0.8, own=120).operations
-        (first,) = self.forked(counted_s=0.8).operations
+        assert (rss.start, rss.end, rss.delta) == tuple(mib(120, 150, 30))
+        assert rss.delta_bounds is None
 
-        assert (by_itself.rss_start, by_itself.delta) == tuple(mib(220, 30))
-        assert first.rss_start == mib(200)[0]
+    def test_not_read(self) -> None:
+        """Without a reading, the samples before and after are the bounds, also those of the change."""
+        rss = marked(mark("a", 0.1, end_s=0.6)).operations[0].of("rss")
 
-    def test_already_sampled(self) -> None:
-        """A process that the sample at the start contains is not counted again."""
-        (operation,) = self.forked(counted_s=0.3, own=120).operations
+        assert (rss.start, rss.start_bounds) == (100 * MIB, tuple(mib(100, 300)))
+        assert (rss.end, rss.end_bounds) == (300 * MIB, tuple(mib(200, 300)))
+        assert rss.delta_bounds == tuple(mib(-100, 200))
 
-        assert operation.rss_start == mib(100)[0]
+    def test_read_with_bounds(self) -> None:
+        """A reading that is not certain has bounds; an upper one may be unknown."""
+        own = {"own_start": OwnMemory(tree=90 * MIB, tree_low=80 * MIB), "own_end": OwnMemory(tree=95 * MIB)}
+        rss = marked(mark("a", 0.1, end_s=0.4, **own)).operations[0].of("rss")
 
-    def test_another_fresh_process(self) -> None:
-        """So are other processes that had begun, but not those that began later."""
-        of = self.forked(counted_s=0.8, own=120)
-        of.processes.append(process(2, start_s=0.47, counted_s=0.8, first_rss=10 * MIB))
-        of.processes.append(process(3, start_s=0.6, counted_s=0.8, first_rss=10 * MIB))
+        assert (rss.start, rss.start_bounds, rss.end_bounds) == (90 * MIB, (80 * MIB, None), None)
+        assert rss.delta_bounds == (float("-inf"), 15 * MIB)
 
-        assert of.operations[0].rss_start == mib(230)[0]
+    @pytest.mark.parametrize("own", [OwnMemory(tree=900 * MIB), OwnMemory(tree=900 * MIB, tree_low=890 * MIB)])
+    def test_peak_is_never_below(self, own: OwnMemory) -> None:
+        """The peak is not below what was read at both ends, or certainly held there."""
+        for fields in ({"own_start": own}, {"own_end": own}):
+            peak = marked(mark("a", 0.1, end_s=0.9, **fields)).operations[0].of("rss").peak
+
+            assert peak is not None
+            assert (peak.low, peak.likely) == (own.tree_low or own.tree, own.tree)
+
+    def test_mark_inside(self) -> None:
+        """What was read at the marks of inner operations was held in the outer one, too."""
+        inner = mark("in", 0.2, end_s=0.3, depth=1, own_end=OwnMemory(tree=400 * MIB))
+        of = marked(mark("a", 0.1, end_s=0.9), inner)
+
+        assert [operation.rss_peak for operation in of.operations] == mib(400, 400)
 
 
 class TestUpperBound:

@@ -20,7 +20,7 @@ NO_MOMENT: dict[str, Any] = {"rose_from_s": None, "rose_to_s": None, "process": 
         pytest.param([1, 5, 3], 5, Peak(sampled=5, at_s=1, low=5, low_from="sampled"), id="mark equal"),
         pytest.param([1, 5, 3], 9, Peak(sampled=5, at_s=1, low=9, low_from="high_water_mark"), id="mark above"),
         pytest.param([5, 1, 5], None, Peak(sampled=5, at_s=0, low=5, low_from="sampled"), id="twice"),
-        pytest.param([None, 2, 3], None, Peak(sampled=3, at_s=2, low=3, low_from="sampled"), id="unknown in between"),
+        pytest.param([None, 20, 30], None, Peak(sampled=30, at_s=2, low=30, low_from="sampled"), id="unknown before"),
         pytest.param([], 9, Peak(sampled=None, at_s=None, low=9, low_from="high_water_mark"), id="only a mark"),
         pytest.param([None], None, Peak(sampled=None, at_s=None, low=None), id="nothing known"),
         pytest.param([], None, Peak(sampled=None, at_s=None, low=None), id="no sample"),

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import io
+import time
+from typing import Any
+
+import pytest
+
+from nncftools.session.from_journal import session_from
+from nncftools.session.held import HeldLines, Holdings, Reading, keep
+from nncftools.session.model import OwnMemory, Process
+from nncftools.session.session import Session
+from tests.conftest import HANGING_S
+from tests.made_up import END, MIB, journal, mib, process, session
+
+OWN, CHILD, OTHER = 100, 101, 102
+ALONE = Reading(rss=50 * MIB, descendants=[])
+
+
+def line(from_s: float, to_s: float, *rss: list[int]) -> dict[str, Any]:
+    """Return what the sampler wrote at a mark; sizes are in MiB."""
+    return {"from_s": from_s, "to_s": to_s, "rss": [[one[0], *(size * MIB for size in one[1:])] for one in rss]}
+
+
+def holdings(*lines: dict[str, Any], processes: list[Process] | None = None, children: bool = True) -> Holdings:
+    """Return what was held in a run of a process, by default without others."""
+    of = session(processes=processes or [process()])
+    keep(of, HeldLines(lines, children))  # type: ignore[arg-type] # made-up lines
+    return Holdings(of)
+
+
+def tree(found: OwnMemory | None) -> tuple[int | None, int | None, int | None]:
+    """Return what the tree held and its bounds, in MiB."""
+    assert found is not None
+    sizes = (found.tree, found.tree_low, found.tree_high)
+    first, low, high = (None if size is None else size // MIB for size in sizes)
+    return first, low, high
+
+
+class TestItself:
+    """The process that marks, and its descendants, which it reads."""
+
+    def test_alone(self) -> None:
+        """A process without others held what it read of itself."""
+        assert tree(holdings().at(0.3, OWN, ALONE)) == (50, None, None)
+
+    def test_children(self) -> None:
+        """What its descendants held is added, also of a process that no sample shows."""
+        reading = Reading(rss=50 * MIB, descendants=[(CHILD, 30 * MIB), (999, 7 * MIB)], listed=True)
+        of = holdings(processes=[process(), process(1, parent=0)])
+
+        assert tree(of.at(0.3, OWN, reading)) == (87, None, None)
+
+    def test_child_that_begins_after_the_mark(self) -> None:
+        """A child that the reading lacks did not live yet, although the kernel's ticks of 10 ms say that it did."""
+        child = process(1, parent=0, start_s=0.29, counted_s=0.31)
+        of = holdings(line(0.2, 0.301, [1, 400]), processes=[process(), child])
+
+        assert tree(of.at(0.3, OWN, ALONE)) == (50, None, None)
+        assert (of.begun_s, of.ended_s) == ({1: 0.3}, {})
+
+    def test_child_that_ends_before_the_mark(self) -> None:
+        """A child that the reading lacks had ended, although the sampler noticed that later."""
+        child = process(1, parent=0, end_s=0.35, counted_s=0.0)
+        of = holdings(line(0.2, 0.301, [1, 400]), processes=[process(), child])
+
+        assert tree(of.at(0.3, OWN, ALONE)) == (50, None, None)
+        assert (of.begun_s, of.ended_s) == ({}, {1: 0.3})
+
+    def test_grandchild_of_a_child_that_is_gone(self) -> None:
+        """Where a child is absent and lives on, its children are absent, too."""
+        family = [process(), process(1, parent=0, start_s=0.295), process(2, parent=1, start_s=0.299)]
+        of = holdings(line(0.2, 0.31, [1, 400], [2, 9]), processes=family)
+
+        assert tree(of.at(0.3, OWN, ALONE)) == (50, None, None)
+
+    def test_crowd(self) -> None:
+        """Where the process could not read its descendants, they count as others do."""
+        of = holdings(line(0.2, 0.301, [1, 400, 390, 410]), processes=[process(), process(1, parent=0)])
+
+        assert tree(of.at(0.3, OWN, Reading(rss=50 * MIB))) == (450, 440, 460)
+
+    def test_without_children(self) -> None:
+        """In a recording of the command alone, neither a child's own memory nor that of descendants counts."""
+        of = holdings(children=False)
+        reading = Reading(rss=50 * MIB, descendants=[(CHILD, 30 * MIB)])
+
+        assert tree(of.at(0.3, OWN, reading)) == (50, None, None)
+        assert of.at(0.3, CHILD, ALONE) == OwnMemory(rss=50 * MIB)
+
+    def test_nothing_read(self) -> None:
+        """A mark without a reading, from a process beside others that nothing is known of, says nothing."""
+        assert holdings().at(0.3, None, Reading()) is None
+
+
+class TestOthers:
+    """Processes that a mark does not read: the sample after it says what they held."""
+
+    TWO = (process(), process(2))
+
+    def test_certain(self) -> None:
+        """An entry without bounds is exact."""
+        of = holdings(line(0.2, 0.301, [2, 30]), processes=[*self.TWO])
+
+        assert tree(of.at(0.3, OWN, ALONE)) == (80, None, None)
+
+    def test_bounds(self) -> None:
+        """An entry with bounds makes the sum a bracket, unless they are within noise."""
+        wide = holdings(line(0.2, 0.301, [2, 30, 20, 45]), processes=[*self.TWO])
+        close = holdings(line(0.2, 0.301, [2, 30, 30, 31]), processes=[*self.TWO])
+
+        assert tree(wide.at(0.3, OWN, ALONE)) == (80, 70, 95)
+        assert tree(close.at(0.3, OWN, ALONE)) == (80, None, None)
+
+    def test_unchanged(self) -> None:
+        """A process that a line does not name held what it held in the line before."""
+        of = holdings(line(0.0, 0.1, [2, 30]), line(0.2, 0.301), processes=[*self.TWO])
+
+        assert tree(of.at(0.3, OWN, ALONE)) == (80, None, None)
+
+    def test_late_sample(self) -> None:
+        """A sample that began after another one says nothing of a mark before both."""
+        lines = [line(0.0, 0.1, [2, 30]), line(0.5, 0.6, [2, 90])]
+        known = [process(), process(2, high_water_mark=100 * MIB, accounted=True)]
+
+        assert tree(holdings(*lines, processes=[*self.TWO]).at(0.3, OWN, ALONE)) == (50, 50, None)
+        assert tree(holdings(*lines, processes=known).at(0.3, OWN, ALONE)) == (50, 50, 150)
+
+    def test_after_the_last_line(self) -> None:
+        """After the last line, a process held what it held last, or nothing, or all it ever held."""
+        known = [process(), process(2, high_water_mark=100 * MIB, accounted=True)]
+        of = holdings(line(0.0, 0.1, [2, 30]), processes=known)
+
+        assert tree(of.at(0.9, OWN, ALONE)) == (80, 50, 150)
+
+    def test_fresh(self) -> None:
+        """A process that began within a tick of the mark may not have begun."""
+        of = holdings(line(0.2, 0.301, [2, 30]), processes=[process(), process(2, start_s=0.295)])
+
+        assert tree(of.at(0.3, OWN, ALONE)) == (80, 50, 80)
+
+    def test_mark_from_outside(self) -> None:
+        """A mark of a shell is all others: the sample that it triggers."""
+        of = holdings(line(0.2, 0.301, [0, 50], [2, 30, 20, 45]), processes=[*self.TWO])
+
+        assert tree(of.at(0.3, None, Reading())) == (80, 70, 95)
+
+    def test_too_many_for_a_line(self) -> None:
+        """Where a line has no entries, the sum is that of the sample after the mark, with what is certain below."""
+        of = holdings({"from_s": 0.2, "to_s": 0.5, "rss": None}, processes=[*self.TWO])
+
+        assert tree(of.at(0.3, OWN, ALONE)) == (300, 50, None)
+
+    def test_no_line(self) -> None:
+        """A recording without such lines, as by psutil, knows only what the process read of itself."""
+        assert holdings(processes=[*self.TWO]).at(0.3, OWN, ALONE) == OwnMemory(rss=50 * MIB)
+
+    def test_order_does_not_matter(self) -> None:
+        """Marks may come in any order."""
+        family = [process(), process(2, start_s=0.4, end_s=0.8)]
+        of = holdings(line(0.0, 0.1), line(0.4, 0.501, [2, 30]), line(0.8, 0.9, [2, 0]), processes=family)
+
+        assert [tree(of.at(at_s, OWN, ALONE))[0] for at_s in (0.5, 0.05, 0.5, 0.85, 0.05)] == [80, 50, 80, 50, 50]
+
+
+def test_reused_pid() -> None:
+    """A PID stands for the process that had begun last."""
+    first = process(1, pid=7, end_s=0.2)
+    second = process(2, pid=7, start_s=0.5)
+    of = holdings(
+        line(0.0, 0.101, [0, 9], [1, 400]), line(0.5, 0.601, [0, 9], [2, 300]), processes=[process(), first, second]
+    )
+
+    assert tree(of.at(0.1, 7, ALONE)) == (59, None, None)
+    assert tree(of.at(0.6, 7, ALONE)) == (59, None, None)
+
+
+@pytest.mark.parametrize("entry", [[], [0], [0, 5, 3], [0, 5, 3, 9, 9], [7, 5], [0, -5], [0, -5, -9, -7]])
+def test_damaged_line(entry: list[int]) -> None:
+    """A line of marks that is damaged ends nothing, and adds nothing to what the process read itself."""
+    held = {"held": {"from_s": 0.0, "to_s": 0.6, "rss": [entry]}}
+    of = session_from(io.BytesIO(journal([0.0, 5], [0.5, 7], held, END)), "run")
+
+    assert tree(Holdings(of).at(0.55, OWN, ALONE)) == (50, None, None)
+    Holdings(of).at(0.55, None, Reading())
+
+
+def test_fifty_thousand_marks() -> None:
+    """Time grows with the number of marks and of the processes that live, not with all that ever lived."""
+    number, most = 50_000, 300
+    length_s = 1 / most
+    processes = [process(), *(process(1 + of, start_s=of * length_s, end_s=(of + 1) * length_s) for of in range(most))]
+    lines = [line(place / number, (place + 0.5) / number, [1 + place * most // number, 30]) for place in range(number)]
+    of: Holdings = holdings(*lines, processes=processes)
+    began_s = time.process_time()
+    found = [of.at(place / number, OWN, ALONE) for place in range(number)]
+
+    assert len(found) == number
+    assert time.process_time() - began_s < HANGING_S
+
+
+def test_session_without_a_journal() -> None:
+    """A session that was loaded from a file has no lines: marks of a process alone are known."""
+    of: Session = session({"rss": mib(1, 2)})
+
+    assert tree(Holdings(of).at(0.1, OWN, ALONE)) == (50, None, None)
