@@ -54,6 +54,7 @@ def _where(place: PeakPlace | None, session: Session) -> str:
         names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
     path = SEPARATOR.join(names)
     rivals = _rivals([_name(operation, performers, short) for operation in place.rivals])
+    rivals += ", or outside of all operations" if place.may_be_outside else ""
     if place.either:
         either = _either(place, [_name(operation, performers, short) for operation in place.either])
         return (f"during {path}, {either}" if path else either) + rivals

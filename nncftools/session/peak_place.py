@@ -43,6 +43,8 @@ class PeakPlace(NamedTuple):
     """If the peak was just outside of all operations: the nearest one."""
     rivals: Sequence[Operation] = ()
     """Operations at other times in which memory may have been higher, or as high before: their brackets allow it."""
+    may_be_outside: bool = False
+    """Whether only an estimate says that ``path`` holds the peak, and it was proven outside of all operations."""
 
 
 def place_of(
@@ -58,6 +60,33 @@ def place_of(
         return None
     place = PeakPlace(*span_s)
     above = enclosing(operations)
+    inside = _inside(operations, processes, above, place)
+    share = _at_their_peak(processes, peak, place)
+    path: list[Operation] = []
+    while True:
+        candidates = inside.get(id(path[-1]) if path else None, [])
+        holders = [one for one in candidates if _holds(one, peak, place)]
+        if path:
+            holders = [one for one in holders if _has_most(one, path[-1], share)]
+        if not holders:
+            break
+        path.append(min(holders, key=lambda one: _order(one, peak, share)))
+    place = place._replace(
+        rivals=list(_rivals(operations, place, _proven(path, peak), above)),
+        may_be_outside=bool(path) and _may_be_outside(operations, processes, peak, _proven(path, peak)),
+    )
+    shared = _shared(path, inside, place)
+    if shared is not None:
+        return shared
+    either = [one for one in candidates if one.overlaps(place.from_s, place.to_s)]
+    if path and (len(either) == 1 or not _cover(either, place)):
+        either = []
+    nearest = None if path or either else _nearest(place, candidates, duration_s)
+    return place._replace(path=path, either=either, nearest=nearest)
+
+
+def _inside(operations: Sequence[Operation], processes: Sequence[Process], above: Above, place: PeakPlace) -> Inside:
+    """Return which operations are inside of which; what began inside of one and went on is inside of what is around."""
     pids = {process.pid for process in processes}
     inside: Inside = {}
     for operation in operations:
@@ -69,25 +98,7 @@ def place_of(
         while outer is not None and outer.end_s < place.from_s:  # what it started went on
             outer = above.get(id(outer))
         inside.setdefault(None if outer is None else id(outer), []).append(operation)
-    share = _at_their_peak(processes, peak, place)
-    path: list[Operation] = []
-    while True:
-        candidates = inside.get(id(path[-1]) if path else None, [])
-        holders = [one for one in candidates if _holds(one, peak, place)]
-        if path:
-            holders = [one for one in holders if _has_most(one, path[-1], share)]
-        if not holders:
-            break
-        path.append(min(holders, key=lambda one: _order(one, peak, share)))
-    place = place._replace(rivals=list(_rivals(operations, place, _proven(path, peak), above)))
-    shared = _shared(path, inside, place)
-    if shared is not None:
-        return shared
-    either = [one for one in candidates if one.overlaps(place.from_s, place.to_s)]
-    if path and (len(either) == 1 or not _cover(either, place)):
-        either = []
-    nearest = None if path or either else _nearest(place, candidates, duration_s)
-    return place._replace(path=path, either=either, nearest=nearest)
+    return inside
 
 
 def _proven(path: Path, peak: Peak) -> float:
@@ -111,6 +122,15 @@ def _rivals(operations: Sequence[Operation], place: PeakPlace, level: float, abo
             found.append(operation)
     enclosing_one = {id(above[id(operation)]) for operation in found if id(operation) in above}
     yield from (operation for operation in found if id(operation) not in enclosing_one)
+
+
+def _may_be_outside(operations: Sequence[Operation], processes: Sequence[Process], peak: Peak, proven: float) -> bool:
+    """Return whether a mark proves the peak outside of all operations, and less is proven where it was looked for."""
+    enough = (peak.low or 0) - noise(peak.low or 0)
+    if proven >= enough:
+        return False
+    rises = (rise for process in processes for rise in process.rises if rise.high_water_mark + rise.others >= enough)
+    return any(not any(one.overlaps(rise.from_s, rise.to_s) for one in operations) for rise in rises)
 
 
 def span_of(peak: Peak) -> tuple[float, float] | None:

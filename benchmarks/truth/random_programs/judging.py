@@ -96,13 +96,14 @@ class _Headline(NamedTuple):
         for one in place.either:
             until_s = max(until_s, one.end_s) if one.start_s <= until_s else until_s
         path, either, rivals = ([one.name for one in some] for some in (place.path, place.either, place.rivals))
-        return cls(path, either, rivals, until_s >= place.to_s)
+        outside = [""] if place.may_be_outside else []
+        return cls(path, either, [*rivals, *outside], until_s >= place.to_s)
 
     def text(self) -> str:
         """Return it in words."""
         either = [*self.either, *([] if self.is_covered or self.path else ["none"])]
         text = " › ".join(filter(None, [*self.path, " or ".join(either)])) or "none"
-        return " or ".join([text, *self.rivals])
+        return " or ".join([text, *(name or "none" for name in self.rivals)])
 
 
 def _of_operation(said: Figures, truth: Operation) -> Iterator[Answer]:

@@ -125,6 +125,7 @@ def _peak(session: Session) -> dict[str, Any] | None:
         "operation": [operation.name for operation in place.path],
         "either": [operation.name for operation in place.either],
         "rivals": [operation.name for operation in place.rivals],
+        "may_be_outside": place.may_be_outside,
         "nearest": None if place.nearest is None else place.nearest.name,
         "text": where_text(session),
         "build_up": _build_up(session),
