@@ -67,6 +67,8 @@ def _table(table: Table) -> Iterator[str]:
     yield "</tbody></table>"
     if of.more:
         yield f"<div>… {escape(of.more)}</div>"
+    if of.note:
+        yield f"<div>{escape(of.note)}</div>"
 
 
 def _row(row: Row, sides: list[str]) -> Iterator[str]:

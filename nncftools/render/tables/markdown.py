@@ -95,6 +95,8 @@ def painted(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
     yield [f"| {' | '.join(cells)} |" for cells in (of.headings(" "), rules, *rows)]
     if of.more:
         yield [f"… {of.more}"]
+    if of.note:
+        yield [text(of.note)]
 
 
 def _cells(table: Table, row: Row, code_in: int | None) -> list[str]:

@@ -88,6 +88,8 @@ class Table:
     rows: Sequence[Row]
     more: str = ""
     """What the table leaves out."""
+    note: str = ""
+    """What explains its cells."""
 
     def of(self, output: Output) -> Table:
         """Return the part of the table that an output shows."""
