@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import json
 from math import inf
+from typing import Any
 
 import pytest
 
-from nncftools.render.brackets import change_text, finite, has_brackets, level_text
+from nncftools.render.brackets import NOTE, change_text, finite, has_brackets, level_text
+from nncftools.render.notebook.cell import cell
+from nncftools.render.page.page import report
+from nncftools.render.pictures.panels import page
 from nncftools.session.operation import Bounds, Figures, Operation
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB
+from tests.render import golden
 
 UNIT = MemoryUnit.MiB
 
@@ -71,3 +77,33 @@ def test_finite(bounds: Bounds | None, written: list[int | None] | None) -> None
 def test_has_brackets(figures: dict[str, Figures], expected: bool) -> None:  # noqa: FBT001 — a parameter of a test
     """Bounds at the start or at the end need an explanation."""
     assert has_brackets([Operation(name="a", start_s=0, end_s=1, figures=figures)]) is expected
+
+
+def test_notebook() -> None:
+    """A notebook has bounds and their explanation."""
+    text = cell(golden.run(), golden.VIEW)
+
+    assert ">1,400–1,500</td>" in text
+    assert ">-700 to -500</td>" in text
+    assert f"<div>{NOTE}</div>" in text
+
+
+def test_page() -> None:
+    """So has the page."""
+    text = report(golden.run(), golden.VIEW).decode()
+    data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    table = data["tables"]["operations"]
+
+    assert table["rows"][1]["cells"][4:7] == ["1,400–1,500", "800–900", "-700 to -500"]
+    assert table["more"] == NOTE
+
+
+def test_picture() -> None:
+    """In a picture, bounds take no more room than other figures of memory."""
+    texts: list[Any] = page(golden.run(), golden.VIEW).axes[-1].texts
+    (bounds, change, known) = (
+        next(text for text in texts if text.get_text() == of) for of in ("1,400–1,500", "+1,100 to +1,400", "2,600")
+    )
+
+    assert 5 < bounds.get_fontsize() < known.get_fontsize()
+    assert 5 < change.get_fontsize() < known.get_fontsize()

@@ -32,12 +32,10 @@ _ABOVE, _BELOW = -0.07, 0.085
 """From the middle of a high row to its two lines of text."""
 _NUMBER, _NAME, _MEMORY, _DURATION, _CPU, _COUNTERS = 0.42, 0.5, 2.95, 5.7, 7.42, 8.25
 """Left edges of columns, and right edges of those with numbers."""
-_SIZES = (4.45, 5.0, 5.58)
-"""Right edges of memory at the start, at the peak, and how much it grew."""
-_SIZE_ROOM = 0.49
-"""What each of them may take."""
+_SIZES = ((4.4, 0.58), (4.85, 0.4), (5.62, 0.72))
+"""Right edges of memory at the start, at the peak, and how much it grew, and the room for each."""
 _INDENT, _DEEPEST = 0.12, 6
-_MEMORY_BAR, _DURATION_BAR, _COUNTER_BAR = 0.95, 0.5, 0.26
+_MEMORY_BAR, _DURATION_BAR, _COUNTER_BAR = 0.78, 0.5, 0.26
 """Lengths of the longest bars: labels need room beside them."""
 _DURATION_TEXT = 19
 """Characters beside the longest bar; in a longer text the share is left out."""
@@ -108,7 +106,7 @@ def _counter_width(counters: Mapping[str, Metric]) -> float:
 def _write_headings(sheet: Sheet, shown: Shown, counters: Mapping[str, Metric]) -> None:
     headings = [(_NAME, "Operation"), (_MEMORY, f"{label(shown.gauge)}, {shown.unit}")]
     headings += [(_DURATION, "Duration, of the run"), (_CPU, "CPU time")]
-    for right, text in zip(_SIZES, ("start", "peak", "delta"), strict=True):
+    for (right, _), text in zip(_SIZES, ("start", "peak", "delta"), strict=True):
         sheet.write(right, 0.29, text, ha="right", color=FAINT)
     family = None
     for place, metric in enumerate(counters.values()):
@@ -153,9 +151,9 @@ def _draw_memory(  # noqa: PLR0913 — what it draws, where, and its scales
         UNKNOWN if of.peak_low is None else unit.brief(of.peak_low),
         change_text(of, unit, unit.brief),
     ]
-    for place, (right, text) in enumerate(zip(_SIZES, texts, strict=True)):
+    for place, ((right, room), text) in enumerate(zip(_SIZES, texts, strict=True)):
         weight = "bold" if place == 1 and row.operation.has_peak else "normal"
-        size = _SIZE * min(1.0, _SIZE_ROOM / ruler.width(text, _SIZE))
+        size = _SIZE * min(1.0, room / ruler.width(text, _SIZE))
         colour = FAINT if text == UNKNOWN else INK
         sheet.write(right, middle, text, ha="right", fontweight=weight, color=colour, fontsize=size)
     if of.peak_low is None or not most:
