@@ -9,6 +9,7 @@ from nncftools.analysis.peak_text import where_reached
 from nncftools.analysis.pss import pss_near_peak
 from nncftools.analysis.summary import largest_process, taken
 from nncftools.metrics import in_order, is_counter
+from nncftools.session.rss_error import rss_error
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ _NAMED = 3
 _NEAR, _NOTICEABLE = 0.02, 2 << 20
 """A peak between two samples is worth a warning when it exceeds all samples by this share and by so many bytes."""
 _MUCH_SHARED = 1.1
+_LARGE_ERROR = 0.01
+"""Of the RSS peak: an error of RSS that is larger is worth a warning."""
 _TRACKER = "multiprocessing.resource_tracker"
 
 
@@ -36,6 +39,7 @@ def hints(session: Session, unit: MemoryUnit) -> list[str]:
         *_shared_pages(session, unit),
         *_counted_often(session, unit),
         *_between_samples(session, unit),
+        *_off(session, unit),
         *_unknown_counters(session),
     ]
 
@@ -100,6 +104,16 @@ def _between_samples(session: Session, unit: MemoryUnit) -> Iterator[str]:
     yield (
         f"the RSS peak came and went between two samples: the kernel's high-water mark{whose} proves "
         f"{unit.label(peak.low)}, the largest sample is {unit.label(peak.sampled)} at {seconds_text(peak.at_s)}"
+    )
+
+
+def _off(session: Session, unit: MemoryUnit) -> Iterator[str]:
+    peak, error = session.peaks.get("rss"), rss_error(session.host)
+    if peak is None or peak.low is None or error <= peak.low * _LARGE_ERROR:
+        return
+    yield (
+        f"RSS on this machine may be off by up to {unit.label(error)} for each process: Linux {session.host.release} "
+        f"leaves out what each of {session.host.cpus} CPUs has not added yet; 6.16 and later are exact"
     )
 
 

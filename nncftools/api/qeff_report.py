@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nncftools.render.brackets import bounds_text
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
@@ -73,7 +74,11 @@ def _row(place: int, operation: Operation, unit: _Unit, *, is_peak: bool) -> str
     row = f"   {place:2}. {operation.start_s:6.1f}s - {operation.name}"
     if operation.duration_s:
         row += f" ({operation.duration_s:.1f}s)"
-        if operation.delta is not None:
+        bounds = operation.of("rss").delta_bounds
+        if bounds is not None:
+            text = bounds_text(bounds, lambda size: unit.number(MemoryUnit.MiB.of(size), "+", decimals=1), " to ")
+            row += f" [{text} {unit.name}]"
+        elif operation.delta is not None:
             row += f" [{unit.text(MemoryUnit.MiB.of(operation.delta), '+', decimals=1)}]"
     return f"{row} <- Peak" if is_peak else row
 
@@ -86,10 +91,10 @@ class _Unit:
     """MB, or GB for a large program."""
 
     def __init__(self, largest_mb: float) -> None:
-        self._factor, self._name = (_MB_IN_GB, "GB") if largest_mb > _MANY_MB else (1, "MB")
+        self._factor, self.name = (_MB_IN_GB, "GB") if largest_mb > _MANY_MB else (1, "MB")
 
     def number(self, megabytes: float, sign: str = "", decimals: int = 2) -> str:
         return f"{megabytes / self._factor:{sign}.{decimals}f}"
 
     def text(self, megabytes: float, sign: str = "", decimals: int = 2) -> str:
-        return f"{self.number(megabytes, sign, decimals)} {self._name}"
+        return f"{self.number(megabytes, sign, decimals)} {self.name}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nncftools import metrics
 from nncftools.analysis.performers import Performers
 from nncftools.analysis.told_apart import told_apart
+from nncftools.render.brackets import finite
 from nncftools.render.colours import REST, Fill, fills
 from nncftools.session.model import UNFINISHED
 from nncftools.session.operation import CPU, Figures, Operation
@@ -97,6 +98,16 @@ def by_key(operation: Operation) -> dict[str, float | None]:
             of_column = {key: None if value is None else round(value) for key, value in of_column.items()}
         found |= of_column
     return found
+
+
+def bounds_by_key(operation: Operation) -> dict[str, list[int | None] | None]:
+    """Return the bounds of RSS at start and end and of its change by their keys in exported documents, in bytes.
+
+    They are None for a figure that is known to 1 % or 1 MiB; a bound that is not known is None.
+    """
+    rss = operation.of("rss")
+    bounds = {"start": rss.start_bounds, "end": rss.end_bounds, "delta": rss.delta_bounds}
+    return {f"rss_{key}_bounds": finite(value) for key, value in bounds.items()}
 
 
 def listed(operations: Sequence[Operation], session: Session) -> list[Listed]:

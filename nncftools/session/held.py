@@ -14,6 +14,7 @@ import msgspec
 
 from nncftools.session.model import OwnMemory
 from nncftools.session.peaks import MostHeld, held_at_most, most_held_by, noise
+from nncftools.session.rss_error import rss_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -83,6 +84,7 @@ class Holdings:
         self._alive = _Alive(session.processes)
         self._most = MostHeld(held_at_most(session.processes))
         self._samples = session.samples
+        self._error = rss_error(session.host)
         self.ended_s: dict[int, float] = {}
         """By process: a moment at which it had ended, if that is earlier than the sampler noticed."""
         self.begun_s: dict[int, float] = {}
@@ -92,14 +94,19 @@ class Holdings:
     def at(self, at_s: float, pid: int | None, reading: Reading) -> OwnMemory | None:
         """Return what ``reading`` says, and what the whole tree held at ``at_s`` seconds; None for unknown."""
         own = OwnMemory(rss=reading.rss, high_water_mark=reading.high_water_mark, faults=reading.faults)
-        level = self._level(at_s, pid, reading)
+        level, processes = self._level(at_s, pid, reading)
         if level is None:
             return None if reading.rss is None and reading.high_water_mark is None else own
-        is_exact = level.high is not None and level.high - level.low <= noise(level.rss)
-        bounds = {} if is_exact else {"tree_low": level.low, "tree_high": level.high}
+        error = self._error * processes
+        width = None if level.high is None else max(error, level.high - level.low)
+        bounds: dict[str, int | None] = {}
+        if width is None or width > noise(level.rss):
+            high = None if level.high is None else level.high + error
+            bounds = {"tree_low": max(0, level.low - error), "tree_high": high}
         return msgspec.structs.replace(own, tree=level.rss, **bounds)
 
-    def _level(self, at_s: float, pid: int | None, reading: Reading) -> Level | None:
+    def _level(self, at_s: float, pid: int | None, reading: Reading) -> tuple[Level | None, int]:
+        """Return what the tree held as the kernel says, and how many processes had memory."""
         mark = _Mark(at_s, self._process(pid, at_s), reading.listed, reading.descendants is not None)
         levels = []
         if reading.rss is not None and (mark.process is not None or self._with_descendants):
@@ -118,13 +125,14 @@ class Holdings:
         self._narrow(absent, at_s)
         others = [one for one in others if one not in absent]
         if others and not self._is_recorded:
-            return None
+            return None, 0
         if len(others) > _MOST or (line is not None and line["rss"] is None):
-            return self._of_crowd(at_s, known)
+            return self._of_crowd(at_s, known), len(levels) + len(others)
         levels += [self._of_other(other, at_s, place) for other in others]
         highs = [level.high for level in levels]
         high = None if None in highs else sum(high for high in highs if high is not None)
-        return Level(sum(level.rss for level in levels), sum(level.low for level in levels), high) if levels else None
+        whole = Level(sum(level.rss for level in levels), sum(level.low for level in levels), high) if levels else None
+        return whole, sum(level.rss > 0 for level in levels)
 
     def _sampled_after(self, at_s: float) -> float:
         """Return the time of the sample after a moment."""

@@ -67,13 +67,20 @@ def unmarked(session: SessionData, shortest_s: float) -> list[Operation]:
     """Return the times of at least ``shortest_s`` that no operation covers, as operations without a name."""
     figures = _FiguresOf(session)
     gaps = []
-    free_from_s = 0.0
-    covered = [(mark.start_s, end_s) for mark, end_s in with_ends(session.marks, session)]
-    for start_s, end_s in [*covered, (session.duration_s, session.duration_s)]:
-        if start_s - free_from_s >= shortest_s:
-            gaps.append(figures.operation(Mark(name="", start_s=free_from_s), start_s))
-        free_from_s = max(free_from_s, end_s)
+    free_from_s, before = 0.0, None
+    last = Mark(name="", start_s=session.duration_s)
+    for mark, end_s in [*with_ends(session.marks, session), (last, session.duration_s)]:
+        if mark.start_s - free_from_s >= shortest_s:
+            gap = Mark(name="", start_s=free_from_s, own_start=before, own_end=_of_tree(mark.own_start))
+            gaps.append(figures.operation(gap, mark.start_s))
+        if end_s >= free_from_s:
+            free_from_s, before = end_s, _of_tree(mark.own_end)
     return gaps
+
+
+def _of_tree(own: OwnMemory | None) -> OwnMemory | None:
+    """Return what was read of the whole tree, without what a process read of itself."""
+    return None if own is None else replace(own, rss=None, high_water_mark=None, faults=None)
 
 
 def in_order(marks: Iterable[Mark]) -> list[Mark]:

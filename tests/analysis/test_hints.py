@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from nncftools.analysis.hints import hints
-from nncftools.session.model import LimitReached, Mark, Process, Rise, SamplerFacts
+from nncftools.session.model import Host, LimitReached, Mark, Process, Rise, SamplerFacts
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
@@ -30,6 +30,24 @@ def test_clean_session() -> None:
 def test_empty_session() -> None:
     """A session in which nothing was sampled has no hints either."""
     assert said(session({"rss": []}, processes=[])) == []
+
+
+LEFT_OUT = (
+    "RSS on this machine may be off by up to 32.0 MiB for each process: Linux 6.8.0 leaves out what each of 64 CPUs "
+    "has not added yet; 6.16 and later are exact"
+)
+
+
+@pytest.mark.parametrize(
+    ("release", "cpus", "expected"),
+    [("6.8.0", 64, [LEFT_OUT]), ("6.8.0", 8, []), ("6.16.1", 64, [])],
+    ids=["many cores", "few cores", "a newer kernel"],
+)
+def test_many_cores(release: str, cpus: int, expected: list[str]) -> None:
+    """Where the kernel's RSS may be off by more than 1 % of the peak, here 300 MiB, that is said."""
+    host = Host(system="Linux", release=release, cpus=cpus)
+
+    assert said(session(host=host, processes=[process(peak_rss=300 * MIB)])) == expected
 
 
 def test_own_warnings_come_first() -> None:

@@ -10,7 +10,7 @@ from nncftools.api.qeff_recorded import Recorded
 from nncftools.api.qeff_report import report
 from nncftools.render.pictures.panels import page
 from nncftools.render.view import View
-from nncftools.session.model import Host, Mark
+from nncftools.session.model import Host, Mark, OwnMemory
 from nncftools.session.session import Session
 from tests.made_up import MIB, mib, session
 
@@ -147,8 +147,13 @@ def test_mark_before_the_start() -> None:
 
 
 def test_report() -> None:
-    """The report has peaks, statistics, both kinds of I/O, and the operations with duration, growth and peak."""
-    of = recorded(marked("Model Loading", 0.25), marked("Export", 0.6), marked("Completion", 1.0, 1.0))
+    """The report has peaks, statistics, both kinds of I/O, and the operations with duration, growth and peak.
+
+    By how much memory grew is known for the first operation, which read it, and within bounds for the second.
+    """
+    loading = marked("Model Loading", 0.25)
+    loading.own_start, loading.own_end = (OwnMemory(tree=size * MIB) for size in (100, 300))
+    of = recorded(loading, marked("Export", 0.6), marked("Completion", 1.0, 1.0))
 
     assert report(of, 0.5).splitlines() == [
         "QEFFICIENT PERFORMANCE MONITORING REPORT",
@@ -179,14 +184,16 @@ def test_report() -> None:
         "",
         "QEfficient Operations Timeline:",
         "    1.    0.2s - Model Loading (0.3s) [+200.0 MB] <- Peak",
-        "    2.    0.6s - Export (0.4s) [-100.0 MB]",
+        "    2.    0.6s - Export (0.4s) [-100.0 to +0.0 MB]",
         "    3.    1.0s - Completion",
     ]
 
 
 def test_report_of_a_large_program() -> None:
     """Above 2048 MB of RSS, sizes of memory are in GB of 2^30 bytes."""
-    text = report(recorded(marked("Export", 0.25), rss=mib(1024, 3072, 2048)), 0.05)
+    export = marked("Export", 0.25)
+    export.own_start = OwnMemory(tree=1024 * MIB)
+    text = report(recorded(export, rss=mib(1024, 3072, 2048)), 0.05)
 
     assert "RSS (Physical): 3.00 GB at" in text
     assert "Min/Max RSS:    1.00 / 3.00 GB" in text

@@ -18,7 +18,7 @@ RECORDED = {name: metric for name, metric in METRICS.items() if metric.probe}
 KEYS = ["name", "meaning", "unit", "kind", "source", "cost", "missing"]
 NOT_FROM_PSUTIL = {
     *("anon", "file", "shmem", "swap", "pss", "uss", "pss_age", "cgroup"),
-    *("minor_faults", "major_faults", "memory_stall", "refaults", "swap_in", "swap_out"),
+    *("minor_faults", "major_faults", "memory_stall", "refaults", "swap_in", "swap_out", "huge_pages"),
     *("oom_kills", "group_oom_kills", "disk_free"),
 }
 

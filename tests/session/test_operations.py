@@ -145,6 +145,16 @@ def test_time_without_a_mark() -> None:
     assert last.delta == mib(-100)[0]
 
 
+def test_unmarked_ends_as_its_neighbours_begin() -> None:
+    """What was read at the marks around it is what the tree held at its start and its end."""
+    first = mark("a", 0, end_s=0.2, own_end=OwnMemory(rss=MIB, tree=150 * MIB))
+    of = marked(first, mark("b", 0.8, own_start=OwnMemory(rss=MIB, tree=250 * MIB, tree_low=240 * MIB)))
+    (gap,) = unmarked(of, 0.1)
+
+    assert (gap.rss_start, gap.rss_end, gap.own_peak) == (150 * MIB, 250 * MIB, None)
+    assert gap.of("rss").end_bounds == (240 * MIB, None)
+
+
 def test_ten_thousand_marks() -> None:
     """Marks by the thousand, each ended by the next, are as many phases."""
     of = marked(*(mark(f"{number}", number / 10_000) for number in range(10_000)))

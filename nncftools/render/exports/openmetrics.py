@@ -15,7 +15,9 @@ from nncftools.analysis.summary import largest_process, level, short_lived, take
 from nncftools.analysis.timeline import timeline
 from nncftools.backports import moment_of
 from nncftools.metrics import is_memory, memory_of
+from nncftools.render.brackets import finite
 from nncftools.render.view import command_text
+from nncftools.session.operation import RSS
 from nncftools.session.peak_place import span_of
 from nncftools.text import printable, shortened
 
@@ -233,6 +235,9 @@ def _operations(session: Session, view: View) -> Iterator[_Family]:
         yield _Family(f"operation_peak_{name}_bytes", f"{text} reached at least this during it.", peaks)
         change = f"{text} at its end minus {text} at its start."
         yield _Family(f"operation_{name}_change_bytes", change, of_columns(gauges, "delta"))
+    for place, word in enumerate(("least", "most")):
+        bounds = [(finite(one.of(RSS).delta_bounds) or (None, None))[place] for one in operations]
+        yield family(f"rss_change_at_{word}_bytes", f"RSS changed by at {word} this, where that is not known.", bounds)
     spent = [operation.cpu_s for operation in operations]
     yield family("cpu_seconds", "CPU time of all processes during it.", spent)
     for name, counters in _counters(columns).items():

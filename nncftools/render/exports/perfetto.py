@@ -17,7 +17,7 @@ from nncftools.analysis.hints import hints
 from nncftools.analysis.series import decimated, rates_of, run_s, window_s
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.exports.stack_slices import MOST_SLICES, longest, slices_by_thread
-from nncftools.render.operations import by_key
+from nncftools.render.operations import bounds_by_key, by_key
 from nncftools.render.view import command_text, label
 from nncftools.session.peak_place import span_of
 from nncftools.text import shortened
@@ -160,6 +160,7 @@ def _operation(operation: Operation) -> Event:
         "operation": operation.name,
         **_known(facts),
         **_known(figures),
+        **_known(bounds_by_key(operation)),
         **({"calls": operation.count} if operation.count > 1 else {}),
         **({} if operation.has_peak is False else {"holds_peak": operation.has_peak or "perhaps"}),
         **({"parallel": True} if operation.is_parallel else {}),

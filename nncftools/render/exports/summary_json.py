@@ -16,7 +16,7 @@ from nncftools.analysis.timeline import timeline
 from nncftools.limits.judging import verdict
 from nncftools.limits.needs import needs
 from nncftools.metrics import is_memory
-from nncftools.render.operations import by_key
+from nncftools.render.operations import bounds_by_key, by_key
 from nncftools.render.tables.of_session import significant
 from nncftools.units import MemoryUnit
 
@@ -178,7 +178,7 @@ def _holder(path: Sequence[Node]) -> dict[str, Any]:
 def _operation(operation: Operation) -> dict[str, Any]:
     bracket = operation.of("rss").peak
     bounds = {} if bracket is None else {f"rss_peak_{key}": getattr(bracket, key) for key in ("high", "from_s", "to_s")}
-    return _fields(operation, _OF_OPERATION) | by_key(operation) | bounds
+    return _fields(operation, _OF_OPERATION) | by_key(operation) | bounds_by_key(operation) | bounds
 
 
 def _whole(size: float | None) -> float | None:

@@ -103,5 +103,5 @@ def _table(table: Table) -> dict[str, Any]:
             }
             for row in of.rows
         ],
-        "more": "; ".join(filter(None, (of.more, of.note))),
+        "more": ". ".join(filter(None, (of.more, of.note))),
     }

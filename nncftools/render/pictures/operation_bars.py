@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools import metrics
 from nncftools.drawing import FAINT, INK
+from nncftools.render.brackets import change_text, level_text
 from nncftools.render.pictures.sheet import Sheet
 from nncftools.render.view import label
 from nncftools.units import UNKNOWN, brief_size, seconds_text, text_of
@@ -31,10 +32,10 @@ _ABOVE, _BELOW = -0.07, 0.085
 """From the middle of a high row to its two lines of text."""
 _NUMBER, _NAME, _MEMORY, _DURATION, _CPU, _COUNTERS = 0.42, 0.5, 2.95, 5.7, 7.42, 8.25
 """Left edges of columns, and right edges of those with numbers."""
-_SIZES = (4.45, 5.0, 5.58)
-"""Right edges of memory at the start, at the peak, and how much it grew."""
+_SIZES = ((4.4, 0.58), (4.85, 0.4), (5.62, 0.72))
+"""Right edges of memory at the start, at the peak, and how much it grew, and the room for each."""
 _INDENT, _DEEPEST = 0.12, 6
-_MEMORY_BAR, _DURATION_BAR, _COUNTER_BAR = 0.95, 0.5, 0.26
+_MEMORY_BAR, _DURATION_BAR, _COUNTER_BAR = 0.78, 0.5, 0.26
 """Lengths of the longest bars: labels need room beside them."""
 _DURATION_TEXT = 19
 """Characters beside the longest bar; in a longer text the share is left out."""
@@ -76,7 +77,7 @@ def draw_rows(axes: Axes, rows: Sequence[Listed], shown: Shown, ruler: Ruler) ->
         if place % 2 == 0:
             sheet.stripe(_GAP, middle - high / 2, WIDTH - 2 * _GAP, high)
         _draw_name(sheet, row, middle, ruler, two_lines=high == _HIGH_ROW)
-        _draw_memory(sheet, row, middle, shown, most)
+        _draw_memory(sheet, row, middle, shown, most, ruler=ruler)
         _draw_duration(sheet, row, middle, longest_s, shown.run_s)
         cpu_s = row.operation.cpu_s
         sheet.write(_CPU, middle, seconds_text(cpu_s), color=FAINT if cpu_s is None else INK)
@@ -105,7 +106,7 @@ def _counter_width(counters: Mapping[str, Metric]) -> float:
 def _write_headings(sheet: Sheet, shown: Shown, counters: Mapping[str, Metric]) -> None:
     headings = [(_NAME, "Operation"), (_MEMORY, f"{label(shown.gauge)}, {shown.unit}")]
     headings += [(_DURATION, "Duration, of the run"), (_CPU, "CPU time")]
-    for right, text in zip(_SIZES, ("start", "peak", "delta"), strict=True):
+    for (right, _), text in zip(_SIZES, ("start", "peak", "delta"), strict=True):
         sheet.write(right, 0.29, text, ha="right", color=FAINT)
     family = None
     for place, metric in enumerate(counters.values()):
@@ -135,29 +136,32 @@ def _draw_name(sheet: Sheet, row: Listed, middle: float, ruler: Ruler, *, two_li
         sheet.write(beside, middle, details, fontsize=_SMALL, color=FAINT)
 
 
-def _draw_memory(sheet: Sheet, row: Listed, middle: float, shown: Shown, most: float) -> None:
-    """Draw memory from nothing to the peak, pale up to the size at the start, and write start, peak and delta."""
+def _draw_memory(  # noqa: PLR0913 — what it draws, where, and its scales
+    sheet: Sheet, row: Listed, middle: float, shown: Shown, most: float, *, ruler: Ruler
+) -> None:
+    """Draw memory from nothing to the peak, pale up to the size at the start, and write start, peak and delta.
+
+    Bounds are smaller where they need that.
+    """
     of, unit = row.operation.of(shown.gauge), shown.unit
     if not row.number:
         return
     texts = [
-        *(UNKNOWN if size is None else unit.brief(size) for size in (of.start, of.peak_low)),
-        _signed(of.delta, unit),
+        level_text(of.start, of.start_bounds, unit, unit.brief),
+        UNKNOWN if of.peak_low is None else unit.brief(of.peak_low),
+        change_text(of, unit, unit.brief),
     ]
-    for place, (right, text) in enumerate(zip(_SIZES, texts, strict=True)):
+    for place, ((right, room), text) in enumerate(zip(_SIZES, texts, strict=True)):
         weight = "bold" if place == 1 and row.operation.has_peak else "normal"
-        sheet.write(right, middle, text, ha="right", fontweight=weight, color=FAINT if text == UNKNOWN else INK)
+        size = _SIZE * min(1.0, room / ruler.width(text, _SIZE))
+        colour = FAINT if text == UNKNOWN else INK
+        sheet.write(right, middle, text, ha="right", fontweight=weight, color=colour, fontsize=size)
     if of.peak_low is None or not most:
         return
     length = of.peak_low / most * _MEMORY_BAR
     below = 0.0 if of.start is None else min(of.start, of.peak_low) / most * _MEMORY_BAR
     sheet.bar(row.fill, (_MEMORY, middle), (below, 0.0), _MEMORY_BAR)
     sheet.bar(row.fill, (_MEMORY + below, middle), (length - below, length - below), _MEMORY_BAR)
-
-
-def _signed(change: float | None, unit: MemoryUnit) -> str:
-    """Return a change with its sign."""
-    return UNKNOWN if change is None else f"{'+' if change > 0 else ''}{unit.brief(change)}"
 
 
 def _draw_duration(sheet: Sheet, row: Listed, middle: float, longest_s: float, run_s: float) -> None:

@@ -96,7 +96,7 @@ def painted(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
     if of.more:
         yield [f"… {of.more}"]
     if of.note:
-        yield [of.note]
+        yield [text(of.note)]
 
 
 def _cells(table: Table, row: Row, code_in: int | None) -> list[str]:

@@ -9,6 +9,7 @@ from nncftools import metrics
 from nncftools.analysis.peak_text import span_text
 from nncftools.analysis.summary import failed_in_order, largest_rank, level
 from nncftools.analysis.timeline import timeline
+from nncftools.render.brackets import NOTE, change_text, has_brackets, level_text
 from nncftools.render.operations import PARALLEL_NOTE, listed, peak_notes, without_small
 from nncftools.render.tables.table import Cell, Column, Output, Row, Table, figure_cell, size_cell
 from nncftools.render.view import label
@@ -132,9 +133,16 @@ def table_of(shown: Sequence[Listed], more: str, session: Session, view: View) -
     columns = list(_operation_columns(gauges, counters, view.unit))
     notes = peak_notes((one.operation for one in shown), session)
     rows = [_operation(one, gauges, counters, view.unit, notes.get(id(one.operation), "")) for one in shown]
-    note = PARALLEL_NOTE if any(one.operation.is_parallel for one in shown) else ""
+    note = ". ".join(operation_notes(shown))
     table = Table(columns=columns, rows=rows, more=more, note=note)
     return _with_own_memory(table, shown, view.unit) if any(one.process for one in shown) else table
+
+
+def operation_notes(shown: Sequence[Listed]) -> list[str]:
+    """Return what explains the rows of operations."""
+    every = [one.operation for one in shown]
+    parallel = [PARALLEL_NOTE] if any(one.is_parallel for one in every) else []
+    return [*parallel, *([NOTE] if has_brackets(every) else [])]
 
 
 def _with_own_memory(table: Table, shown: Sequence[Listed], unit: MemoryUnit) -> Table:
@@ -174,7 +182,9 @@ def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit
     for name, metric in gauges:
         of = operation.of(name)
         if metric.is_memory:
-            cells += [size_cell(of.start, unit), size_cell(of.end, unit), size_cell(of.delta, unit, is_signed=True)]
+            levels = ((of.start, of.start_bounds), (of.end, of.end_bounds))
+            cells += [Cell(level_text(size, bounds, unit, unit.text)) for size, bounds in levels]
+            cells.append(Cell(change_text(of, unit, unit.text)))
             cells.append(size_cell(of.peak_low, unit, is_strong=name == "rss" and note != ""))
         else:
             cells += [Cell(number_text(value)) for value in (of.start, of.end, of.delta, of.peak_low)]

@@ -89,7 +89,7 @@ class Table:
     more: str = ""
     """What the table leaves out."""
     note: str = ""
-    """What a word in its rows means."""
+    """What explains its cells."""
 
     def of(self, output: Output) -> Table:
         """Return the part of the table that an output shows."""

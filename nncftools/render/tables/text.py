@@ -10,13 +10,21 @@ from rich.console import Group
 from rich.text import Text
 
 from nncftools.analysis.hints import hints
+from nncftools.render.brackets import change_text
 from nncftools.render.colours import REST
 from nncftools.render.operations import Listed, peak_notes
 from nncftools.render.tables import facts
-from nncftools.render.tables.of_session import few_processes, memory, operations, ranks, shown_operations
+from nncftools.render.tables.of_session import (
+    few_processes,
+    memory,
+    operation_notes,
+    operations,
+    ranks,
+    shown_operations,
+)
 from nncftools.render.tables.paint import FIRST_COLUMN, Fitting, fits, grid, painted, pairs, warnings
 from nncftools.render.tables.peak_lines import peak_lines
-from nncftools.render.tables.table import Cell, Column, Output, size_cell
+from nncftools.render.tables.table import Cell, Column, Output
 from nncftools.render.tables.verdict_lines import verdict_lines
 from nncftools.render.view import View, command_text
 from nncftools.session.operations import unmarked
@@ -129,13 +137,16 @@ def _operations(session: Session, view: View) -> Iterator[RenderableType]:
     place = session.peak_place
     if not notes and place is not None:
         notes = {id(gap): "<- peak" for gap in gaps if gap.start_s <= place.from_s and place.to_s <= gap.end_s}
-    yield _timeline(_with_gaps(shown, gaps), notes, view.unit)
-    for line in filter(None, (f"… {more}" if more else "", table.note)):
-        yield Text(line, style="dim")
+    rows = _with_gaps(shown, gaps)
+    yield _timeline(rows, notes, view.unit)
+    if more:
+        yield Text(f"… {more}", style="dim")
     yield Text()
     numbered = [replace(row, cells=[Cell(f"{row.cells[0].text}."), *row.cells[1:]]) for row in table.rows]
     columns = [Column(f"{view.unit}"), *table.columns[1:]]
     yield Fitting(replace(table, rows=numbered, columns=columns), view.unit)
+    for line in operation_notes(rows):
+        yield Text(line, style="dim")
     yield Text()
 
 
@@ -166,7 +177,7 @@ def _timeline(rows: Sequence[Listed], notes: Mapping[int, str], unit: MemoryUnit
             seconds_text(operation.start_s),
             _name(one),
             f"({seconds_text(operation.duration_s)})",
-            f"[{size_cell(operation.delta, unit, is_signed=True).text} {unit}]",
+            f"[{change_text(operation.of('rss'), unit, unit.text)} {unit}]",
             Text(notes.get(id(operation), ""), style="bold"),
             style="" if one.number else "dim",
         )

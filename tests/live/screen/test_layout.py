@@ -66,13 +66,16 @@ def test_fits_any_screen(width: int, height: int, look: Look) -> None:
 
 
 def test_what_stands_there() -> None:
-    """The screen shows command, memory, peak, chart, rates, processes, the machine's memory and the keys."""
+    """The screen shows command, memory, peak, chart, rates, processes, the machine's memory and the keys.
+
+    Memory came within 1 % of its peak a second before.
+    """
     text = "\n".join(frame(run(), KEYS))
 
     for expected in (
         "─ work --fast ─",
         "● recording  1:39 ─╮",
-        "◆ peak 199.9 MiB at 1:39",
+        "◆ peak 199.9 MiB at 1:38",
         "CPU 1.00 cores",
         "2 processes",
     ):
@@ -271,7 +274,7 @@ def test_status_line() -> None:
     text = status_line(run(), PLAIN, Machine(is_here=False))
 
     assert text.startswith(
-        "1:39; RSS 199.9 MiB, peak 199.9 MiB at 1:39; CPU 1.00 cores, 2 processes; 5.8 GiB available"
+        "1:39; RSS 199.9 MiB, peak 199.9 MiB at 1:38; CPU 1.00 cores, 2 processes; 5.8 GiB available"
     )
 
 
@@ -281,11 +284,11 @@ def test_run_without_samples() -> None:
 
 
 def test_operation_of_the_peak() -> None:
-    """The peak is named with its operation, as in the report."""
+    """The peak is named with its moment and its operation, as in the report."""
     of = with_operation(run(), "Export", 50.0)
 
-    assert figures.memory(of, Look()).endswith("peak 199.9 MiB at 1:39 during Export")
-    assert "◆ peak 199.9 MiB at 1:39 in Export" in frame(of)[1]
+    assert figures.memory(of, Look()).endswith("peak 199.9 MiB at 1:38 during Export")
+    assert "◆ peak 199.9 MiB at 1:38 in Export" in frame(of)[1]
 
 
 class TestGrowth:

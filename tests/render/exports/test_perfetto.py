@@ -175,6 +175,8 @@ class TestOperations:
             "rss_end": 3 * MIB,
             "delta": 2 * MIB,
             "rss_peak": 3 * MIB,
+            "rss_start_bounds": [MIB, 3 * MIB],
+            "rss_delta_bounds": [0, 2 * MIB],
             "holds_peak": True,
         }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from nncftools.render.exports.summary_json import report
 from nncftools.render.view import View
-from nncftools.session.model import Floor, Mark
+from nncftools.session.model import Floor, Mark, OwnMemory
 from nncftools.units import MemoryUnit
 from tests.limits import deaths
 from tests.made_up import MIB, mib, session
@@ -46,6 +46,21 @@ def test_every_key_is_documented() -> None:
     described_elsewhere = ("host.", "sampler.", "start.", "exit.", "totals.", "processes.mattering[].exit.")
 
     assert {key for key in found if not key.startswith(described_elsewhere)} == written
+
+
+def test_bounds_of_operations() -> None:
+    """RSS at start and end has bounds where it is not known more closely; an unknown bound is null."""
+    read = OwnMemory(tree=100 * MIB)
+    unsure = OwnMemory(tree=100 * MIB, tree_low=90 * MIB)
+    marks = [
+        Mark(name="a", start_s=0, end_s=0.5, own_start=read, own_end=read),
+        Mark(name="b", start_s=0.5, end_s=1, own_start=unsure, own_end=read),
+    ]
+    known, unknown = summary(marks=marks)["phases"]
+
+    assert [known[f"rss_{key}_bounds"] for key in ("start", "end", "delta")] == [None, None, None]
+    assert unknown["rss_start_bounds"] == [90 * MIB, None]
+    assert (unknown["rss_end_bounds"], unknown["rss_delta_bounds"]) == (None, [None, 10 * MIB])
 
 
 def test_needs() -> None:

@@ -204,7 +204,7 @@ def long_run(count: int) -> Session:
     return run(
         samples=Samples({name: array("d", column.tobytes()) for name, column in columns.items()}),
         duration_s=count / 1000,
-        marks=[Mark(name=f"Step {place}", start_s=place, end_s=place + 0.9) for place in range(100)],
+        marks=[Mark(name=f"Step {place}", start_s=place, end_s=place + 0.9) for place in range(50)],
     )
 
 

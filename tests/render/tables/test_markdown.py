@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
+from nncftools.render.brackets import NOTE
 from nncftools.render.tables.markdown import code, report, text
 from nncftools.render.view import View
 from nncftools.session.model import Mark
@@ -50,14 +51,15 @@ def test_tables() -> None:
         "Export torch.onnx.export(model.onnx, opset 18)",
         "4.00 s",
         "5.00 s",
-        "1,500.0",
-        "900.0",
-        "-600.0",
+        "1,400–1,500",
+        "800–900",
+        "-700 to -500",
         "2,600.0",
     ]
     assert operations[3][1] == "\xa0\xa0trace_*model* ✕".strip()
     assert [row[0] for row in facts[1:]] == ["When", "PSS", "CPU", "Storage", "System calls", "Processes", "Sampler"]
     assert "<strong>2,600.0</strong>" in page
+    assert NOTE in page
     assert page.count('style="text-align:right"') > 40
 
 

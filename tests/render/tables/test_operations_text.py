@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from nncftools.render.brackets import NOTE
 from nncftools.render.tables.text import report
 from nncftools.render.view import View
 from nncftools.session.model import Mark, OwnMemory, SavedModel
@@ -38,7 +39,9 @@ def run(*marks: Mark, **fields: Any) -> Session:  # noqa: ANN401 — any field
 
 def test_timeline_and_figures() -> None:
     """Each operation has its line: number, start, name, duration, growth, peak; and a row of figures."""
-    text = printed(run(Mark(name="Model Loading", start_s=0, end_s=1), Mark(name="Compilation", start_s=1, end_s=3)))
+    read = OwnMemory(rss=100 * MIB, tree=100 * MIB)
+    loading = Mark(name="Model Loading", start_s=0, end_s=1, own_end=read)
+    text = printed(run(loading, Mark(name="Compilation", start_s=1, end_s=3, own_start=read)))
 
     assert "Peak memory  RSS 400.0 MiB at 07:00:02 (2.00 s)  during Compilation\n" in text
     assert "1. 0.000 s Model Loading    (1.00 s)    [0.0 MiB]\n" in text
@@ -46,6 +49,27 @@ def test_timeline_and_figures() -> None:
     assert "    3.00 s (nothing marked) (1.00 s)    [0.0 MiB]\n" in text
     assert " 1. 100.0 100.0 100.0    1.00 1.00    10.0     0.0  20.0     0.0\n" in text
     assert " 2. 100.0 200.0 400.0    1.00 1.00     0.0     5.0   0.0     7.0\n" in text
+    assert NOTE not in text
+
+
+def test_bounds() -> None:
+    """What is not known more closely is written with its bounds, which one line explains; 80 columns are enough."""
+    first = Mark(name="Model Loading", start_s=0, end_s=1, own_end=between(100, 90, 400))
+    second = Mark(name="Compilation", start_s=1, end_s=3, own_start=between(100, 90, None))
+    text = printed(run(first, second))
+
+    assert "1. 0.000 s Model Loading    (1.00 s) [-10 to +300 MiB]\n" in text
+    assert "2.  1.00 s Compilation      (2.00 s)       [≤+110 MiB] <- peak\n" in text
+    assert " 1. 100.0 90–400 100.0 " in text
+    assert " 2.   ≥90  200.0 400.0 " in text
+    assert text.count(NOTE) == 1
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def between(rss: int, low: int, high: int | None) -> OwnMemory:
+    """Return a reading that leaves bounds, in MiB."""
+    most = None if high is None else high * MIB
+    return OwnMemory(rss=rss * MIB, tree=rss * MIB, tree_low=low * MIB, tree_high=most)
 
 
 def test_depth() -> None:

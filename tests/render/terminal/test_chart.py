@@ -23,8 +23,8 @@ def drawn(
 
 
 def minute() -> Session:
-    """Return a minute of memory that rises and falls, with two operations."""
-    sizes = mib(*[100 + 4 * min(step, 300 - step) for step in range(300)])
+    """Return a minute of memory that rises to a peak above the rest and falls, with two operations."""
+    sizes = mib(*[100 + 4 * min(step, 300 - step) + 20 * (step == 150) for step in range(300)])
     cpu = [step / 5 for step in range(300)]
     of = session({"time_s": cpu, "rss": sizes, "anon": sizes, "cpu_user": cpu, "cpu_system": [0.0] * 300})
     of.marks = [Mark(name="Export", start_s=0, end_s=30), Mark(name="Weight Compression", start_s=30, end_s=59)]
@@ -46,7 +46,7 @@ def test_peak_operations_and_rates() -> None:
     peak = next(line for line in lines[1:] if "◆" in line)
     operations = next(line for line in lines if "Operations" in line)
 
-    assert "peak 700.0 MiB at 30.00 s" in lines[0]
+    assert "peak 720.0 MiB at 30.00 s" in lines[0]
     assert abs(peak.index("◆") - operations.index("┤├")) <= 2
     assert "Export" in operations
     assert lines[-2].startswith("Cores   1.00 ")

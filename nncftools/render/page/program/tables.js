@@ -44,7 +44,7 @@ const SIZES = {B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, KB: 1e3, MB: 1e6,
 const TIMES = {h: 3600, min: 60, s: 1};
 function sortedBy(text, isText) {
   if (isText) return text;
-  const [number, unit] = text.replace(/,/g, "").match(/^[+-]?[\d.]+|[a-zA-Z]+/g) ?? [];
+  const [number, unit] = text.replace(/[,≥≤]/g, "").match(/^[+-]?[\d.]+|[a-zA-Z]+/g) ?? [];
   if (number === undefined || Number.isNaN(Number(number))) return null;
   if (!(unit in TIMES)) return Number(number) * (SIZES[unit] ?? 1);
   return [...text.matchAll(/([\d.]+) (h|min|s)\b/g)].reduce((sum, [, value, of]) => sum + Number(value) * TIMES[of], 0);
