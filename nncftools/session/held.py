@@ -67,7 +67,7 @@ class Holdings:
     def __init__(self, session: SessionData) -> None:
         """Take what the session's journal says; without it, only the marks of a process without others are known."""
         held: HeldLines = session.__dict__.get(_LINES, HeldLines())
-        self._is_recorded = _LINES in session.__dict__ and session.unseen is not None
+        self._is_recorded = bool(held.lines) or session.unseen is not None
         self._with_descendants = held.with_descendants
         self._lines = sorted(held.lines, key=lambda line: line["to_s"])
         self._times = [line["to_s"] for line in self._lines]

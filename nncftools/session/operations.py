@@ -139,7 +139,9 @@ class _FiguresOf:
             if metrics.is_counter(name):
                 return column.counted(mark.start_s, end_s)
             if name == RSS:
-                return self._with_marks(column.held(mark.start_s, end_s, until_triggered=False), mark, end_s, process)
+                was_read = mark.own_end is not None and mark.own_end.tree is not None
+                found = column.held(mark.start_s, end_s, until_triggered=not was_read)
+                return self._with_marks(found, mark, end_s, process)
             return column.held(mark.start_s, end_s)
 
         return Operation(

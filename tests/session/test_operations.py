@@ -93,14 +93,14 @@ def test_ends_with_its_process() -> None:
 
 
 def test_peak_read_at_the_end() -> None:
-    """What was read at its end belongs to the operation. A sample just after it may not: what it shows came later."""
+    """What was read at its end belongs to the operation; without a reading, the sample that the end triggered does."""
     read = marked(mark("a", 0.1, end_s=0.48, pid=100, own_end=OwnMemory(rss=300 * MIB, tree=300 * MIB)))
     narrow(read)
     (phase,) = read.operations
     (not_read,) = marked(mark("a", 0.1, end_s=0.48)).operations
 
     assert (phase.rss_peak, phase.has_peak) == (300 * MIB, True)
-    assert (not_read.rss_peak, not_read.has_peak) == (100 * MIB, False)
+    assert (not_read.rss_peak, not_read.has_peak) == (300 * MIB, False)
 
 
 def test_which_holds_the_peak() -> None:
