@@ -115,7 +115,7 @@ class Holdings:
         if line is not None:
             absent = [one for one in others if self._is_absent(one, mark, line["to_s"])]
             self._narrow(absent, at_s)
-            others = [one for one in others if one not in absent]
+            others = [one for one in others if not mark.absent[one.id]]
         elif others and not self._lines:
             return None
         if len(others) > _MOST or (line is not None and line["rss"] is None):
@@ -135,15 +135,30 @@ class Holdings:
 
         ``to_s`` is the time of the sample after the mark.
         """
-        above = None if process.parent is None else self._by_id.get(process.parent)
-        if above is None or not mark.is_complete or mark.process is None:
+        line: list[Process] = []
+        one: Process | None = process
+        while one is not None and one.id not in mark.absent:
+            mark.absent[one.id] = False  # parents of a damaged journal may be a circle
+            line.append(one)
+            one = self._above(one)
+        for one in reversed(line):
+            mark.absent[one.id] = mark.is_complete and mark.process is not None and self._is_missing(one, mark, to_s)
+        return mark.absent[process.id]
+
+    def _above(self, process: Process) -> Process | None:
+        return None if process.parent is None else self._by_id.get(process.parent)
+
+    def _is_missing(self, process: Process, mark: _Mark, to_s: float) -> bool:
+        """Return what ``_is_absent`` does, once that is known of the process above."""
+        above = self._above(process)
+        if above is None:
             return False
         if above is mark.process:
             return True
         lives_after = process.end_s is None or process.end_s > to_s
         if above.id in mark.covered:  # the children of its main thread were read
             return mark.is_listed and not (lives_after and (process.start_s or 0.0) + _SURE_S <= mark.at_s)
-        if not self._is_absent(above, mark, to_s):
+        if not mark.absent[above.id]:
             return False
         is_yet_to_begin = above.end_s is None or above.end_s > to_s
         return is_yet_to_begin or (process.end_s is not None and process.end_s <= (above.end_s or 0.0))  # no orphan
@@ -201,6 +216,8 @@ class _Mark:
         self.at_s = at_s
         self.process = process
         self.covered: set[int] = set()
+        self.absent: dict[int, bool] = {}
+        """Of each process whether it did not live at the mark, as far as that was looked at."""
         self.is_listed = is_listed
         self.is_complete = is_complete
 
