@@ -78,6 +78,10 @@ class Holdings:
         self._by_pid: dict[int | None, list[Process]] = {}
         for process in session.processes:
             self._by_pid.setdefault(process.pid, []).append(process)
+        self._children: dict[int | None, set[int]] = {}
+        for process in session.processes:
+            self._children.setdefault(process.parent, set()).add(process.id)
+        self._families: dict[int, set[int]] = {}
         self._alive = _Alive(session.processes)
         self._most = MostHeld(held_at_most(session.processes))
         self._samples = session.samples
@@ -113,9 +117,11 @@ class Holdings:
         line = self._lines[place] if place < len(self._lines) else None
         others = [one for one in self._alive.at(at_s) if one is not mark.process and one.id not in mark.covered]
         if line is not None:
-            absent = [one for one in others if self._is_absent(one, mark, line["to_s"])]
-            self._narrow(absent, at_s)
-            others = [one for one in others if not mark.absent[one.id]]
+            below = self._below(mark.process) if mark.process is not None and mark.is_complete else ()
+            absent = [one for one in others if one.id in below and self._is_absent(one, mark, line["to_s"])]
+            if absent:
+                self._narrow(absent, at_s)
+                others = [one for one in others if not mark.absent.get(one.id)]
         elif others and not self._lines:
             return None
         if len(others) > _MOST or (line is not None and line["rss"] is None):
@@ -142,8 +148,20 @@ class Holdings:
             line.append(one)
             one = self._above(one)
         for one in reversed(line):
-            mark.absent[one.id] = mark.is_complete and mark.process is not None and self._is_missing(one, mark, to_s)
+            mark.absent[one.id] = self._is_missing(one, mark, to_s)
         return mark.absent[process.id]
+
+    def _below(self, process: Process) -> set[int]:
+        """Return the numbers of all descendants that a process ever had: others cannot be missing at its mark."""
+        found = self._families.get(process.id)
+        if found is None:
+            found = self._families[process.id] = set()
+            waiting = [process.id]
+            while waiting:
+                new = self._children.get(waiting.pop(), set()) - found
+                found |= new
+                waiting += new
+        return found
 
     def _above(self, process: Process) -> Process | None:
         return None if process.parent is None else self._by_id.get(process.parent)
