@@ -81,6 +81,10 @@ class Holdings:
         self._by_pid: dict[int | None, list[Process]] = {}
         for process in session.processes:
             self._by_pid.setdefault(process.pid, []).append(process)
+        self._children: dict[int | None, set[int]] = {}
+        for process in session.processes:
+            self._children.setdefault(process.parent, set()).add(process.id)
+        self._families: dict[int, set[int]] = {}
         self._alive = _Alive(session.processes)
         self._most = MostHeld(held_at_most(session.processes))
         self._samples = session.samples
@@ -121,9 +125,12 @@ class Holdings:
         place = bisect_left(self._times, at_s)
         line = self._lines[place] if place < len(self._lines) else None
         others = [one for one in self._alive.at(at_s) if one is not mark.process and one.id not in mark.covered]
-        absent = [one for one in others if self._is_absent(one, mark, self._sampled_after(at_s))]
-        self._narrow(absent, at_s)
-        others = [one for one in others if one not in absent]
+        below = self._below(mark.process) if mark.process is not None and mark.is_complete else ()
+        sampled_s = self._sampled_after(at_s)
+        absent = [one for one in others if one.id in below and self._is_absent(one, mark, sampled_s)]
+        if absent:
+            self._narrow(absent, at_s)
+            others = [one for one in others if not mark.absent.get(one.id)]
         if others and not self._is_recorded:
             return None, 0
         if len(others) > _MOST or (line is not None and line["rss"] is None):
@@ -150,15 +157,42 @@ class Holdings:
 
         ``to_s`` is the time of the sample after the mark.
         """
-        above = None if process.parent is None else self._by_id.get(process.parent)
-        if above is None or not mark.is_complete or mark.process is None:
+        line: list[Process] = []
+        one: Process | None = process
+        while one is not None and one.id not in mark.absent:
+            mark.absent[one.id] = False  # parents of a damaged journal may be a circle
+            line.append(one)
+            one = self._above(one)
+        for one in reversed(line):
+            mark.absent[one.id] = self._is_missing(one, mark, to_s)
+        return mark.absent[process.id]
+
+    def _below(self, process: Process) -> set[int]:
+        """Return the numbers of all descendants that a process ever had: others cannot be missing at its mark."""
+        found = self._families.get(process.id)
+        if found is None:
+            found = self._families[process.id] = set()
+            waiting = [process.id]
+            while waiting:
+                new = self._children.get(waiting.pop(), set()) - found
+                found |= new
+                waiting += new
+        return found
+
+    def _above(self, process: Process) -> Process | None:
+        return None if process.parent is None else self._by_id.get(process.parent)
+
+    def _is_missing(self, process: Process, mark: _Mark, to_s: float) -> bool:
+        """Return what ``_is_absent`` does, once that is known of the process above."""
+        above = self._above(process)
+        if above is None:
             return False
         if above is mark.process:
             return True
         lives_after = process.end_s is None or process.end_s > to_s
         if above.id in mark.covered:  # the children of its main thread were read
             return mark.is_listed and not (lives_after and (process.start_s or 0.0) + _SURE_S <= mark.at_s)
-        if not self._is_absent(above, mark, to_s):
+        if not mark.absent[above.id]:
             return False
         is_yet_to_begin = above.end_s is None or above.end_s > to_s
         return is_yet_to_begin or (process.end_s is not None and process.end_s <= (above.end_s or 0.0))  # no orphan
@@ -216,6 +250,8 @@ class _Mark:
         self.at_s = at_s
         self.process = process
         self.covered: set[int] = set()
+        self.absent: dict[int, bool] = {}
+        """Of each process whether it did not live at the mark, as far as that was looked at."""
         self.is_listed = is_listed
         self.is_complete = is_complete
 

@@ -8,6 +8,7 @@ import pytest
 
 from nncftools.sampler.exits import Exit
 from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S
+from nncftools.sampler.probes import huge_pages
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.tree import DETACHED_ARGUMENT, Process
 from tests.sampler.fake_proc import KIB, FakeProc, facts, locking, vanish
@@ -266,6 +267,27 @@ class TestEnds:
         source.account(2.0)
 
         assert [of["pid"] for of in facts(told).values()] == [1, 5]
+
+    @pytest.mark.parametrize(("faults", "most"), [(10, None), (4_000, 5_000), (9_000, 6_000)])
+    def test_last_memory_of_an_orphan(
+        self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, faults: int, most: int | None
+    ) -> None:
+        """What a child of ours added after its last sample can have been held, although it is read before its end."""
+        monkeypatch.setattr(huge_pages, "SETTINGS", str(proc.root / "none"))
+        (proc.root / "vmstat").write_text("thp_fault_alloc 0\n")
+        proc.add(1, pages=1_000)
+        exits = FakeExits()
+        source, told = proc.source("rss", "huge_pages", exits=exits)
+        for place in range(4):
+            source.sample(place / 10)
+        proc.add(1, state="Z", pages=0, faults=(1 + faults, 0, 3, 0))
+        exits.end([1], parent=os.getpid())
+        exits.waiting[0].high_water_mark, exits.waiting[0].faults = 6_000 * PAGE, 4 + faults
+        end(source, 1)
+        source.sample(1.0)
+        source.close(1.0)
+
+        assert [line["rss"] for key, line in told if key == "unseen"] == ([] if most is None else [most * PAGE])
 
     def test_unseen_child_of_ours(self, proc: FakeProc) -> None:
         """An orphan that has ended when it is first seen is read, recorded once and kept in the totals."""

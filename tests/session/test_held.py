@@ -199,6 +199,19 @@ def test_fifty_thousand_marks() -> None:
     assert time.process_time() - began_s < HANGING_S
 
 
+@pytest.mark.parametrize("first", [0, 2_999], ids=["a chain", "a circle"])
+def test_many_generations(first: int) -> None:
+    """Thousands of generations, and parents of a damaged journal that are a circle, take no more time than others."""
+    number = 3_000
+    family = [process(), process(1, parent=first), *(process(of, parent=of - 1) for of in range(2, number))]
+    of = holdings(line(0.0, 0.6), processes=family)
+    began_s = time.process_time()
+    found = [of.at(0.5, OWN, ALONE) for _ in range(10)]
+
+    assert tree(found[0])[0] == (50 if first == 0 else 300)
+    assert time.process_time() - began_s < HANGING_S
+
+
 def test_session_without_a_journal() -> None:
     """A session that was loaded from a file has no lines: marks of a process alone are known."""
     of: Session = session({"rss": mib(1, 2)})
