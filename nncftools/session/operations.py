@@ -20,9 +20,10 @@ from nncftools.session.peak_place import place_of
 from nncftools.session.peaks import MostHeld, Reached, earliest, held_at_most, noise, of_rise, read_at_marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nncftools.session.model import OwnMemory, Process, SessionData
+    from nncftools.session.peak_place import PeakPlace
     from nncftools.session.samples import Samples
 
 _TICK_S = 0.01
@@ -36,7 +37,7 @@ def operations(session: SessionData) -> list[Operation]:
     figures = _FiguresOf(session)
     found = with_parallel([figures.operation(mark, end_s) for mark, end_s in with_ends(session.marks, session)])
     peak = session.peaks.get(RSS)
-    place = place_of(peak, found, session.processes, session.duration_s)
+    place = peak_place(session, found)
     if place is None or peak is None:
         return found
     certain, possible = set(map(id, place.path)), set(map(id, (*place.either, *place.rivals)))
@@ -48,6 +49,12 @@ def operations(session: SessionData) -> list[Operation]:
         else one
         for one in found
     ]
+
+
+def peak_place(session: SessionData, of: Sequence[Operation]) -> PeakPlace | None:
+    """Return the moment and the operation of a session's RSS peak, given its operations; None for unknown."""
+    with_rivals = session.unseen is not None
+    return place_of(session.peaks.get(RSS), of, session.processes, session.duration_s, with_rivals=with_rivals)
 
 
 def _with_peak(operation: Operation, low: int) -> Operation:

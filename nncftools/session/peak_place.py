@@ -48,12 +48,18 @@ class PeakPlace(NamedTuple):
 
 
 def place_of(
-    peak: Peak | None, operations: Sequence[Operation], processes: Sequence[Process], duration_s: float
+    peak: Peak | None,
+    operations: Sequence[Operation],
+    processes: Sequence[Process],
+    duration_s: float,
+    *,
+    with_rivals: bool = False,
 ) -> PeakPlace | None:
     """Return where the RSS peak belongs; None when its moment is unknown.
 
     It belongs to the operation in which memory first came within noise of it. If operations of several
     processes ran then, it is that of the process which, with its descendants, held most at its own peak at this moment.
+    ``with_rivals``: the upper ends of the operations' brackets are close enough to say which others it may have been.
     """
     span_s = None if peak is None else span_of(peak)
     if peak is None or span_s is None:
@@ -71,10 +77,12 @@ def place_of(
         if not holders:
             break
         path.append(min(holders, key=lambda one: _order(one, peak, share)))
-    place = place._replace(
-        rivals=list(_rivals(operations, place, _proven(path, peak), above)),
-        may_be_outside=bool(path) and _may_be_outside(operations, processes, peak, _proven(path, peak)),
-    )
+    if with_rivals:
+        proven = _proven(path, peak)
+        place = place._replace(
+            rivals=list(_rivals(operations, place, proven, above)),
+            may_be_outside=bool(path) and _may_be_outside(operations, processes, peak, proven),
+        )
     shared = _shared(path, inside, place)
     if shared is not None:
         return shared

@@ -8,8 +8,7 @@ import msgspec
 
 from nncftools.session import store
 from nncftools.session.model import FORMAT, VERSION, SessionData
-from nncftools.session.operations import operations
-from nncftools.session.peak_place import PeakPlace, place_of
+from nncftools.session.operations import operations, peak_place
 from nncftools.session.samples import Samples, are_whole
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from nncftools.session.operation import Operation
+    from nncftools.session.peak_place import PeakPlace
 
 _TOO_LARGE = 2.0**63
 _OPERATIONS, _PEAK_PLACE = "operations", "peak_place"
@@ -56,9 +56,7 @@ class Session(SessionData):
     @property
     def peak_place(self) -> PeakPlace | None:
         """The moment of the RSS peak and its operation; None when the moment is unknown."""
-        return self._computed_once(
-            _PEAK_PLACE, lambda: place_of(self.peaks.get("rss"), self.operations, self.processes, self.duration_s)
-        )
+        return self._computed_once(_PEAK_PLACE, lambda: peak_place(self, self.operations))
 
     def _computed_once(self, name: str, compute: Callable[[], _Value]) -> _Value:
         """Return what was computed under this name, as long as the fields that it depends on are the same."""
