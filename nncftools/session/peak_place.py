@@ -42,7 +42,8 @@ class PeakPlace(NamedTuple):
     nearest: Operation | None = None
     """If the peak was just outside of all operations: the nearest one."""
     rivals: Sequence[Operation] = ()
-    """Operations at other times in which memory may have been higher, or as high before: their brackets allow it."""
+    """Operations at other times in which memory may have been higher, or as high before: their brackets allow it. And
+    those of other processes at this time, where nothing says whose memory grew."""
     may_be_outside: bool = False
     """Whether only an estimate says that ``path`` holds the peak, and it was proven outside of all operations."""
 
@@ -69,6 +70,7 @@ def place_of(
     inside = _inside(operations, processes, above, place)
     share = _at_their_peak(processes, peak, place)
     path: list[Operation] = []
+    beside: list[Operation] = []
     while True:
         candidates = inside.get(id(path[-1]) if path else None, [])
         holders = [one for one in candidates if _holds(one, peak, place)]
@@ -77,10 +79,12 @@ def place_of(
         if not holders:
             break
         path.append(min(holders, key=lambda one: _order(one, peak, share)))
+        if peak.process is None and path[-1].process not in share:  # nothing says whose memory grew
+            beside += [one for one in holders if one.process != path[-1].process]
     if with_rivals:
         proven = _proven(path, peak)
         place = place._replace(
-            rivals=list(_rivals(operations, place, proven, above)),
+            rivals=[*beside, *_rivals(operations, place, proven, above)],
             may_be_outside=bool(path) and _may_be_outside(operations, processes, peak, proven),
         )
     shared = _shared(path, inside, place)
