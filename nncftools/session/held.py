@@ -200,7 +200,7 @@ class Holdings:
     def _narrow(self, absent: Sequence[Process], at_s: float) -> None:
         """Note that processes did not live at a mark: those in a sample before it had ended, others had not begun."""
         for process in absent:
-            if process.counted_s is None:
+            if process.counted_s is None or not process.samples:  # it was a zombie by then
                 continue
             if process.counted_s <= at_s:
                 self.ended_s[process.id] = min(at_s, self.ended_s.get(process.id, at_s))

@@ -221,7 +221,8 @@ class _FiguresOf:
 
     def _reached(self, mark: Mark, end_s: float, process: Process | None) -> Iterator[Reached]:
         """Yield what the rises of marks prove that lie within an operation."""
-        until_s = self._columns[RSS].read_until(end_s)
+        was_read = mark.own_end is not None and mark.own_end.tree is not None
+        until_s = end_s if was_read else self._columns[RSS].read_until(end_s)
         for rise in self._rises[bisect_left(self._rise_ends, mark.start_s) : bisect_right(self._rise_ends, until_s)]:
             if rise.from_s is not None and rise.from_s >= mark.start_s:
                 yield rise

@@ -92,6 +92,8 @@ def place_of(
         return shared
     either = [one for one in candidates if one.overlaps(place.from_s, place.to_s)]
     if path and (len(either) == 1 or not _cover(either, place)):
+        inner = [one for one in either if _may_hold(one, peak)] if with_rivals else []
+        place = place._replace(rivals=[*inner, *place.rivals])
         either = []
     nearest = None if path or either else _nearest(place, candidates, duration_s)
     return place._replace(path=path, either=either, nearest=nearest)
@@ -120,7 +122,7 @@ def _proven(path: Path, peak: Peak) -> float:
 
 
 def _rivals(operations: Sequence[Operation], place: PeakPlace, level: float, above: Above) -> Iterator[Operation]:
-    """Yield the innermost operations at other times whose brackets allow that the peak was in them.
+    """Yield operations at other times whose brackets allow that the peak was in them, the inner ones if these do.
 
     ``level`` is what was certainly reached at its place.
     """
@@ -132,8 +134,20 @@ def _rivals(operations: Sequence[Operation], place: PeakPlace, level: float, abo
         is_before = operation.end_s <= place.from_s
         if of.high >= level - noise(level) if is_before else of.high > level + noise(level):
             found.append(operation)
-    enclosing_one = {id(above[id(operation)]) for operation in found if id(operation) in above}
-    yield from (operation for operation in found if id(operation) not in enclosing_one)
+    highest_inside: dict[int, float] = {}
+    for operation in found:
+        outer, of = above.get(id(operation)), _bracket(operation)
+        if outer is not None and of is not None and of.high is not None:
+            highest_inside[id(outer)] = max(of.high, highest_inside.get(id(outer), 0.0))
+    for operation in found:
+        of = _bracket(operation)
+        if of is not None and of.high is not None and highest_inside.get(id(operation), 0.0) < of.high - noise(of.high):
+            yield operation
+
+
+def _may_hold(operation: Operation, peak: Peak) -> bool:
+    of, level = _bracket(operation), peak.low or 0
+    return of is not None and (of.high is None or of.high >= level - noise(level))
 
 
 def _may_be_outside(operations: Sequence[Operation], processes: Sequence[Process], peak: Peak, proven: float) -> bool:

@@ -53,7 +53,7 @@ class TestItself:
 
     def test_child_that_begins_after_the_mark(self) -> None:
         """A child that the reading lacks did not live yet, although the kernel's ticks of 10 ms say that it did."""
-        child = process(1, parent=0, start_s=0.29, counted_s=0.31)
+        child = process(1, parent=0, start_s=0.29, counted_s=0.31, samples=1)
         of = holdings(line(0.2, 0.301, [1, 400]), processes=[process(), child])
 
         assert tree(of.at(0.3, OWN, ALONE)) == (50, None, None)
@@ -61,7 +61,7 @@ class TestItself:
 
     def test_child_that_ends_before_the_mark(self) -> None:
         """A child that the reading lacks had ended, although the sampler noticed that later."""
-        child = process(1, parent=0, end_s=0.35, counted_s=0.0)
+        child = process(1, parent=0, end_s=0.35, counted_s=0.0, samples=1)
         of = holdings(line(0.2, 0.301, [1, 400]), processes=[process(), child])
 
         assert tree(of.at(0.3, OWN, ALONE)) == (50, None, None)
