@@ -84,7 +84,11 @@ def _pss(row: Row, truth: Truth, session: Session) -> Iterator[str]:
 def _growth(truth: Truth, session: Session) -> Iterator[str]:
     for operation in session.operations:
         grown = truth.growth.get(operation.name)
-        if grown is not None and (operation.delta is None or abs(operation.delta - grown) > _CLOSE_BYTES):
+        bounds = operation.of("rss").delta_bounds
+        if grown is not None and bounds is not None:
+            if not bounds.low - _NOISE <= grown <= (grown if bounds.high is None else bounds.high) + _NOISE:
+                yield f"growth in {operation.name}: {size(bounds.low)} to {size(bounds.high or 0)}, truth {size(grown)}"
+        elif grown is not None and (operation.delta is None or abs(operation.delta - grown) > _CLOSE_BYTES):
             text = "unknown" if operation.delta is None else size(operation.delta)
             yield f"growth in {operation.name}: {text}, truth {size(grown)}"
 

@@ -105,6 +105,8 @@ def _either(place: PeakPlace, names: Sequence[str]) -> str:
     if len(names) == 2:  # noqa: PLR2004 — both are named
         at_start = "at the start of " if last.start_s >= first.end_s else ""
         return f"in {names[0]} or {at_start}{names[1]}"
+    if len(set(names)) == 1:
+        return f"in one of {len(names):,} operations named {names[0]}"
     return f"in one of {len(names):,} operations, from {names[0]} to {names[-1]}"
 
 

@@ -21,7 +21,7 @@ from nncftools.marks.resolving import resolve
 from nncftools.marks.telling_together import TellingTogether
 from nncftools.redaction import Redaction
 from nncftools.session.held import Holdings
-from nncftools.session.model import Failure, Mark, SavedModel
+from nncftools.session.model import Failure, Mark, Rise, SavedModel
 from nncftools.session.operations import in_order, with_ends
 from nncftools.session.parallel import renumbered
 from nncftools.text import shortened
@@ -181,8 +181,14 @@ def _held(entries: Iterable[Entry], session: Session) -> Iterator[Entry]:
     for process in session.processes:
         process.start_s = holdings.begun_s.get(process.id, process.start_s)
         process.end_s = holdings.ended_s.get(process.id, process.end_s)
-        if process.start_s is not None and process.end_s is not None:
-            process.start_s = min(process.start_s, process.end_s)
+        if process.end_s is not None:
+            process.start_s = None if process.start_s is None else min(process.start_s, process.end_s)
+            process.rises = [_until(rise, process.end_s) for rise in process.rises]
+
+
+def _until(rise: Rise, end_s: float) -> Rise:
+    """Return the rise of a mark that was over when its process ended."""
+    return replace(rise, from_s=min(rise.from_s, end_s), to_s=min(rise.to_s, end_s))
 
 
 def _without_others(entries: Iterable[Entry], profiler: tuple[int, int]) -> Iterator[Entry]:

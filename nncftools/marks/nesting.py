@@ -64,7 +64,7 @@ class Place(Generic[_What]):
     outer: Open[_What] | None
     """What it is inside of, in its process."""
     level: Level[_What]
-    """An operation of its own profiler, a call that the hook marked, or the process."""
+    """An operation of its own profiler, or of any if it has none; a call that the hook marked; or the process."""
     ended: Open[_What] | None
     """The moment that it ends."""
 
@@ -178,7 +178,8 @@ class Nesting(Generic[_What]):
 
     def _level(self, operation: Open[_What] | None, entry: Entry) -> Level[_What]:
         for one in _outwards(operation):
-            if not one.is_moment and (one.entry.source == AUTO or one.entry.profiler == entry.profiler):
+            is_own = entry.profiler is None or one.entry.source == AUTO or one.entry.profiler == entry.profiler
+            if is_own and not one.is_moment:
                 return one
         return self._processes.setdefault(entry.pid, Level())
 

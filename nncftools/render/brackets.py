@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nncftools.session.operation import Bounds, Figures, Operation
     from nncftools.units import MemoryUnit
 
-NOTE = "352–391, ≥352, ≤391: bounds, where RSS at a mark is not known more closely"
+NOTE = "352–391, ≥352, -90 to +40: bounds, where RSS at a mark is not known more closely"
 
 
 def has_brackets(operations: Iterable[Operation]) -> bool:

@@ -55,8 +55,6 @@ class HeldAtMarks:
         any more was there for a while.
         """
         huge = self._huge_since(huge_pages)
-        if len(self._before) == len(processes) == 1:  # no process can be another one's
-            return
         found = []
         written, self._written = self._written, {}
         for process in processes:

@@ -217,6 +217,8 @@ class _Reader:
             process.command = self._redaction.words(process.command)
             process.series = self._series.get(process.id)
             process.rises = self._rises.get(process.id, [])
+            if not self.plan.children:  # ``ru_maxrss`` is that of children, too, which do not count
+                process.high_water_limit = None
             marks = [rise.high_water_mark for rise in process.rises]
             if marks and max(marks) > (process.high_water_mark or 0):  # a killed sampler did not record it otherwise
                 process.high_water_mark = max(marks)

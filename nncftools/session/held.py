@@ -198,7 +198,7 @@ class Holdings:
         return is_yet_to_begin or (process.end_s is not None and process.end_s <= (above.end_s or 0.0))  # no orphan
 
     def _narrow(self, absent: Sequence[Process], at_s: float) -> None:
-        """Note that processes did not live at a mark: those in a sample before it had ended, others had not begun."""
+        """Note that processes did not live at a mark: what a sample before it shows had ended, others came later."""
         for process in absent:
             if process.counted_s is None or not process.samples:  # it was a zombie by then
                 continue
@@ -216,7 +216,7 @@ class Holdings:
             return Level(last or 0, 0, most_held_by(process, self._by_id))
         line = self._lines[place]
         if line["from_s"] > at_s or (process.end_s is not None and process.end_s <= line["to_s"]):
-            return Level(0, 0, most_held_by(process, self._by_id))
+            return Level(last or 0, 0, most_held_by(process, self._by_id))
         entry = self._entry(place).get(process.id)
         if entry is None and last is not None:
             return Level(last, last, last)

@@ -46,7 +46,8 @@ class Figures(NamedTuple):
     """The figures of one column for one operation, in the column's unit; None for unknown."""
 
     start: float | None = None
-    """Of a gauge: its value in the last sample up to the start, or in the sample that the mark triggered."""
+    """Of a gauge: its value in the last sample up to the start, or in the sample that the mark triggered. Of RSS: what
+    was read at the mark, if it was."""
     end: float | None = None
     """The same at the end."""
     peak: Bracket | None = None
@@ -123,9 +124,9 @@ class Operation(Mark, frozen=True, kw_only=True):  # type: ignore[misc] # a rule
         return self.figures.get(column, UNKNOWN)
 
     rss_start = _FigureOf(RSS, lambda rss: rss.start)
-    """RSS in the last sample up to the start, or in the sample that the mark triggered."""
+    """RSS as it was read at the mark of the start, or else in the last sample up to it."""
     rss_end = _FigureOf(RSS, lambda rss: rss.end)
-    """RSS in the last sample up to the end, or in the sample that the mark triggered."""
+    """The same at the end."""
     rss_peak = _FigureOf(RSS, lambda rss: rss.peak_low)
     """RSS reached at least this during the operation; None when there was no sample."""
     delta = _FigureOf(RSS, lambda rss: rss.delta)

@@ -84,7 +84,7 @@ def place_of(
     if with_rivals:
         proven = _proven(path, peak)
         place = place._replace(
-            rivals=[*beside, *_rivals(operations, place, proven, above)],
+            rivals=[*beside, *_rivals([one for one in operations if one not in path], place, proven, above)],
             may_be_outside=bool(path) and _may_be_outside(operations, processes, peak, proven),
         )
     shared = _shared(path, inside, place)

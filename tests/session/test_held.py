@@ -123,8 +123,8 @@ class TestOthers:
         lines = [line(0.0, 0.1, [2, 30]), line(0.5, 0.6, [2, 90])]
         known = [process(), process(2, high_water_mark=100 * MIB, accounted=True)]
 
-        assert tree(holdings(*lines, processes=[*self.TWO]).at(0.3, OWN, ALONE)) == (50, 50, None)
-        assert tree(holdings(*lines, processes=known).at(0.3, OWN, ALONE)) == (50, 50, 150)
+        assert tree(holdings(*lines, processes=[*self.TWO]).at(0.3, OWN, ALONE)) == (80, 50, None)
+        assert tree(holdings(*lines, processes=known).at(0.3, OWN, ALONE)) == (80, 50, 150)
 
     def test_after_the_last_line(self) -> None:
         """After the last line, a process held what it held last, or nothing, or all it ever held."""
