@@ -295,5 +295,6 @@ found = own(), copies[0], rss(copies[0]), int(both()[1])
 """)
         descendants = dict(found["descendants"])
 
-        assert descendants == {copy: held, vforked: 0}
-        assert held > 1 << 20
+        assert set(descendants) == {copy, vforked}
+        assert descendants[vforked] == 0
+        assert abs(descendants[copy] - held) < 1 << 20 < held
