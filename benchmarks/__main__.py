@@ -1,6 +1,6 @@
 """Compare nncf-tools with its peers: ``python -m benchmarks`` prints a Markdown table.
 
-Each tool comes from PyPI into a virtual environment of its own. All run the same workloads in turn, each round
+Each tool comes from PyPI into a virtual environment of its own, and as root sees a process list of its own. All run the same workloads in turn, each round
 beginning with another one; figures are medians, ratios the medians of the ratios within the rounds.
 """
 

@@ -54,7 +54,7 @@ class Launched:
     def __init__(self, job: Job, folder: pathlib.Path, bound_s: float) -> None:
         """Start."""
         self._folder, self._bound_s = folder, bound_s
-        limits = {"seconds": bound_s, "bytes": machine.available_memory() * 3 // 4}
+        limits = {"seconds": bound_s, "size": machine.available_memory() * 3 // 4}
         order = json.dumps({"result": str(self._result), **limits, **asdict(job)})
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(

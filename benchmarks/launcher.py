@@ -4,10 +4,10 @@ launcher.py JOB, a JSON object:
 
 - ``result``: the file that is written
 - ``seconds``: after them, or at a SIGALRM, all are killed
-- ``bytes``: limit of the address space of each process
-- ``beside``: a program that runs during the measurement and prints a line when it is ready; or nothing
-- ``watched``: a program for a command that attaches, whose ``{pid}`` becomes its PID; or nothing
+- ``size``: limit of the address space of each process, in bytes
 - ``command``: what is measured
+- ``watched``: a program for a command that attaches, whose ``{pid}`` becomes its PID; or nothing
+- ``beside``: a program that runs during the measurement and prints a line when it is ready; or nothing
 
 A small process of its own, because a child begins with the resident memory of its parent: started by the benchmark
 itself, no command could have a ``ru_maxrss`` below the benchmark's. It may be the first process of a PID namespace, so
@@ -73,7 +73,9 @@ def wait_for(pid: int, groups: set[int]) -> tuple[int, resource.struct_rusage]:
         groups.discard(ended)
 
 
-def main(job: dict[str, object]) -> None:
+def main(  # noqa: PLR0913, PLR0917 — the job
+    result: str, seconds: float, size: int, command: list[str], watched: list[str], beside: list[str]
+) -> None:
     """Run, wait, write."""
     hung = False
 
@@ -87,16 +89,16 @@ def main(job: dict[str, object]) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGALRM, kill)
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C: the benchmark sends SIGALRM
-    signal.setitimer(signal.ITIMER_REAL, job["seconds"])
-    size, groups, words = job["bytes"], set(), job["command"]
-    if job["beside"]:
-        groups.add(start_ready(job["beside"], size))
-    if job["watched"]:
-        watched = start([*_PAUSED, *job["watched"]], size, group=True)
-        groups.add(watched)
-        words = [word.replace(PID, str(watched)) for word in words]
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    groups: set[int] = set()
+    if beside:
+        groups.add(start_ready(beside, size))
+    if watched:
+        pid = start([*_PAUSED, *watched], size, group=True)
+        groups.add(pid)
+        command = [word.replace(PID, str(pid)) for word in command]
     begin = time.monotonic()
-    status, usage = wait_for(start(words, size), groups)
+    status, usage = wait_for(start(command, size), groups)
     cost = {
         "code": os.waitstatus_to_exitcode(status),
         "hung": hung,
@@ -109,9 +111,9 @@ def main(job: dict[str, object]) -> None:
             os.killpg(group, signal.SIGKILL)
     while children():
         os.wait()
-    with open(job["result"], "w") as file:  # noqa: PTH123 — as small as possible
+    with open(result, "w") as file:  # noqa: PTH123 — as small as possible
         json.dump(cost, file)
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(**json.loads(sys.argv[1]))
