@@ -1,7 +1,8 @@
 """Compare nncf-tools with its peers: ``python -m benchmarks`` prints a Markdown table.
 
-Each tool comes from PyPI into a virtual environment of its own, and as root sees a process list of its own. All run the same workloads in turn, each round
-beginning with another one; figures are medians, ratios the medians of the ratios within the rounds.
+Each tool comes from PyPI into a virtual environment of its own; for root, each sees a process list of its own. All run
+the same workloads in turn, each round beginning with another one; figures are medians, ratios the medians of the ratios
+within the rounds.
 """
 
 from __future__ import annotations
