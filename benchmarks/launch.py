@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks import machine
+from benchmarks import launcher, machine
 from benchmarks.tools import HungError, ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from typing_extensions import Self
 
-_LAUNCHER = pathlib.Path(__file__).with_name("launcher.py")
 _GRACE_S = 10
 """The launcher's own time to kill what hangs."""
 _LONGEST_REASON = 120
-_HEAD_START_S = 0.5
-"""What a tool that attaches needs to be there before the workload begins."""
+_ISOLATED = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""Its child is the first process of a PID namespace, with a /proc of its own; unshare(1) mounts it privately."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +37,30 @@ class Cost:
     """High-water mark of the largest process."""
 
 
-class Launched:
-    """A command under the launcher; the context manager always ends it on exit."""
+@dataclass(frozen=True)
+class Job:
+    """A command, and what runs at the same time without being counted."""
 
-    def __init__(self, words: Sequence[str], folder: pathlib.Path, bound_s: float) -> None:
+    command: Sequence[str]
+    watched: Sequence[str] = ()
+    """What the command attaches to; each ``launcher.PID`` in its words becomes the PID."""
+    beside: Sequence[str] = ()
+    """Prints a line when it is ready."""
+
+
+class Launched:
+    """A job under the launcher; the context manager always ends it on exit."""
+
+    def __init__(self, job: Job, folder: pathlib.Path, bound_s: float) -> None:
         """Start."""
         self._folder, self._bound_s = folder, bound_s
-        limit = machine.available_memory() * 3 // 4
-        launcher = (sys.executable, "-S", "-E", str(_LAUNCHER), str(self._result), str(bound_s), str(limit))
+        limits = {"seconds": bound_s, "size": machine.available_memory() * 3 // 4}
+        order = json.dumps({"result": str(self._result), **limits, **asdict(job)})
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [*launcher, *words],
+                command_line(order, isolated=isolates()),
                 cwd=folder,
-                env=_environment(words[0]),
+                env=_environment(job.command[0]),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -61,7 +71,7 @@ class Launched:
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGALRM)  # the launcher kills all that it started
+            self._process.send_signal(signal.SIGALRM)  # the launcher kills all that it started, or the namespace ends
             wait(self._process, _GRACE_S)
 
     @property
@@ -101,35 +111,32 @@ def wait(process: subprocess.Popen[bytes], bound_s: float) -> None:
 
 def run(words: Sequence[str], folder: pathlib.Path, bound_s: float) -> Cost:
     """Run a command. Raises ToolError."""
-    with Launched(words, folder, bound_s) as launched:
+    return run_job(Job(words), folder, bound_s)
+
+
+def run_job(job: Job, folder: pathlib.Path, bound_s: float) -> Cost:
+    """Run a command with what belongs to it. Raises ToolError."""
+    with Launched(job, folder, bound_s) as launched:
         return launched.finish()
+
+
+def command_line(order: str, *, isolated: bool) -> list[str]:
+    """Return the launcher's command, in a process list of its own or in that of the machine."""
+    return [*(_ISOLATED if isolated else ()), sys.executable, "-S", "-E", launcher.__file__, order]
+
+
+@functools.cache
+def isolates() -> bool:
+    """Return whether commands can have process lists of their own here: for root, unless a container forbids it."""
+    if os.geteuid():
+        return False
+    try:
+        return subprocess.run([*_ISOLATED, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
 
 
 def _environment(command: str) -> dict[str, str]:
     """Put the tool's own folder first in PATH; leave out variables that slow Python down (PYTHONDONTWRITEBYTECODE)."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") or name == "PYTHONPATH"}
     return {**kept, "PATH": f"{pathlib.Path(command).parent}{os.pathsep}{os.environ['PATH']}"}
-
-
-@contextlib.contextmanager
-def held_back(words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a workload that begins a moment later, with the same PID; it is gone at the end."""
-    pause = f'sleep {_HEAD_START_S}; exec "$@"'
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(["sh", "-c", pause, "sh", *words], stdin=quiet, stdout=quiet) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-@contextlib.contextmanager
-def beside(words: Sequence[str]) -> Iterator[None]:
-    """Keep a workload running in the background of a measurement; it prints a line when it is ready."""
-    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            yield
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)

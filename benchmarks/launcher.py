@@ -1,12 +1,22 @@
-"""Run a command, write what it cost to RESULT as JSON, and end when all that it left behind has ended.
+"""Run a command, write what it cost as JSON, and end when all that it left behind has ended.
 
-launcher.py RESULT SECONDS BYTES COMMAND [ARGUMENT]...
+launcher.py JOB, a JSON object:
+
+- ``result``: the file that is written
+- ``seconds``: after them, or at a SIGALRM, all are killed
+- ``size``: limit of the address space of each process, in bytes
+- ``command``: what is measured
+- ``watched``: a program for a command that attaches, whose ``{pid}`` becomes its PID; or nothing
+- ``beside``: a program that runs during the measurement and prints a line when it is ready; or nothing
 
 A small process of its own, because a child begins with the resident memory of its parent: started by the benchmark
-itself, no command could have a ``ru_maxrss`` below the benchmark's. After SECONDS, or at a SIGALRM, all are killed;
-BYTES limits the address space of each process. Runs without site packages.
+itself, no command could have a ``ru_maxrss`` below the benchmark's. It may be the first process of a PID namespace, so
+``beside`` and ``watched`` are started here, where the command sees them. Runs without site packages.
 """
 
+from __future__ import annotations
+
+import contextlib
 import ctypes
 import json
 import os
@@ -15,8 +25,11 @@ import signal
 import sys
 import time
 
+PID = "{pid}"
 PR_SET_CHILD_SUBREAPER = 36
 NOT_EXECUTED = 126
+_PAUSED = ("sh", "-c", 'sleep 0.5; exec "$@"', "sh")
+"""Begins a moment later with the same PID: what a command that attaches needs to be there before."""
 
 
 def children() -> list[int]:
@@ -25,11 +38,15 @@ def children() -> list[int]:
         return [int(pid) for pid in file.read().split()]
 
 
-def start(words: list[str], size: int) -> int:
-    """Start the command and return its PID."""
+def start(words: list[str], size: int, output: int | None = None, *, group: bool = False) -> int:
+    """Start a program, in a process group of its own if asked, and return its PID."""
     pid = os.fork()
     if pid == 0:
         try:
+            if group:
+                os.setsid()
+            if output is not None:
+                os.dup2(output, 1)
             resource.setrlimit(resource.RLIMIT_AS, (size, size))
             os.execvp(words[0], words)  # noqa: S606 — no shell is meant
         except OSError as error:
@@ -38,7 +55,27 @@ def start(words: list[str], size: int) -> int:
     return pid
 
 
-def main(result: str, seconds: float, size: int, words: list[str]) -> None:
+def start_ready(words: list[str], size: int) -> int:
+    """Start a program and return its PID once it has printed."""
+    reading, writing = os.pipe()
+    pid = start(words, size, writing, group=True)
+    os.close(writing)
+    os.read(reading, 1)
+    return pid
+
+
+def wait_for(pid: int, groups: set[int]) -> tuple[int, resource.struct_rusage]:
+    """Return status and usage of one child; the others are reaped as they end, and leave ``groups``."""
+    while True:
+        ended, status, usage = os.wait4(-1, 0)
+        if ended == pid:
+            return status, usage
+        groups.discard(ended)
+
+
+def main(  # noqa: PLR0913, PLR0917 — the job
+    result: str, seconds: float, size: int, command: list[str], watched: list[str], beside: list[str]
+) -> None:
     """Run, wait, write."""
     hung = False
 
@@ -53,9 +90,15 @@ def main(result: str, seconds: float, size: int, words: list[str]) -> None:
     signal.signal(signal.SIGALRM, kill)
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C: the benchmark sends SIGALRM
     signal.setitimer(signal.ITIMER_REAL, seconds)
+    groups: set[int] = set()
+    if beside:
+        groups.add(start_ready(beside, size))
+    if watched:
+        pid = start([*_PAUSED, *watched], size, group=True)
+        groups.add(pid)
+        command = [word.replace(PID, str(pid)) for word in command]
     begin = time.monotonic()
-    pid = start(words, size)
-    _, status, usage = os.wait4(pid, 0)
+    status, usage = wait_for(start(command, size), groups)
     cost = {
         "code": os.waitstatus_to_exitcode(status),
         "hung": hung,
@@ -63,6 +106,9 @@ def main(result: str, seconds: float, size: int, words: list[str]) -> None:
         "cpu_s": usage.ru_utime + usage.ru_stime,
         "max_rss": usage.ru_maxrss * 1024,
     }
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
     while children():
         os.wait()
     with open(result, "w") as file:  # noqa: PTH123 — as small as possible
@@ -70,4 +116,4 @@ def main(result: str, seconds: float, size: int, words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
+    main(**json.loads(sys.argv[1]))

@@ -15,6 +15,11 @@ def description() -> str:
     return f"{_processor()}, {os.cpu_count()} cores, {memory:.1f} GiB; {system}; {python}"
 
 
+def processes() -> int:
+    """Return how many processes can be seen."""
+    return sum(each.name.isdigit() for each in pathlib.Path("/proc").iterdir())
+
+
 def available_memory() -> int:
     """Return the bytes that programs can have without swapping."""
     lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks import launch
+from benchmarks import launch, launcher
 from benchmarks.tools import Recording, Tool, ToolError
 from benchmarks.workloads import program
 
@@ -24,6 +24,8 @@ class Order:
     words: Sequence[str]
     interval_s: float
     metric: str = "rss"
+    beside: Sequence[str] = ()
+    """What runs during the recording, and is not recorded."""
 
 
 def run(tool: Tool, order: Order, folder: pathlib.Path) -> launch.Cost:
@@ -31,13 +33,10 @@ def run(tool: Tool, order: Order, folder: pathlib.Path) -> launch.Cost:
 
     Raises ToolError.
     """
-    if not tool.attaches:
-        return launch.run(tool.record(order.words, order.interval_s, folder, order.metric), folder, _BOUND_S)
-    with launch.held_back(order.words) as workload:
-        words = tool.record([str(workload.pid)], order.interval_s, folder, order.metric)
-        with launch.Launched(words, folder, _BOUND_S) as recorder:
-            launch.wait(workload, _BOUND_S)
-            return recorder.finish()
+    recorded = [launcher.PID] if tool.attaches else order.words
+    command = tool.record(recorded, order.interval_s, folder, order.metric)
+    watched = order.words if tool.attaches else ()
+    return launch.run_job(launch.Job(command, watched, order.beside), folder, _BOUND_S)
 
 
 def record(tool: Tool, order: Order, folder: pathlib.Path) -> tuple[launch.Cost, Recording]:

@@ -10,6 +10,7 @@ class Scale:
     """Sizes and durations of all workloads; the defaults are those of the published table."""
 
     children: tuple[int, ...] = (1, 10, 50, 200)
+    most_children: int = 200
     crowd: int = 300
     """Number of unrelated background processes."""
     crowd_children: tuple[int, ...] = (1, 10)
@@ -23,8 +24,10 @@ class Scale:
 
 
 FULL = Scale()
+README = Scale(children=(1, 50), crowd_children=(1,), short_s=1, long_s=5)
 SMALL = Scale(
     children=(1, 10),
+    most_children=10,
     crowd=50,
     crowd_children=(1,),
     short_s=0.5,

@@ -24,3 +24,12 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "storm": storm.measure,
     "report": report.measure,
 }
+
+README: dict[str, Callable[[Bench], list[Row]]] = {
+    "cpu": cpu.alone,
+    "crowd": cpu.in_a_crowd,
+    "punctuality": lambda bench: [punctuality.many(bench)],
+    "spike": peaks.spike,
+    "orphan": peaks.orphan,
+}
+"""Those that README shows."""

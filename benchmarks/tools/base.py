@@ -55,7 +55,7 @@ class Tool(abc.ABC):
     def record(self, words: Sequence[str], interval_s: float, folder: pathlib.Path, metric: str) -> list[str]:
         """Return the command that records ``metric`` (rss or pss) of ``words`` and all descendants into ``folder``.
 
-        A tool that attaches is given the PID as the only word. Raises ToolError.
+        A tool that attaches is given a placeholder of the PID as the only word. Raises ToolError.
         """
 
     @abc.abstractmethod
