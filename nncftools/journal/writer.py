@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NULL = "null"
 _EACH = b'{"each"'
+_LONGEST_WAIT_S = 0.1
 MAX_KEPT = 1 << 20
 """Bytes that may wait for a full disk; beyond that, the oldest samples are dropped."""
 
@@ -34,6 +35,11 @@ class Writer:
         self._say = say
         self._lines: list[str] = []
         self._values: Sequence[float | None] = ()
+        self._again: list[float] = []
+        """The times of samples that have the same values as the last one in ``_lines``."""
+        self._write_at_s = 0.0
+        self.is_urgent = False
+        """Whether a line waits."""
         self._text = ""
         self._kept = b""
         self._trouble = ""
@@ -48,23 +54,41 @@ class Writer:
         """Samples so far, including lost ones."""
 
     def sample(self, row: Row) -> None:
-        """Append one sample, and the lines since the last one, in one write."""
+        """Append one sample, and what waits since the last write, in one write.
+
+        A sample that repeats the values of the one before may wait for a moment: a kill then loses no value.
+        """
         time_s, values, each = row
         self.rows += 1
+        if values is self._values and not (each or self.is_urgent) and time_s < self._write_at_s:
+            self._again.append(time_s)
+            return
+        self._take_again()
         if values != self._values:  # values of sleeping processes do not change
-            self._values = values
             self._text = ",".join([NULL if value is None else str(value) for value in values])
+        self._values = values
         self._lines.append(f"[{time_s:.6f},{self._text}]\n")
         if each:
             self.line("each", each)
+        self._write_at_s = time_s + _LONGEST_WAIT_S
         self.flush()
+
+    def _take_again(self) -> None:
+        """Queue the samples that repeat the values of the one before."""
+        if self._again:
+            self._lines += [f"[{time_s:.6f},{self._text}]\n" for time_s in self._again]
+            self._again = []
 
     def line(self, key: str, value: object) -> None:
         """Queue one line that is not a sample for the next ``flush``."""
+        self._take_again()
         self._lines.append(json.dumps({key: value}, separators=(",", ":")) + "\n")
+        self.is_urgent = True
 
     def flush(self) -> bool:
         """Write the queued lines; return whether all are written. A failed write leaves no partial line."""
+        self.is_urgent = False
+        self._take_again()
         data = self._kept + "".join(self._lines).encode()
         self._lines = []
         written = 0

@@ -46,6 +46,15 @@ class HighWaterMarks:
         """The processes whose mark may have risen since its last reading."""
         return self._unread
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no mark is to be read or written, unless there are page faults."""
+        return not (self._unread or self._waiting)
+
+    def pass_over(self, now_s: float) -> None:
+        """Note a sample at which nothing had changed."""
+        self._sampled_s = now_s
+
     def read(
         self,
         processes: Iterable[Process],

@@ -23,9 +23,10 @@ class Loop:
         self.start_ns = time.monotonic_ns()
         self._interval_ns = max(1, round(interval_s * NANOSECONDS))
         self._last_deadline = None if duration_s is None else int(duration_s * NANOSECONDS) // self._interval_ns
-        self._stopped = False
+        self.sampling = True
+        """Whether a deadline is still to come."""
         self._next = 0
-        self._ticks = 0
+        self._next_ns = self.start_ns
         self.missed = 0
         """Deadlines that passed without a tick."""
         self._longest_gap_ns = 0
@@ -36,19 +37,9 @@ class Loop:
         """Return the seconds since the start."""
         return (time.monotonic_ns() - self.start_ns) / NANOSECONDS
 
-    @property
-    def is_first_tick(self) -> bool:
-        """Whether no tick came before this one."""
-        return self._ticks == 1
-
-    @property
-    def sampling(self) -> bool:
-        """Whether a deadline is still to come."""
-        return not self._stopped and (self._last_deadline is None or self._next <= self._last_deadline)
-
     def stop(self) -> None:
         """Stop ticking."""
-        self._stopped = True
+        self.sampling = False
 
     def close(self) -> None:
         """Count the deadlines that passed since the last tick; the one that is just due does not count."""
@@ -58,6 +49,7 @@ class Loop:
         trailing = self._due(now_ns, beyond=1) - self._next
         if trailing > 0:
             self.missed += trailing
+            self._next += trailing
             self._longest_gap_ns = max(self._longest_gap_ns, now_ns - (self._latest_ns or self.start_ns))
 
     def punctuality(self, lost: int = 0, longest_lost_s: float = 0.0) -> dict[str, float | None]:
@@ -65,48 +57,57 @@ class Loop:
 
         The samples of ``lost`` ticks could not be written, over up to ``longest_lost_s`` seconds: they count as missed.
         """
-        several = self._ticks > 1
-        between_ns = (self._latest_ns - self._first_ns) / (self._ticks - 1) if several else 0
+        ticks = self._next - self.missed
+        several = ticks > 1
+        between_ns = (self._latest_ns - self._first_ns) / (ticks - 1) if several else 0
         gap_s = self._longest_gap_ns / NANOSECONDS
         if lost:
             gap_s = max(gap_s, longest_lost_s + 2 * self._interval_ns / NANOSECONDS)
-            lost = min(lost, self._ticks)  # samples for marks, between the ticks, may be among them
+            lost = min(lost, ticks)  # samples for marks, between the ticks, may be among them
         return {
             "achieved_interval_s": round(between_ns / NANOSECONDS, 9) if several else None,
-            "taken": self._ticks - lost,
+            "taken": ticks - lost,
             "missed": self.missed + lost,
             "longest_gap_s": gap_s if several or gap_s else None,
         }
 
     def run(
-        self, tick: Callable[[float], None], sleep: Callable[[float | None], None], step: Callable[[], bool]
+        self, tick: Callable[[float], None], sleep: Callable[[float | None], bool], step: Callable[[], bool]
     ) -> None:
-        """Tick and sleep until ``step``, which runs after every sleep, returns False."""
-        while step():
-            now_ns = time.monotonic_ns()
-            passed = self._due(now_ns)
-            if self.sampling and passed >= self._next:
-                self._note(now_ns, passed)
-                tick((now_ns - self.start_ns) / NANOSECONDS)
+        """Tick and sleep until ``step`` returns False; it runs first, and after each sleep that returns True."""
+        clock_ns, start_ns = time.monotonic_ns, self.start_ns
+        has_news = True
+        while not has_news or step():
+            now_ns = clock_ns()
+            if self.sampling and now_ns >= self._next_ns:
+                self._note(now_ns)
+                tick((now_ns - start_ns) / NANOSECONDS)
             if self.sampling:
-                wait_ns = self.start_ns + self._next * self._interval_ns - time.monotonic_ns()
-                sleep(max(0, wait_ns) / NANOSECONDS)
+                wait_ns = self._next_ns - clock_ns()
+                has_news = sleep(wait_ns / NANOSECONDS if wait_ns > 0 else 0)
             elif not step():
                 return
             else:
-                sleep(None)
+                has_news = sleep(None)
 
     def _due(self, now_ns: int, beyond: int = 0) -> int:
         """Return the number of the deadline that passed most recently, at most ``beyond`` after the last one."""
         passed = (now_ns - self.start_ns) // self._interval_ns
         return passed if self._last_deadline is None else min(passed, self._last_deadline + beyond)
 
-    def _note(self, now_ns: int, passed: int) -> None:
-        self.missed += passed - self._next
-        self._next = passed + 1
-        self._ticks += 1
-        if self._ticks == 1:
+    def _note(self, now_ns: int) -> None:
+        """Count a tick; the next one comes at the deadline after this one, or after those that have passed since."""
+        gap_ns, self._latest_ns = now_ns - self._latest_ns, now_ns
+        if self._next == 0:
             self._first_ns = now_ns
-        else:
-            self._longest_gap_ns = max(self._longest_gap_ns, now_ns - self._latest_ns)
-        self._latest_ns = now_ns
+        elif gap_ns > self._longest_gap_ns:
+            self._longest_gap_ns = gap_ns
+        self._next += 1
+        self._next_ns += self._interval_ns
+        if now_ns >= self._next_ns:
+            late = self._due(now_ns) + 1 - self._next
+            self.missed += late
+            self._next += late
+            self._next_ns += late * self._interval_ns
+        if self._last_deadline is not None and self._next > self._last_deadline:
+            self.sampling = False

@@ -19,6 +19,7 @@ from nncftools.sampler.occasional import Occasional
 from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM, columns_of, references, resolved
 from nncftools.sampler.probes.stat import Stat
 from nncftools.sampler.process_records import ProcessRecords
+from nncftools.sampler.stillness import Stillness
 from nncftools.sampler.tree import RESERVE, Tree
 from nncftools.sampler.unseen import Unseen
 
@@ -82,6 +83,12 @@ class ProcSource:
         """The place of this column in a row."""
         self._system: list[Any] = []
         self._order: list[int] = []
+        self._values: list[float | None] = []
+        """What the process probes returned last."""
+        self._row: list[float | None] = []
+        self._still = Stillness()
+        self._due_s = 0.0
+        """Until then, there is nothing to do but sampling, as long as nothing changes."""
         self._from_now = plan.pid is not None
         self._counters = Counters([], from_now=False)
         self._tree = Tree(root, [probe.file for probe in process_probes], reaper=reaper, children=plan.children)
@@ -89,6 +96,7 @@ class ProcSource:
         self._unseen = Unseen(write_line)
         self._records = ProcessRecords(self._tree, write_line, self._marks, reaper=reaper, accounting=exits is not None)
         self._exits = exits
+        self._account_at_s = 0.0 if exits is not None else float("inf")
         self._root = root
         self._write_line = write_line
         self._held = HeldAtMarks(write_line)
@@ -132,10 +140,30 @@ class ProcSource:
         process holds is recorded.
         """
         begun_s = time.monotonic()
+        if self._tree.has_changed() or now_s >= self._account_at_s:
+            self._drain(now_s)
         if for_mark:
-            self._held.begin(self._tree.processes, [] if self._stat is None else self._stat.restless)
-        self._settle(now_s)
-        self._look(now_s)
+            restless = self._stat.restless if self._stat is not None and not self._still.samples else ()
+            self._held.begin(self._tree.processes, restless)
+        if self._young:
+            self._settle(now_s)
+        if self._tree.rescans:
+            self._look(now_s)
+        if now_s < self._due_s and not for_mark and self._still.lasts(now_s):
+            self._sampled_s = now_s
+            return self._make_row() if self._slow or self._system else self._row
+        self._wake()
+        before = self._values
+        row = self._take(now_s, begun_s, for_mark=for_mark)
+        if before == self._values and self._marks.is_idle and not self._young:
+            read = [(process.files, process.data) for process in self._tree.processes]
+            self._still.expect([pair for files, data in read for pair in zip(files, data, strict=True)])
+            self._due_s = self._next_due_s(row)
+        self._sampled_s = now_s
+        return row
+
+    def _take(self, now_s: float, begun_s: float, *, for_mark: bool) -> list[float | None]:
+        """Take a sample in which something may have changed."""
         if self._tree.allowance.ran_out and not self._warned:
             self._warned = True
             text = "too many processes for the limit of open files: some are left out of the figures"
@@ -154,7 +182,7 @@ class ProcSource:
             is_due = self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, (self._sampled_s, now_s))
             self._settle_unseen(now_s, is_due=is_due)
         if for_mark and self._stat is not None:
-            self._hold(row, now_s)
+            row = self._hold(row, now_s)
         self._floor.read(self._tree.processes, restless, now_s)
         if restless:
             for process in self._limits.look(restless):
@@ -162,7 +190,6 @@ class ProcSource:
         if has_details:
             self._details_at_s = now_s + DETAILS_EVERY_S
             self._update_records()
-        self._sampled_s = now_s
         return row
 
     def _remove_ended(self, now_s: float) -> None:
@@ -184,14 +211,29 @@ class ProcSource:
             self._huge_pages.is_new = False
             self._unseen.settle(self._huge_pages.latest)
 
-    def _hold(self, row: list[float | None], now_s: float) -> None:
-        """Record what each process holds at a mark, and in the row what was mapped in huge pages."""
+    def _hold(self, row: list[float | None], now_s: float) -> list[float | None]:
+        """Record what each process holds at a mark; return the row with what was mapped in huge pages."""
         huge = None if self._huge_pages is None else self._huge_pages.count()
         self._unseen.settle(huge)
         if "huge_pages" in self.columns:
+            row = list(row)  # the next sample may return it again
             row[self.columns.index("huge_pages")] = huge
         vforked = [process for _, process in self._young if not self._has_own_memory(process)]
         self._held.write(self._tree.processes, vforked, (self._sampled_s, now_s), huge)
+        return row
+
+    def _next_due_s(self, row: Sequence[float | None]) -> float:
+        """Return when something but sampling is due next, if the figures of processes stay as in ``row``."""
+        reads_much = self._read_chars is not None and (row[self._read_chars] or 0) >= self._files.due_at
+        soon_s = self._sometimes_s if reads_much else self._details_at_s
+        return min(soon_s, self._details_at_s, self._limits.at_s, self._occasional.at_s)
+
+    def _wake(self) -> None:
+        """Catch up with the samples at which nothing changed, because something may now."""
+        if self._still.samples and self._stat is not None:
+            self._stat.repeat(self._tree.processes, self._still.samples)
+            self._marks.pass_over(self._still.until_s)
+        self._still.end()
 
     def _settle(self, now_s: float) -> None:
         """Decide about the processes that were found at least one sample ago: count them, or leave them out."""
@@ -217,6 +259,8 @@ class ProcSource:
     def _look(self, now_s: float) -> None:
         """Find new descendants; they may still have their parent's name."""
         found = self._tree.refresh()
+        if found:
+            self._wake()
         for process in found:
             process.counted = False
             is_itself = process.is_named and (not process.forked_copy or _age_s(process) >= _EXEC_WITHIN_S)
@@ -229,6 +273,7 @@ class ProcSource:
     def _count(self, process: Process, now_s: float) -> None:
         """Make the memory of a process part of the sums from now on."""
         process.counted = True
+        process.forget()
         self._marks.add(process)
         if process.counted_s is None:
             process.counted_s = now_s
@@ -249,15 +294,20 @@ class ProcSource:
         return [known.get(column, value) for column, value in zip(self.columns, row, strict=True)]
 
     def _read(self) -> list[float | None]:
-        values: list[float | None] = []
+        self._values = []
         for probe in self._probes:
-            values += probe.read(self._tree.processes)
+            self._values += probe.read(self._tree.processes)
+        return self._make_row()
+
+    def _make_row(self) -> list[float | None]:
+        """Return a row of what was read of the processes last, and of what slow and system probes say now."""
+        values = [*self._values]
         for slow in self._slow:
             values += slow.read(self._tree.processes)
         for system in self._system:
             values += system.read()
         values += self._unread
-        row = [values[place] for place in self._order]
+        self._row = row = [values[place] for place in self._order]
         self._counters.settle(row)
         return row
 
@@ -282,15 +332,20 @@ class ProcSource:
 
     def account(self, now_s: float) -> None:
         """Read the kernel's messages about ended processes, if some may have ended or the last time is long ago."""
-        if self._tree.has_changed() or now_s - self._records.accounted_s >= _ACCOUNT_EVERY_S:
+        if self._tree.has_changed() or now_s >= self._account_at_s:
             self._drain(now_s)
 
     def _drain(self, now_s: float) -> None:
-        if self._exits is not None:
-            self._records.add_exits(self._exits.read(), now_s)
+        if self._exits is None:
+            return
+        self._account_at_s = now_s + _ACCOUNT_EVERY_S
+        self._records.add_exits(self._exits.read(), now_s)
+        if not self._marks.is_idle:
+            self._wake()
 
     def retire(self, pid: int, now_s: float) -> None:
         """Read a child of ours for the last time: it has ended and was not reaped yet."""
+        self._wake()
         process = self._tree.get(pid)
         if process is None:
             process = self._tree.add(pid)
@@ -307,6 +362,7 @@ class ProcSource:
 
     def ended(self, pid: int, now_s: float, status: ExitStatus, high_water_limit: int | None) -> None:
         """Remove a reaped child of ours from the tree."""
+        self._wake()
         self._drain(now_s)
         process = self._tree.get(pid)
         if process is not None:
@@ -324,6 +380,7 @@ class ProcSource:
 
     def totals(self) -> Sequence[float | None]:
         """Return one value per column: the counters' totals, including ended processes; None for gauges."""
+        self._wake()
         row = self._with_occasional(self._read(), self._occasional.values(thorough=True))
         return [value if is_counter(column) else None for column, value in zip(self.columns, row, strict=True)]
 
@@ -335,6 +392,7 @@ class ProcSource:
 
     def close(self, now_s: float) -> None:
         """Record the last figures of all processes; those that still run have no end."""
+        self._wake()
         self._look(now_s)
         self._drain(now_s)
         self._read_marks(now_s, time.monotonic(), all_of_them=True)

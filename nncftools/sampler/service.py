@@ -70,13 +70,16 @@ class Recording:
         self._attached = plan.pid is not None or order["detached"]
         self._pid = plan.pid or 0
         self._exit_watch: int | None = None
-        self._ready = [starter.descriptor]  # messages read together with the order wake nobody
+        signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
         self._status: ExitStatus | None = None
         self._figures: dict[str, object] | None = None
         self._over = False
         self._target_ended = False
         self._failed = False
+        self._has_sampled = False
         self._is_urgent = False
+        self._is_calm = False
+        """Whether nothing but deadlines, signals and descriptors asks for work between two ticks."""
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)
         self._starter_leads = os.getpgrp() == os.getppid()
         reaper = os.getpid() if not self._attached and own_process.adopt_orphans() else None
@@ -107,8 +110,9 @@ class Recording:
         if not self._order["detached"]:  # a program that records itself waits for the first sample only
             self._starter.send(link.START, start)
         self._protect(self._begin)
+        self._watch()
         gc.disable()  # nothing here makes cycles, and a collection delays a tick
-        self._loop.run(self._tick, self._sleep, self._step)
+        self._loop.run(self._sample, self._sleep, self._step)
         self._finish()
         return 0 if self._status is None else target.exit_code(self._status)
 
@@ -130,48 +134,63 @@ class Recording:
         self._pid = target.spawn(argv, self._order["blocked"], self._order["ignored"])
         self._starter.send(link.STARTED, self._pid)
 
-    def _tick(self, now_s: float) -> None:
-        self._protect(self._sample, now_s)
-        if self._loop.is_first_tick and not self._failed:
+    def _sample_for_mark(self) -> None:
+        if self._loop.sampling:
+            self._sample(self._loop.elapsed_s(), for_mark=True)
+
+    def _sample(self, now_s: float, *, for_mark: bool = False) -> None:
+        """Take a sample; when that fails, the recording stops and the command goes on."""
+        if self._marks is not None and self._marks.is_due:
+            for_mark, self._marks.is_due = True, False
+        try:
+            values = self._source.sample(now_s, for_mark=for_mark)
+            self._thinner.add((now_s, values, self._source.each() if self._plan.per_process else {}))
+            if self._limit is not None:
+                self._limit.check(values[self._source.columns.index("rss")], now_s)
+            if for_mark or self._writer.is_urgent:
+                self._writer.flush()
+        except Exception as error:  # noqa: BLE001 — no failure here may harm the measured command
+            self._fail(error)
+        if not (self._has_sampled or self._failed):
+            self._has_sampled = True
             self._starter.send(link.SAMPLED)
         if self._loop.missed and not self._is_urgent:
             self._is_urgent = True
             own_process.raise_priority()
 
-    def _sample_for_mark(self) -> None:
-        if self._loop.sampling:
-            self._protect(lambda: self._sample(self._loop.elapsed_s(), for_mark=True))
-
-    def _sample(self, now_s: float, *, for_mark: bool = False) -> None:
-        if self._marks is not None and self._marks.is_due:
-            for_mark, self._marks.is_due = True, False
-        values = self._source.sample(now_s, for_mark=for_mark)
-        self._thinner.add((now_s, values, self._source.each() if self._plan.per_process else {}))
-        if self._limit is not None:
-            self._limit.check(values[self._source.columns.index("rss")], now_s)
-        self._writer.flush()
-
-    def _sleep(self, timeout_s: float | None) -> None:
-        """Sleep until the next deadline, decision or poll, a signal, or news from a descriptor."""
-        timeouts_s = [timeout_s, self._forwarder.remaining_s(time.monotonic())]
-        if self._exits is not None or (self._attached and self._exit_watch is None):
-            timeouts_s.append(_POLL_EVERY_S)
-        if self._limit is not None:
-            timeouts_s.append(self._limit.remaining_s(self._loop.elapsed_s()))
+    def _watch(self) -> None:
+        """Wake up, from now on, for news from the starter, the command's end and marks."""
         descriptors = [self._starter.descriptor] if self._starter.is_open else []
         if self._exit_watch is not None:
             descriptors.append(self._exit_watch)
         if self._marks is not None:
             descriptors.append(self._marks.descriptor)
-        shortest_s = min((seconds for seconds in timeouts_s if seconds is not None), default=None)
-        self._ready = self._signals.sleep(shortest_s, descriptors)
+        self._signals.watch(descriptors)
+
+    def _sleep(self, timeout_s: float | None) -> bool:
+        """Sleep until the next deadline, decision or poll, a signal, or news from a descriptor.
+
+        Return whether anything but sampling is to be done.
+        """
+        if timeout_s is None or not self._is_calm:
+            timeout_s = self._shortest(timeout_s)
+        return self._signals.sleep(timeout_s) or not self._is_calm
+
+    def _shortest(self, timeout_s: float | None) -> float | None:
+        """Return the seconds until the first of the next deadline, decision and poll."""
+        timeouts_s = [timeout_s, self._forwarder.remaining_s(time.monotonic())]
+        if self._exits is not None or (self._attached and self._exit_watch is None):
+            timeouts_s.append(_POLL_EVERY_S)
+        if self._limit is not None:
+            timeouts_s.append(self._limit.remaining_s(self._loop.elapsed_s()))
+        return min((seconds for seconds in timeouts_s if seconds is not None), default=None)
 
     def _step(self) -> bool:
         """Do the work between two ticks; return whether the recording goes on."""
         now_s = time.monotonic()
         noted = self._signals.take()  # after reading the clock: this includes all signals that arrived before now_s
         self._protect(self._source.account, self._loop.elapsed_s())  # before a sample for marks: who is in the tree
-        if self._marks is not None and self._marks.descriptor in self._ready:
+        if self._marks is not None and self._marks.descriptor in self._signals.ready:
             self._marks.take()
         if signal.SIGCHLD in noted:
             self._reap()
@@ -185,6 +204,9 @@ class Recording:
             self._over = True
         if self._figures is None and (self._over or not self._loop.sampling):
             self._protect(self._close)
+        polls = self._limit is not None or (self._attached and self._exit_watch is None)
+        polls |= self._plan.interval_s > _POLL_EVERY_S
+        self._is_calm = not (polls or ended or self._over or self._forwarder.is_waiting)
         return not self._over
 
     def _reap(self) -> None:
@@ -203,7 +225,7 @@ class Recording:
 
     def _listen(self) -> None:
         """Read the starter's messages. When it is gone, relay the output in its place, or end a detached recording."""
-        if self._starter.descriptor not in self._ready:
+        if self._starter.descriptor not in self._signals.ready:
             return
         for message in self._starter.messages():
             if link.SIGNAL in message:
@@ -215,6 +237,7 @@ class Recording:
             if message.get(link.STOP):
                 self._over = True
         if not self._starter.is_open:
+            self._watch()
             self._relay.begin()
             self._over |= self._order["detached"]
 
@@ -252,10 +275,11 @@ class Recording:
     def _has_ended(self) -> bool:
         """Return whether the target has ended."""
         if self._exit_watch is not None:
-            if self._exit_watch in self._ready:
+            if self._exit_watch in self._signals.ready:
                 self._target_ended = True
                 os.close(self._exit_watch)  # it stays readable, and would wake us for ever
                 self._exit_watch = None
+                self._watch()
         elif self._attached and not self._target_ended:
             self._target_ended = not target.is_running(self._pid)
         return self._target_ended
@@ -266,6 +290,7 @@ class Recording:
         duration_s = self._loop.elapsed_s()
         totals = dict(zip(self._source.columns, self._source.totals(), strict=True))
         self._source.close(duration_s)
+        self._writer.flush()
         self._figures = {
             "duration_s": round(duration_s, 6),
             "totals": {name: value for name, value in totals.items() if is_counter(name)},
@@ -305,12 +330,16 @@ class Recording:
         try:
             work(*arguments)
         except Exception as error:  # noqa: BLE001 — no failure here may harm the measured command
-            self._failed = True
-            self._loop.stop()
-            text = f"the recording stopped early: {error}"
-            self._writer.line("warning", text)
-            self._writer.flush()
-            own_process.warn(f"{text}; the command goes on")
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Stop the recording."""
+        self._failed = True
+        self._loop.stop()
+        text = f"the recording stopped early: {error}"
+        self._writer.line("warning", text)
+        self._writer.flush()
+        own_process.warn(f"{text}; the command goes on")
 
     def _warn(self, text: str) -> None:
         """Warn the user now, and the readers of the session."""

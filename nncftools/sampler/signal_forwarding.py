@@ -82,6 +82,11 @@ class SignalForwarder:
         if any(arrival.number == signal.SIGTERM and not arrival.is_known for arrival in asked):
             self._deliver(signal.SIGTERM)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a decision is to be made."""
+        return bool(self._ours or self._theirs)
+
     def remaining_s(self, now_s: float) -> float | None:
         """Return the seconds until the next decision; None when none is due."""
         since = [at_s for _, at_s in self._theirs]

@@ -37,9 +37,12 @@ class Signals:
     def __init__(self, blocked: Sequence[int] = ()) -> None:
         """Catch all signals, and block only those that the starter has ``blocked``."""
         self._noted: list[int] = []
+        self.ready: list[int] = []
+        """The descriptors that were readable after the last sleep."""
         self._wake, writer = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(writer, False)
+        self.watch(())
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, self._note)
         catch_all(self._note)
@@ -53,19 +56,30 @@ class Signals:
         noted, self._noted = self._noted, []
         return noted
 
-    def sleep(self, timeout_s: float | None, descriptors: Sequence[int] = ()) -> list[int]:
-        """Sleep until the time-out, a signal, or one of the descriptors becomes readable; return those that are."""
-        ready = readable([self._wake, *descriptors], timeout_s)
+    def watch(self, descriptors: Sequence[int]) -> None:
+        """Wake up, from now on, when one of these descriptors becomes readable."""
+        self._watched = [self._wake, *descriptors]
+        self._may_select = max(self._watched) < _MOST_OF_SELECT
+
+    def sleep(self, timeout_s: float | None) -> bool:
+        """Sleep until the time-out, a signal, or a descriptor becomes readable; return False after the time-out."""
+        if self._may_select:
+            ready, _, _ = select.select(self._watched, (), (), timeout_s)
+        else:
+            ready = readable(self._watched, timeout_s)
+        self.ready = ready
+        if not ready:
+            return False
         if self._wake in ready:
             os.read(self._wake, 4096)
             ready.remove(self._wake)
-        return ready
+        return True
 
 
 def readable(descriptors: Sequence[int], timeout_s: float | None = None) -> list[int]:
     """Wait for descriptors; return those that can be read."""
     if max(descriptors) < _MOST_OF_SELECT:
-        return select.select(descriptors, [], [], timeout_s)[0]
+        return select.select(descriptors, (), (), timeout_s)[0]
     poll = select.poll()  # takes any descriptor, but waits for whole milliseconds only
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

@@ -109,6 +109,10 @@ class Process:
         self.exit: Exit | None = None
         """Its end, as the kernel accounted it."""
         self.files: list[int] = []
+        self.data: list[bytes | None] = [None] * len(files)
+        """What was read last of each of ``files``: while that is the same, so are the figures."""
+        self.parts: list[tuple[int, ...]] = [(0,)] * len(files)
+        """The figures that were in it."""
         self._status: int | None = None
         self.directory = UNKEPT
         self.directory = self._keep(".", os.O_RDONLY | os.O_DIRECTORY)
@@ -192,6 +196,10 @@ class Process:
         self.alive = False
         return b""
 
+    def forget(self) -> None:
+        """Have the figures of all files taken again."""
+        self.data = [None] * len(self.data)
+
     def identify(self) -> bool:
         """Read name and command line again; return whether these or ``forked_copy`` changed (an exec)."""
         before = self.name, self.command, self.forked_copy
@@ -222,6 +230,13 @@ class Process:
             except OSError as error:
                 if error.errno not in NONE_LEFT:  # the thread has ended: list the threads again next time
                     _close(self.threads.pop(task))
+
+    def keep_first_thread(self) -> None:
+        """Expect children of the first thread only, as the sampler's are: it started them, and gets all orphans.
+
+        (``find_alive_thread`` in the kernel's exit.c.)
+        """
+        self.threads = {str(self.pid): self._keep(f"task/{self.pid}/children")}
 
     def _list_threads(self) -> None:
         try:
@@ -279,8 +294,11 @@ class Tree:
         self.allowance = Allowance()
         self._own = os.getpid()
         self._reaper = None if reaper is None else Process(root, reaper, None, -1, (), allowance=self.allowance)
-        self._state = b""
-        self._rescans = _RESCANS
+        if self._reaper is not None:
+            self._reaper.keep_first_thread()
+        self._state = b"?"
+        self.rescans = _RESCANS
+        """How often ``refresh`` is still to look for new descendants; 0 while processes neither come nor go."""
         self._loadavg = os.open(f"{root}/loadavg", os.O_RDONLY)
 
     def add(self, pid: int, parent: Process | None = None) -> Process | None:
@@ -303,7 +321,7 @@ class Tree:
         process.close()
         self.processes.remove(process)
         del self._by_pid[process.pid]
-        self._rescans = _RESCANS
+        self.rescans = _RESCANS
 
     def has_changed(self) -> bool:
         """Return whether processes may have come or gone since the last call.
@@ -311,19 +329,19 @@ class Tree:
         The end of ``loadavg`` holds the number of threads and the newest PID (proc(5)): while both stay the same, no
         process was forked or reaped. Reading it costs 1 µs.
         """
-        state = os.pread(self._loadavg, 128, 0).rpartition(b"/")[2]
-        if state == self._state:
+        data = os.pread(self._loadavg, 128, 0)
+        if data.endswith(self._state):
             return False
-        self._state = state
-        self._rescans = _RESCANS
+        self._state = data[data.rindex(b"/") :]
+        self.rescans = _RESCANS
         return True
 
     def refresh(self) -> list[Process]:
         """Look for new descendants if processes may have come or gone; return those that were found."""
-        if not self.children or not self._rescans:
+        if not self.rescans:
             return []
-        self._rescans -= 1
-        return list(self._scan())
+        self.rescans -= 1
+        return list(self._scan()) if self.children else []
 
     def _scan(self) -> Iterator[Process]:
         if self._reaper is not None:

@@ -37,8 +37,9 @@ def run(of: Loop, clock: Clock, *, until_s: float, costs: dict[int, float] | Non
         clock.pass_((costs or {}).get(len(ticks), 0))
         ticks.append(round(now_s, 6))
 
-    def sleep(timeout_s: float | None) -> None:
+    def sleep(timeout_s: float | None) -> bool:
         clock.pass_(until_s if timeout_s is None else timeout_s)
+        return True
 
     of.run(tick, sleep, lambda: of.elapsed_s() < until_s)
     return ticks

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from nncftools.sampler.tree import Process
 
 _UNKNOWN = (None, None, None, None)
+_NOTHING = (0, 0, 0, 0)
+_PLACES = (9, 11, 1, 3)
+"""The words of the file that hold the metrics."""
 
 
 class Io:
@@ -31,7 +34,10 @@ class Io:
 
     def __init__(self, slot: int) -> None:
         self._slot = slot
-        self._retired: tuple[int, ...] | None = (0, 0, 0, 0)
+        self._retired: tuple[int, ...] | None = _NOTHING
+        self._summed = -1
+        """How many processes are in ``_sums``; -1 when these are to be made again."""
+        self._sums: tuple[int, ...] = ()
 
     def read(self, processes: Sequence[Process]) -> tuple[int, ...] | tuple[None, ...]:
         """Return the sums in bytes.
@@ -42,25 +48,28 @@ class Io:
         pread = os.pread
         if self._retired is None:
             return _UNKNOWN
-        read_bytes, write_bytes, read_chars, write_chars = self._retired
+        has_changed = len(processes) != self._summed
         for process in processes:
-            if not process.alive:
-                continue
             try:
-                words = pread(process.files[slot], SMALL, 0).split()
+                data = pread(process.files[slot], SMALL, 0) if process.alive else b""
             except OSError:
-                words = process.read_slot(slot).split()
-                if not words and process.alive:
+                data = process.read_slot(slot)
+                if not data and process.alive:
+                    self._summed = -1
                     return _UNKNOWN
-                if not words:
-                    continue
-            read_chars += int(words[1])
-            write_chars += int(words[3])
-            read_bytes += int(words[9])
-            write_bytes += int(words[11])
-        return read_bytes, write_bytes, read_chars, write_chars
+            if data != process.data[slot]:
+                has_changed = True
+                process.data[slot] = data
+                words = data.split()
+                process.parts[slot] = tuple(int(words[place]) for place in _PLACES) if words else _NOTHING
+        if has_changed:
+            parts = [process.parts[slot] for process in processes]
+            self._sums = tuple(map(sum, zip(self._retired, *parts, strict=True)))
+            self._summed = len(processes)
+        return self._sums
 
     def retire(self, process: Process) -> None:
         """Add the bytes of a child of ours that has ended: its file is readable until it is reaped."""
         last = [value for value in self.read([process]) if value is not None]
+        self._summed = -1
         self._retired = tuple(last) or None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _RSS = 21
 """Position after the closing parenthesis of the name, which can itself contain spaces and parentheses."""
+_NOTHING = (0,) * 8
 
 
 class Stat:
@@ -32,35 +33,39 @@ class Stat:
 
     def __init__(self, slot: int) -> None:
         self._slot = slot
-        self._retired = (0, 0, 0, 0)
+        self._retired = (0,) * 8
+        self._summed = -1
+        """How many processes are in ``_sums``; -1 when these are to be made again."""
+        self._sums: tuple[float | None, ...] = ()
         self.restless: list[Process] = []
         """The processes with page faults since the sample before."""
 
-    def read(self, processes: Sequence[Process]) -> tuple[float | None, float | None, float, float, int, int, int, int]:
+    def read(self, processes: Sequence[Process]) -> tuple[float | None, ...]:
         """Return the sums in bytes, seconds and counts; memory is None when only zombies are left.
 
         Parents are read before their children: a child that is reaped in between is missing from one sample, but never
-        counted twice.
+        counted twice. Of a process that sleeps, the file is the same, and is not taken apart again.
         """
         slot = self._slot
         pread = os.pread
-        user, system, minor, major = self._retired
-        rss = vms = threads = count = 0
+        has_changed = len(processes) != self._summed
         self.restless = restless = []
         for process in processes:
             try:
                 data = pread(process.files[slot], SMALL, 0)
             except OSError:
                 data = process.read_slot(slot)
-                if not data:
-                    continue
+            if data == process.data[slot]:
+                process.samples += process.parts[slot][-1]
+                continue
+            has_changed = True
+            process.data[slot] = data
+            if not data:
+                process.parts[slot] = _NOTHING
+                continue
             fields = data[data.rindex(b")") + 2 :].split(b" ", _RSS + 1)
             own_user, own_system = int(fields[11]), int(fields[12])
-            user += own_user + int(fields[13])
-            system += own_system + int(fields[14])
             own_minor, own_major = int(fields[7]), int(fields[9])
-            minor += own_minor + int(fields[8])
-            major += own_major + int(fields[10])
             process.cpu_ticks = own_user + own_system
             faults = own_minor + own_major
             if faults != process.faults:
@@ -69,20 +74,33 @@ class Stat:
                 restless.append(process)
             resident = int(fields[_RSS])
             process.rss = resident
+            user, system = own_user + int(fields[13]), own_system + int(fields[14])
+            minor, major = own_minor + int(fields[8]), own_major + int(fields[10])
             if not (resident and process.counted):  # it is ending and has freed its memory, or shares it
+                process.parts[slot] = 0, 0, user, system, minor, major, 0, 0
                 continue
-            rss += resident
-            vms += int(fields[20])
             process.thread_count = int(fields[17])
-            threads += process.thread_count
-            count += 1
+            process.parts[slot] = resident, int(fields[20]), user, system, minor, major, process.thread_count, 1
             process.samples += 1
             if resident > process.peak_rss:  # noqa: PLR1730 — max() costs 60 ns more, for each process at each sample
                 process.peak_rss = resident
-        memory = (rss * PAGE, vms) if count else (None, None)
-        return *memory, user / TICKS_PER_S, system / TICKS_PER_S, minor, major, threads, count
+        if has_changed:
+            parts = [process.parts[slot] for process in processes]
+            rss, vms, user, system, minor, major, threads, count = map(sum, zip(self._retired, *parts, strict=True))
+            memory = (rss * PAGE, vms) if count else (None, None)
+            self._sums = *memory, user / TICKS_PER_S, system / TICKS_PER_S, minor, major, threads, count
+            self._summed = len(processes)
+        return self._sums
+
+    def repeat(self, processes: Sequence[Process], times: int) -> None:
+        """Count further samples that were as the last one."""
+        for process in processes:
+            process.samples += times * process.parts[self._slot][-1]
 
     def retire(self, process: Process) -> None:
         """Add the CPU time and faults of a child of ours that has ended: its file is readable until it is reaped."""
-        _, _, user, system, minor, major, _, _ = self.read([process])
-        self._retired = (round(user * TICKS_PER_S), round(system * TICKS_PER_S), minor, major)
+        self.read([process])
+        self._summed = -1
+        before, last = self._retired, process.parts[self._slot]
+        user, system, minor, major = (sum(pair) for pair in zip(before[2:6], last[2:6], strict=True))
+        self._retired = (0, 0, user, system, minor, major, 0, 0)
