@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from benchmarks.truth.random_programs.envelope import Envelope
+from benchmarks.truth.random_programs.judging import DECIDED, HEADLINE, HOLDS, TIGHT, Answer
 from benchmarks.truth.random_programs.recording import noted, program
 from benchmarks.truth.random_programs.running import judged
-from benchmarks.truth.random_programs.table import faults_of
 from benchmarks.truth.random_programs.truth import envelopes_of
 from benchmarks.workloads.random_programs.actions import lines
 from benchmarks.workloads.random_programs.plan import plan
@@ -21,33 +21,43 @@ _FAST = {44: 50, 53: 50, 70: 10, 97: 50, 163: 500}
 _LONG = range(101, 121)
 _INTERVALS_MS = (10, 50, 50, 500)
 _POLLED = range(3, 15)
+_ESTIMATES = {HOLDS, HEADLINE}
+"""Of 200 programs, 3 peaks of 1,891 and 8 headlines are wrong (docs/truth.md): these rest on samples, too."""
+_MOST_WRONG = 5
+"""Of about 190 peaks, and of 20 headlines."""
 _NOISE = MIB
 _needs_kcmp = pytest.mark.skipif(not is_possible(), reason="the programs need kcmp(2)")
 
 
-def _assert_right(seed: int, interval_ms: int, folder: pathlib.Path) -> None:
-    """Assert that nothing is wrong; how many brackets are tight is a matter of many programs."""
+def _wrong(seed: int, interval_ms: int, folder: pathlib.Path) -> list[Answer]:
+    """Return the wrong answers about a program; how many brackets are tight is a matter of many programs."""
     found = judged(seed, interval_ms, folder)
 
-    assert found.answers or found.failure
-    assert faults_of(found) == []
+    assert found.answers
+    return [answer for answer in found.answers if not answer.is_right and answer.rule not in {TIGHT, DECIDED}]
 
 
 @_needs_kcmp
 @pytest.mark.process
 @pytest.mark.parametrize(("seed", "interval_ms"), _FAST.items())
 def test_few(seed: int, interval_ms: int, tmp_path: pathlib.Path) -> None:
-    """What a session says of a random program is right."""
-    _assert_right(seed, interval_ms, tmp_path)
+    """What a session says of a random program is right, apart from estimates."""
+    wrong = _wrong(seed, interval_ms, tmp_path)
+
+    assert [answer for answer in wrong if answer.rule not in _ESTIMATES] == []
 
 
 @_needs_kcmp
 @pytest.mark.process
 @pytest.mark.long
-@pytest.mark.parametrize("seed", _LONG)
-def test_many(seed: int, tmp_path: pathlib.Path) -> None:
-    """The same for programs of every kind."""
-    _assert_right(seed, _INTERVALS_MS[seed % len(_INTERVALS_MS)], tmp_path)
+def test_many(tmp_path: pathlib.Path) -> None:
+    """The same for programs of every kind; of the estimates, few are wrong."""
+    wrong = [answer for seed in _LONG for answer in _wrong(seed, _INTERVALS_MS[seed % 4], tmp_path)]
+    rules = [answer.rule for answer in wrong]
+
+    assert [answer for answer in wrong if answer.rule not in _ESTIMATES] == []
+    assert rules.count(HOLDS) <= _MOST_WRONG
+    assert rules.count(HEADLINE) <= _MOST_WRONG
 
 
 def _polled(seed: int, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
