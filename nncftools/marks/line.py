@@ -27,7 +27,7 @@ _IN_MEMORY = b"/proc/"
 """A log in memory (memfd): its path is a link of the kernel."""
 _HIGH, _LOW, _AFTER = 0xD800, 0xDC00, 0xE000
 _TWO_UNITS = 0x10000
-_SMALL = 4096
+_STATM, _SMALL = 128, 4096
 _ANY_CHILD = getattr(os, "WEXITED", 0) | getattr(os, "WNOHANG", 0) | getattr(os, "WNOWAIT", 0)
 _MOST_DESCENDANTS, _MOST_PARENTS = 16, 4
 """Descendants that are read at a mark, at 2 to 5 µs each. Children are asked for children of theirs if they are few."""
@@ -107,7 +107,7 @@ def own_memory() -> str:
     try:
         descriptor = os.open(b"/proc/self/statm", os.O_RDONLY)
         try:
-            pages = int(os.read(descriptor, _SMALL).split(None, 2)[1])
+            pages = int(os.read(descriptor, _STATM).split(None, 2)[1])
         finally:
             os.close(descriptor)
     except (OSError, ValueError, IndexError):

@@ -106,7 +106,12 @@ def end_marks(profiler: int) -> None:
 
 def _members(name: str, profiler: int) -> str:
     """Return the members of a line: name, source, the operation around, and the profiler that marks, if one does."""
-    return line.common_members(name, SOURCE) + context.around() + (f',"profiler":{profiler}' if profiler else "")
+    return _named(name) + context.around() + (f',"profiler":{profiler}' if profiler else "")
+
+
+@functools.lru_cache(maxsize=256)
+def _named(name: str) -> str:
+    return line.common_members(name, SOURCE)
 
 
 def mark_from_outside(log: int, name: str, source: str) -> None:
