@@ -283,10 +283,11 @@ class TestSearches:
 
     def test_interrupted(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C ends a command that ignores it, removes the group, and keeps the runs that ended."""
-        script = "trap '' INT TERM; test -e later && { touch here; while :; do sleep 0.1; done; }; touch later"
+        script = "trap '' INT TERM; test -e later && { : >here; while :; do sleep 0.1; done; }; sleep 0.3; : >later"
         words = command_line("fit", "-o", "out", "--", "sh", "-c", script)
         with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True) as process:
-            waiting.until((tmp_path / "here").exists)
+            waiting.until(lambda: (tmp_path / "here").exists() or process.poll() is not None)
+            assert process.poll() is None, process.communicate()
             os.killpg(process.pid, signal.SIGINT)
             _, said = process.communicate(timeout=HANGING_S)
 
@@ -309,7 +310,7 @@ class TestSearches:
 
     def test_hanging(self, nncf_tools: Run, tmp_path: pathlib.Path) -> None:
         """A run that takes too long is ended, and counts as failed."""
-        script = "test -e later && sleep 1000; touch later"
+        script = "test -e later && sleep 1000; sleep 0.3; touch later"
         done = nncf_tools("fit", "--runs", "2", "-o", "out", "--", "sh", "-c", script)
 
         assert done.returncode == 1
@@ -327,7 +328,7 @@ class TestSearches:
                 time.sleep(chance.uniform(0.2, 2.5))
                 process.kill()
             pids.append(process.pid)
-        done = nncf_tools("fit", "--runs", "2", "-o", "out", "--", "true")
+        done = nncf_tools("fit", "--runs", "2", "-o", "out", "--", "sleep", "0.3")
 
         assert done.returncode == 0, done.stderr
         assert [left(pid) for pid in pids] == [[], [], [], []]
