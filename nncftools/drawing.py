@@ -13,8 +13,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import MaxNLocator
 
 from nncftools.files import replacing
-from nncftools.text import shortened
-from nncftools.units import time_unit
+from nncftools.units import shortened, time_unit
 
 if TYPE_CHECKING:
     import pathlib

@@ -1,7 +1,14 @@
-"""Opens files that others wrote, and reads them in bounded memory: packed or not, from a file or a FIFO."""
+"""Opens files that others wrote, and reads them in bounded memory: packed or not, from a file or a FIFO.
+
+Limits of what files bring: numbers, times, texts, lists, and their size. Every reader checks with this module.
+
+A key names what its value is: ``..._s`` are seconds, ``pid`` is a PID, ``time_s`` rises. So a new field needs no line
+here. ``docs/reading.md`` lists the limits for users.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import os
@@ -9,17 +16,281 @@ import select
 import stat
 import time
 import zlib
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from itertools import pairwise
+from math import isfinite
+from operator import le
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nncftools.bounds import limits
+import msgspec
+
+from nncftools.backports import moment_of
 from nncftools.errors import SessionFileError
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
+    import datetime as dt
     import pathlib
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     from _typeshed import WriteableBuffer
+
+
+LARGEST = 2.0**63
+"""Of a size, a count or nanoseconds."""
+LATEST_S = 1e10
+"""Of seconds since the start, and of Unix time: the year 2286."""
+LARGEST_PID = 2**31 - 1
+"""The kernel's own limit is 2^22 (proc(5))."""
+DEEPEST = 100
+"""Lists and objects inside each other."""
+_LARGEST_STATUS = 2**32
+"""An exit status is 32 bits on Windows."""
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "pid": (0, LARGEST_PID),
+    "tid": (0, LARGEST_PID),
+    "attached_to": (0, LARGEST_PID),
+    "duration_s": (0, LATEST_S),
+    "depth": (0, 1_000_000),
+    "count": (0, LARGEST),
+    "size": (0, LARGEST),
+    "code": (-_LARGEST_STATUS, _LARGEST_STATUS),
+    "signal": (0, 1_000),
+    "high_water_mark": (0, LARGEST),
+    "high_water_limit": (0, LARGEST),
+    "cpus": (0, 1_000_000),
+    "memory": (0, LARGEST),
+}
+_PAIRS = (("start_s", "end_s"), ("from_s", "to_s"), ("rose_from_s", "rose_to_s"))
+"""The second moment is not before the first."""
+_UTC = "utc"
+"""A moment in ISO 8601 with its zone."""
+_TIMES, _VALUES = "time_s", "rss"
+"""Two lists of one length; the times rise."""
+_SHOWN = 40
+_SHORT = 1_000
+"""A text that is not too long, whatever the limit."""
+_LONGEST_PLACE = 100
+
+
+class Limits(NamedTuple):
+    """How much a file may bring; a larger ``size`` raises the others in proportion."""
+
+    size: int = 2 << 30
+    """Bytes of a file, unpacked: twenty times a recording of a million samples."""
+    text: int = 1 << 22
+    """Characters of one text: the kernel limits a command line to 2 MiB on most machines."""
+    items: int = 10_000_000
+    """Items of a list."""
+    processes: int = 200_000
+    marks_of_recording: int = 50_000
+    marks_of_process: int = 20_000
+    marks_of_operation: int = 1_000
+    """Operations of a marks log that are listed: in all, of one process, and directly inside one operation of it. The
+    others are counted together."""
+    warnings: int = 10_000
+    table_bytes: int = 10_000_000
+    table_rows: int = 1_000
+    """Of a table of compressed models: a longer one is unreadable, and a picture has no room for more names."""
+    packed_ratio: int = 100
+    """To how many times its size a packed file may unpack, beyond 64 MiB: recordings unpack to 3 to 30 times theirs."""
+
+    @classmethod
+    def of(cls, size: int) -> Limits:
+        """Return the limits for files up to ``size``, packed however tightly; a smaller one lowers no other."""
+        factor = max(1.0, size / _USUAL.size)
+        more = {name: round(limit * factor) for name, limit in _USUAL._asdict().items()}
+        return cls(**{**more, "size": size, "packed_ratio": size})
+
+
+_USUAL = Limits()
+_in_force: ContextVar[Limits] = ContextVar("limits", default=_USUAL)
+
+
+def limits() -> Limits:
+    """Return the limits in force."""
+    return _in_force.get()
+
+
+@contextlib.contextmanager
+def raised(size: int | None) -> Iterator[None]:
+    """Read files up to ``size`` bytes, and as much more of everything else; None leaves the limits as they are."""
+    token = _in_force.set(limits() if size is None else Limits.of(size))
+    try:
+        yield
+    finally:
+        _in_force.reset(token)
+
+
+class WrongValueError(ValueError):
+    """A value cannot be; the message says where it is, what was expected and what was found."""
+
+    mended_by = ""
+
+
+class TooManyError(WrongValueError):
+    """There is more than a limit allows, which can be raised."""
+
+    mended_by = "size"
+
+
+def moment(text: str) -> dt.datetime:
+    """Return a time in ISO 8601 with its zone. Raises ValueError, also for one before 1970 or after 2286."""
+    found = moment_of(text)
+    if found.tzinfo is None:
+        raise ValueError(f"a time with its zone expected, as in 2026-11-21T07:00:00+01:00, found {shown(text)!r}")
+    if not 0 <= found.timestamp() <= LATEST_S:
+        raise ValueError(f"a year from 1970 to 2286 expected, found {shown(text)!r}")
+    return found
+
+
+def check(value: object, place: str = "$", name: str = "") -> None:
+    """Raise WrongValueError for the first number, text or list of a decoded document that cannot be.
+
+    ``name`` is the key that ``value`` has.
+    """
+    _check(value, place, name, 0)
+
+
+def _check(value: object, place: str, name: str, depth: int) -> None:
+    if value is None or value is True or value is False:
+        return
+    if isinstance(value, int | float):
+        _check_number(value, place, name)
+    elif isinstance(value, str):
+        _check_text(value, place, name)
+    elif depth > DEEPEST:
+        raise wrong(place, f"at most {DEEPEST} levels of lists and objects expected")
+    elif isinstance(value, list | tuple):
+        _check_list(value, place, name, depth)
+    elif isinstance(value, dict):
+        _check_object(value, place, name, depth)
+    elif isinstance(value, msgspec.Struct):
+        known = {name: of for name in value.__struct_fields__ if (of := getattr(value, name)) is not None}
+        _check_fields(known, place, depth)
+
+
+def _check_object(value: Mapping[object, object], place: str, name: str, depth: int) -> None:
+    _check_count(len(value), limits().items, place, "keys")
+    if set(map(type, value)) == {int}:  # the keys are data as well
+        _check_list([*value, *value.values()], place, name, depth)
+        return
+    for key in value:
+        _check(key, f"{place} (a key)", "", depth)
+    _check_fields({str(key): item for key, item in value.items()}, place, depth)
+
+
+def _check_fields(fields: Mapping[str, object], place: str, depth: int) -> None:
+    for name, item in fields.items():
+        kind = type(item)
+        if kind is int or kind is float:  # most are: no place is made up for those that are right
+            low, high = _RANGES.get(name) or range_of(name)
+            if low <= item <= high:  # type: ignore[operator] # a number
+                continue
+        elif kind is str and name != _UTC and len(item) <= _SHORT:  # type: ignore[arg-type] # a text
+            continue
+        _check(item, f"{place}.{name}", name, depth + 1)
+    _check_order(fields, place)
+
+
+def _check_text(text: str, place: str, name: str) -> None:
+    _check_count(len(text), limits().text, place, "characters")
+    if name == _UTC:
+        _check_moment(text, place)
+
+
+def _check_moment(text: str, place: str) -> None:
+    try:
+        moment(text)
+    except (ValueError, OverflowError) as error:
+        raise wrong(place, str(error)) from error
+
+
+def range_of(name: str) -> tuple[float, float]:
+    """Return the smallest and the largest number that the key ``name`` may have."""
+    if name in _RANGES:
+        return _RANGES[name]
+    return (-LATEST_S, LATEST_S) if name.endswith("_s") else (-LARGEST, LARGEST)
+
+
+def _check_number(value: float, place: str, name: str) -> None:
+    low, high = range_of(name)
+    if not low <= value <= high:
+        raise wrong(place, f"a number from {low:.12g} to {high:.12g} expected, found {shown(value)}")
+
+
+def are_within(values: Sequence[float], low: float = -LARGEST, high: float = LARGEST) -> bool:
+    """Return whether all numbers are known, finite, and from ``low`` to ``high``."""
+    return not values or (low <= min(values) and max(values) <= high and isfinite(sum(values)))
+
+
+def is_pid(text: str) -> bool:
+    """Return whether a text is a PID that a kernel can give."""
+    return text.isdecimal() and len(text) <= len(str(LARGEST_PID)) and int(text) <= LARGEST_PID
+
+
+def _check_list(values: Sequence[object], place: str, name: str, depth: int) -> None:
+    most = limits()
+    limit = {"processes": most.processes, "warnings": most.warnings}.get(name, most.items)
+    _check_count(len(values), limit, place, "items")
+    if set(map(type, values)) <= {int, float, type(None)}:
+        _check_numbers([value for value in values if value is not None], place, name)  # type: ignore[misc]
+        return
+    for number, item in enumerate(values):
+        _check(item, f"{place}[{number}]", name, depth + 1)
+
+
+def _check_numbers(values: Sequence[float], place: str, name: str) -> None:
+    low, high = range_of(name)
+    if not are_within(values, low, high):
+        number, value = next((number, value) for number, value in enumerate(values) if not low <= value <= high)
+        _check_number(value, f"{place}[{number}]", name)
+
+
+def _check_order(fields: Mapping[str, object], place: str) -> None:
+    """Check what belongs together: begins and ends, times and their values."""
+    for first, second in _PAIRS:
+        if second not in fields:
+            continue
+        begin, end = fields.get(first), fields[second]
+        if isinstance(begin, int | float) and isinstance(end, int | float) and end < begin:
+            raise wrong(f"{place}.{second}", f"not before `{first}` ({begin:g}) expected, found {end:g}")
+    times, values = fields.get(_TIMES), fields.get(_VALUES)
+    if isinstance(times, list) and isinstance(values, list):
+        if len(times) != len(values):
+            what = f"as many values as `{_TIMES}` expected ({len(times):,}), found {len(values):,}"
+            raise wrong(f"{place}.{_VALUES}", what)
+        check_rising(times, f"{place}.{_TIMES}")
+
+
+def check_rising(times: Sequence[float], place: str) -> None:
+    """Raise WrongValueError if a time is before the one before it."""
+    if not all(map(le, times, times[1:])):
+        number, (before, after) = next(
+            (number, pair) for number, pair in enumerate(pairwise(times), start=1) if not pair[0] <= pair[1]
+        )
+        raise wrong(f"{place}[{number}]", f"time goes back from {before} to {after}")
+
+
+def _check_count(count: int, most: int, place: str, what: str) -> None:
+    if count > most:
+        raise TooManyError(_at(place, f"at most {most:,} {what} expected, found {count:,}"))
+
+
+def shown(value: object) -> str:
+    """Return a value from outside as a message quotes it: short and printable."""
+    return printable(shortened(value if isinstance(value, str) else repr(value), _SHOWN))
+
+
+def wrong(place: str, what: str) -> WrongValueError:
+    """Return the error of the value at a place; ``what`` was expected, and what was found."""
+    return WrongValueError(_at(place, what))
+
+
+def _at(place: str, what: str) -> str:
+    return f"at `{printable(shortened(place, _LONGEST_PLACE))}`: {what}"
+
 
 UTF_8_MARK = b"\xef\xbb\xbf"
 """Some editors and PowerShell put it first; it means nothing."""

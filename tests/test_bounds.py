@@ -5,8 +5,8 @@ import re
 import msgspec
 import pytest
 
-from nncftools import bounds
-from nncftools.bounds import Limits, TooManyError, WrongValueError, check
+from nncftools import intake
+from nncftools.intake import Limits, TooManyError, WrongValueError, check
 from nncftools.session.model import Host, Mark, Process, Series, Start
 
 BEYOND = 10**400
@@ -86,19 +86,19 @@ def test_texts_and_lists_have_a_largest_size() -> None:
 
 def test_a_larger_size_raises_all_limits() -> None:
     """Ten times the size reads ten times as many texts, processes and operations; the block ends it."""
-    with bounds.raised(10 * Limits().size):
+    with intake.raised(10 * Limits().size):
         check({"processes": [{}] * (Limits().processes + 1)})
-        inside = bounds.limits()
+        inside = intake.limits()
 
     assert inside.marks_of_process == 10 * Limits().marks_of_process
-    assert bounds.limits() == Limits()
+    assert intake.limits() == Limits()
 
 
 def test_a_smaller_size_lowers_no_other_limit() -> None:
     """Asking for small files does not refuse long lists."""
-    with bounds.raised(1000):
-        assert bounds.limits().size == 1000
-        assert bounds.limits().processes == Limits().processes
+    with intake.raised(1000):
+        assert intake.limits().size == 1000
+        assert intake.limits().processes == Limits().processes
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_a_smaller_size_lowers_no_other_limit() -> None:
 )
 def test_pids(text: str, is_one: bool) -> None:  # noqa: FBT001 — a parameter of the test
     """A PID is a whole number that a kernel can give."""
-    assert bounds.is_pid(text) == is_one
+    assert intake.is_pid(text) == is_one

@@ -9,7 +9,7 @@ import tracemalloc
 
 import pytest
 
-from nncftools import bounds, intake
+from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.importers.opening import read_session
 from nncftools.session.session import Session
@@ -56,7 +56,7 @@ def test_size_is_limited(tmp_path: pathlib.Path) -> None:
     """A file larger than the limit is refused, packed or not; a raised limit reads it."""
     path = tmp_path / "long"
     path.write_bytes(bytes(2000))
-    with bounds.raised(1000), pytest.raises(intake.TooLargeError, match="larger than 1,000 bytes"):
+    with intake.raised(1000), pytest.raises(intake.TooLargeError, match="larger than 1,000 bytes"):
         intake.whole(path)
 
     assert len(intake.whole(path)) == 2000

@@ -15,7 +15,7 @@ import nncftools
 
 ROOT = pathlib.Path(nncftools.__file__).parent
 HERE = {path.stem for path in ROOT.iterdir()}
-EVERYBODY = {"backports", "bounds", "errors", "files", "intake", "metrics", "redaction", "text", "units", "version"}
+EVERYBODY = {"backports", "errors", "files", "intake", "metrics", "redaction", "units", "version"}
 MAY_IMPORT = {
     "journal": set[str](),
     "session": {"journal"},

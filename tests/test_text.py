@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 
 @pytest.mark.parametrize(

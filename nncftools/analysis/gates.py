@@ -18,8 +18,7 @@ from nncftools.analysis.comparison import unit_for
 from nncftools.analysis.difference import Difference, Side
 from nncftools.analysis.figures import FIGURES, Figure, figure_of
 from nncftools.errors import UsageError
-from nncftools.text import not_one_of
-from nncftools.units import MemoryUnit, text_of
+from nncftools.units import MemoryUnit, not_one_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

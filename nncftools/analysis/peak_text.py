@@ -9,8 +9,7 @@ from nncftools.analysis.performers import Performers
 from nncftools.analysis.told_apart import told_apart
 from nncftools.session.model import Peak
 from nncftools.session.peak_place import place_of
-from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN, seconds_text
+from nncftools.units import UNKNOWN, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from math import inf
 from typing import TYPE_CHECKING
 
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from nncftools.session.operation import Operation

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from nncftools.cli import destination, naming, screen
 from nncftools.errors import NncfToolsError
 from nncftools.render.view import label
-from nncftools.text import printable
-from nncftools.units import seconds_text
+from nncftools.units import printable, seconds_text
 
 if TYPE_CHECKING:
     from nncftools.cli.destination import Destination

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
 from nncftools.metrics import METRICS
-from nncftools.text import nearest
+from nncftools.units import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,7 @@ import typer
 
 from nncftools.cli import candidates, help_page, options
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.text import not_one_of, printable
-from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, not_one_of, printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

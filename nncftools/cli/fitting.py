@@ -18,8 +18,7 @@ from nncftools.limits.search import Search
 from nncftools.limits.trial import WORKED, Fit, Free, Trial
 from nncftools.render.fit import outputs, words
 from nncftools.sampler.starter import Starter
-from nncftools.text import printable
-from nncftools.units import seconds_text
+from nncftools.units import printable, seconds_text
 
 if TYPE_CHECKING:
     import pathlib

@@ -88,7 +88,7 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     from nncftools.compression import evaluations
     from nncftools.compression.columns import SIMILARITY, SIZE
     from nncftools.compression.filling import Key, fill
-    from nncftools.text import printable
+    from nncftools.units import printable
 
     for option, share in (("--int4", int4), ("--int8", int8)):
         if share is not None and not (math.isfinite(share) and 0 <= share <= 1):

@@ -11,8 +11,7 @@ from nncftools.cli import help_page, screen
 from nncftools.cli.command import is_file
 from nncftools.errors import UsageError
 from nncftools.redaction import Redaction
-from nncftools.text import not_one_of
-from nncftools.units import brief_size, bytes_from
+from nncftools.units import brief_size, bytes_from, not_one_of
 
 if TYPE_CHECKING:
     import pathlib

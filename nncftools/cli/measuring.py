@@ -27,8 +27,7 @@ from nncftools.files import above_standard
 from nncftools.limits import groups, places
 from nncftools.render.view import View
 from nncftools.sampler.starter import held_back
-from nncftools.text import shortened
-from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

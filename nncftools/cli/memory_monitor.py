@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nncftools.cli import command, destination, options, planning, recording, screen
 from nncftools.errors import NncfToolsError
 from nncftools.render.view import View
-from nncftools.text import printable
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

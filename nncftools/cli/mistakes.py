@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nncftools.cli.command import is_file
 from nncftools.errors import UsageError
-from nncftools.text import nearest
+from nncftools.units import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

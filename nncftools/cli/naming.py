@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.cli.destination import JOURNAL_ENDING, LATEST, SESSION
 from nncftools.errors import NncfToolsError
-from nncftools.text import nearest
+from nncftools.units import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

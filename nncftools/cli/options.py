@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nncftools import bounds
+from nncftools import intake
 from nncftools.cli import candidates, destination
 from nncftools.cli.help_page import READ, RECORD, RUN, SHOW, WRITE
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.metrics import MEMORY, METRICS, columns_of
-from nncftools.text import not_one_of
-from nncftools.units import MemoryUnit, bytes_from, seconds_from, unit_from
+from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -197,7 +196,7 @@ MaxSize = Annotated[
         parser=bytes_from,
         rich_help_panel=READ,
         help=f"Read files up to this size, unpacked, and as many more operations and processes. Default: "
-        f"{bounds.Limits().size >> 30}GiB.",
+        f"{intake.Limits().size >> 30}GiB.",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.", rich_help_panel=WRITE)]
@@ -237,7 +236,7 @@ def named(option: str) -> Iterator[None]:
 @contextlib.contextmanager
 def reading(max_size: int | None) -> Iterator[None]:
     """Read files up to ``max_size`` bytes, None for the usual limits; an error of a larger file names the option."""
-    with bounds.raised(max_size), mended(size="; to read it anyway, raise the limit with --max-size"):
+    with intake.raised(max_size), mended(size="; to read it anyway, raise the limit with --max-size"):
         yield
 
 

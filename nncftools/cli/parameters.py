@@ -20,7 +20,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from nncftools.cli import help_page
 from nncftools.cli.help_page import Declared
 from nncftools.errors import UsageError
-from nncftools.text import not_one_of
+from nncftools.units import not_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -24,7 +24,7 @@ from nncftools.sampler import client
 from nncftools.sampler.starter import Interrupted
 from nncftools.session import launcher
 from nncftools.snapshots.client import Helper
-from nncftools.text import printable
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nncftools.cli import screen
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import columns_of
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

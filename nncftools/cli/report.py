@@ -184,7 +184,7 @@ def report(  # noqa: PLR0913 — one parameter per option
         format_, output = _page(format_, output)
     from nncftools.cli import opening, screen
     from nncftools.render.view import View
-    from nncftools.text import printable
+    from nncftools.units import printable
 
     with options.named("--format"):
         render = formats.format_named(format_)
@@ -293,7 +293,7 @@ def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
 
 def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> None:
     from nncftools.cli import destination, screen
-    from nncftools.text import printable
+    from nncftools.units import printable
 
     try:
         if option == "--plot":

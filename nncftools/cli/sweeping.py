@@ -18,8 +18,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
 from nncftools.limits import places
 from nncftools.sampler.starter import Starter
-from nncftools.text import printable
-from nncftools.units import MemoryUnit, brief_size, seconds_text
+from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

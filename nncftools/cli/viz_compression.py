@@ -208,7 +208,7 @@ def _draw(outcome: Outcome, max_error: float | None) -> None:
 def _close(outcome: Outcome) -> None:
     """Print the notes on table and picture, and the paths of the files."""
     from nncftools.cli import screen
-    from nncftools.text import printable
+    from nncftools.units import printable
 
     for note in outcome.notes:
         screen.message(f"note: {note}")
@@ -231,7 +231,7 @@ def _percent(text: str) -> float:
 def _recommendation(outcome: Outcome, bounds: Bounds) -> str:
     """Return a line per model: the smallest one within the bounds, and how many rows could not be judged."""
     from nncftools.compression.recommending import chosen, left_out_text
-    from nncftools.text import printable
+    from nncftools.units import printable
 
     lines = []
     for comparison in outcome.comparisons:

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nncftools.bounds import are_within
 from nncftools.compression.columns import COMPUTED, DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE
 from nncftools.compression.errors import MissingInputError, ResultsError
 from nncftools.compression.reading import UNNAMED, read
-from nncftools.text import nearest
+from nncftools.intake import are_within
+from nncftools.units import nearest
 
 if TYPE_CHECKING:
     import pathlib

@@ -6,12 +6,12 @@ import json
 import math
 from typing import TYPE_CHECKING
 
-from nncftools import bounds, intake
+from nncftools import intake
 from nncftools.compression.checking import number, shown
 from nncftools.compression.columns import LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, STDERR, WIKITEXT
 from nncftools.compression.reading import read
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     import pathlib
@@ -81,7 +81,7 @@ def _figure(path: pathlib.Path, of_task: Mapping[str, object], task: str, metric
     value = None if key is None else of_task[key]
     if value is None or value == "N/A":
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not bounds.are_within([value]):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not intake.are_within([value]):
         found = shortened(printable(repr(value)), _SHOWN)
         raise NncfToolsError(f"{str(path)!r}: results.{task}.{key}: a finite number expected, found {found}")
     return float(value)
@@ -95,7 +95,7 @@ def similarity(path: pathlib.Path) -> float:
     values = []
     for record in table.records:
         value = number(record.cells["similarity"])
-        if value is None or not bounds.are_within([value]):
+        if value is None or not intake.are_within([value]):
             found = shown(record.cells["similarity"])
             raise NncfToolsError(
                 f"{str(path)!r}: row {record.number}, column 'similarity': a finite number expected, found {found}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.bounds import are_within
 from nncftools.compression.checking import number
 from nncftools.compression.columns import MODEL_SIZE
 from nncftools.compression.errors import ResultsError
-from nncftools.text import nearest
-from nncftools.units import MemoryUnit, size_text
+from nncftools.intake import are_within
+from nncftools.units import MemoryUnit, nearest, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

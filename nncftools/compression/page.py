@@ -12,7 +12,7 @@ from nncftools.compression.checking import number
 from nncftools.compression.columns import ERROR, INT4, INT8, RATE
 from nncftools.compression.recommending import chosen, left_out_text
 from nncftools.compression.table import cells, details
-from nncftools.text import printable
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

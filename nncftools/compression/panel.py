@@ -15,7 +15,7 @@ from nncftools.compression.figures import measured, scale_of
 from nncftools.compression.labels import FAR, Labels
 from nncftools.compression.results import Group, pareto
 from nncftools.drawing import FAINT
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

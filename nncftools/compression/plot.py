@@ -19,7 +19,7 @@ from nncftools.compression.recommending import chosen
 from nncftools.compression.results import Group
 from nncftools.compression.series import joined, series_name
 from nncftools.drawing import PALETTE, Ruler, figure, missing_glyphs_as_boxes, plain
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,10 +12,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools import intake
-from nncftools.bounds import limits
 from nncftools.compression.columns import MODE
 from nncftools.compression.errors import MissingInputError, ResultsError
 from nncftools.errors import SessionFileError
+from nncftools.intake import limits
 
 if TYPE_CHECKING:
     import pathlib

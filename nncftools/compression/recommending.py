@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nncftools.compression.columns import FIGURES, MODEL_SIZE
 from nncftools.compression.figures import measured
 from nncftools.errors import UsageError
-from nncftools.text import nearest
-from nncftools.units import seconds_from, size_from
+from nncftools.units import nearest, seconds_from, size_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

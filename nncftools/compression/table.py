@@ -20,7 +20,7 @@ from nncftools.compression.columns import (
     STDERR,
 )
 from nncftools.compression.recommending import chosen
-from nncftools.text import printable
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nncftools import bounds, intake
+from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.importers.table import Children, Table, session_of, words
 from nncftools.session.model import Exit, Host
@@ -103,7 +103,7 @@ def _whole(source: Source) -> bytes:
 def _info(text: bytes, path: pathlib.Path) -> _Info:
     try:
         info = msgspec.json.decode(text, type=_Info)
-        bounds.check(info)
+        intake.check(info)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise SessionFileError(f"{path}: not an info file of con-duct: {error}") from error
     return info
@@ -144,7 +144,7 @@ class _Reports:
         for number, line in lines.numbered():
             try:
                 report = _REPORT.decode(line)
-                bounds.check(report)
+                intake.check(report)
                 moment = _moment(report.timestamp)
                 values = [_value(report.totals.rss), _value(report.totals.vsz)]
             except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as why:
@@ -161,7 +161,7 @@ class _Reports:
     def _take_report(self, report: _Report, time_s: float, values: list[float]) -> None:
         self._table.append((time_s, *values))
         for pid, process in report.processes.items():
-            if bounds.is_pid(pid) and process.rss is not None and 0 <= process.rss <= bounds.LARGEST:
+            if intake.is_pid(pid) and process.rss is not None and 0 <= process.rss <= intake.LARGEST:
                 self._children.take(int(pid), time_s, process.rss, process.cmd.split())
         self._samples += max(report.num_samples, 1)
         self._max_samples = max(self._max_samples, report.num_samples)
@@ -210,14 +210,14 @@ _REPORT = msgspec.json.Decoder(_Report)
 
 def _moment(timestamp: str) -> float:
     """Return an ISO 8601 time in Unix seconds. Raises ValueError."""
-    return bounds.moment(timestamp).timestamp()
+    return intake.moment(timestamp).timestamp()
 
 
 def _value(size: float | None) -> float:
     """Return bytes, NaN for unknown. Raises ValueError for impossible sizes."""
     if size is None:
         return nan
-    if not 0 <= size <= bounds.LARGEST:
+    if not 0 <= size <= intake.LARGEST:
         raise ValueError("bytes from 0 to 2^63 expected")
     return size
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from nncftools.bounds import LARGEST
 from nncftools.errors import SessionFileError
 from nncftools.importers.row_log import RowLog
+from nncftools.intake import LARGEST
 from nncftools.metrics import MEMORY
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit

@@ -7,13 +7,13 @@ import pathlib
 import re
 from typing import TYPE_CHECKING, Protocol
 
-from nncftools.bounds import WrongValueError
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.importers.source import Source, shown
+from nncftools.intake import WrongValueError
 from nncftools.redaction import Redaction
 from nncftools.session.store import check
-from nncftools.text import not_one_of
+from nncftools.units import not_one_of
 
 if TYPE_CHECKING:
     import os

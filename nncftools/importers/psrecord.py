@@ -11,9 +11,9 @@ import re
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from nncftools.bounds import is_pid
 from nncftools.importers.row_log import RowLog
 from nncftools.importers.table import words
+from nncftools.intake import is_pid
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
 

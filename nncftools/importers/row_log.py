@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nncftools.bounds import LARGEST, LATEST_S, are_within
 from nncftools.importers.table import Table, session_of
+from nncftools.intake import LARGEST, LATEST_S, are_within
 from nncftools.metrics import is_counter, is_memory
 from nncftools.session.samples import TIME
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from nncftools import bounds
+from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.intake import UTF_8_MARK
 from nncftools.journal.lines import FORMAT, VERSION, Header, Line
@@ -127,10 +127,10 @@ class Tail:
     def _take_line(self, number: int, text: bytes, chunk: Chunk) -> None:
         try:
             line = msgspec.json.decode(text, type=Line)
-            bounds.check(line)
+            intake.check(line)
             if "each" in line:
                 time_s = float(self._sample_before[1 : self._sample_before.index(b",")])
-                bounds.check(time_s, name="time_s")
+                intake.check(time_s, name="time_s")
                 chunk.each.append(Each(time_s, line["each"]))
                 return
             if "columns" in line:
@@ -146,18 +146,18 @@ class Tail:
 def _check_samples(samples: Sequence[Sequence[float | None]]) -> None:
     """Raise ValueError for a figure that cannot be."""
     times, *columns = zip(*samples, strict=True)
-    if not bounds.are_within(times, 0, bounds.LATEST_S):
+    if not intake.are_within(times, 0, intake.LATEST_S):
         raise ValueError("seconds since the start expected")
     for column in columns:
         known = column if None not in column else [value for value in column if value is not None]
-        if not bounds.are_within(known, -bounds.LARGEST, bounds.LARGEST):
+        if not intake.are_within(known, -intake.LARGEST, intake.LARGEST):
             raise ValueError("a figure up to 2^63 expected")
 
 
 def _header(line: bytes, origin: str) -> tuple[Header, Plan]:
     try:
         header = msgspec.json.decode(line.removeprefix(UTF_8_MARK), type=Header)
-        bounds.check(header)
+        intake.check(header)
         if header["format"] != FORMAT:
             raise ValueError(f"{FORMAT!r} expected")
         plan = _plan(header)

@@ -11,7 +11,7 @@ from nncftools.limits.effective import effective_limit
 from nncftools.limits.last_state import last_state
 from nncftools.limits.verdict import CERTAIN, LIKELY, Verdict
 from nncftools.metrics import cpu_counters
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.limits.verdict import DISK_FULL, LIKELY, POSSIBLE
 from nncftools.session.model import DISK
-from nncftools.text import printable
-from nncftools.units import seconds_text
+from nncftools.units import printable, seconds_text
 
 if TYPE_CHECKING:
     from nncftools.limits.case import Case

@@ -10,7 +10,7 @@ from nncftools.analysis import build_up
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.telling import running_text
 from nncftools.session.peak_place import enclosing
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

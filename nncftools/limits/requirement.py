@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.limits.needs import needs
-from nncftools.text import printable
-from nncftools.units import MemoryUnit, brief_size, part_text
+from nncftools.units import MemoryUnit, brief_size, part_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

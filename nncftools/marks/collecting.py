@@ -11,9 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from nncftools import intake
-from nncftools.bounds import limits
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
+from nncftools.intake import limits
 from nncftools.marks.entries import BEGIN, Entry, rows
 from nncftools.marks.line import OUTPUT
 from nncftools.marks.own_readings import narrow
@@ -24,8 +24,7 @@ from nncftools.session.held import Holdings
 from nncftools.session.model import Failure, Mark, Rise, SavedModel
 from nncftools.session.operations import in_order, with_ends
 from nncftools.session.parallel import renumbered
-from nncftools.text import shortened
-from nncftools.units import seconds_text
+from nncftools.units import seconds_text, shortened
 
 if TYPE_CHECKING:
     import pathlib

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from nncftools import bounds
+from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK
 from nncftools.session.held import Reading
@@ -124,10 +124,10 @@ def _seconds(start: Start, seconds: float | None, moment: str | None, t_ns: int 
     if seconds is not None:
         return seconds
     if moment is not None:
-        at = bounds.moment(moment)
+        at = intake.moment(moment)
         if start.utc is None:
             raise ValueError("a time of day cannot be used: the session does not say when it began")
-        return (at - bounds.moment(start.utc)).total_seconds()
+        return (at - intake.moment(start.utc)).total_seconds()
     if t_ns is None:
         return None
     if start.monotonic_ns is None:
@@ -157,11 +157,11 @@ def rows(file: BinaryIO, name: str, start: Start) -> Iterator[Row]:
 
 def _checked(entry: Entry, start: Start) -> Entry:
     """Return an entry with its times in seconds from the session's start. Raises ValueError."""
-    bounds.check(entry)
+    intake.check(entry)
     timed = entry.timed(start)
     for name, at_s in (("start_s", timed.start_s), ("end_s", timed.end_s)):
         if at_s is not None:
-            bounds.check(at_s, f"$.{name}", name)
+            intake.check(at_s, f"$.{name}", name)
     return timed
 
 

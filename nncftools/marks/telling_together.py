@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from nncftools.bounds import limits
+from nncftools.intake import limits
 from nncftools.marks.entries import END, Entry
 from nncftools.marks.nesting import Nesting
 

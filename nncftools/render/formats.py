@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Union
 
 from nncftools.errors import UsageError
-from nncftools.text import not_one_of
+from nncftools.units import not_one_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.limits.effective import MACHINE, Effective, effective_limit
-from nncftools.text import printable, shortened
-from nncftools.units import brief_size
+from nncftools.units import brief_size, printable, shortened
 
 if TYPE_CHECKING:
     from nncftools.render.view import View

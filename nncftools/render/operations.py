@@ -12,8 +12,7 @@ from nncftools.render.brackets import finite
 from nncftools.render.colours import REST, Fill, fills
 from nncftools.session.model import UNFINISHED
 from nncftools.session.operation import CPU, Figures, Operation
-from nncftools.text import printable, shortened
-from nncftools.units import seconds_text
+from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

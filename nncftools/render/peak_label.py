@@ -8,7 +8,7 @@ from nncftools.analysis.build_up import of_peak
 from nncftools.analysis.frame_tree import tree_of
 from nncftools.analysis.peak_text import SEPARATOR, where_text
 from nncftools.analysis.telling import held_by
-from nncftools.text import shortened
+from nncftools.units import shortened
 
 if TYPE_CHECKING:
     from nncftools.session.session import Session

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nncftools.analysis.build_up import INHERITED, NOT_SEEN, of_peak
 from nncftools.analysis.code_places import is_machinery, short_file
 from nncftools.errors import NncfToolsError
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
-from nncftools.text import printable
-from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

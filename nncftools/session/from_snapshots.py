@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nncftools import bounds
+from nncftools import intake
 from nncftools.journal.snapshot_lines import SnapshotLine
 from nncftools.redaction import Redaction
 from nncftools.session.snapshots import (
@@ -47,7 +47,7 @@ def snapshots_from(
         if text:
             try:
                 line = msgspec.json.decode(text, type=SnapshotLine)
-                bounds.check(line)
+                intake.check(line)
                 reader.take(line)
             except _LostError:
                 break
@@ -144,7 +144,7 @@ class _Reader:
         ]
         look = Look(self._seconds(line["t_ns"]), threads, line["lost"])
         looks = self._watched[line["process"]].looks
-        bounds.check_rising([*(before.time_s for before in looks[-1:]), look.time_s], "$.look.t_ns")
+        intake.check_rising([*(before.time_s for before in looks[-1:]), look.time_s], "$.look.t_ns")
         looks.append(look)
 
     def _take_mappings(self, line: lines.Mappings) -> None:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from nncftools.bounds import LARGEST, LATEST_S, WrongValueError, check_rising
 from nncftools.errors import SessionFileError
+from nncftools.intake import LARGEST, LATEST_S, WrongValueError, check_rising
 from nncftools.journal.bucket import kept_of_bucket
 from nncftools.metrics import in_order, is_memory, unit_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from nncftools import bounds
+from nncftools import intake
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -120,12 +120,12 @@ def check_snapshots(snapshots: Snapshots) -> None:
     for number, stack in enumerate(snapshots.stacks):
         place = f"$.snapshots.stacks[{number}]"
         if len(stack) > MOST_FRAMES:
-            raise bounds.wrong(place, f"at most {MOST_FRAMES:,} frames expected, found {len(stack):,}")
+            raise intake.wrong(place, f"at most {MOST_FRAMES:,} frames expected, found {len(stack):,}")
         if not all(0 <= frame < len(snapshots.frames) for frame in stack):
-            raise bounds.wrong(place, "a frame that is not in `frames`")
+            raise intake.wrong(place, "a frame that is not in `frames`")
     for number, watched in enumerate(snapshots.processes):
         place = f"$.snapshots.processes[{number}].looks"
-        bounds.check_rising([look.time_s for look in watched.looks], place)
+        intake.check_rising([look.time_s for look in watched.looks], place)
         stacks = {one.stack for look in watched.looks for one in look.threads if one.stack is not None}
         if not all(0 <= stack < len(snapshots.stacks) for stack in stacks):
-            raise bounds.wrong(place, "a stack that is not in `stacks`")
+            raise intake.wrong(place, "a stack that is not in `stacks`")

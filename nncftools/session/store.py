@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from nncftools import bounds, intake
+from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.files import replacing
 from nncftools.journal import file as journal_file
@@ -58,7 +58,7 @@ def _snapshots_beside(journal: pathlib.Path) -> bytes:
     """Return the helper's log of a recording; empty without one, or if it cannot be read."""
     try:
         with journal_file.reader(journal_file.snapshots_beside(journal)) as log:
-            return log.read(bounds.limits().size)
+            return log.read(intake.limits().size)
     except OSError:
         return b""
 
@@ -125,7 +125,7 @@ def _session_from(data: bytes, origin: str) -> SessionData:
     session = SessionData(**fields)
     try:
         check(session)
-    except bounds.WrongValueError as error:
+    except intake.WrongValueError as error:
         raise SessionFileError(f"{origin}: {error}", mended_by=error.mended_by) from error
     session.__dict__[_AS_LOADED] = data
     return session
@@ -139,7 +139,7 @@ def check(session: SessionData) -> None:
     session.samples.check()
     for field in msgspec.structs.fields(SessionData):
         if field.type is not Samples:
-            bounds.check(getattr(session, field.name), f"$.{field.name}", field.name)
+            intake.check(getattr(session, field.name), f"$.{field.name}", field.name)
     if session.snapshots is not None:
         check_snapshots(session.snapshots)
 

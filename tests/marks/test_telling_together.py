@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from nncftools import bounds
-from nncftools.bounds import Limits
+from nncftools import intake
+from nncftools.intake import Limits
 from nncftools.marks.collecting import take_log
 from nncftools.redaction import Redaction
 from nncftools.session.model import Mark
@@ -30,11 +30,11 @@ def span(op: int, begin: int, end: int, name: str = "step", **more: object) -> l
 def taken(rows: list[Row], limits: Limits = FEW) -> Session:
     """Return a session of 1,000 seconds with the marks of a log."""
     of = session(duration_s=1000.0)
-    token = bounds._in_force.set(limits)
+    token = intake._in_force.set(limits)
     try:
         take_log(of, io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in rows)), "log", Redaction())
     finally:
-        bounds._in_force.reset(token)
+        intake._in_force.reset(token)
     return of
 
 

@@ -11,8 +11,7 @@ from nncftools.live.state import machine
 from nncftools.render.terminal.plot import MOST_LINES
 from nncftools.render.terminal.scales import clock
 from nncftools.render.view import label
-from nncftools.text import printable, shortened
-from nncftools.units import brief_size, cores_text, part_text, seconds_text, size_text
+from nncftools.units import brief_size, cores_text, part_text, printable, seconds_text, shortened, size_text
 
 if TYPE_CHECKING:
     from nncftools.live.screen.look import Look

@@ -9,7 +9,7 @@ from nncftools.live.screen.processes import gauge
 from nncftools.render.terminal.plot import key
 from nncftools.render.terminal.rows import length, text
 from nncftools.render.view import label
-from nncftools.text import printable
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ from nncftools.live.screen.header import current, keys, memory_left, state, summ
 from nncftools.live.screen.processes import chosen, process_rows
 from nncftools.render.terminal.palette import GUTTER, Medium
 from nncftools.render.terminal.rows import fitted, length, painted, text
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,7 @@ from nncftools.live.screen.look import Order
 from nncftools.live.screen.telling_apart import told_apart, without_interpreter
 from nncftools.render.terminal.palette import CURVES
 from nncftools.render.terminal.rows import text
-from nncftools.text import printable, shortened
-from nncftools.units import cores_text
+from nncftools.units import cores_text, printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

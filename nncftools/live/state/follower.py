@@ -22,7 +22,7 @@ from nncftools.redaction import Redaction
 from nncftools.session.from_journal import host_and_rank
 from nncftools.session.model import Exit, MemoryLimit, Process, Start
 from nncftools.session.peaks import mark_of_tree
-from nncftools.text import printable
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     import pathlib

@@ -14,7 +14,7 @@ from nncftools.live.state.history import History
 from nncftools.live.state.operations import LiveOperations, RecordedOperations
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.session.peaks import noise
-from nncftools.text import printable
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ from nncftools.render.brackets import finite
 from nncftools.render.view import command_text
 from nncftools.session.operation import RSS
 from nncftools.session.peak_place import span_of
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

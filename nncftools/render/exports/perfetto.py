@@ -20,8 +20,7 @@ from nncftools.render.exports.stack_slices import MOST_SLICES, longest, slices_b
 from nncftools.render.operations import bounds_by_key, by_key
 from nncftools.render.view import command_text, label
 from nncftools.session.peak_place import span_of
-from nncftools.text import shortened
-from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -14,8 +14,7 @@ from nncftools.analysis.timeline import timeline
 from nncftools.render.operations import listed, without_small
 from nncftools.render.stacks import build_up_of_peak, named_stacks
 from nncftools.render.view import command_text
-from nncftools.text import printable, shortened
-from nncftools.units import seconds_text
+from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

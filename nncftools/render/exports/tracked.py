@@ -9,7 +9,7 @@ from nncftools import metrics
 from nncftools.analysis.comparison import unique_names
 from nncftools.analysis.figures import CPU_TIME, DURATION, Figure, figure_of
 from nncftools.analysis.matching import matched
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nncftools import drawing
-from nncftools.text import printable, shortened
-from nncftools.units import seconds_text
+from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     import pathlib

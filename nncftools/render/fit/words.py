@@ -7,8 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from nncftools.limits.trial import WORKED
-from nncftools.text import printable
-from nncftools.units import seconds_text
+from nncftools.units import printable, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from nncftools.render.tables.of_session import memory, operations
 from nncftools.render.tables.table import Output
 from nncftools.render.tables.verdict_lines import verdict_lines
 from nncftools.render.view import command_text
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,7 @@ from nncftools.render.memory_line import memory_line
 from nncftools.render.operations import lanes, listed
 from nncftools.render.terminal.scales import rounded_up, ticks
 from nncftools.render.view import label
-from nncftools.text import shortened
-from nncftools.units import seconds_text, time_unit
+from nncftools.units import seconds_text, shortened, time_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

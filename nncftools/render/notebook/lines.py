@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from nncftools.analysis.summary import cpu_s, taken
 from nncftools.render.tables import facts
 from nncftools.render.view import View, command_text, label
-from nncftools.text import shortened
-from nncftools.units import MemoryUnit, seconds_text, size_text
+from nncftools.units import MemoryUnit, seconds_text, shortened, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

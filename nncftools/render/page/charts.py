@@ -18,8 +18,7 @@ from nncftools.render.operations import counters_of, lanes
 from nncftools.render.page.kinds import kinds
 from nncftools.render.peak_label import peak_label
 from nncftools.render.view import View, label
-from nncftools.text import shortened
-from nncftools.units import MemoryUnit, seconds_text, time_unit
+from nncftools.units import MemoryUnit, seconds_text, shortened, time_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,7 +9,7 @@ from nncftools.analysis.code_places import module_of, package_of
 from nncftools.analysis.frame_tree import Node, tree_of
 from nncftools.render.colours import OTHER_PACKAGES, REST, package_fills
 from nncftools.render.stacks import WITHOUT_STACK, place_text
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,8 +13,7 @@ from nncftools.drawing import DPI, FAINT, INK, draw_peak, legend_below, look, ma
 from nncftools.metrics import MEMORY, is_memory
 from nncftools.render.pictures.overlay_bands import draw_bands, spans
 from nncftools.render.view import label
-from nncftools.text import printable, shortened
-from nncftools.units import seconds_text
+from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     import pathlib

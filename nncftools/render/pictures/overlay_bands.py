@@ -10,7 +10,7 @@ from nncftools.analysis.told_apart import told_apart
 from nncftools.drawing import Ruler
 from nncftools.render.colours import fills
 from nncftools.session.operation import Operation
-from nncftools.text import printable
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

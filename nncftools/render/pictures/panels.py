@@ -14,8 +14,7 @@ from nncftools.render.pictures.band import Band
 from nncftools.render.pictures.operation_bars import MOST_ROWS, WIDTH, Shown, draw_rows, height
 from nncftools.render.pictures.timelines import IO_COUNTERS, draw_cpu, draw_io, draw_memory, shown_metric
 from nncftools.render.view import View, command_text
-from nncftools.text import printable, shortened
-from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, printable, shortened
 
 if TYPE_CHECKING:
     import pathlib

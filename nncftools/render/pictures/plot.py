@@ -27,7 +27,7 @@ from nncftools.render.memory_line import memory_line
 from nncftools.render.operations import listed
 from nncftools.render.peak_label import peak_label
 from nncftools.render.view import View, command_text
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     import pathlib

@@ -15,8 +15,7 @@ from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.render.tables.peak_lines import kind_name, lines_of, missing, moment_text
 from nncftools.render.tables.table import Cell, Column, Row, Table, size_cell
-from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN, seconds_text
+from nncftools.units import UNKNOWN, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ from nncftools.render.tables.build_up import tables
 from nncftools.render.tables.markdown import code, painted, text
 from nncftools.render.tables.peak_lines import as_sentences
 from nncftools.render.view import command_text
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from nncftools.render.tables.build_up import Whole

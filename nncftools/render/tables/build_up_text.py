@@ -11,7 +11,7 @@ from rich.text import Text
 from nncftools.render.tables.build_up import tables
 from nncftools.render.tables.paint import FIRST_COLUMN, grid, pairs
 from nncftools.render.view import command_text
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,7 @@ from nncftools.analysis.comparison import unit_for
 from nncftools.analysis.difference import SIGNIFICANT, smallest_p
 from nncftools.analysis.figures import CPU_TIME, DURATION
 from nncftools.render.tables.table import Cell, Column, Row, Table
-from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN, MemoryUnit, fixed
+from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

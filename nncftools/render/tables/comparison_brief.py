@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE
 from nncftools.render.tables.comparison import cells, columns_of, function_text, name_of
 from nncftools.render.tables.table import Cell, Column, Row, Table
-from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN
+from nncftools.units import UNKNOWN, printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nncftools.render.tables.comparison import figures, gates, notes, runs_text, shown, sides, stacks, title_of
 from nncftools.render.tables.comparison_brief import brief, gate_text, only_one_side, owner, settings, verdict
 from nncftools.render.tables.markdown import code, painted, text
-from nncftools.text import printable
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

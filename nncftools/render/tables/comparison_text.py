@@ -11,7 +11,7 @@ from rich.text import Text
 from nncftools.render.tables.comparison import figures, notes, shown, sides, stacks, title_of
 from nncftools.render.tables.comparison_brief import brief, gate_text, only_one_side, owner, settings, verdict
 from nncftools.render.tables.paint import painted, pairs, warnings
-from nncftools.text import printable
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -21,8 +21,7 @@ from nncftools.analysis.summary import (
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
 from nncftools.render.tables.table import Cell, Column, Output, Row, Table
-from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN, cores_text, seconds_text, size_text, text_of
+from nncftools.units import UNKNOWN, cores_text, printable, seconds_text, shortened, size_text, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

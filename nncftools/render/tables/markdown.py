@@ -12,7 +12,7 @@ from nncftools.render.tables.peak_lines import as_sentences, peak_lines
 from nncftools.render.tables.table import Output
 from nncftools.render.tables.verdict_lines import verdict_lines
 from nncftools.render.view import command_text
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,7 @@ from nncftools.render.operations import PARALLEL_NOTE, listed, peak_notes, witho
 from nncftools.render.tables.table import Cell, Column, Output, Row, Table, figure_cell, size_cell
 from nncftools.render.view import label
 from nncftools.session.peak_place import span_of
-from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN, number_text, seconds_text
+from nncftools.units import UNKNOWN, number_text, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,7 +9,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from nncftools.render.tables.table import Output, Table
-from nncftools.text import printable
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,8 +9,7 @@ from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
 from nncftools.analysis.frame_tree import certain_at_places, tree_of
 from nncftools.analysis.telling import held_by, running_text
 from nncftools.render.limit import limit_text
-from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN, seconds_text
+from nncftools.units import UNKNOWN, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

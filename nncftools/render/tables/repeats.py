@@ -10,8 +10,7 @@ from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, figure_of
 from nncftools.analysis.matching import matched
 from nncftools.render.tables.comparison import writer
 from nncftools.render.tables.table import Cell, Column, Row, Table
-from nncftools.text import printable, shortened
-from nncftools.units import UNKNOWN
+from nncftools.units import UNKNOWN, printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -28,8 +28,7 @@ from nncftools.render.tables.table import Cell, Column, Output
 from nncftools.render.tables.verdict_lines import verdict_lines
 from nncftools.render.view import View, command_text
 from nncftools.session.operations import unmarked
-from nncftools.text import printable, shortened
-from nncftools.units import seconds_text
+from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from nncftools.limits.effective import MACHINE
 from nncftools.limits.judging import verdict
 from nncftools.limits.needs import needs
-from nncftools.text import printable, shortened
-from nncftools.units import seconds_text
+from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from nncftools.render.colours import fills
 from nncftools.render.terminal.rows import plain, text
 from nncftools.session.operation import Operation
-from nncftools.text import printable, shortened
+from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

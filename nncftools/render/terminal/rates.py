@@ -10,8 +10,7 @@ from nncftools import metrics
 from nncftools.metrics import cpu_counters
 from nncftools.render.terminal.canvas import Canvas, Levels
 from nncftools.render.terminal.rows import text
-from nncftools.text import shortened
-from nncftools.units import fixed, text_of
+from nncftools.units import fixed, shortened, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
