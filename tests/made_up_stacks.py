@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nncftools.session.snapshots import (
+from nncftools.session.model import (
     Frame,
     Look,
     MappingGroup,

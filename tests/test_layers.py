@@ -46,8 +46,9 @@ MAY_IMPORT = {
         "session",
     },
 }
+TYPES_OF_EACH_OTHER: list[tuple[str, str]] = []
 SAMPLER_MAY_NAME = {"errors", "files", "metrics", "version"}
-SAMPLER_MAY_NAME |= {"journal.bucket", "journal.limit_kinds", "journal.lines", "journal.plan", "journal.writer"}
+SAMPLER_MAY_NAME |= {"journal.lines", "journal.writing"}
 NOT_ONLY_STANDARD = {"client.py", "psutil_source.py", "starter.py", "starter_link.py"}
 
 
@@ -56,11 +57,16 @@ def name_of(path: pathlib.Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported(path: pathlib.Path) -> set[str]:
-    """Return the full names of the modules and objects that a module imports, for types as well."""
+def imported(path: pathlib.Path, *, types: bool = True) -> set[str]:
+    """Return the full names of the modules and objects that a module imports, with or without those for types only."""
     found: set[str] = set()
     package = path.relative_to(ROOT.parent).parent.parts
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    tree = ast.parse(path.read_bytes())
+    if not types:
+        tree.body = [
+            node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+        ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -87,10 +93,10 @@ def modules(package: str) -> list[pathlib.Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
-def needed(path: pathlib.Path, every: set[str]) -> set[str]:
-    """Return which of ``every`` module of ours a module imports, for types as well, by names inside the package."""
+def needed(path: pathlib.Path, every: set[str], *, types: bool) -> set[str]:
+    """Return which of ``every`` module of ours a module imports, by names inside the package."""
     found = set[str]()
-    for name in imported(path):
+    for name in imported(path, types=types):
         inside = name.removeprefix("nncftools.") if name.startswith("nncftools.") else None
         while inside and inside not in every:
             inside = inside.rpartition(".")[0]
@@ -115,11 +121,21 @@ def test_imports_only_what_its_layer_may(package: str) -> None:
 
 
 def test_nothing_imports_in_a_circle() -> None:
-    """Modules can be put in an order in which each imports only those before it, types included."""
+    """Modules can be put in an order in which each imports only those before it, also inside of functions."""
     paths = {name_of(path): path for path in ROOT.rglob("*.py")}
-    order = graphlib.TopologicalSorter({name: needed(path, set(paths)) for name, path in paths.items()})
+    order = graphlib.TopologicalSorter({name: needed(path, set(paths), types=False) for name, path in paths.items()})
 
     assert set(order.static_order()) >= {"cli.app", "metrics"}  # raises CycleError, which names a circle
+
+
+def test_few_modules_need_types_of_each_other() -> None:
+    """At most six pairs of modules name types of each other."""
+    paths = {name_of(path): path for path in ROOT.rglob("*.py")}
+    needs = {name: needed(path, set(paths), types=True) for name, path in paths.items()}
+    pairs = {(name, other) for name, others in needs.items() for other in others if name in needs[other]}
+
+    assert sorted(pair for pair in pairs if pair[0] < pair[1]) == TYPES_OF_EACH_OTHER
+    assert len(TYPES_OF_EACH_OTHER) <= 6
 
 
 @pytest.mark.parametrize("module", sorted(EVERYBODY))
@@ -152,7 +168,7 @@ MAY_NAME_OPTIONS = {
     "limits.places": "options of systemd-run",
     "marks.autoload": "a warning that the command's Python writes for the session",
     "sampler.limit": "a warning that the sampler writes for the session",
-    "session.from_journal": "a warning that stays in the session",
+    "session.recording": "a warning that stays in the session",
     "snapshots.py_spy": "options of py-spy",
 }
 

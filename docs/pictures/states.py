@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nncftools.session.model import Exit, Host, LimitReached, Mark, SamplerFacts
-from nncftools.session.snapshots import Frame
+from nncftools.session.model import Exit, Frame, Host, LimitReached, Mark, SamplerFacts
 from tests.made_up import MIB, process, session
 from tests.render.built_up import IMPORT, LOAD, MAIN, TRACE, built_up, group, mapped
 

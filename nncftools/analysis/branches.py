@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from nncftools.analysis.frame_tree import Node
-    from nncftools.session.snapshots import Frame
+    from nncftools.session.model import Frame
 
 _ALMOST_ALL = 0.99
 _LESS_CERTAIN = 0.2

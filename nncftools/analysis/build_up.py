@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nncftools.analysis.rise_owners import Owner
-    from nncftools.session.model import Process, SessionData
+    from nncftools.session.model import Frame, Process, SessionData, Snapshots, WatchedProcess
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
-    from nncftools.session.snapshots import Frame, Snapshots, WatchedProcess
 
 CERTAIN, EITHER, NOT_SEEN, INHERITED = "certain", "either", "not_seen", "inherited"
 _AROUND_S = 0.06

@@ -10,7 +10,7 @@ from nncftools.units import printable, shortened
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.session.snapshots import Frame
+    from nncftools.session.model import Frame
 
 PROGRAM, PYTHON = "", "python"
 _SITE = re.compile(r".*/(?:site|dist)-packages/")

@@ -29,7 +29,7 @@ from nncftools.analysis.settings import COMMAND, differing, of_models
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
-from nncftools.session.kinds import kind_of
+from nncftools.session.operation import kind_of
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:

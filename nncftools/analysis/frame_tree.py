@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from nncftools.analysis.build_up import BuildUp, Part
-    from nncftools.session.snapshots import Frame
+    from nncftools.session.model import Frame
 
 _SMALL = 0.05
 """A part of the peak that is smaller has no line of its own."""

@@ -10,7 +10,7 @@ from nncftools.analysis.build_up import EITHER, NOT_SEEN
 from nncftools.analysis.code_places import PROGRAM, PYTHON, is_machinery, package_of, short_file
 from nncftools.analysis.frame_tree import WITHOUT_STACK, Node, tree_of
 from nncftools.analysis.telling import place_labels
-from nncftools.session.snapshots import Frame
+from nncftools.session.model import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ from nncftools.analysis.peak_text import where_reached
 from nncftools.analysis.pss import pss_near_peak
 from nncftools.analysis.summary import largest_process, taken
 from nncftools.metrics import in_order, is_counter
-from nncftools.session.rss_error import rss_error
+from nncftools.session.readings import rss_error
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:

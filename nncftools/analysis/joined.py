@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from nncftools.metrics import is_counter
-from nncftools.session.operations import with_ends
-from nncftools.session.parallel import renumbered
+from nncftools.session.operations import renumbered, with_ends
 from nncftools.session.peaks import moved
 from nncftools.session.samples import TIME, Samples
 

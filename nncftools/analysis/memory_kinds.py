@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.session.snapshots import MappingGroup
+from nncftools.session.model import MappingGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.session.model import SessionData
-    from nncftools.session.snapshots import MappingsMoment
+    from nncftools.session.model import MappingsMoment, SessionData
 
 _FAR_S = 10.0
 """Mappings that were read so long before or after count as little as some of a peak twice as large."""

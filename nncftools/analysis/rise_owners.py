@@ -11,7 +11,7 @@ from nncftools.analysis.code_places import shared_depth
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nncftools.session.snapshots import Look, Snapshots, ThreadLook, WatchedProcess
+    from nncftools.session.model import Look, Snapshots, ThreadLook, WatchedProcess
 
     Weights = dict[tuple[int | None, bool], float]
     """By thread, None for an unknown one, and by whether it still lives."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncftools.metrics import cpu_counters
-from nncftools.session.column import spaced
-from nncftools.session.operation import CPU, RATE_WINDOW_S
+from nncftools.session.operation import CPU, RATE_WINDOW_S, spaced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

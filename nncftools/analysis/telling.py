@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from nncftools.analysis.build_up import Part
     from nncftools.analysis.frame_tree import Node
-    from nncftools.session.snapshots import Frame
+    from nncftools.session.model import Frame
 
 FOLDED = "…"
 _BELOW = "in calls not seen, from "

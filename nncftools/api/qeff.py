@@ -17,8 +17,8 @@ from nncftools.api.recorder import SHORTEST_S
 from nncftools.errors import NncfToolsError
 from nncftools.marks.operations import SOURCE
 from nncftools.render.colours import FILLS, REST
-from nncftools.session.kinds import KINDS
 from nncftools.session.model import Mark
+from nncftools.session.operation import KINDS
 from nncftools.version import __version__
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from nncftools.analysis.joined import joined
 from nncftools.backports import moment_of
 from nncftools.marks.operations import SOURCE
-from nncftools.session.kinds import kind_of
 from nncftools.session.model import Mark
-from nncftools.session.operation import RATE_WINDOW_S
+from nncftools.session.operation import RATE_WINDOW_S, kind_of
 from nncftools.session.operations import in_order, with_ends
 from nncftools.session.peak_place import span_of
 from nncftools.units import MemoryUnit

@@ -13,8 +13,8 @@ import warnings
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, refuse_to_record
-from nncftools.journal import file as journal_file
-from nncftools.journal.plan import Plan
+from nncftools.journal import reading
+from nncftools.journal.writing import Plan
 from nncftools.marks import own_log
 from nncftools.metrics import recorded_with
 from nncftools.session import launcher
@@ -140,8 +140,8 @@ class Recorder:
         """Create the journal in a temporary folder, or in memory if that fails; return its descriptor."""
         with contextlib.suppress(OSError):
             self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"))
-            self._journal = self._folder / f"recording{journal_file.ENDING}"
-            return journal_file.create(self._journal, replace=False)
+            self._journal = self._folder / f"recording{reading.ENDING}"
+            return reading.create(self._journal, replace=False)
         self._memory = os.memfd_create("nncf-tools")
         self._journal = pathlib.Path(f"/proc/{os.getpid()}/fd/{self._memory}")
         return self._memory

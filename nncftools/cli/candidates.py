@@ -7,7 +7,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
-import typer  # noqa: TC002 — Typer reads the types of completion functions at run time
+import typer
 
 from nncftools.metrics import MEMORY, METRICS
 from nncftools.units import MemoryUnit

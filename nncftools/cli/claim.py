@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from nncftools.cli.destination import check_owner, session_stem
 from nncftools.errors import UsageError
 from nncftools.files import above_standard
-from nncftools.journal import file as journal_file
+from nncftools.journal import reading
 from nncftools.marks.sidecars import SIDECARS
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def claim_files(place: Destination, *, snapshots: bool) -> Claim:
     try:
         if place.folder is not None:
             check_owner(place.folder)
-        journal = journal_file.create(place.journal, replace=place.force)
+        journal = reading.create(place.journal, replace=place.force)
         try:
             if place.folder is None:
                 for ending in SIDECARS:
@@ -38,7 +38,7 @@ def claim_files(place: Destination, *, snapshots: bool) -> Claim:
                 place.snapshots.unlink(missing_ok=True)
             return Claim(place, journal, snapshots=snapshots)
         except OSError:
-            journal_file.remove(place.journal, journal)
+            reading.remove(place.journal, journal)
             os.close(journal)
             raise
     except OSError as error:
@@ -55,16 +55,16 @@ class Claim:
         self.locked = journal
         """The locked, append-only descriptor for the sampler; -1 after the hand-over."""
         with contextlib.ExitStack() as stack:
-            self.journal = stack.enter_context(journal_file.reader(place.journal, journal))
+            self.journal = stack.enter_context(reading.reader(place.journal, journal))
             self._folder = above_standard(os.open(place.session.parent, _FOLDER))
             stack.callback(os.close, self._folder)
             self._real = _named(self._folder, place.session.parent).resolve()
-            self.marks = above_standard(os.open(place.marks, _NEW_LOG, journal_file.PRIVATE))
+            self.marks = above_standard(os.open(place.marks, _NEW_LOG, reading.PRIVATE))
             stack.callback(os.close, self.marks)
             self.snapshots: int | None = None
             """The descriptor of the helper's log; None without one."""
             if snapshots:
-                self.snapshots = above_standard(os.open(place.snapshots, _NEW_LOG, journal_file.PRIVATE))
+                self.snapshots = above_standard(os.open(place.snapshots, _NEW_LOG, reading.PRIVATE))
             stack.pop_all()
 
     def hand_over(self) -> None:
@@ -104,20 +104,20 @@ class Claim:
     def surviving_journal(self) -> pathlib.Path:
         """Return the journal's path, or that of a new copy if its name now leads to another file. Raises OSError."""
         path = self._place.journal
-        if journal_file.leads_to(path, self.journal.fileno()):
+        if reading.leads_to(path, self.journal.fileno()):
             return path
         import shutil
         import tempfile
 
         copy = pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), path.name)
         self.journal.seek(0)
-        with os.fdopen(journal_file.create(copy, replace=False), "wb") as file:
+        with os.fdopen(reading.create(copy, replace=False), "wb") as file:
             shutil.copyfileobj(self.journal, file)
         return copy
 
     def hold(self) -> None:
         """Lock the journal after the sampler has ended, so that others do not take it for an abandoned one."""
-        journal_file.hold(self.journal.fileno())
+        reading.hold(self.journal.fileno())
 
     def remove(self) -> None:
         """Remove the logs after the session is written; files that others put in their place stay."""
@@ -126,7 +126,7 @@ class Claim:
             logs[self._place.snapshots] = self.snapshots
         for path, descriptor in logs.items():
             with contextlib.suppress(OSError):
-                journal_file.remove(path, descriptor)
+                reading.remove(path, descriptor)
 
     def abandon(self) -> None:
         """Remove all files of a run that never started."""

@@ -134,9 +134,9 @@ def _command(path: pathlib.Path) -> list[str] | None:
 
 def _change(session: Session, earlier: pathlib.Path, view: View) -> list[str]:
     """Return in one line how peak and duration differ from an earlier run; nothing if it ended otherwise."""
-    from nncftools.session import store
+    from nncftools.session import session as session_session
 
-    before = store.load(earlier)
+    before = session_session.load(earlier)
     if before.exit != session.exit:
         return []
     metric = view.metrics[0]

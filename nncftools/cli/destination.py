@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import another_owner, open_ours
-from nncftools.journal import file as journal_file
+from nncftools.journal import reading
 from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS
 from nncftools.render.exports.memory_log import stem
 from nncftools.session import launcher
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 SESSION = "session.json"
-JOURNAL_ENDING = journal_file.ENDING
+JOURNAL_ENDING = reading.ENDING
 PANELS_ENDING = ".png"
 PAGE_ENDING = ".html"
 LATEST = "latest"
@@ -71,7 +71,7 @@ class Destination:
     @property
     def snapshots(self) -> pathlib.Path:
         """The log of the helper, which exists while a recording with stacks runs."""
-        return journal_file.snapshots_beside(self.journal)
+        return reading.snapshots_beside(self.journal)
 
     def within(self, folder: pathlib.Path) -> Destination:
         """Return the same files under another path of their folder."""
@@ -175,7 +175,7 @@ def at_file(output: pathlib.Path, *, force: bool) -> Destination:
     name = session_stem(output)
     journal = output.with_name(f"{name}{JOURNAL_ENDING}")
     sidecars = [output.with_name(name + ending) for ending in SIDECARS]
-    for path in (journal, journal_file.snapshots_beside(journal), *sidecars):
+    for path in (journal, reading.snapshots_beside(journal), *sidecars):
         written("--output", path, force=force)
     folder = _free_folder("--output", journal)
     return Destination(folder / output.name, folder / journal.name, (), None, str(output), force=force)
@@ -185,7 +185,7 @@ def _free_folder(option: str, journal: pathlib.Path) -> pathlib.Path:
     """Make the folder of a journal that no recording writes to, and return its absolute path. Raises UsageError."""
     folder = journal.parent
     try:
-        if journal_file.is_recording(journal):
+        if reading.is_recording(journal):
             raise UsageError(f"option {option}: another recording that still runs writes to {str(journal)!r}")
         folder.mkdir(parents=True, exist_ok=True)
         return _absolute(folder)

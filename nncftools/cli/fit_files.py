@@ -22,7 +22,7 @@ from nncftools.render.fit import outputs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nncftools.journal.plan import Plan
+    from nncftools.journal.writing import Plan
     from nncftools.units import MemoryUnit
 
 STATE = "fit.json"

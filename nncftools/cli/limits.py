@@ -94,9 +94,9 @@ def _required(text: str, words: Sequence[str]) -> Requirement:
         if not is_file(text):
             expected = "a size such as 12GiB, or the file of a session, expected"
             raise UsageError(f"option --require: {expected}, found {text!r}") from error
-    from nncftools.session import store
+    from nncftools.session import session as session_session
 
-    session = store.load(text)
+    session = session_session.load(text)
     found = requirement.of_session(session)
     if found is None:
         raise UsageError(f"option --require: {text!r} does not hold what its command needed; record it again")

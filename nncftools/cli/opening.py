@@ -111,13 +111,13 @@ def _take_aftermath(session: Session) -> None:
 
 
 def _take_beside(session: Session, found: pathlib.Path, file: pathlib.Path) -> None:
-    from nncftools.journal import file as journal_file
-    from nncftools.journal.tail import Tail
+    from nncftools.journal import reading
+    from nncftools.journal.reading import Tail
     from nncftools.marks import collecting
     from nncftools.redaction import Redaction
 
     if found.name.endswith(MARKS_ENDING) and file.name.endswith(destination.JOURNAL_ENDING):
-        with journal_file.reader(file) as journal:
+        with reading.reader(file) as journal:
             redaction = Redaction(Tail(journal, str(file)).plan.redact)
         with intake.open_file(found) as log:
             collecting.take_log(session, log, found.name, redaction)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.cli import command, options
 from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
-from nncftools.journal.plan import Plan
+from nncftools.journal.writing import Plan
 from nncftools.metrics import MEMORY, METRICS, is_memory, is_room, recorded_with
 
 if TYPE_CHECKING:

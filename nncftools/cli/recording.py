@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nncftools.cli.claim import Claim
     from nncftools.cli.destination import Destination, Log
     from nncftools.journal.lines import Header
-    from nncftools.journal.plan import Plan
+    from nncftools.journal.writing import Plan
     from nncftools.marks.calls import Call
     from nncftools.sampler.client import Outcome
     from nncftools.sampler.starter import Starter
@@ -179,7 +179,9 @@ def _load_what_saving_needs() -> None:
 
     from nncftools.limits import aftermath  # noqa: F401
     from nncftools.marks import collecting, saved_sizes  # noqa: F401
-    from nncftools.session import from_journal, store  # noqa: F401
+    from nncftools.session import (
+        session,  # noqa: F401
+    )
 
 
 def _make_and_save(run: Run, header: Header, claim: Claim, outcome: Outcome) -> tuple[Session | None, bool]:
@@ -206,15 +208,15 @@ def _journal_location(claim: Claim) -> str:
 
 def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session:
     from nncftools.limits import aftermath
-    from nncftools.session import from_journal, model
+    from nncftools.session import model, recording
+    from nncftools.session.model import Snapshots
     from nncftools.session.session import Session
-    from nncftools.session.snapshots import Snapshots
 
     session = Session.of(
-        from_journal.session_from(
+        recording.session_from(
             claim.journal,
             str(run.place.journal),
-            from_journal.Known(header, outcome.start, outcome.end),
+            recording.Known(header, outcome.start, outcome.end),
             snapshots=claim.read_snapshots(),
         )
     )

@@ -83,7 +83,7 @@ def watch(
 
 def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: MemoryUnit) -> int:
     from nncftools.cli import opening, screen
-    from nncftools.journal.file import is_recording
+    from nncftools.journal.reading import is_recording
 
     path = None if path is None else _meant(path)
     journal = _journal(path)
@@ -118,7 +118,7 @@ def _meant(path: pathlib.Path) -> pathlib.Path:
 def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
     """Return the journal of ``path``, or the newest running one of a folder; None if there is none."""
     from nncftools.cli import destination, naming
-    from nncftools.journal.file import is_recording
+    from nncftools.journal.reading import is_recording
 
     if path is not None and not path.is_dir():
         if path.name.endswith(destination.JOURNAL_ENDING):
@@ -235,7 +235,7 @@ def _watch_process(pid: int, types: list[str] | None, interval: float, unit: Mem
     from nncftools.cli import opening, planning
 
     metrics, others = planning.columns(types, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
-    from nncftools.journal import file as journal_file
+    from nncftools.journal import reading
     from nncftools.sampler import client
     from nncftools.sampler.starter import Starter
 
@@ -243,7 +243,7 @@ def _watch_process(pid: int, types: list[str] | None, interval: float, unit: Mem
     plan = planning.plan([*metrics, *others], pid=pid, interval=interval)
     with tempfile.TemporaryDirectory(prefix="nncf-tools-") as folder, Starter() as starter:
         journal = pathlib.Path(folder, "session.journal.jsonl")
-        descriptor = journal_file.create(journal, replace=False)
+        descriptor = reading.create(journal, replace=False)
         with client.Sampler(starter, plan, []) as sampler:
             sampler.start(client.header("", [], None, plan), descriptor)
             os.close(descriptor)

@@ -12,7 +12,7 @@ from nncftools.importers import IMPORTERS
 from nncftools.importers.source import Source, shown
 from nncftools.intake import WrongValueError
 from nncftools.redaction import Redaction
-from nncftools.session.store import check
+from nncftools.session.session import check
 from nncftools.units import not_one_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
-from nncftools.session import store
+from nncftools.session import session
 from nncftools.session.session import Session
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Source:
 
     def as_session(self) -> Session:
         """Read it as our own session or journal. Raises SessionFileError."""
-        return Session.of(store.load_from(self._bytes, self.path))
+        return Session.of(session.load_from(self._bytes, self.path))
 
     def refuse_other_encodings(self) -> None:
         """Raise SessionFileError for UTF-16, which PowerShell's ``>`` writes."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from nncftools.errors import SessionFileError
 from nncftools.metrics import is_memory
-from nncftools.session.from_journal import last_counters
 from nncftools.session.model import Host, Process, SamplerFacts, Series, Start
 from nncftools.session.peaks import peaks
+from nncftools.session.recording import last_counters
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, usual_distance
 from nncftools.session.session import Session
 

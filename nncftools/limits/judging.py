@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nncftools.limits import allocation, full_disk, out_of_memory, signals
 from nncftools.limits.case import Case
 from nncftools.limits.ranks import judge_ranks
-from nncftools.session.store import STILL_RUNS
+from nncftools.session.session import STILL_RUNS
 
 if TYPE_CHECKING:
     from nncftools.limits.verdict import Verdict

@@ -12,7 +12,7 @@ from nncftools.backports import toml_of
 from nncftools.marks.autoload import CALLS, HELPER
 from nncftools.marks.door import began_at
 from nncftools.marks.line import VARIABLE
-from nncftools.session.kinds import kind_of
+from nncftools.session.operation import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

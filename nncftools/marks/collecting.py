@@ -20,10 +20,9 @@ from nncftools.marks.own_readings import narrow
 from nncftools.marks.resolving import resolve
 from nncftools.marks.telling_together import TellingTogether
 from nncftools.redaction import Redaction
-from nncftools.session.held import Holdings
 from nncftools.session.model import Failure, Mark, Rise, SavedModel
-from nncftools.session.operations import in_order, with_ends
-from nncftools.session.parallel import renumbered
+from nncftools.session.operations import in_order, renumbered, with_ends
+from nncftools.session.readings import Holdings
 from nncftools.units import seconds_text, shortened
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import msgspec
 from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK
-from nncftools.session.held import Reading
-from nncftools.session.model import OwnMemory  # noqa: TC001 — msgspec looks the types of fields up
+from nncftools.session.model import OwnMemory
+from nncftools.session.readings import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from nncftools.marks.entries import AUTO, BEGIN, END, Entry
 from nncftools.marks.nesting import Nesting
 from nncftools.marks.telling_apart import tell_apart
-from nncftools.session.kinds import kind_of
 from nncftools.session.model import UNFINISHED, Mark
+from nncftools.session.operation import kind_of
 from nncftools.session.operations import in_order
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import cycle, product
 from typing import TYPE_CHECKING
 
-from nncftools.session.kinds import KINDS, kind_of
+from nncftools.session.operation import KINDS, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

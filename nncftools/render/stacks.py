@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nncftools.analysis.build_up import BuildUp
+    from nncftools.session.model import Frame
     from nncftools.session.session import Session
-    from nncftools.session.snapshots import Frame
 
 UNCERTAIN = "not certain"
 """In brackets, the only frame of "A or B" whose stacks share no frame, if only what is certain counts."""

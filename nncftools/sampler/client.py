@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from nncftools.journal.lines import End, ExitStatus, Header, Start
-    from nncftools.journal.plan import Plan
+    from nncftools.journal.writing import Plan
     from nncftools.sampler.link import Order
     from nncftools.sampler.starter import Starter
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 
-from nncftools.journal.limit_kinds import GROUP, THROTTLE
+from nncftools.journal.lines import GROUP, THROTTLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     Limit = tuple[str, int, str]
-    """Its kind (``nncftools.journal.limit_kinds``), its bytes, and the file that sets it."""
+    """Its kind (``nncftools.journal.lines``), its bytes, and the file that sets it."""
 
 _UNLIMITED = 1 << 62
 """v1 writes its largest counter, which depends on the page size, for no limit."""

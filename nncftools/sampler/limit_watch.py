@@ -6,7 +6,7 @@ when its memory has doubled since the last time: whatever meets a limit has grow
 
 from __future__ import annotations
 
-from nncftools.journal.limit_kinds import ADDRESS_SPACE, DATA
+from nncftools.journal.lines import ADDRESS_SPACE, DATA
 from nncftools.sampler.control_groups import Hierarchies, counted_kills, opened_counts
 from nncftools.sampler.kernel_file import PAGE
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from nncftools.journal.plan import Plan
+    from nncftools.journal.writing import Plan
     from nncftools.sampler.limit_watch import LimitWatch
 
 _EVERY_S = 1.0

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nncftools.journal.lines import ExitStatus
-    from nncftools.journal.plan import Plan
+    from nncftools.journal.writing import Plan
     from nncftools.sampler.exits import Exits
     from nncftools.sampler.probes.huge_pages import HugePages
     from nncftools.sampler.tree import Process

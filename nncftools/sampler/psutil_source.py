@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nncftools.journal.lines import ExitStatus
-    from nncftools.journal.plan import Plan
+    from nncftools.journal.writing import Plan
 
 _GAUGES = ("rss", "vms", "threads", "processes")
 _IO = ("read_bytes", "write_bytes", "read_chars", "write_chars")

@@ -9,8 +9,7 @@ import os
 import signal
 import time
 
-from nncftools.journal.plan import Plan
-from nncftools.journal.writer import Writer
+from nncftools.journal.writing import Plan, Writer
 from nncftools.metrics import is_counter, is_memory
 from nncftools.sampler import clock, link, own_process, target
 from nncftools.sampler.link import Link

@@ -1,14 +1,14 @@
-"""Limits the rows of a long recording: above a limit, neighbours merge into buckets (``nncftools.journal.bucket``)."""
+"""Limits the rows of a long recording: above a limit, neighbours merge into buckets (``nncftools.journal.writing``)."""
 
 from __future__ import annotations
 
-from nncftools.journal.bucket import kept_of_bucket
+from nncftools.journal.writing import kept_of_bucket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nncftools.journal.writer import Row
+    from nncftools.journal.writing import Row
 
 _UNKNOWN = float("nan")
 

@@ -13,7 +13,7 @@ import msgspec
 
 from nncftools.errors import SessionFileError
 from nncftools.intake import LARGEST, LATEST_S, WrongValueError, check_rising
-from nncftools.journal.bucket import kept_of_bucket
+from nncftools.journal.writing import kept_of_bucket
 from nncftools.metrics import in_order, is_memory, unit_of
 
 TIME = "time_s"
@@ -235,7 +235,7 @@ def _decoded(piece: bytes) -> list[float]:
 def kept_rows(gauges: Sequence[array[float]], rows: int, limit: int) -> list[int]:
     """Return the rows that remain when neighbours merge into buckets of equal length: at most about ``limit``.
 
-    ``nncftools.journal.bucket`` says which rows a bucket keeps.
+    ``nncftools.journal.writing`` says which rows a bucket keeps.
     """
     buckets = max(1, limit // (2 * len(gauges) + 1))
     edges = [bucket * rows // buckets for bucket in range(buckets + 1)]

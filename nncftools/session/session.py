@@ -1,19 +1,28 @@
-"""The session: one recorded run as an object."""
+"""The session: one recorded run as an object.
+
+Loads sessions from files, and saves them.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+import gzip
+import io
+import pathlib
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import msgspec
 
-from nncftools.session import store
-from nncftools.session.model import FORMAT, VERSION, SessionData
+from nncftools import intake
+from nncftools.errors import SessionFileError
+from nncftools.files import replacing
+from nncftools.journal import lines, reading
+from nncftools.session import recording
+from nncftools.session.model import FORMAT, VERSION, SessionData, check_snapshots
 from nncftools.session.operations import operations, peak_place
 from nncftools.session.samples import Samples, are_whole
 
 if TYPE_CHECKING:
     import os
-    import pathlib
     from collections.abc import Callable
 
     import pandas as pd
@@ -21,6 +30,164 @@ if TYPE_CHECKING:
 
     from nncftools.session.operation import Operation
     from nncftools.session.peak_place import PeakPlace
+
+
+_HOLDING = ", with a session of `nncf-tools monitor`"
+_AS_LOADED = "as_loaded"
+STILL_RUNS = "unfinished: the recording still runs"
+
+
+def load(path: str | os.PathLike[str]) -> SessionData:
+    """Read a session or a journal, either also gzipped.
+
+    Raises SessionFileError, which names the file, the place and what was expected.
+    """
+    path = pathlib.Path(path)
+    with intake.open_file(path, _HOLDING) as file:
+        return load_from(file, path)
+
+
+def load_from(file: BinaryIO, path: pathlib.Path) -> SessionData:
+    """Read a session or a journal from an open file; ``path`` names it. Raises SessionFileError."""
+    data = intake.content(file, path)
+    origin = str(path)
+    if data.startswith(intake.UTF_16_MARKS):
+        raise SessionFileError(f"{origin}: UTF-16, UTF-8 expected")
+    if not data or data.isspace():
+        raise SessionFileError(f"{origin}: the file is empty; a session of `nncf-tools monitor` was expected")
+    first = data[: data.find(b"\n") + 1] or data
+    if f'"{lines.FORMAT}"'.encode() in first[:200]:
+        session = recording.session_from(io.BytesIO(data), origin, snapshots=_snapshots_beside(path))
+        if not session.finished:
+            session.warnings.append(_why_unfinished(path))
+        return session
+    return _session_from(data, origin)
+
+
+def _snapshots_beside(journal: pathlib.Path) -> bytes:
+    """Return the helper's log of a recording; empty without one, or if it cannot be read."""
+    try:
+        with reading.reader(reading.snapshots_beside(journal)) as log:
+            return log.read(intake.limits().size)
+    except OSError:
+        return b""
+
+
+def save(session: SessionData, path: str | os.PathLike[str]) -> pathlib.Path:
+    """Write the session, gzipped when the name ends in ``.gz``, and return the path.
+
+    The file appears whole or not at all. Keys of the loaded file that this version does not know are kept.
+    Raises OSError.
+    """
+    path = pathlib.Path(path)
+    data = encoded(session)
+    with replacing(path) as beside:
+        beside.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    return path
+
+
+def encoded(session: SessionData) -> bytes:
+    """Return the JSON of a session; keys of the loaded file that this version does not know are kept."""
+    loaded = msgspec.json.decode(session.__dict__.get(_AS_LOADED, b"{}"), type=dict[str, msgspec.Raw])
+    document: dict[str, bytes] = {}
+    for field in msgspec.structs.fields(SessionData):
+        value = getattr(session, field.name)
+        if isinstance(value, Samples):
+            document[field.name] = msgspec.json.encode(value.raw())
+        elif field.name in loaded and msgspec.json.decode(loaded[field.name], type=field.type) == value:
+            document[field.name] = bytes(loaded[field.name])
+        else:
+            document[field.name] = msgspec.json.encode(value)
+    document.update({key: bytes(raw) for key, raw in loaded.items() if key not in document})
+    pieces: list[bytes] = []
+    for key, value in document.items():
+        pieces += [b",\n" if pieces else b"{\n", msgspec.json.encode(key), b": ", value]
+    return b"".join([*pieces, b"\n}\n"])
+
+
+def _session_from(data: bytes, origin: str) -> SessionData:
+    try:
+        document = _split(data)
+        kind = msgspec.json.decode(document.get("format", b"null"))
+        version = msgspec.json.decode(document.get("version", b"null"))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise SessionFileError(f"{origin}: not a session: {error}") from error
+    if kind != FORMAT:
+        raise SessionFileError(f'{origin}: not a session of nncf-tools: `"format": "{FORMAT}"` expected')
+    if not isinstance(version, int):
+        raise SessionFileError(f"{origin}: at `$.version`: a whole number expected")
+    if version > VERSION:
+        expected = f"this nncf-tools reads up to {VERSION}: upgrade nncf-tools"
+        raise SessionFileError(f"{origin}: session format version {version}, {expected}")
+    fields: dict[str, Any] = {}
+    for field in msgspec.structs.fields(SessionData):
+        raw = document.get(field.name)
+        if raw is None:
+            if field.required:
+                raise SessionFileError(f"{origin}: at `$`: the key {field.name!r} is missing")
+            continue
+        if field.type is Samples:
+            columns = raw if isinstance(raw, dict) else _decode(raw, dict[str, msgspec.Raw], "$.samples", origin)
+            from_zero = bytes(document.get("from_zero", b"")) == b"true"
+            fields[field.name] = Samples(columns, origin, may_fall_below_zero=from_zero)
+        else:
+            fields[field.name] = _decode(raw, field.type, f"$.{field.name}", origin)
+    session = SessionData(**fields)
+    try:
+        check(session)
+    except intake.WrongValueError as error:
+        raise SessionFileError(f"{origin}: {error}", mended_by=error.mended_by) from error
+    session.__dict__[_AS_LOADED] = data
+    return session
+
+
+def check(session: SessionData) -> None:
+    """Raise WrongValueError for the first value of a session that cannot be; samples raise SessionFileError.
+
+    Columns that are still to be parsed are checked then.
+    """
+    session.samples.check()
+    for field in msgspec.structs.fields(SessionData):
+        if field.type is not Samples:
+            intake.check(getattr(session, field.name), f"$.{field.name}", field.name)
+    if session.snapshots is not None:
+        check_snapshots(session.snapshots)
+
+
+_Parts = msgspec.defstruct(
+    "_Parts",
+    [
+        (field.name, dict[str, msgspec.Raw] if field.type is Samples else msgspec.Raw, None)
+        for field in msgspec.structs.fields(SessionData)
+    ],
+)
+
+
+def _split(data: bytes) -> dict[str, Any]:
+    """Return the document's parts unparsed; ``samples`` as a dictionary, if it is one, since a second pass is slow."""
+    try:
+        if not data.isascii():
+            str(data, "utf-8")  # msgspec does not check keys that it skips
+        parts = msgspec.json.decode(data, type=_Parts)
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        return msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    return {name: part for name, part in msgspec.structs.asdict(parts).items() if part is not None}
+
+
+def _decode(raw: msgspec.Raw, kind: Any, place: str, origin: str) -> Any:  # noqa: ANN401 — whatever the field's type is
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        text = str(error)
+        where = text.replace("`$", f"`{place}", 1) if "`$" in text else f"{text} - at `{place}`"
+        raise SessionFileError(f"{origin}: {where}") from error
+
+
+def _why_unfinished(path: pathlib.Path) -> str:
+    if reading.is_recording(path):
+        return f"{STILL_RUNS}; these are the figures up to now"
+    return "unfinished: the recorder was killed, or the machine stopped; these are the figures up to then"
+
 
 _TOO_LARGE = 2.0**63
 _OPERATIONS, _PEAK_PLACE = "operations", "peak_place"
@@ -46,7 +213,7 @@ class Session(SessionData):
 
         Raises SessionFileError, which names the file, the place and what was expected.
         """
-        return cls.of(store.load(path))
+        return cls.of(load(path))
 
     @property
     def operations(self) -> list[Operation]:
@@ -92,7 +259,7 @@ class Session(SessionData):
         The file appears whole or not at all. Keys of the loaded file that this version does not know are kept.
         Raises OSError.
         """
-        return store.save(self, path)
+        return save(self, path)
 
 
 def schema() -> dict[str, Any]:

@@ -17,7 +17,7 @@ import sysconfig
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from nncftools.journal.plan import Plan
+    from nncftools.journal.writing import Plan
     from nncftools.snapshots.helper import Order
 
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"

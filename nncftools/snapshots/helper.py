@@ -1,7 +1,7 @@
 """The helper process beside the sampler: watches a tree for growth, and takes stacks and mappings of what grew.
 
 It polls ``statm`` of each process (10 µs) and never changes the command. What it sees goes to a log of its own, line by
-line, as ``nncftools.journal.snapshot_lines`` describes. Nobody depends on it: if it dies, only stacks are missing.
+line, as ``nncftools.journal.lines`` describes. Nobody depends on it: if it dies, only stacks are missing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import select
 import time
 
-from nncftools.journal.writer import Writer
+from nncftools.journal.writing import Writer
 from nncftools.snapshots.budget import Budget
 from nncftools.snapshots.looks import Looks
 from nncftools.snapshots.mapping_watch import MappingWatch

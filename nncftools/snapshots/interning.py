@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.journal.writer import Writer
+    from nncftools.journal.writing import Writer
     from nncftools.snapshots.py_spy import Frame
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import select
     from collections.abc import Collection
 
-    from nncftools.journal.writer import Writer
+    from nncftools.journal.writing import Writer
     from nncftools.snapshots.budget import Budget
     from nncftools.snapshots.watched import Watched
 

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from nncftools.journal.writer import Writer
+    from nncftools.journal.writing import Writer
     from nncftools.snapshots.watched import Watched
 
 _STEP = 2.5

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from nncftools.journal.writer import Writer
+    from nncftools.journal.writing import Writer
     from nncftools.sampler.tree import Process
 
 PROC = "/proc"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nncftools.api.recorder import Recorder
-from nncftools.journal import file as journal_file
-from nncftools.journal.tail import Tail
+from nncftools.journal import reading
+from nncftools.journal.reading import Tail
 from nncftools.marks import line
 from nncftools.redaction import Redaction
 
@@ -58,7 +58,7 @@ class Tap(Recorder):
     def start(self) -> None:
         """Start, and return after the first sample. Raises NncfToolsError."""
         super().start()
-        self._tail = Tail(journal_file.reader(self._journal), str(self._journal))
+        self._tail = Tail(reading.reader(self._journal), str(self._journal))
         for _ in self.rows():  # reads the start line: the sampler's PID and the start time
             pass
 

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nncftools.analysis.build_up import BuildUp, Moment, build_ups
-from nncftools.session.model import Host, Process, SamplerFacts, SessionData, Start
+from nncftools.session.model import (
+    Frame,
+    Host,
+    Look,
+    Process,
+    SamplerFacts,
+    SessionData,
+    Snapshots,
+    Start,
+    ThreadLook,
+    WatchedProcess,
+)
 from nncftools.session.samples import Samples
-from nncftools.session.snapshots import Frame, Look, Snapshots, ThreadLook, WatchedProcess
 
 MAIN = 1
 Seen = tuple[float, Mapping[int, str | None]]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nncftools.analysis.code_places import brief_label, is_machinery, package_of
-from nncftools.session.snapshots import Frame
+from nncftools.session.model import Frame
 from tests.made_up_stacks import SITE, frame
 
 LONG = f"{SITE}transformers/models/llama/modeling_llama.py"

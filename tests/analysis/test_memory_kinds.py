@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from nncftools.analysis.memory_kinds import at, near
-from nncftools.session.snapshots import MappingsMoment, ProcessMappings, Snapshots
+from nncftools.session.model import MappingsMoment, ProcessMappings, Snapshots
 from tests.made_up import MIB, session
 from tests.made_up_stacks import group
 

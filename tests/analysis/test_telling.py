@@ -3,7 +3,7 @@ from __future__ import annotations
 from nncftools.analysis.build_up import EITHER, BuildUp, Part
 from nncftools.analysis.frame_tree import tree_of
 from nncftools.analysis.telling import held_by, most_telling, place_labels, running_text, stack_text
-from nncftools.session.snapshots import Frame
+from nncftools.session.model import Frame
 from tests.made_up import MIB
 from tests.made_up_stacks import stack
 

@@ -13,7 +13,7 @@ import pytest
 
 from nncftools.cli import fit_files, fitting
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.journal.plan import Plan
+from nncftools.journal.writing import Plan
 from nncftools.limits import places
 from nncftools.limits.trial import Fit
 from nncftools.units import MemoryUnit

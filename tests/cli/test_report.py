@@ -9,7 +9,7 @@ import subprocess
 import pexpect
 import pytest
 
-from nncftools.session import store
+from nncftools.session import session as session_session
 from tests.conftest import HANGING_S, Run, command_line
 from tests.made_up import full_disk
 from tests.made_up_stacks import grown, stack
@@ -270,7 +270,7 @@ class TestPeak:
     def stacks(self, tmp_path: pathlib.Path) -> None:
         """Write a session with stacks."""
         of = grown((stack("/a/b.py:9 main"), 300), (stack("/a/b.py:9 main", "/a/b.py:1 load"), 100))
-        (tmp_path / "stacks.json").write_bytes(store.encoded(of))
+        (tmp_path / "stacks.json").write_bytes(session_session.encoded(of))
 
     @pytest.mark.usefixtures("stacks")
     @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from nncftools.journal import file
+from nncftools.journal import reading
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def journal(tmp_path: pathlib.Path) -> pathlib.Path:
 @contextlib.contextmanager
 def created(path: pathlib.Path, *, replace: bool = False) -> Iterator[int]:
     """Create a journal, and close it at the end."""
-    descriptor = file.create(path, replace=replace)
+    descriptor = reading.create(path, replace=replace)
     try:
         yield descriptor
     finally:
@@ -49,7 +49,7 @@ class TestCreate:
             journal.unlink(missing_ok=True)
             journal.symlink_to(target)
             with pytest.raises(OSError, match=r"exists|links"):
-                file.create(journal, replace=replace)
+                reading.create(journal, replace=replace)
             assert (tmp_path / "victim").read_text() == "mine"
             assert not (tmp_path / "missing").exists()
 
@@ -57,7 +57,7 @@ class TestCreate:
         """An existing file is kept unless replacing is allowed."""
         journal.write_text("old")
         with pytest.raises(FileExistsError):
-            file.create(journal, replace=False)
+            reading.create(journal, replace=False)
         assert journal.read_text() == "old"
         with created(journal, replace=True):
             assert journal.read_text() == ""
@@ -66,7 +66,7 @@ class TestCreate:
         """A FIFO in its place does not block."""
         os.mkfifo(journal)
         with pytest.raises(FileExistsError):
-            file.create(journal, replace=False)
+            reading.create(journal, replace=False)
         with created(journal, replace=True):
             assert journal.is_file()
 
@@ -74,16 +74,16 @@ class TestCreate:
         """A folder in its place is not removed."""
         journal.mkdir()
         with pytest.raises(OSError, match="directory"):
-            file.create(journal, replace=True)
+            reading.create(journal, replace=True)
         assert journal.is_dir()
 
     def test_busy(self, journal: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The journal of a running recording is not taken over; that of an ended one is."""
-        monkeypatch.setattr(file, "_PAUSE_S", 0.0)
+        monkeypatch.setattr(reading, "_PAUSE_S", 0.0)
         with created(journal) as held:
             os.write(held, b"kept")
-            with pytest.raises(file.BusyError):
-                file.create(journal, replace=True)
+            with pytest.raises(reading.BusyError):
+                reading.create(journal, replace=True)
             assert journal.read_text() == "kept"
         with created(journal, replace=True):
             assert journal.read_text() == ""
@@ -94,30 +94,30 @@ class TestLock:
         """The lock lasts until the last copy of its descriptor is closed, and only another description sees it."""
         with created(journal) as descriptor:
             handed = os.dup(descriptor)
-            with file.reader(journal) as own:
-                assert file.is_held(own.fileno())
-        assert file.is_recording(journal)
+            with reading.reader(journal) as own:
+                assert reading.is_held(own.fileno())
+        assert reading.is_recording(journal)
         os.close(handed)
-        assert not file.is_recording(journal)
+        assert not reading.is_recording(journal)
 
     def test_reader_does_not_take_it(self, journal: pathlib.Path) -> None:
         """Checking for a recording leaves no lock behind."""
         with created(journal):
             pass
-        with file.reader(journal) as own:
-            assert not file.is_held(own.fileno())
+        with reading.reader(journal) as own:
+            assert not reading.is_held(own.fileno())
             with created(journal, replace=True):
-                assert file.is_recording(journal)
+                assert reading.is_recording(journal)
 
     def test_hold(self, journal: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A reader at the end of a journal can prevent others from taking it over."""
-        monkeypatch.setattr(file, "_PAUSE_S", 0.0)
+        monkeypatch.setattr(reading, "_PAUSE_S", 0.0)
         with created(journal):
             pass
-        with file.reader(journal) as own:
-            file.hold(own.fileno())
-            with pytest.raises(file.BusyError):
-                file.create(journal, replace=True)
+        with reading.reader(journal) as own:
+            reading.hold(own.fileno())
+            with pytest.raises(reading.BusyError):
+                reading.create(journal, replace=True)
 
     @pytest.mark.parametrize("kind", ["missing", "folder", "fifo"])
     def test_what_is_no_file(self, journal: pathlib.Path, kind: str) -> None:
@@ -126,7 +126,7 @@ class TestLock:
             journal.mkdir()
         elif kind == "fifo":
             os.mkfifo(journal)
-        assert not file.is_recording(journal)
+        assert not reading.is_recording(journal)
 
 
 class TestReader:
@@ -137,9 +137,9 @@ class TestReader:
             os.write(descriptor, b"ours")
             journal.unlink()
             swap(journal)
-            with file.reader(journal, descriptor) as own:
+            with reading.reader(journal, descriptor) as own:
                 assert own.read() == b"ours"
-                assert file.is_held(own.fileno())
+                assert reading.is_held(own.fileno())
 
     @pytest.mark.parametrize("kind", ["folder", "fifo"])
     def test_what_is_no_file(self, journal: pathlib.Path, kind: str) -> None:
@@ -149,15 +149,15 @@ class TestReader:
         else:
             os.mkfifo(journal)
         with pytest.raises(OSError, match="a file expected"):
-            file.reader(journal)
+            reading.reader(journal)
 
 
 class TestRemove:
     def test_own(self, journal: pathlib.Path) -> None:
         """The holder removes the file; repeated calls are harmless."""
         with created(journal) as descriptor:
-            file.remove(journal, descriptor)
-            file.remove(journal, descriptor)
+            reading.remove(journal, descriptor)
+            reading.remove(journal, descriptor)
         assert not journal.exists()
 
     def test_of_others(self, journal: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -165,9 +165,9 @@ class TestRemove:
         with created(journal) as descriptor:
             journal.rename(tmp_path / "moved")
             journal.symlink_to("moved")
-            file.remove(journal, descriptor)
+            reading.remove(journal, descriptor)
             assert journal.is_symlink()
             journal.unlink()
             journal.write_text("theirs")
-            file.remove(journal, descriptor)
+            reading.remove(journal, descriptor)
         assert journal.read_text() == "theirs"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from nncftools.errors import SessionFileError
-from nncftools.journal import tail
+from nncftools.journal import reading
 from nncftools.journal.lines import FORMAT, VERSION, Header
-from nncftools.journal.tail import Lines, Tail
+from nncftools.journal.reading import Lines, Tail
 
 PLAN = {"columns": ["rss", "processes"], "interval_s": 0.1, "source": "proc"}
 HEADER = {"format": FORMAT, "version": VERSION, "host": {}, "plan": PLAN}
@@ -91,7 +91,7 @@ class TestGrowing:
 class TestLongLines:
     def test_longer_than_a_piece(self, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
         """A line longer than one chunk is read whole."""
-        monkeypatch.setattr(tail, "_CHUNK", 16)
+        monkeypatch.setattr(reading, "_CHUNK", 16)
         word = "x" * 1000
         journal.append(f'[0,1,2]\n{{"warning":"{word}"}}\n[1,3,4]\n')
         chunks = list(journal.tail.read())
@@ -100,8 +100,8 @@ class TestLongLines:
 
     def test_longest(self, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
         """An extremely long line is left out and counted; the following lines are read."""
-        monkeypatch.setattr(tail, "_CHUNK", 16)
-        monkeypatch.setattr(tail, "_LONGEST_LINE", 64)
+        monkeypatch.setattr(reading, "_CHUNK", 16)
+        monkeypatch.setattr(reading, "_LONGEST_LINE", 64)
         journal.append(b"[0,1,2]\n" + b"\0" * 1000 + b"\n[1,3,4]\n")
         chunks = list(journal.tail.read())
         assert [sample[0] for chunk in chunks for sample in chunk.samples] == [0, 1]

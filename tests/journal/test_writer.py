@@ -6,10 +6,10 @@ import pathlib
 
 import pytest
 
-from nncftools.journal import writer as writer_
-from nncftools.journal.tail import Tail
-from nncftools.journal.writer import Writer
-from nncftools.session.from_journal import session_from
+from nncftools.journal import writing
+from nncftools.journal.reading import Tail
+from nncftools.journal.writing import Writer
+from nncftools.session.recording import session_from
 from tests.made_up import START, full_disk, header
 
 
@@ -159,7 +159,7 @@ def test_half_line_that_cannot_be_taken_back(path: pathlib.Path, monkeypatch: py
 
 def test_each_process_is_lost_with_its_sample(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The RSS of every process is kept or lost together with its sample."""
-    monkeypatch.setattr(writer_, "MAX_KEPT", 200)
+    monkeypatch.setattr(writing, "MAX_KEPT", 200)
     journal = opened(path)
     with full_disk(path.stat().st_size):
         for place in range(20):
@@ -173,7 +173,7 @@ def test_each_process_is_lost_with_its_sample(path: pathlib.Path, monkeypatch: p
 
 def test_full_disk_for_long(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit, the oldest samples are dropped and counted, with a warning."""
-    monkeypatch.setattr(writer_, "MAX_KEPT", 400)
+    monkeypatch.setattr(writing, "MAX_KEPT", 400)
     journal = opened(path)
     journal.sample((0.0, [1, 0.5], {}))
     with full_disk(path.stat().st_size):
@@ -208,7 +208,7 @@ def test_what_was_not_written(path: pathlib.Path) -> None:
 
 def test_each_loss_is_reported_separately(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that is full twice causes two warnings with separate counts; the longest gap is that of one period."""
-    monkeypatch.setattr(writer_, "MAX_KEPT", 0)
+    monkeypatch.setattr(writing, "MAX_KEPT", 0)
     journal = opened(path)
     for begin, end in ((0, 3), (100, 105)):
         with full_disk(path.stat().st_size):
@@ -224,7 +224,7 @@ def test_each_loss_is_reported_separately(path: pathlib.Path, monkeypatch: pytes
 
 def test_nothing_to_write_is_no_success(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When all waiting lines were dropped and the disk is still full, one loss is not reported as two."""
-    monkeypatch.setattr(writer_, "MAX_KEPT", 0)
+    monkeypatch.setattr(writing, "MAX_KEPT", 0)
     journal = opened(path)
     with full_disk(path.stat().st_size):
         for place in range(3):
@@ -240,7 +240,7 @@ def test_nothing_to_write_is_no_success(path: pathlib.Path, monkeypatch: pytest.
 
 def test_loss_that_lasts_to_the_end(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loss is reported once while the disk is still full: the warning waits with the other lines."""
-    monkeypatch.setattr(writer_, "MAX_KEPT", 0)
+    monkeypatch.setattr(writing, "MAX_KEPT", 0)
     journal = opened(path)
     with full_disk(path.stat().st_size):
         journal.sample((0.0, [1, 0.5], {}))

@@ -7,7 +7,7 @@ import pytest
 from nncftools.limits.effective import effective_limit
 from nncftools.limits.judging import verdict
 from nncftools.session.model import Exit, LimitReached, RankRun
-from nncftools.session.store import STILL_RUNS
+from nncftools.session.session import STILL_RUNS
 from nncftools.units import MemoryUnit
 from tests.limits.deaths import COUNTED, KILLED, address_space, child, counted, disk, failure, judged, limit, run
 from tests.made_up import MIB

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nncftools.marks import calls, catalogue
-from nncftools.session.kinds import KINDS
+from nncftools.session.operation import KINDS
 
 FACTS = {"kind", "name", "call", "step", "logged", "leaf", "arguments", "always", "saves", "parameters"}
 FOLDER = pathlib.Path(catalogue.__file__).parent

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nncftools.session.session import Session
-from nncftools.session.snapshots import (
+from nncftools.session.model import (
     Frame,
     Look,
     MappingGroup,
@@ -16,6 +15,7 @@ from nncftools.session.snapshots import (
     ThreadLook,
     WatchedProcess,
 )
+from nncftools.session.session import Session
 from tests.made_up import MIB, mib, session
 
 MAIN = Frame("main", "/home/me/export.py", 10)

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from nncftools.render import colours
 from nncftools.render.colours import FILLS, OTHER_PACKAGES, REST, fills, package_fills
-from nncftools.session.kinds import KINDS
-from nncftools.session.operation import Operation
+from nncftools.session.operation import KINDS, Operation
 
 EVERY_COLOUR = sorted({look.colour for look in FILLS})
 SIGHT = {

@@ -7,7 +7,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-from nncftools.journal.plan import Plan
+from nncftools.journal.writing import Plan
 from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.proc_source import ProcSource
 from nncftools.sampler.tree import UNREADABLE, Allowance, Process, Tree

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from nncftools.journal import file as journal_file
-from nncftools.journal.plan import Plan
+from nncftools.journal import reading
+from nncftools.journal.writing import Plan
 from nncftools.sampler import client
 from nncftools.sampler.signals import CAUGHT, OF_FAULTS
 from nncftools.sampler.starter import Starter
@@ -24,7 +24,7 @@ def test_what_a_recording_changes_of_its_starter(tmp_path: pathlib.Path) -> None
     """Afterwards no signal ends it, for only the exit with the command's status is to come."""
     before = {number: signal.getsignal(number) for number in (*CAUGHT, *OF_FAULTS)}
     plan = Plan(["rss"])
-    journal = journal_file.create(tmp_path / "j", replace=False)
+    journal = reading.create(tmp_path / "j", replace=False)
     try:
         with Starter() as starter, client.Sampler(starter, plan, ["sh", "-c", "exit 3"]) as sampler:
             sampler.start(client.header("", [], None, plan), journal)
@@ -45,7 +45,7 @@ def test_interrupt_before_the_start_starts_nothing(tmp_path: pathlib.Path) -> No
         "os.kill(os.getpid(), signal.SIGINT)\n"
         "os.execv(sys.executable, [sys.executable, '-I', '-S', *sys.argv[1:]])"
     )
-    journal = journal_file.create(tmp_path / "j", replace=False)
+    journal = reading.create(tmp_path / "j", replace=False)
     order = client._order(Plan(["rss"]), ["touch", str(tmp_path / "started")], None, Starter(), [])
     incoming, to_sampler = os.pipe()
     from_sampler, outgoing = os.pipe()

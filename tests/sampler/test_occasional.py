@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.journal.plan import Plan
+from nncftools.journal.writing import Plan
 from nncftools.sampler.occasional import Occasional
 from nncftools.sampler.probes import OCCASIONAL
 from nncftools.sampler.probes.free_space import FreeSpace

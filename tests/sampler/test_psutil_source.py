@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from nncftools.journal.plan import Plan
+from nncftools.journal.writing import Plan
 from nncftools.sampler.counters import Counters
 from nncftools.sampler.psutil_source import SUPPORTED, PsutilSource
 from tests.conftest import HANGING_S

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.journal.plan import Plan
+from nncftools.journal.writing import Plan
 from nncftools.sampler import exits, service
 
 

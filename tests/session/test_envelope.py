@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.session.envelope import Envelope
 from nncftools.session.model import Unseen
+from nncftools.session.peaks import Envelope
 from tests.made_up import MIB, mib, process, session
 
 PAGE, HUGE = 4096, 2 * MIB

@@ -8,8 +8,8 @@ from math import isnan
 import pytest
 
 from nncftools.errors import SessionFileError
-from nncftools.session.from_journal import Known, session_from
 from nncftools.session.model import Exit, LimitReached, Rise
+from nncftools.session.recording import Known, session_from
 from nncftools.session.samples import known
 from nncftools.session.session import Session
 from tests.made_up import END, START, header, journal

@@ -9,9 +9,8 @@ import pytest
 
 from nncftools import Session
 from nncftools.errors import SessionFileError
-from nncftools.session.from_snapshots import snapshots_from
-from nncftools.session.model import Process, Start
-from nncftools.session.snapshots import Frame, Look, Snapshots, ThreadLook, WatchedProcess
+from nncftools.session.model import Frame, Look, Process, Snapshots, Start, ThreadLook, WatchedProcess
+from nncftools.session.recording import snapshots_from
 from tests.made_up import session
 
 START = Start(monotonic_ns=1_000_000_000)

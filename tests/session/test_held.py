@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nncftools.session.from_journal import session_from
-from nncftools.session.held import HeldLines, Holdings, Reading, keep
 from nncftools.session.model import OwnMemory, Process
+from nncftools.session.readings import HeldLines, Holdings, Reading, keep
+from nncftools.session.recording import session_from
 from nncftools.session.session import Session
 from tests.conftest import HANGING_S
 from tests.made_up import END, MIB, journal, mib, process, session

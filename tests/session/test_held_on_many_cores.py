@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.session.held import HeldLines, Holdings, Reading, keep
 from nncftools.session.model import Host, OwnMemory, Process
+from nncftools.session.readings import HeldLines, Holdings, Reading, keep
 from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session
 

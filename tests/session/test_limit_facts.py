@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from nncftools.redaction import Redaction
-from nncftools.session.limit_facts import LimitFacts
 from nncftools.session.model import ControlGroup, FileRead, FileSystem, Floor, MemoryLimit, OomKills
+from nncftools.session.recording import LimitFacts
 
 
 def fields(*lines: Any) -> dict[str, Any]:  # noqa: ANN401 — lines of a journal

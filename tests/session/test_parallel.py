@@ -10,7 +10,7 @@ import pytest
 from nncftools.marks.collecting import take_log
 from nncftools.redaction import Redaction
 from nncftools.session.model import Mark
-from nncftools.session.parallel import renumbered, with_parallel
+from nncftools.session.operations import renumbered, with_parallel
 from nncftools.session.peak_place import enclosing
 from nncftools.session.session import Session
 from tests.made_up import mib, process, session

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nncftools.session.model import Host
-from nncftools.session.rss_error import rss_error
+from nncftools.session.readings import rss_error
 
 
 def linux(release: str, cpus: int | None = 128, machine: str = "x86_64") -> Host:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nncftools.journal.plan import Plan
+from nncftools.journal.writing import Plan
 from nncftools.snapshots import client
 from nncftools.snapshots.client import Helper, Looking, looking
 from tests.waiting import until
@@ -137,7 +137,7 @@ def test_from_start_to_end(log: int, tmp_path: pathlib.Path) -> None:
 def test_ends_with_the_sampler(log: int, tmp_path: pathlib.Path) -> None:
     """When its starter was killed, the helper goes on until the sampler is gone."""
     program = (
-        "import os, signal, sys; from nncftools.journal.plan import Plan; from nncftools.snapshots.client import *\n"
+        "import os, signal, sys; from nncftools.journal.writing import Plan; from nncftools.snapshots.client import *\n"
         "helper = Helper(int(sys.argv[1])); pid = int(sys.argv[2])\n"
         "helper.follow(pid, Plan(['rss'], pid=pid), Looking(None), 0.01); print(helper.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nncftools.journal.writer import Writer
+from nncftools.journal.writing import Writer
 from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.tree import Allowance, Process
 from nncftools.snapshots import looks, py_spy

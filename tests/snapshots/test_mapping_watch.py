@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-from nncftools.journal.writer import Writer
+from nncftools.journal.writing import Writer
 from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.tree import Allowance, Process
 from nncftools.snapshots.mapping_watch import MappingWatch

@@ -63,7 +63,7 @@ def tap(request):
 @pytest.fixture
 def sampled(tap):
     from nncftools.journal import file
-    from nncftools.journal.tail import Tail
+    from nncftools.journal.reading import Tail
     def wait():
         now_ns, reader = time.monotonic_ns(), copy.copy(tap)
         reader._tail = Tail(file.reader(tap._journal), "its own")

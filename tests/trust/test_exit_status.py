@@ -35,7 +35,7 @@ MOMENTS = """
 import json, pathlib, sys
 from nncftools.errors import NncfToolsError
 from nncftools.journal import file as journal_file
-from nncftools.journal.plan import Plan
+from nncftools.journal.writing import Plan
 from nncftools.sampler import client
 from nncftools.sampler.starter import Starter
 

@@ -23,8 +23,8 @@ LAST = signal.SIGRTMAX
 INTERNAL = 0b11 << 31
 """Signals 32 and 33 are reserved for glibc."""
 AFTER_THE_END = (
-    "nncftools.session.from_journal.session_from",
-    "nncftools.session.store.save",
+    "nncftools.session.recording.session_from",
+    "nncftools.session.session.save",
     "nncftools.render.tables.text.report",
     pytest.param("nncftools.render.pictures.panels.draw", marks=pytest.mark.long),
     "exit",
@@ -218,7 +218,7 @@ class TestAfterTheEnd:
         """An interrupt while a session is saved ends the repetition, with the command's exit status."""
         words = ("monitor", "--repeat", 3, "--no-plot", "-o", SESSION, "--", "sh", "-c", "echo ran")
         result = subprocess.run(
-            signalled_at("nncftools.session.store.save", [signal.SIGINT], *words),
+            signalled_at("nncftools.session.session.save", [signal.SIGINT], *words),
             cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANGING_S,
         )  # fmt: skip
 

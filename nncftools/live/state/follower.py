@@ -11,17 +11,17 @@ import numpy as np
 from msgspec.structs import replace
 
 from nncftools.errors import SessionFileError
-from nncftools.journal import file as journal_file
-from nncftools.journal.tail import Lines, Tail
+from nncftools.journal import reading
+from nncftools.journal.reading import Lines, Tail
 from nncftools.live.state.growth import GrowthLog
 from nncftools.live.state.operations import LiveOperations
 from nncftools.live.state.run import Run
 from nncftools.marks.entries import rows as entries_of
 from nncftools.marks.sidecars import MARKS_ENDING
 from nncftools.redaction import Redaction
-from nncftools.session.from_journal import host_and_rank
 from nncftools.session.model import Exit, MemoryLimit, Process, Start
 from nncftools.session.peaks import mark_of_tree
+from nncftools.session.recording import host_and_rank
 from nncftools.units import printable
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ class Follower:
 
         Raises SessionFileError when it is not the header of a journal, OSError.
         """
-        self._journal = journal_file.reader(journal, descriptor)
-        self._marks_path = journal.with_name(journal.name.removesuffix(journal_file.ENDING) + MARKS_ENDING)
+        self._journal = reading.reader(journal, descriptor)
+        self._marks_path = journal.with_name(journal.name.removesuffix(reading.ENDING) + MARKS_ENDING)
         self._marks: Lines | None = None
-        self._snapshots_path = journal_file.snapshots_beside(journal)
+        self._snapshots_path = reading.snapshots_beside(journal)
         self._snapshots: Lines | None = None
         self._start: Start | None = None
         self._operations = LiveOperations()
@@ -92,7 +92,7 @@ class Follower:
 
     def recorder_lives(self) -> bool:
         """Return whether the sampler still holds its lock on the journal."""
-        return journal_file.is_held(self._journal.fileno())
+        return reading.is_held(self._journal.fileno())
 
     def _take_limits(self, lines: Iterable[Line]) -> None:
         """Take limits, which decide about the samples beside them: what will be exhausted first."""
@@ -154,7 +154,7 @@ class Follower:
 def _log(path: pathlib.Path) -> Lines | None:
     """Return a log beside the journal; None when it is not there yet."""
     try:
-        return Lines(journal_file.reader(path))
+        return Lines(reading.reader(path))
     except OSError:
         return None
 

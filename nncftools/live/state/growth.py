@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from nncftools.analysis.telling import most_telling
-from nncftools.journal.snapshot_lines import SnapshotLine
-from nncftools.session.snapshots import Frame
+from nncftools.journal.lines import SnapshotLine
+from nncftools.session.model import Frame
 
 if TYPE_CHECKING:
-    from nncftools.journal.snapshot_lines import Look
+    from nncftools.journal.lines import Look
     from nncftools.redaction import Redaction
 
 _FRAME, _STACK, _LOOK = b'{"frame"', b'{"stack"', b'{"look"'

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from nncftools.journal.lines import ProcessFields
     from nncftools.limits.effective import Effective
-    from nncftools.session.model import Exit, Host, MemoryLimit
-    from nncftools.session.snapshots import Frame
+    from nncftools.session.model import Exit, Frame, Host, MemoryLimit
 
 RECENT_S = 30.0
 """How far back a trend looks."""

@@ -2,7 +2,7 @@
 
 ``CALLS`` of a file maps a module, and a function's qualified name in the module that defines it, to facts:
 
-- ``kind``: one of ``nncftools.session.kinds.KINDS``, which is also its name; or
+- ``kind``: one of ``nncftools.session.operation.KINDS``, which is also its name; or
 - ``name``: the name of a step inside of such a call, which has no kind and so a colour of its own;
 - ``call``: the function to show, when that is not the root package and the qualified name;
 - ``step``: true for the body of a loop; the steps of one loop are shown as one operation;

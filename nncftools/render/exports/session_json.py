@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.session.store import encoded
+from nncftools.session.session import encoded
 
 if TYPE_CHECKING:
     from nncftools.render.view import View

@@ -11,7 +11,7 @@ from nncftools.render.stacks import place_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from nncftools.session.snapshots import Frame, Snapshots, WatchedProcess
+    from nncftools.session.model import Frame, Snapshots, WatchedProcess
 
 HOLDS_S = 0.6
 """A stack is drawn until the next look at the process, but not longer than this."""

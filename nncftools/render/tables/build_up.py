@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from nncftools.analysis.build_up import BuildUp
+    from nncftools.session.model import MappingGroup
     from nncftools.session.session import Session
-    from nncftools.session.snapshots import MappingGroup
     from nncftools.units import MemoryUnit
 
 _SHARE = 0.01

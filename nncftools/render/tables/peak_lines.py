@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from nncftools.analysis.build_up import BuildUp
     from nncftools.analysis.memory_kinds import Kinds
     from nncftools.analysis.telling import Holder
+    from nncftools.session.model import MappingGroup
     from nncftools.session.session import Session
-    from nncftools.session.snapshots import MappingGroup
     from nncftools.units import MemoryUnit
 
 _HOLDERS = 3

@@ -15,7 +15,7 @@ from nncftools.sampler.probes import OCCASIONAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nncftools.journal.plan import Plan
+    from nncftools.journal.writing import Plan
 
 _LONGEST_S, _SHORTEST_S = 1.0, 0.01
 _FILLED_PER_S = 2 << 30

@@ -13,7 +13,7 @@ from nncftools.sampler.probes import OCCASIONAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nncftools.journal.plan import Plan
+    from nncftools.journal.writing import Plan
 
 SETTINGS = "/sys/kernel/mm/transparent_hugepage"
 _KEYS = (b"\nthp_fault_alloc ", b"\nthp_collapse_alloc ", b"\nthp_file_mapped ")

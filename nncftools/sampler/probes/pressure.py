@@ -14,7 +14,7 @@ from nncftools.sampler.probes import OCCASIONAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nncftools.journal.plan import Plan
+    from nncftools.journal.writing import Plan
 
 _KEYS = (b"\nworkingset_refault_file ", b"\nworkingset_refault_anon ", b"\npswpin ", b"\npswpout ", b"\noom_kill ")
 _OLD_KEY = b"\nworkingset_refault "

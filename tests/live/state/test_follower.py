@@ -8,9 +8,9 @@ import pathlib
 import pytest
 
 from nncftools.errors import SessionFileError
-from nncftools.journal import file as journal_file
+from nncftools.journal import reading
 from nncftools.live.state.follower import Follower
-from nncftools.session.snapshots import Frame
+from nncftools.session.model import Frame
 from tests.made_up import END, header, journal
 
 
@@ -152,7 +152,7 @@ def test_recorder_that_lives(path: pathlib.Path) -> None:
 def test_recorder_that_has_not_begun(tmp_path: pathlib.Path) -> None:
     """A journal is locked from its first byte: even before the start line, the lock shows if a recorder is alive."""
     path = tmp_path / "run.journal.jsonl"
-    descriptor = journal_file.create(path, replace=False)
+    descriptor = reading.create(path, replace=False)
     append(path, line(header()))
     with Follower(path) as follower:
         before = follower.recorder_lives()

@@ -6,7 +6,7 @@ import pytest
 
 from nncftools.live.state.growth import Growth, GrowthLog
 from nncftools.redaction import Redaction
-from nncftools.session.snapshots import Frame
+from nncftools.session.model import Frame
 
 NAMES = ("main", "load", "run")
 

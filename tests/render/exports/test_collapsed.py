@@ -8,8 +8,8 @@ from nncftools.analysis.build_up import of_peak
 from nncftools.errors import NncfToolsError
 from nncftools.render.exports.collapsed import report
 from nncftools.render.view import View
+from nncftools.session.model import Frame, Snapshots
 from nncftools.session.session import Session
-from nncftools.session.snapshots import Frame, Snapshots
 from tests.made_up import MIB, session
 from tests.render.built_up import LOAD, MACHINERY, MAIN, TRACE, built_up
 

@@ -9,10 +9,9 @@ import pytest
 
 from nncftools.render.exports.perfetto import report
 from nncftools.render.view import View
-from nncftools.session.model import Exit, Host, Mark, Rank, RankRun, SamplerFacts, Series, Start
+from nncftools.session.model import Exit, Frame, Host, Mark, Rank, RankRun, SamplerFacts, Series, Start
 from nncftools.session.samples import Samples
 from nncftools.session.session import Session
-from nncftools.session.snapshots import Frame
 from tests.conftest import Run, burner
 from tests.made_up import MIB, mib, process, session
 from tests.render import golden

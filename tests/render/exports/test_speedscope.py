@@ -10,9 +10,8 @@ import pytest
 from nncftools.errors import NncfToolsError
 from nncftools.render.exports.speedscope import report
 from nncftools.render.view import View
-from nncftools.session.model import Mark
+from nncftools.session.model import Frame, Mark
 from nncftools.session.session import Session
-from nncftools.session.snapshots import Frame
 from tests.made_up import MIB, session
 from tests.render.built_up import LOAD, MAIN, TRACE, built_up
 

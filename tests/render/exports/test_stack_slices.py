@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from nncftools.render.exports.stack_slices import StackSlice, longest, slices_by_thread
-from nncftools.session.snapshots import Frame, Look, Snapshots, ThreadLook, WatchedProcess
+from nncftools.session.model import Frame, Look, Snapshots, ThreadLook, WatchedProcess
 from tests.render.built_up import LOAD, MACHINERY, MAIN, TRACE
 
 ONE, OTHER = 7, 8

@@ -7,8 +7,8 @@ import pytest
 from nncftools.render.colours import REST
 from nncftools.render.page.flame import flame
 from nncftools.render.view import View
+from nncftools.session.model import Frame, Snapshots
 from nncftools.session.session import Session
-from nncftools.session.snapshots import Frame, Snapshots
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, session
 from tests.render.built_up import IMPORT, LOAD, MACHINERY, MAIN, TRACE, built_up

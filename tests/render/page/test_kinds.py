@@ -6,7 +6,7 @@ import pytest
 
 from nncftools.render.page.kinds import kinds
 from nncftools.render.view import View
-from nncftools.session.snapshots import MappingsMoment
+from nncftools.session.model import MappingsMoment
 from tests.render.built_up import MAIN, built_up, group, mapped
 
 VIEW = View(metrics=["rss"])

@@ -18,10 +18,9 @@ import pytest
 from nncftools.errors import NncfToolsError
 from nncftools.render.page.page import report
 from nncftools.render.view import View
-from nncftools.session.model import Host, Mark, Process
+from nncftools.session.model import Frame, Host, Mark, Process
 from nncftools.session.samples import TIME, Samples
 from nncftools.session.session import Session
-from nncftools.session.snapshots import Frame
 from tests.browser import browser
 from tests.conftest import BURNERS, Run
 from tests.made_up import mib, process, session

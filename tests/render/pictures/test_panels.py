@@ -22,8 +22,8 @@ from nncftools.drawing import missing_glyphs_as_boxes
 from nncftools.render.colours import fills
 from nncftools.render.pictures.panels import draw, page
 from nncftools.render.view import View
-from nncftools.session.kinds import KINDS
 from nncftools.session.model import Host, LimitReached, Mark, SamplerFacts
+from nncftools.session.operation import KINDS
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session

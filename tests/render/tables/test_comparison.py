@@ -12,8 +12,7 @@ from nncftools.analysis.comparison import Comparison, Run, compared, measured
 from nncftools.analysis.gates import judged, parsed
 from nncftools.render.exports import comparison_json
 from nncftools.render.tables import comparison_brief, comparison_markdown, comparison_text
-from nncftools.session.model import Exit, Host, Mark
-from nncftools.session.snapshots import Look, ThreadLook
+from nncftools.session.model import Exit, Host, Look, Mark, ThreadLook
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
 from tests.made_up_stacks import grown, stack

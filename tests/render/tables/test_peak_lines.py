@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from nncftools.render.tables.peak_lines import as_sentences, peak_lines
+from nncftools.session.model import Look, MappingsMoment, ProcessMappings, Snapshots, ThreadLook, WatchedProcess
 from nncftools.session.session import Session
-from nncftools.session.snapshots import Look, MappingsMoment, ProcessMappings, Snapshots, ThreadLook, WatchedProcess
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, process, session
 from tests.made_up_stacks import group, grown, snapshots, stack

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.journal.plan import Plan
+from nncftools.journal.writing import Plan
 from nncftools.sampler.probes.free_space import FileSystem, FreeSpace
 from tests import waiting
 

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from nncftools.journal.plan import Plan
+from nncftools.journal.writing import Plan
 from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.probes.pressure import Pressure
 from tests.sampler.grouped import Machine

@@ -1,6 +1,13 @@
-"""Appends lines to a journal: one ``write`` per tick, so that a kill leaves only whole lines.
+"""What a sampler records, and how often; stored in the journal's first line.
+
+Appends lines to a journal: one ``write`` per tick, so that a kill leaves only whole lines.
 
 Runs in the sampler: the standard library only, small in memory.
+
+Selects the rows to keep of merged neighbours, in the sampler as in a session.
+
+A recording that grows too long is cut into buckets of neighbouring rows. Each bucket keeps the rows with the smallest
+and the largest value of each gauge, and its last row. So every row is a real sample with its time, and no peak is lost.
 """
 
 from __future__ import annotations
@@ -9,11 +16,69 @@ import json
 import os
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Callable, Sequence
+
+    from nncftools.journal.lines import MemoryLimit, PlanFields
 
     Row = tuple[float, Sequence[float | None], dict[int, int]]
     """Seconds since the start, a value per column, and the RSS of every process if that is recorded."""
+
+
+class Plan:
+    """A requested recording. A plain class, because ``dataclasses`` would cost the sampler 1.5 MiB."""
+
+    def __init__(  # noqa: PLR0913 — one parameter per key
+        self,
+        columns: Sequence[str],
+        *,
+        pid: int | None = None,
+        interval_s: float = 0.1,
+        duration_s: float | None = None,
+        children: bool = True,
+        wait_all: bool = False,
+        per_process: bool = False,
+        max_samples: int = 1_000_000,
+        source: str = "proc",
+        limit: MemoryLimit | None = None,
+        redact: Sequence[str] | None = (),
+        slow_share: float = 0.01,
+        file_systems: Sequence[Sequence[str]] = (),
+    ) -> None:
+        self.columns = list(columns)
+        """The metrics to record, in the order of a sample's values."""
+        self.pid = pid
+        """The process to attach to; None when a command is started."""
+        self.interval_s = interval_s
+        """Seconds between samples, on absolute deadlines."""
+        self.duration_s = duration_s
+        """Stop sampling after this many seconds; the command continues."""
+        self.children = children
+        """Whether descendants belong to the run."""
+        self.wait_all = wait_all
+        """Whether to record until the command's last descendant has ended."""
+        self.per_process = per_process
+        """Whether to keep the RSS of every process at every sample."""
+        self.max_samples = max_samples
+        """Beyond this number, neighbouring samples are merged."""
+        self.source = source
+        """The source of the figures: ``proc`` or ``psutil``."""
+        self.limit = limit
+        """Compared with the column ``rss`` at each sample."""
+        self.redact = None if redact is None else list(redact)
+        """Regular expressions of further text to hide, besides what looks like a secret; None hides nothing."""
+        self.slow_share = slow_share
+        """The share of the time that reading PSS and USS may take."""
+        self.file_systems = [list(pair) for pair in file_systems]
+        """Whose free bytes to watch: for each its role, such as ``TMPDIR``, and one of its folders."""
+
+    def fields(self) -> PlanFields:
+        """Return the plan as JSON fields."""
+        fields: PlanFields = {**vars(self)}  # type: ignore[typeddict-item] # the same keys
+        return fields
+
 
 NULL = "null"
 _EACH = b'{"each"'
@@ -157,3 +222,18 @@ class Writer:
         if self._lost_from_s is None:
             self._lost_from_s = time_s
         self.longest_lost_s = max(self.longest_lost_s, time_s - self._lost_from_s)
+
+
+def kept_of_bucket(gauges: Sequence[array[float] | list[float]], begin: int, end: int) -> list[int]:
+    """Return the rows to keep of ``begin`` to before ``end``, in time order; of equal values the first row.
+
+    A gauge is a column of values, NaN where unknown.
+    """
+    kept = {end - 1}
+    for gauge in gauges:
+        values = gauge[begin:end]
+        total = sum(values)  # only NaN is unequal to itself; importing math would cost the sampler 44 KiB
+        known = values if total == total else [value for value in values if value == value]  # noqa: PLR0124 — see above
+        if known:
+            kept |= {begin + values.index(min(known)), begin + values.index(max(known))}
+    return sorted(kept)

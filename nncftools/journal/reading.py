@@ -1,20 +1,166 @@
-"""Reads a journal, whole or while it grows: every line is decoded once, and invalid lines are reported."""
+"""The file of a journal: created, locked, taken over and removed without touching another recording's file.
+
+A recording is a lock (flock(2)) on its journal. The lock belongs to the open file description: the starter locks, hands
+the descriptor to the sampler and closes its own copy, so that the lock ends with the sampler. Readers open their own
+description; otherwise a dead sampler would look alive. Only the holder of a file's lock removes that file.
+
+Reads a journal, whole or while it grows: every line is decoded once, and invalid lines are reported.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import stat
+import time
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
+from nncftools.files import above_standard
 from nncftools.intake import UTF_8_MARK
 from nncftools.journal.lines import FORMAT, VERSION, Header, Line
-from nncftools.journal.plan import Plan
+from nncftools.journal.writing import Plan
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Iterator, Sequence
+
+
+ENDING = ".journal.jsonl"
+SNAPSHOTS_ENDING = ".snapshots.jsonl"
+"""Of the log of the helper, next to the journal."""
+PRIVATE = 0o600
+"""The journal holds the command as typed."""
+_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_NONBLOCK | os.O_CLOEXEC
+_TRIES = 50
+_PAUSE_S = 0.01
+"""Readers hold the lock for microseconds to check for a recording."""
+
+
+def snapshots_beside(journal: pathlib.Path) -> pathlib.Path:
+    """Return the path of the helper's log of a recording."""
+    return journal.with_name(journal.name.removesuffix(ENDING) + SNAPSHOTS_ENDING)
+
+
+class BusyError(OSError):
+    """Another recording holds the journal."""
+
+
+def create(path: pathlib.Path, *, replace: bool) -> int:
+    """Create and lock a new journal, and return its descriptor (append-only, mode 0600).
+
+    With ``replace``, the journal of an ended recording is removed first. Raises BusyError, FileExistsError, OSError.
+    """
+    for _ in range(_TRIES):
+        try:
+            descriptor = above_standard(os.open(path, os.O_RDWR | os.O_APPEND | _NEW, PRIVATE))
+        except FileExistsError:
+            if not replace:
+                raise
+            remove_ended(path)
+            continue
+        if hold(descriptor) and leads_to(path, descriptor):
+            return descriptor
+        os.close(descriptor)
+    raise BusyError("another recording that still runs writes to it")
+
+
+def remove_ended(path: pathlib.Path) -> None:
+    """Remove the journal of an ended recording, if there is one. Raises BusyError, OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | _OLD)
+    except FileNotFoundError:
+        return
+    try:
+        if not hold(descriptor):
+            raise BusyError("another recording that still runs writes to it")
+        remove(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: pathlib.Path, descriptor: int) -> None:
+    """Remove a file locked through ``descriptor``, unless ``path`` now leads to another file. Raises OSError."""
+    if leads_to(path, descriptor):
+        path.unlink(missing_ok=True)
+
+
+def reader(path: pathlib.Path, descriptor: int | None = None) -> BinaryIO:
+    """Open a journal or a marks log for reading while it grows.
+
+    With ``descriptor``, open the very file behind it. Raises OSError, also if it is not a regular file.
+    """
+    own = os.open(path, os.O_RDONLY | _OLD) if descriptor is None else _opened_again(path, descriptor)
+    if not stat.S_ISREG(os.fstat(own).st_mode):
+        os.close(own)
+        raise OSError(f"{path}: a file expected")
+    return os.fdopen(above_standard(own), "rb", buffering=0)
+
+
+def _opened_again(path: pathlib.Path, descriptor: int) -> int:
+    """Open the file of a descriptor again, even when its name leads elsewhere by now. Raises OSError."""
+    with contextlib.suppress(OSError):
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | _OLD)
+    own = os.open(path, os.O_RDONLY | _OLD)
+    if not os.path.sameopenfile(own, descriptor):
+        os.close(own)
+        raise OSError(f"{path}: another file has taken its place")
+    return own
+
+
+def is_recording(path: pathlib.Path) -> bool:
+    """Return whether a recording holds the journal; False if it is not readable for us. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        if path.is_file():
+            with reader(path) as journal:
+                return is_held(journal.fileno())
+    return False
+
+
+def is_held(descriptor: int) -> bool:
+    """Return whether another description of the same file is locked; False where the file system has no locks."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def leads_to(path: pathlib.Path, descriptor: int) -> bool:
+    """Return whether ``path`` is the file that ``descriptor`` has open."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    return False
+
+
+def hold(descriptor: int) -> bool:
+    """Lock a file; return False when another process holds the lock. Without lock support, succeed.
+
+    The starter takes the lock after the sampler released it, so that the journal does not look abandoned.
+    """
+    import fcntl
+
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE_S)
+        except OSError:  # a file system without locks
+            return True
+        else:
+            return True
+    return False
+
 
 _CHUNK = 1 << 18
 _LONGEST_LINE = 1 << 26

@@ -1,4 +1,6 @@
-"""What the process tree held when an operation was marked: read, not guessed. ``docs/metrics.md`` has the rule.
+"""By how much the kernel's RSS of a process may be off on machines with many cores.
+
+What the process tree held when an operation was marked: read, not guessed. ``docs/metrics.md`` has the rule.
 
 A process that marks reads itself and its descendants: that is exact. What the other processes held is known from the
 sample that the mark triggers, within the bounds that their page faults leave since the sample before.
@@ -6,6 +8,7 @@ sample that the mark triggers, within the bounds that their page faults leave si
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,13 +17,37 @@ import msgspec
 
 from nncftools.session.model import OwnMemory
 from nncftools.session.peaks import MostHeld, held_at_most, most_held_by, noise
-from nncftools.session.rss_error import rss_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from nncftools.journal.lines import Held
-    from nncftools.session.model import Process, SessionData
+    from nncftools.session.model import Host, Process, SessionData
+
+
+_SINCE, _EXACT_AGAIN = (6, 2), (6, 16)
+"""Linux counts RSS on each CPU since commit f1a7941243c1. /proc adds these counts up again since 82241a83cd15."""
+_ALSO_EXACT = {(6, 6): 99, (6, 12): 39, (6, 15): 7}
+"""The stable releases that took 82241a83cd15: from this patch level on."""
+_LEAST_BATCH = 32
+_PAGE, _LARGE_PAGE = 4096, 65536
+_RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
+
+
+def rss_error(host: Host) -> int:
+    """Return by how many bytes RSS in /proc may be off for one process; 0 where it is exact, or nothing is known.
+
+    Each CPU adds its count to the sum when it has reached a batch, max(32, 2 × CPUs) pages (lib/percpu_counter.c).
+    """
+    found = _RELEASE.match(host.release)
+    if host.system != "Linux" or host.cpus is None or found is None:
+        return 0
+    series, patch = (int(found[1]), int(found[2])), int(found[3] or 0)
+    if not _SINCE <= series < _EXACT_AGAIN or patch >= _ALSO_EXACT.get(series, patch + 1):
+        return 0
+    has_large_pages = "64k" in host.release or host.machine.startswith("ppc64")
+    return max(_LEAST_BATCH, 2 * host.cpus) * host.cpus * (_LARGE_PAGE if has_large_pages else _PAGE)
+
 
 _LINES = "held"
 _EARLY_S, _SURE_S = 0.01, 0.02
