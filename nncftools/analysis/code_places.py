@@ -1,8 +1,13 @@
-"""Places in code as people read them: the package of a file, a short path, and a label for a frame."""
+"""Places in code as people read them: the package of a file, a short path, and a label for a frame.
+
+Which function of the script itself was at work while memory rose.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from nncftools.units import printable, shortened
@@ -11,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.session.model import Frame
+    from nncftools.session.session import Session
+
 
 PROGRAM, PYTHON = "", "python"
 _SITE = re.compile(r".*/(?:site|dist)-packages/")
@@ -90,3 +97,20 @@ def is_machinery(frame: Frame) -> bool:
     if frame.file.startswith("<frozen importlib") or frame.file.endswith("/importlib/__init__.py"):
         return True
     return frame.file.endswith(_CALLING_FILES) and frame.function.rpartition(".")[2] in _CALLING
+
+
+_NO_FUNCTION = "<"
+"""With what the names of modules, lambdas and comprehensions begin."""
+
+
+def busiest(session: Session) -> str:
+    """Return the innermost function of the command's own script that most stacks have; empty if none has one."""
+    snapshots = session.snapshots
+    scripts = {PurePath(word).name for word in session.command if word.endswith(".py")}
+    counts: Counter[str] = Counter()
+    for stack in () if snapshots is None or not scripts else snapshots.stacks:
+        frames = [snapshots.frames[number] for number in stack] if snapshots is not None else []
+        own = [one.function for one in frames if PurePath(one.file).name in scripts]
+        named = [name for name in own if not name.startswith(_NO_FUNCTION)]
+        counts.update(named[-1:])
+    return counts.most_common(1)[0][0] if counts else ""

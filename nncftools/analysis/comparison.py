@@ -1,31 +1,35 @@
-"""Two runs, or two groups of repeated runs, compared side by side."""
+"""Two runs, or two groups of repeated runs, compared side by side.
+
+What two runs were asked to do differently: command, arguments, machine, sampling, settings of saved models.
+
+Which operations of several runs are the same one: by function and arguments, else by function, else by name.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from itertools import count
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from nncftools.analysis import build_up
-from nncftools.analysis.difference import differences
 from nncftools.analysis.figures import (
     CPU_TIME,
     DURATION,
     MODEL_SIZE,
     PEAK,
     Value,
+    differences,
     figure_of,
     in_order,
     known_figure,
     recorded,
 )
 from nncftools.analysis.grown_stacks import grown, places
-from nncftools.analysis.matching import Function, matched
 from nncftools.analysis.peak_text import span_text, where_text
-from nncftools.analysis.settings import COMMAND, differing, of_models
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
@@ -33,14 +37,166 @@ from nncftools.session.operation import kind_of
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from nncftools.analysis.difference import Difference
-    from nncftools.analysis.figures import Figure, Values
+    from nncftools.analysis.figures import Difference, Figure, Values
     from nncftools.analysis.grown_stacks import GrownStack, Held, Place
-    from nncftools.analysis.settings import Setting
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
+
+    Key = Callable[["Function"], Hashable]
+
+COMMAND = "command"
+_MOST_WORDS = 500
+_OF_NNCF = 3
+"""``nncf``, an algorithm, a setting."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting on both sides; of runs that differ, all values with ``or`` between them. Empty: there is none."""
+
+    name: str
+    base: str
+    new: str
+
+
+class Asked(Protocol):
+    """What a run was asked to do."""
+
+    @property
+    def command(self) -> str:
+        """As typed in a shell."""
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Machine and sampling."""
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        """How the saved models were compressed."""
+
+
+def of_models(session: Session) -> dict[str, str]:
+    """Return the compression settings of the saved models, by name: ``mode``, ``group_size``."""
+    found: dict[str, dict[str, None]] = {}
+    for model in session.models:
+        for place, value in model.facts.items():
+            parts = place.split("/")
+            if parts[0] == "nncf" and len(parts) == _OF_NNCF:
+                found.setdefault(parts[-1], {})[value] = None
+    return {name: _either(values) for name, values in found.items()}
+
+
+def differing(
+    base: Sequence[Asked], new: Sequence[Asked], calls: Iterable[tuple[str, Sequence[str], Sequence[str]]]
+) -> Iterator[Setting]:
+    """Yield the settings that differ, those that the user chose first.
+
+    ``calls`` are the operations that both sides have: the name, and what it called on each side, with its arguments.
+    """
+    commands = [list(dict.fromkeys(run.command for run in runs)) for runs in (base, new)]
+    if commands[0] != commands[1]:
+        yield from _of_commands(*commands)
+    for name, of_base, of_new in calls:
+        yield from _if_different(name, of_base, of_new)
+    have_models = all(any(run.models for run in runs) for runs in (base, new))
+    for name in dict.fromkeys(name for run in (*base, *new) for name in run.models if have_models):
+        yield from _if_different(name, *([run.models.get(name, "") for run in runs] for runs in (base, new)))
+    for fact in base[0].facts:
+        yield from _if_different(fact, *([run.facts[fact] for run in runs] for runs in (base, new)))
+
+
+def _if_different(name: str, base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
+    sides = _either(base), _either(new)
+    if sides[0] != sides[1]:
+        yield Setting(name, *sides)
+
+
+def _of_commands(base: Sequence[str], new: Sequence[str]) -> Iterator[Setting]:
+    """Yield the words in which two commands differ, after the option that they belong to; else both as they are."""
+    if len(base) > 1 or len(new) > 1:
+        yield Setting(COMMAND, _either(base), _either(new))
+        return
+    one, other = _words(base[0]), _words(new[0])
+    for kind, from_, to, new_from, new_to in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        if kind == "equal":
+            continue
+        has_option = from_ > 0 and one[from_ - 1].startswith("-") and to > from_ and new_to > new_from
+        yield Setting(
+            COMMAND,
+            shlex.join(one[from_ - has_option : to]),
+            shlex.join(other[new_from - has_option : new_to]),
+        )
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError:  # the name of a run is no command line
+        words = command.split()
+    return words[:_MOST_WORDS]
+
+
+def _either(texts: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(texts))
+
+
+@dataclass(frozen=True)
+class Function:
+    """What an operation of a run called; empty where the operation was not marked by a call."""
+
+    name: str = ""
+    """The name of the operation, which others of the run may have, too."""
+    call: str = ""
+    arguments: str = ""
+    signature: str = ""
+    """Both as people read them."""
+
+
+_KEYS: tuple[Key, ...] = (
+    lambda of: (of.name, of.call, of.arguments),
+    lambda of: (of.name, of.call),
+    lambda of: of.name,
+)
+"""What must be equal, the strictest first."""
+
+
+def matched(runs: Sequence[Mapping[str, Function]]) -> list[dict[int, str]]:
+    """Return each operation as its name in the runs that have it, by the place of the run.
+
+    ``runs`` are the operations of each run by their names, in the order of their starts. Where several are alike, the
+    first is matched with the first. The result is in the order of the first run, then of what only later ones have.
+    """
+    found: list[dict[int, str]] = []
+    for place, functions in enumerate(runs):
+        waiting = list(functions)
+        free = list(found)
+        for key in _KEYS:
+            waiting, free = _take(place, waiting, free, runs, key)
+        found += ({place: name} for name in waiting)
+    return found
+
+
+def _take(
+    place: int, names: Sequence[str], free: Sequence[dict[int, str]], runs: Sequence[Mapping[str, Function]], key: Key
+) -> tuple[list[str], list[dict[int, str]]]:
+    """Give operations of the run at ``place`` to those of earlier runs with the same key; return what is left."""
+    by_key: dict[Hashable, deque[dict[int, str]]] = {}
+    for one in free:
+        for like in dict.fromkeys(key(runs[run][name]) for run, name in one.items()):
+            by_key.setdefault(like, deque()).append(one)
+    left = []
+    for name in names:
+        alike = by_key.get(key(runs[place][name]), deque())
+        while alike and place in alike[0]:
+            alike.popleft()
+        if alike:
+            alike.popleft()[place] = name
+        else:
+            left.append(name)
+    return left, [one for one in free if place not in one]
+
 
 _SAVING = "Saving"
 """Its arguments are names of files, which differ without being a setting."""

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING
 
 from nncftools import metrics
 from nncftools.analysis.comparison import unit_for
-from nncftools.analysis.difference import Difference, Side
-from nncftools.analysis.figures import FIGURES, Figure, figure_of
+from nncftools.analysis.figures import FIGURES, Difference, Figure, Side, figure_of
 from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit, not_one_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from nncftools.analysis.comparison import Comparison, Run
-    from nncftools.analysis.matching import Function
+    from nncftools.analysis.comparison import Comparison, Function, Run
 
 _PERCENT = "%"
 _GATE = re.compile(

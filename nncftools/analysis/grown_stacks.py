@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis.build_up import EITHER, NOT_SEEN
 from nncftools.analysis.code_places import PROGRAM, PYTHON, is_machinery, package_of, short_file
-from nncftools.analysis.frame_tree import WITHOUT_STACK, Node, tree_of
-from nncftools.analysis.telling import place_labels
+from nncftools.analysis.frames import WITHOUT_STACK, Node, place_labels, tree_of
 from nncftools.session.model import Frame
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from nncftools.analysis.peak_text import where_reached
-from nncftools.analysis.pss import pss_near_peak
-from nncftools.analysis.summary import largest_process, taken
+from nncftools.analysis.summary import largest_process, pss_near_peak, taken
 from nncftools.metrics import in_order, is_counter
 from nncftools.session.readings import rss_error
 from nncftools.units import seconds_text

@@ -1,22 +1,126 @@
-"""The moment and the operation of the RSS peak as text, the same in every output."""
+"""The moment and the operation of the RSS peak as text, the same in every output.
+
+Which process performed an operation, where operations of several processes ran at the same time.
+
+Names without the beginning that they share with others: what is left tells them apart.
+"""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
+from math import inf
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.performers import Performers
-from nncftools.analysis.told_apart import told_apart
 from nncftools.session.model import Peak
 from nncftools.session.peak_place import place_of
 from nncftools.units import UNKNOWN, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nncftools.session.operation import Operation
     from nncftools.session.peak_place import PeakPlace
     from nncftools.session.session import Session
+
+
+_PERFORMER_NAME = 16
+
+
+class Performers:
+    """The processes of a session's operations."""
+
+    def __init__(self, session: Session) -> None:
+        self._names = {process.id: process.name for process in session.processes}
+        self._levels: dict[int, _Level] = {}
+        for operation in session.operations:
+            if operation.pid is not None:
+                self._levels.setdefault(operation.depth, _Level()).add(operation, operation.pid)
+
+    def of(self, operation: Operation) -> str:
+        """Return name and PID; empty unless operations of other processes ran on the same level meanwhile."""
+        level = self._levels.get(operation.depth)
+        if operation.pid is None or level is None or not level.others_ran(operation):
+            return ""
+        name = "" if operation.process is None else self._names[operation.process]
+        return ", ".join(filter(None, (shortened(printable(name), _PERFORMER_NAME), f"pid {operation.pid}")))
+
+
+class _Level:
+    """The operations of one level: up to each of them, the latest end, and the latest end of any other process."""
+
+    def __init__(self) -> None:
+        self._starts: list[float] = []
+        self._latest: list[tuple[float, int, float]] = []
+
+    def add(self, operation: Operation, pid: int) -> None:
+        """Add an operation; none begins before those added."""
+        end_s, of, others_end_s = self._latest[-1] if self._latest else (-inf, pid, -inf)
+        if pid == of:
+            end_s = max(end_s, operation.end_s)
+        elif operation.end_s > end_s:
+            end_s, of, others_end_s = operation.end_s, pid, end_s
+        else:
+            others_end_s = max(others_end_s, operation.end_s)
+        self._starts.append(operation.start_s)
+        self._latest.append((end_s, of, others_end_s))
+
+    def others_ran(self, operation: Operation) -> bool:
+        """Return whether an operation of another process overlaps this one."""
+        begun = bisect_left(self._starts, operation.end_s)
+        if not begun:
+            return False
+        end_s, of, others_end_s = self._latest[begun - 1]
+        return (others_end_s if of == operation.pid else end_s) > operation.start_s
+
+
+_STRONG, _ANY = re.compile("[./:]+ *"), re.compile("[./:_ -]+")
+"""Where a name can be cut: between its parts, and between words."""
+_LEAST = 6
+"""Characters: less of a name says too little."""
+
+
+def told_apart(names: Iterable[str]) -> dict[str, str]:
+    """Return each name without the beginning that it shares with others: ``…layer_3.mlp``.
+
+    The longest beginning is left out with which every rest is still unlike the end of any other name. It ends between
+    two parts of a name (``.``, ``/``, ``:``), or between two words where names have no such parts in common.
+    """
+    every = list(dict.fromkeys(names))
+    found: dict[str, str] = {}
+    for separators in (_STRONG, _ANY):
+        left = [name for name in every if name not in found]
+        found |= _without_beginnings(left, every, separators)
+    return {name: found.get(name, name) for name in every}
+
+
+def _without_beginnings(names: Sequence[str], every: Sequence[str], separators: re.Pattern[str]) -> dict[str, str]:
+    """Return those of ``names`` that can lose a beginning."""
+    ends: dict[str, int] = {}
+    families: dict[str, list[str]] = {}
+    for name in every:
+        for at in _cuts(name, separators):
+            ends[name[at:]] = ends.get(name[at:], 0) + 1
+    for name in names:
+        for at in _cuts(name, separators):
+            families.setdefault(name[:at], []).append(name)
+    lost = {
+        beginning
+        for beginning, family in families.items()
+        if len(family) > 1
+        and all(len(name) - len(beginning) >= _LEAST and ends[name[len(beginning) :]] == 1 for name in family)
+    }
+    found = {}
+    for name in names:
+        at = max((at for at in _cuts(name, separators) if name[:at] in lost), default=0)
+        if at > 1:
+            found[name] = f"…{name[at:]}"
+    return found
+
+
+def _cuts(name: str, separators: re.Pattern[str]) -> Iterator[int]:
+    return (match.end() for match in separators.finditer(name))
+
 
 SEPARATOR = " › "
 _NAME = 40

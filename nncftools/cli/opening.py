@@ -40,11 +40,11 @@ def open_sessions(
         raise UsageError(f"argument SESSION: {str(twice)!r} is given twice; a recording counts once")
     if len(parts) <= 1:
         return open_session(parts[0] if parts else None, log_dir, sidecars, forced)
-    from nncftools.analysis import merge_ranks
+    from nncftools.analysis import ranks as analysis_ranks
 
     ranks = {str(path): open_session(path, log_dir, forced=forced) for path in parts}
     with options.mended(compare="; `nncf-tools compare` shows how runs differ"):
-        session = merge_ranks.merged(ranks)
+        session = analysis_ranks.merged(ranks)
     session.warnings[:0] = _verdicts(ranks, session)
     _add_enclosing(session, sidecars)
     return session

@@ -248,7 +248,7 @@ def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction
         return
     why = reason(session.processes, found.programs, found.outside)
     others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
-    from nncftools.analysis.own_functions import busiest
+    from nncftools.analysis.code_places import busiest
 
     function = busiest(session)
     if function:

@@ -7,8 +7,8 @@ from math import inf, isnan
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis import build_up
+from nncftools.analysis.frames import running_text
 from nncftools.analysis.peak_text import SEPARATOR
-from nncftools.analysis.telling import running_text
 from nncftools.session.peak_place import enclosing
 from nncftools.units import printable, shortened
 

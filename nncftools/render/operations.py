@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
-from nncftools.analysis.performers import Performers
-from nncftools.analysis.told_apart import told_apart
+from nncftools.analysis.peak_text import Performers, told_apart
 from nncftools.render.brackets import finite
 from nncftools.render.colours import REST, Fill, fills
 from nncftools.session.model import UNFINISHED

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nncftools.analysis.build_up import of_peak
-from nncftools.analysis.frame_tree import tree_of
+from nncftools.analysis.frames import held_by, tree_of
 from nncftools.analysis.peak_text import SEPARATOR, where_text
-from nncftools.analysis.telling import held_by
 from nncftools.units import shortened
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from nncftools.analysis.branches import branches
 from nncftools.analysis.build_up import EITHER, INHERITED, NOT_SEEN, BuildUp, Part
-from nncftools.analysis.frame_tree import Node, tree_of
+from nncftools.analysis.frames import Node, branches, tree_of
 from tests.made_up import MIB
 from tests.made_up_stacks import stack
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.clocks import start_times
+from nncftools.analysis.ranks import start_times
 from nncftools.errors import NncfToolsError
 from nncftools.session.model import Host, SamplerFacts, Start
 from nncftools.session.session import Session

@@ -5,7 +5,7 @@ from itertools import combinations, product
 
 import pytest
 
-from nncftools.analysis.difference import p_value, smallest_p
+from nncftools.analysis.figures import p_value, smallest_p
 
 
 def by_enumeration(one: list[float], other: list[float]) -> float:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from nncftools.analysis.matching import Function, matched
+from nncftools.analysis.comparison import Function, matched
 
 Calls = list[tuple[str, str]]
 

@@ -7,7 +7,7 @@ from math import isnan
 import pytest
 
 from nncftools.analysis.hints import hints
-from nncftools.analysis.merge_ranks import merged
+from nncftools.analysis.ranks import merged
 from nncftools.errors import NncfToolsError
 from nncftools.session.model import Exit, Host, Mark, Peak, Rank, Start
 from nncftools.session.session import Session

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.performers import Performers
+from nncftools.analysis.peak_text import Performers
 from nncftools.session.model import Mark
 from nncftools.session.session import Session
 from tests.made_up import mib, process, session

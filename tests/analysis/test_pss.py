@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.analysis.pss import NearPeak, pss_near_peak
+from nncftools.analysis.summary import NearPeak, pss_near_peak
 from tests.made_up import MIB, mib, session
 
 RSS = mib(100, 300, 290, 200)

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from nncftools.analysis.build_up import EITHER, BuildUp, Part
-from nncftools.analysis.frame_tree import tree_of
-from nncftools.analysis.telling import held_by, most_telling, place_labels, running_text, stack_text
+from nncftools.analysis.frames import held_by, most_telling, place_labels, running_text, stack_text, tree_of
 from nncftools.session.model import Frame
 from tests.made_up import MIB
 from tests.made_up_stacks import stack

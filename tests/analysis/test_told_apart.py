@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.analysis.told_apart import told_apart
+from nncftools.analysis.peak_text import told_apart
 
 
 class TestToldApart:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nncftools.analysis import comparison, gates, hints, merge_ranks
+from nncftools.analysis import comparison, gates, hints, ranks
 from nncftools.cli import opening, options, screen
 from nncftools.compression import evaluations, outputs
 from nncftools.compression.columns import FIGURES, STANDARD
@@ -94,7 +94,7 @@ def _compare(session: Session, _: pathlib.Path) -> None:
 
 def _merge(session: Session, _: pathlib.Path) -> None:
     with contextlib.suppress(NncfToolsError):
-        merged = merge_ranks.merged({"a.json": session, "b.json": _other()})
+        merged = ranks.merged({"a.json": session, "b.json": _other()})
         for name in ("text", "json", "perfetto"):
             _format(name, merged, pathlib.Path())
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from nncftools.analysis.merge_ranks import merged
+from nncftools.analysis.ranks import merged
 from nncftools.session.session import Session
 from tests.conftest import HANGING_S, burner, command_line
 

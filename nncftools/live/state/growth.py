@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from nncftools.analysis.telling import most_telling
+from nncftools.analysis.frames import most_telling
 from nncftools.journal.lines import SnapshotLine
 from nncftools.session.model import Frame
 

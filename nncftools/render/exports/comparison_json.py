@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nncftools.analysis.difference import smallest_p
+from nncftools.analysis.figures import smallest_p
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from nncftools.analysis.comparison import Comparison, Run
-    from nncftools.analysis.difference import Difference, Side
+    from nncftools.analysis.figures import Difference, Side
     from nncftools.analysis.gates import Verdict
 
 FORMAT = "nncf-tools-comparison"

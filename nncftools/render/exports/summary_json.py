@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
-from nncftools.analysis.frame_tree import holders, tree_of
+from nncftools.analysis.frames import holders, tree_of
 from nncftools.analysis.hints import hints
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
@@ -23,7 +23,7 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.analysis.frame_tree import Node
+    from nncftools.analysis.frames import Node
     from nncftools.analysis.memory_kinds import Kinds
     from nncftools.render.view import View
     from nncftools.session.operation import Operation

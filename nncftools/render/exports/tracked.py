@@ -6,9 +6,8 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools import metrics
-from nncftools.analysis.comparison import unique_names
+from nncftools.analysis.comparison import matched, unique_names
 from nncftools.analysis.figures import CPU_TIME, DURATION, Figure, figure_of
-from nncftools.analysis.matching import matched
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:

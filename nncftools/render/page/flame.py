@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
 from nncftools.analysis.code_places import module_of, package_of
-from nncftools.analysis.frame_tree import Node, tree_of
+from nncftools.analysis.frames import Node, tree_of
 from nncftools.render.colours import OTHER_PACKAGES, REST, package_fills
 from nncftools.render.stacks import WITHOUT_STACK, place_text
 from nncftools.units import printable, shortened

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from matplotlib.patches import Rectangle
 
-from nncftools.analysis.told_apart import told_apart
+from nncftools.analysis.peak_text import told_apart
 from nncftools.drawing import Ruler
 from nncftools.render.colours import fills
 from nncftools.session.operation import Operation

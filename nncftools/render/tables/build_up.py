@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools.analysis import build_up, memory_kinds
-from nncftools.analysis.branches import branches
 from nncftools.analysis.build_up import NOT_SEEN
 from nncftools.analysis.comparison import function_of, unique_names
-from nncftools.analysis.frame_tree import tree_of
+from nncftools.analysis.frames import branches, tree_of
 from nncftools.analysis.gates import selected
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.errors import NncfToolsError, UsageError

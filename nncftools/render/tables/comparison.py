@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nncftools.analysis.comparison import unit_for
-from nncftools.analysis.difference import SIGNIFICANT, smallest_p
-from nncftools.analysis.figures import CPU_TIME, DURATION
+from nncftools.analysis.figures import CPU_TIME, DURATION, SIGNIFICANT, smallest_p
 from nncftools.render.tables.table import Cell, Column, Row, Table
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
 
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from nncftools.analysis.comparison import ComparedOperation, Comparison, Run
-    from nncftools.analysis.difference import Difference
-    from nncftools.analysis.figures import Figure
+    from nncftools.analysis.figures import Difference, Figure
     from nncftools.analysis.gates import Verdict
 
     Write = Callable[[float], str]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from nncftools.analysis.comparison import ComparedOperation, Comparison
-    from nncftools.analysis.difference import Difference
+    from nncftools.analysis.figures import Difference
     from nncftools.analysis.gates import Verdict
     from nncftools.units import MemoryUnit
 

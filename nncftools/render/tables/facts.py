@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from nncftools import metrics
 from nncftools.analysis.peak_text import span_text, where_text
-from nncftools.analysis.pss import pss_near_peak
 from nncftools.analysis.summary import (
     cores_average,
     cpu_s,
     failed_in_order,
     is_between_samples,
     largest_process,
+    pss_near_peak,
     short_lived,
     taken,
 )

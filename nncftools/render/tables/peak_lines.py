@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.analysis import build_up, memory_kinds
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
-from nncftools.analysis.frame_tree import certain_at_places, tree_of
-from nncftools.analysis.telling import held_by, running_text
+from nncftools.analysis.frames import certain_at_places, held_by, running_text, tree_of
 from nncftools.render.limit import limit_text
 from nncftools.units import UNKNOWN, printable, seconds_text, shortened
 
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from nncftools.analysis.build_up import BuildUp
+    from nncftools.analysis.frames import Holder
     from nncftools.analysis.memory_kinds import Kinds
-    from nncftools.analysis.telling import Holder
     from nncftools.session.model import MappingGroup
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit

@@ -5,9 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.comparison import unique_names
+from nncftools.analysis.comparison import matched, unique_names
 from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, figure_of
-from nncftools.analysis.matching import matched
 from nncftools.render.tables.comparison import writer
 from nncftools.render.tables.table import Cell, Column, Row, Table
 from nncftools.units import UNKNOWN, printable, shortened

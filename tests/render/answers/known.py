@@ -19,11 +19,10 @@ import nncftools.analysis
 import nncftools.limits
 from nncftools import metrics
 from nncftools.analysis.build_up import of_peak
-from nncftools.analysis.frame_tree import certain_at_places, holders, tree_of
+from nncftools.analysis.frames import certain_at_places, held_by, holders, tree_of
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import level
-from nncftools.analysis.telling import held_by
 from nncftools.analysis.timeline import timeline
 from nncftools.errors import NncfToolsError
 from nncftools.render.terminal.rates import rates_shown

@@ -8,7 +8,7 @@ import pathlib
 import pytest
 from PIL import Image
 
-from nncftools.analysis.merge_ranks import merged
+from nncftools.analysis.ranks import merged
 from nncftools.render.exports import summary_json
 from nncftools.render.pictures import plot
 from nncftools.render.tables import markdown

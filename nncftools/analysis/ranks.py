@@ -1,8 +1,16 @@
-"""Recordings of the ranks of one job, merged into one session."""
+"""The sums of the columns of a job's ranks: what they held at the same time, on one clock.
+
+The start times of recordings of one job, on one clock.
+
+Recordings of the ranks of one job, merged into one session.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
+from array import array
+from functools import reduce
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
@@ -10,25 +18,219 @@ import numpy as np
 from msgspec.structs import replace
 
 from nncftools import metrics
-from nncftools.analysis.clocks import start_times
 from nncftools.analysis.hints import of_recording
-from nncftools.analysis.rank_columns import is_once_per_machine, machines_of, summed
-from nncftools.analysis.series import decimated_with_gaps
+from nncftools.analysis.series import GAP, SELDOM, decimated_with_gaps
 from nncftools.analysis.summary import cpu_s, failed_in_order, largest_rank
+from nncftools.backports import moment_of
 from nncftools.errors import NncfToolsError
-from nncftools.metrics import is_memory
+from nncftools.metrics import is_counter, is_memory
 from nncftools.session.model import Exit, Host, Mark, Peak, Process, RankRun, SamplerFacts, Start
 from nncftools.session.operations import with_ends
 from nncftools.session.peaks import MostHeld, Reached, bracketed, moved, sampled_peak
+from nncftools.session.samples import TIME, Samples, kept_rows
 from nncftools.session.session import Session
+from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from nncftools.analysis.rank_columns import Parts
-    from nncftools.session.samples import Samples
+    from numpy.typing import NDArray
 
+    Column = NDArray[np.float64]
+    Parts = Sequence[tuple[float, Session]]
+    """Start times and recordings."""
     Named = Mapping[str, Session]
+
+_MOST_ROWS = 1_000_000
+
+
+def summed(parts: Parts) -> Samples:
+    """Return the sums at every moment at which a rank took a sample; very many moments are merged into buckets."""
+    moments = np.unique(np.concatenate([np.asarray(session.samples.time_s) + at_s for at_s, session in parts]))
+    every = dict.fromkeys(name for _, session in parts for name in session.samples.metrics)
+    columns = [name for name in every if _has_sum(parts, name)]
+    sums = {name: _sum(parts, name, moments) for name in columns if is_memory(name)}
+    if len(moments) > _MOST_ROWS:
+        kept = kept_rows([_column(values) for values in sums.values()], len(moments), _MOST_ROWS)
+        moments, sums = moments[kept], {name: values[kept] for name, values in sums.items()}
+    sums |= {name: _sum(parts, name, moments) for name in columns if name not in sums}
+    return Samples({TIME: _column(moments), **{name: _column(values) for name, values in sums.items()}})
+
+
+def _has_sum(parts: Parts, name: str) -> bool:
+    """Return whether a metric was recorded where it is needed and its sum is meaningful."""
+    metric = metrics.of(name)
+    by_machine = [any(name in session.samples for _, session in machine) for machine in machines_of(parts)]
+    if metric is not None and metric.scope == metrics.DEVICE and metric.merging != metrics.NEVER:
+        return any(by_machine)  # a machine may lack the device
+    if is_once_per_machine(name):
+        return all(by_machine)
+    is_summed = metric is None or metric.merging != metrics.NEVER or len(by_machine) == len(parts)
+    return is_summed and all(name in session.samples for _, session in parts)
+
+
+def is_once_per_machine(name: str) -> bool:
+    """Return whether a metric is one figure per machine, the same for all of its ranks."""
+    metric = metrics.of(name)
+    return metric is not None and metric.merging == metrics.ONCE_PER_MACHINE
+
+
+def _column(values: Column) -> array[float]:
+    return array("d", values.tobytes())
+
+
+def _sum(parts: Parts, name: str, moments: Column) -> Column:
+    """Return the sum of a metric at moments of the job; NaN where it is unknown for one rank.
+
+    A figure of a machine comes from the first of its ranks that knows it.
+    """
+    if not is_once_per_machine(name):
+        return _added(parts, name, moments)
+    machines = [
+        [_added([part], name, moments) for part in machine if name in part[1].samples] for machine in machines_of(parts)
+    ]
+    total: Column = np.sum([reduce(_first_known, every) for every in machines if every], axis=0)
+    return total
+
+
+def _first_known(one: Column, other: Column) -> Column:
+    return np.where(np.isnan(one), other, one)
+
+
+def _added(parts: Parts, name: str, moments: Column) -> Column:
+    every = [_changes(session, name, at_s) for at_s, session in parts]
+    times, by, unknown = (np.concatenate(of) for of in zip(*every, strict=True))
+    order = np.argsort(times, kind="stable")
+    places = np.searchsorted(times[order], moments, side="right")
+    total = np.append(0.0, np.cumsum(by[order]))[places]
+    return np.where(np.append(0.0, np.cumsum(unknown[order]))[places] > 0, np.nan, total)
+
+
+def machines_of(parts: Parts) -> list[Parts]:
+    """Return recordings by machine: by boot ID, or by name if another tool's log has no boot ID."""
+    have_boots = all(session.host.boot_id for _, session in parts)
+    found: dict[str, list[tuple[float, Session]]] = {}
+    for at_s, session in parts:
+        found.setdefault(session.host.boot_id if have_boots else session.host.name, []).append((at_s, session))
+    return list(found.values())
+
+
+def _changes(session: Session, name: str, at_s: float) -> tuple[Column, Column, Column]:
+    """Return when a metric of a rank changed, by how much, and where it becomes unknown (1) and known again (-1).
+
+    A rank holds its last sample until the next one, and nothing while it does not run; a counter keeps its value. After
+    a recording that broke off, everything is unknown.
+    """
+    time_s, values = np.asarray(session.samples.time_s) + at_s, np.asarray(session.samples[name])
+    end_s = np.nextafter(max(at_s + session.duration_s, time_s.max(initial=0.0)), np.inf)
+    known = ~np.isnan(values)
+    is_over = session.finished is not False
+    longest_s = _longest_s(session, known)
+    time_s, values = time_s[known], values[known]
+    before, after = np.append(at_s, time_s), np.append(time_s, end_s)
+    is_gap = after - before > longest_s if len(time_s) else np.array([True])
+    gap_begin = np.where(np.arange(len(before)) > 0, before + longest_s, at_s)[is_gap]
+    runs = [time_s[0] if len(time_s) else at_s, end_s]
+    outside = ([-np.inf, *runs], [1.0, -1.0, 1.0]) if is_once_per_machine(name) else ([end_s], [float(not is_over)])
+    left = 0.0 if is_counter(name) or not len(values) else -values[-1]
+    times = np.concatenate([time_s, [end_s], gap_begin, after[is_gap], outside[0]])
+    by = np.concatenate([np.diff(values, prepend=0.0), [left]])
+    gaps = np.concatenate([np.ones(is_gap.sum()), -np.ones(is_gap.sum()), outside[1]])
+    return times, np.append(by, np.zeros(len(gaps))), np.append(np.zeros(len(by)), gaps)
+
+
+def _longest_s(session: Session, known: NDArray[np.bool_]) -> float:
+    """Return for how long a sample is valid."""
+    if known.sum() < len(known) * SELDOM:  # a figure with an interval of its own, as PSS
+        return np.inf
+    return GAP * (session.sampler.spacing_s or np.inf)
+
+
+_NANOSECONDS = 1e9
+_SET_S = 0.5
+"""The wall clock and CLOCK_MONOTONIC drift apart by less than this: a larger difference means that one was set."""
+
+
+def start_times(sessions: Named) -> tuple[dict[str, float], list[str]]:
+    """Return when recordings began, in seconds since the first of them, and warnings of why this may be wrong.
+
+    On one machine CLOCK_MONOTONIC decides, between machines the wall clock. Raises NncfToolsError for a recording
+    without a start time.
+    """
+    moments: dict[str, float] = {}
+    warnings: list[str] = []
+    for machine in _machines(sessions):
+        first = min(machine, key=lambda name: machine[name].start.monotonic_ns or 0)
+        for name, session in machine.items():
+            later_ns = (session.start.monotonic_ns or 0) - (machine[first].start.monotonic_ns or 0)
+            moments[name] = _moment(first, machine[first]) + later_ns / _NANOSECONDS
+            apart_s = _moment(name, session) - moments[name]
+            if abs(apart_s) > _SET_S:
+                host = session.host.name or "one machine"
+                warnings.append(
+                    f"the wall clock of {host} was set by {seconds_text(abs(apart_s))} between the starts of {first} "
+                    f"and {name}: they are lined up by CLOCK_MONOTONIC"
+                )
+    zero = min(moments.values())
+    at_s = {name: moments[name] - zero for name in sessions}
+    return at_s, [*warnings, *_disagreeing(sessions), *_apart(at_s, sessions)]
+
+
+def _machines(sessions: Named) -> list[dict[str, Session]]:
+    """Return recordings by machine; one without a boot ID is a machine of its own."""
+    found: dict[str, dict[str, Session]] = {}
+    for name, session in sessions.items():
+        is_known = session.host.boot_id and session.start.monotonic_ns is not None
+        found.setdefault(session.host.boot_id if is_known else f"of {name}", {})[name] = session
+    return list(found.values())
+
+
+def _moment(name: str, session: Session) -> float:
+    """Return the start in seconds of the wall clock."""
+    utc = session.start.utc
+    try:
+        moment = moment_of(utc or "")
+        return moment.replace(tzinfo=moment.tzinfo or dt.timezone.utc).timestamp()
+    except ValueError:
+        wrong = "has no start time" if utc is None else f"began at {utc!r}, which is not a time"
+        raise NncfToolsError(f"{name}: {wrong}: it cannot be lined up with the others") from None
+
+
+def _disagreeing(sessions: Named) -> Iterator[str]:
+    """Warn if the clocks of several machines may not agree."""
+    machines = [next(iter(machine.values())) for machine in _machines(sessions)]
+    if len(machines) == 1:
+        return
+    unsynchronized = [session.host.name or "unknown host" for session in machines if session.start.utc_error_s is None]
+    if unsynchronized:
+        yield (
+            f"the clocks may not be comparable: nothing, such as NTP, synchronizes that of "
+            f"{', '.join(sorted(set(unsynchronized)))}; recordings and their sum may be shifted"
+        )
+        return
+    errors_s = sorted((session.start.utc_error_s or 0.0 for session in machines), reverse=True)
+    intervals = (session.sampler.interval_s or session.sampler.achieved_interval_s or 0.0 for session in machines)
+    if errors_s[0] + errors_s[1] > max(intervals):
+        yield (
+            f"the clocks of the machines may differ by {seconds_text(errors_s[0] + errors_s[1])}, more than the "
+            f"interval: recordings may be shifted against each other by that much"
+        )
+
+
+def _apart(at_s: Mapping[str, float], sessions: Named) -> Iterator[str]:
+    """Name the recordings that overlap with no other one."""
+    spans = {name: (begin_s, begin_s + sessions[name].duration_s) for name, begin_s in at_s.items()}
+    alone = [
+        name
+        for name, (begin_s, end_s) in spans.items()
+        if all(last_s < begin_s or end_s < first_s for other, (first_s, last_s) in spans.items() if other != name)
+    ]
+    if alone and len(spans) > 1:
+        yield (
+            f"by the wall clock nothing else ran at the time of {', '.join(alone)}: the clocks differ, or these are "
+            f"not parts of one job (`nncf-tools compare` compares runs)"
+        )
+
 
 _POINTS = 2000
 _NAMED = 10
