@@ -9,8 +9,6 @@ These types are for the type checker: the sampler does not import ``typing``, wh
 The types of all lines that the helper process writes: JSON Lines; bytes, and CLOCK_MONOTONIC in nanoseconds.
 
 Every line is an object with one key. Frames and stacks are numbered from 0, in the order of their lines.
-
-The kinds of memory limits, as journals and sessions name them.
 """
 
 from __future__ import annotations
@@ -382,11 +380,3 @@ class SnapshotLine(TypedDict, total=False):
     mappings: Mappings
     problem: Problem
     end: HelperEnd
-
-
-GROUP = "control group"
-THROTTLE = "control group, memory.high"
-"""Above it, the kernel slows processes down and does not kill them."""
-ADDRESS_SPACE = "RLIMIT_AS"
-"""Above it and the next one, allocations fail (getrlimit(2))."""
-DATA = "RLIMIT_DATA"

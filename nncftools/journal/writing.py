@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     Row = tuple[float, Sequence[float | None], dict[int, int]]
     """Seconds since the start, a value per column, and the RSS of every process if that is recorded."""
 
+GROUP = "control group"
+THROTTLE = "control group, memory.high"
+"""Above it, the kernel slows processes down and does not kill them."""
+ADDRESS_SPACE = "RLIMIT_AS"
+"""Above it and the next one, allocations fail (getrlimit(2))."""
+DATA = "RLIMIT_DATA"
+"""The kinds of memory limits, as journals and sessions name them."""
+
 
 class Plan:
     """A requested recording. A plain class, because ``dataclasses`` would cost the sampler 1.5 MiB."""

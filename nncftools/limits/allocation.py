@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from nncftools.journal.lines import ADDRESS_SPACE, DATA
+from nncftools.journal.writing import ADDRESS_SPACE, DATA
 from nncftools.limits.case import NEAR, VERY_NEAR
 from nncftools.limits.effective import smallest_of
 from nncftools.limits.verdict import ALLOCATION, LIKELY, POSSIBLE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.journal.lines import ADDRESS_SPACE, DATA, GROUP, THROTTLE
+from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from nncftools.journal.lines import GROUP
+from nncftools.journal.writing import GROUP
 from nncftools.limits.effective import smallest_of
 from nncftools.limits.verdict import CERTAIN, LIKELY, OUT_OF_MEMORY, POSSIBLE
 from nncftools.units import seconds_text

@@ -16,8 +16,7 @@ from nncftools.journal.lines import FORMAT, VERSION
 from nncftools.sampler import link, target
 from nncftools.sampler.probes import references, resolved, why_unavailable
 from nncftools.sampler.signals import readable
-from nncftools.sampler.starter import held_back
-from nncftools.sampler.starter_link import StarterLink
+from nncftools.sampler.starter import StarterLink, held_back
 from nncftools.sampler.tree import DETACHED_ARGUMENT
 from nncftools.version import __version__
 

@@ -3,20 +3,33 @@
 A mark shows a peak that came and went between two samples, but not its moment. So marks are read at each sample, of
 those processes whose mark may have risen since the last reading. Marks are never reset (``clear_refs``): the program
 would see it.
+
+The least memory that a run needs: anonymous and shared memory cannot be dropped, pages of files can be read again.
+
+``RssAnon`` and ``RssShmem`` are in ``/proc/PID/status`` (proc(5)), which takes 8 µs to read. So it is read of processes
+whose RSS has changed, and the marks of ``high_water_marks.py`` come from the same readings.
+
+What the tree can have held between two samples: as much as page faults and high-water marks leave.
+
+RSS grows by page faults only, and each adds a page, or a huge page. So between two samples a process held at most what
+it held before and what its faults since then can have added, and at most its high-water mark.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 
-from nncftools.sampler.kernel_file import PAGE, value_of
+from nncftools.sampler.tree import PAGE, value_of
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from nncftools.sampler.exits import Exit
     from nncftools.sampler.tree import Process
+
 
 _MOST = 2
 """Marks that are read at one sample; one reading takes 8 µs."""
@@ -185,3 +198,181 @@ def _read(process: Process) -> bool:
         return False
     process.high_water_mark = mark
     return True
+
+
+_CHANGED, _CHANGED_SHARE = (1 << 20) // PAGE, 256
+"""RSS has changed if it did by so many pages, and by this part."""
+_HIGHER = 1.005
+
+
+class Floor:
+    """Writes the largest sum of anonymous and shared memory so far to the journal, and what was mapped from files."""
+
+    def __init__(self, write_line: Callable[[str, object], None]) -> None:
+        self._write_line = write_line
+        self._own: dict[Process, int] = {}
+        self._shared: dict[Process, int] = {}
+        self._total = 0
+        self._highest = 0
+        self._highest_s = 0.0
+        self._mapped: dict[str, int] = {}
+        """By the name of the program: the most that one process had mapped. Processes of one program map the same."""
+        self._mapped_written = 0
+
+    def read(self, processes: Iterable[Process], restless: Iterable[Process], now_s: float) -> None:
+        """Read what changed since the last sample, and write a new maximum."""
+        is_read = [process for process in processes if process.rss and process.kinds.is_new]
+        unread = (process for process in restless if process.rss and not process.kinds.is_new)
+        changed = [process for process in unread if _has_changed(process)]
+        if not (is_read or changed):
+            return
+        if len(changed) > _MOST:
+            changed.sort(key=lambda process: abs(process.rss - process.kinds.rss), reverse=True)
+        for process in (*is_read, *changed[:_MOST]):
+            self._take(process)
+        if self._sum() > self._highest * _HIGHER:
+            for process in processes:  # some may have freed memory, which takes no page fault
+                if process.rss and process.rss != process.kinds.rss:
+                    self._take(process)
+            self._write(now_s)
+
+    def _take(self, process: Process) -> None:
+        """Count what a process holds, which is read unless that was done at this sample."""
+        if not process.counted:
+            return
+        kinds = process.kinds
+        if not (kinds.is_new and kinds.rss == process.rss):
+            with contextlib.suppress(OSError):
+                process.read_memory()
+        own = kinds.own(process.rss, process.faults)
+        self._total += own - self._own.get(process, 0)
+        self._own[process] = own
+        if kinds.shmem or process in self._shared:
+            self._shared[process] = kinds.shmem
+        if kinds.file > self._mapped.get(process.name, 0):
+            self._mapped[process.name] = kinds.file
+
+    def _sum(self) -> int:
+        """Return the sum; shared memory counts once, as much as any process has of it."""
+        return self._total + max(self._shared.values(), default=0)
+
+    def ended(self, process: Process) -> None:
+        """Count a process no longer."""
+        self._total -= self._own.pop(process, 0)
+        self._shared.pop(process, None)
+
+    def _write(self, now_s: float) -> None:
+        size, mapped = self._sum(), sum(self._mapped.values())
+        if size > self._highest * _HIGHER:
+            self._highest, self._highest_s = size, now_s
+        elif mapped <= self._mapped_written * _HIGHER:
+            return
+        self._mapped_written = mapped
+        self._write_line("floor", {"size": self._highest, "at_s": round(self._highest_s, 6), "mapped": mapped})
+
+    def close(self, processes: Iterable[Process], now_s: float) -> None:
+        """Read all processes once more, and write what is new."""
+        for process in processes:
+            if process.rss:
+                self._take(process)
+        self._write(now_s)
+
+
+def _has_changed(process: Process) -> bool:
+    by = abs(process.rss - process.kinds.rss)
+    return by > _CHANGED and by * _CHANGED_SHARE > process.rss
+
+
+_UNKNOWN = 1 << 50
+"""More pages than a machine has."""
+_FEW = 2
+"""Samples of a new process."""
+_NOISE, _SHARE = 1 << 20, 100
+"""Less than this, or than one part in so many, is not recorded."""
+
+
+def is_new(process: Process) -> bool:
+    """Return whether a process has just begun: it maps libraries, of which one fault adds several pages."""
+    return process.samples <= _FEW and not process.forked_copy
+
+
+class Unseen:
+    """Records between which samples more can have been held than they show.
+
+    Huge pages are counted for the whole machine, and seldom: what depends on them waits for the next count.
+    """
+
+    def __init__(self, write_line: Callable[[str, object], None]) -> None:
+        self._write_line = write_line
+        self._before = 0
+        self._grown = self._grown_huge = 0
+        """The pages that processes can have added which ended since the sample before, without and with huge ones."""
+        self._waiting: list[tuple[float, float, int, int, int]] = []
+        self._huge_before: int | None = None
+
+    def ended(self, process: Process) -> None:
+        """Take a process that has left the tree since the sample before."""
+        if not process.samples:  # a session adds the most that it can have held
+            return
+        if process.exit is None:  # without the kernel's exit accounting
+            faults = most = _UNKNOWN
+        else:
+            most = process.exit.high_water_mark // PAGE - process.rss
+            was_zombie = not process.rss  # its last faults are in the sample
+            faults = most if is_new(process) and not was_zombie else process.exit.faults - process.faults
+        self._grown += max(0, min(faults, most))
+        self._grown_huge += max(0, min(faults * LARGEST_FAULT, most))
+
+    def read(
+        self,
+        rss: float | None,
+        restless: Collection[Process],
+        fresh: Iterable[Process],
+        unread: Collection[Process],
+        span_s: tuple[float, float],
+    ) -> bool:
+        """Compare what the tree can have held with two samples, of which the second has a sum of ``rss`` bytes.
+
+        ``restless`` processes had page faults meanwhile, ``fresh`` ones are not in the sample before, and the marks of
+        ``unread`` ones were not read since. Return whether it should be known now what huge pages have added.
+        """
+        now, before = int(rss or 0) // PAGE, self._before
+        self._before = now
+        begun = sum(process.rss for process in fresh if not (process in restless or _was_there(process)))
+        most, most_huge = before + begun + self._grown, before + begun + self._grown_huge
+        self._grown = self._grown_huge = 0
+        may_be_huge = False
+        for process in restless:
+            held, added = process.rss_before, process.faults - process.faults_before
+            mark = _UNKNOWN if process in unread else process.mark.size // PAGE
+            if process.exit is not None:
+                mark = process.exit.high_water_mark // PAGE
+            if is_new(process):
+                added = max(added, mark) if mark < _UNKNOWN else added
+            base = held if _was_there(process) else 0
+            may_be_huge |= process.rss - held >= LARGEST_FAULT
+            most += max(process.rss, min(held + added, mark)) - base
+            most_huge += max(process.rss, min(held + added * LARGEST_FAULT, mark)) - base
+        if most_huge > max(now, before) + _noise(now):
+            self._waiting.append((*span_s, max(now, before), most, most_huge))
+        return may_be_huge or bool(self._waiting)
+
+    def settle(self, huge_pages: int | None) -> None:
+        """Write what waits: so many bytes were mapped in huge pages so far, None for unknown."""
+        before, self._huge_before = self._huge_before, huge_pages
+        huge = _UNKNOWN if before is None or huge_pages is None else (huge_pages - before) // PAGE
+        for from_s, to_s, seen, most, most_huge in self._waiting:
+            size = max(most, min(most + huge, most_huge))
+            if size > seen + _noise(seen):
+                rss = size * PAGE if size < _UNKNOWN else None
+                self._write_line("unseen", {"from_s": round(from_s, 6), "to_s": round(to_s, 6), "rss": rss})
+        self._waiting.clear()
+
+
+def _was_there(process: Process) -> bool:
+    """Return whether a process is part of the sample before the last one."""
+    return process.samples > (process.counted and process.rss > 0)
+
+
+def _noise(pages: int) -> int:
+    return max(_NOISE // PAGE, pages // _SHARE)

@@ -1,12 +1,31 @@
-"""The only loop: absolute deadlines, ticks, and their punctuality."""
+"""The only loop: absolute deadlines, ticks, and their punctuality.
+
+Limits the rows of a long recording: above a limit, neighbours merge into buckets (``nncftools.journal.writing``).
+
+Counters as a session keeps them: totals since its start that never fall.
+
+Whether nothing has changed since a sample: then its figures hold again, and nothing is taken apart or compared.
+
+The files of ``/proc`` are read all the same. But where their bytes are equal, all that follows from them is, too. A
+tree that sleeps or waits costs half as much in this way; at 10 ms, most of it is what the caches have lost since the
+sample before, so what matters is how much code runs at all.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 
+from nncftools.journal.writing import kept_of_bucket
+from nncftools.metrics import is_counter
+
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Sequence
+
+    from nncftools.journal.writing import Row
+
 
 NANOSECONDS = 1_000_000_000
 
@@ -111,3 +130,126 @@ class Loop:
             self._next_ns += late * self._interval_ns
         if self._last_deadline is not None and self._next > self._last_deadline:
             self.sampling = False
+
+
+_UNKNOWN = float("nan")
+
+
+class Thinner:
+    """Writes all rows up to a limit, then the extremes of buckets whose size doubles again and again.
+
+    A recording of T samples leaves about ``limit * (1 + log2(T / limit) / 2)`` rows.
+    """
+
+    def __init__(self, limit: int, gauges: Sequence[int], write: Callable[[Row], None]) -> None:
+        """Merge above ``limit`` rows; ``gauges`` are the positions of the values whose extremes are kept."""
+        self._gauges = gauges
+        self._write = write
+        self._kept_most = 2 * len(gauges) + 1
+        self._size = 1
+        self._left = limit
+        self._limit = limit
+        self._bucket: list[Row] = []
+
+    def add(self, row: Row) -> None:
+        """Add the next row."""
+        if self._size == 1 and self._left > 1:
+            self._left -= 1
+            self._write(row)
+            return
+        if self._size == 1:
+            self._write_kept(row)
+            return
+        self._bucket.append(row)
+        if len(self._bucket) >= self._size:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows to keep of the bucket that is being filled."""
+        bucket, self._bucket = self._bucket, []
+        if not bucket:
+            return
+        gauges = [
+            [_UNKNOWN if (value := values[gauge]) is None else value for _, values, _ in bucket]
+            for gauge in self._gauges
+        ]
+        for place in kept_of_bucket(gauges, 0, len(bucket)):
+            self._write_kept(bucket[place])
+
+    def _write_kept(self, row: Row) -> None:
+        self._write(row)
+        self._left -= 1
+        if self._left <= 0:
+            self._size = 2 * self._kept_most if self._size == 1 else 2 * self._size
+            self._left = max(1, self._limit // 2)
+
+
+class Counters:
+    """The counters among the columns of a row.
+
+    A sum falls for a moment between the end of a process and the time when the kernel adds its figures to its parent's;
+    the total then keeps its last level. Unknown values stay unknown.
+    """
+
+    def __init__(self, columns: Sequence[str], *, from_now: bool, besides: Collection[str] = ()) -> None:
+        """Count from zero; with ``from_now``, subtract the values of the first row, which are from before the start.
+
+        The columns ``besides`` these are totals already.
+        """
+        self._places = [place for place, name in enumerate(columns) if is_counter(name) and name not in besides]
+        self._from_now = from_now
+        self._before: list[float | None] = [0] * len(columns)
+        self._reached: list[float] = [0] * len(columns)
+
+    def settle(self, row: list[float | None]) -> None:
+        """Replace the counters of a row, which are sums over the processes, by totals."""
+        if self._from_now:
+            self._from_now = False
+            self._before = list(row)
+        reached = self._reached
+        for place in self._places:
+            value, before = row[place], self._before[place]
+            if value is None or before is None:
+                row[place] = None
+                continue
+            row[place] = reached[place] = max(reached[place], value - before)
+
+    def only(self, row: Sequence[float | None]) -> list[float | None]:
+        """Return the row with None for every gauge."""
+        return [value if place in self._places else None for place, value in enumerate(row)]
+
+
+class Stillness:
+    """The files of a tree with what they said at a sample, while that is expected to last."""
+
+    def __init__(self) -> None:
+        self._expected: list[tuple[int, int, bytes]] = []
+        self.samples = 0
+        """How many samples in a row found nothing new."""
+        self.until_s = 0.0
+        """The time of the last one of these."""
+
+    def expect(self, files: Sequence[tuple[int, bytes | None]]) -> None:
+        """Expect descriptors to say the same again, unless one of them cannot be read."""
+        expected = [(file, len(data) + 1, data) for file, data in files if file >= 0 and data]
+        self._expected = expected if len(expected) == len(files) else []
+
+    def lasts(self, now_s: float) -> bool:
+        """Read again at a sample; return whether everything is as expected, and count the sample if it is."""
+        if not self._expected:
+            return False
+        pread = os.pread
+        try:
+            for file, size, data in self._expected:
+                if pread(file, size, 0) != data:
+                    return False
+        except OSError:  # a process is gone
+            return False
+        self.samples += 1
+        self.until_s = now_s
+        return True
+
+    def end(self) -> None:
+        """Expect nothing any more, and forget the samples."""
+        self._expected = []
+        self.samples = 0

@@ -1,20 +1,33 @@
-"""What is read about once a second: occasional probes, counts of killed processes, and room on disks."""
+"""What is read about once a second: occasional probes, counts of killed processes, and room on disks.
+
+Which files a run reads: those that its processes have open for reading while they read much.
+
+Their pages are in the page cache: with less memory than all of them, what is read twice comes from storage twice. A
+file on a network may not answer, so a thread looks.
+"""
 
 from __future__ import annotations
 
+import _thread
+import contextlib
+import os
+import stat
 import time
 
 from nncftools.sampler.probes import columns_of
 from nncftools.sampler.probes.free_space import FreeSpace
-from nncftools.sampler.probes.huge_pages import HugePages
+from nncftools.sampler.probes.machine import HugePages
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from nncftools.journal.writing import Plan
-    from nncftools.sampler.limit_watch import LimitWatch
+    from nncftools.sampler.control_groups import LimitWatch
+    from nncftools.sampler.tree import Process
+
 
 _EVERY_S = 1.0
 _AFTER_END_S = 0.25
@@ -88,3 +101,77 @@ class Occasional:
             if isinstance(probe, FreeSpace):
                 for line in probe.lines(self._start_ns, always=always):
                     self._write_line("file_system", line)
+
+
+_MUCH = 16 << 20
+"""Bytes that are read between two looks."""
+_SHARE = 100
+"""A look is followed by at least this many times the CPU time that it took."""
+_MOST_PROCESSES = 8
+_MOST_FILES = 10_000
+_NOT_FILES = ("/dev/", "/proc/", "/sys/")
+
+
+class FilesRead:
+    """Looks at the open files of the largest processes, and writes new ones to the journal."""
+
+    def __init__(self, write_line: Callable[[str, object], None]) -> None:
+        self._write_line = write_line
+        self.due_at = float(_MUCH)
+        """A look is due when all processes have read so many bytes."""
+        self._again_s = 0.0
+        self._running = False
+        self._found: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
+
+    def watch(self, read: float, processes: Sequence[Process]) -> None:
+        """Look again, unless that is too soon; all processes have read so many bytes so far."""
+        if self._running or time.monotonic() < self._again_s or len(self._sizes) > _MOST_FILES:
+            return
+        self.write()
+        self.due_at = read + _MUCH
+        largest = sorted(processes, key=lambda process: process.rss, reverse=True)[:_MOST_PROCESSES]
+        self._running = True
+        try:
+            _thread.start_new_thread(self._look, ([process.path for process in largest],))
+        except RuntimeError:  # the limit of threads
+            self._running = False
+
+    def write(self) -> None:
+        """Write the files that were found since the last call."""
+        if self._running:
+            return
+        new = {path: size for path, size in self._found.items() if size > self._sizes.get(path, 0)}
+        self._found = {}
+        if new:
+            self._sizes.update(new)
+            self._write_line("files_read", {"files": list(new.items())})
+
+    def _look(self, folders: Iterable[str]) -> None:
+        begun_s = time.thread_time()
+        found: dict[str, int] = {}
+        for folder in folders:
+            with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+                _add_files(folder, found)
+        self._found = found
+        self._again_s = time.monotonic() + _SHARE * (time.thread_time() - begun_s)
+        self._running = False
+
+
+def _add_files(folder: str, found: dict[str, int]) -> None:
+    """Add path and bytes of the regular files that a process has open for reading. Raises OSError."""
+    for number in os.listdir(f"{folder}/fd"):
+        with contextlib.suppress(OSError):
+            path = os.fsencode(os.readlink(f"{folder}/fd/{number}")).decode(errors="backslashreplace")
+            if path in found or not path.startswith("/") or path.startswith(_NOT_FILES):
+                continue
+            facts = os.stat(f"{folder}/fd/{number}")
+            if stat.S_ISREG(facts.st_mode) and _is_read(f"{folder}/fdinfo/{number}"):
+                found[path] = facts.st_size
+
+
+def _is_read(fdinfo: str) -> bool:
+    """Return whether a descriptor was opened for reading (``flags`` of fdinfo are octal, proc(5)). Raises OSError."""
+    with open(fdinfo, "rb") as file:
+        flags = int(file.read(200).partition(b"flags:")[2].split(None, 1)[0], 8)
+    return flags & os.O_ACCMODE != os.O_WRONLY

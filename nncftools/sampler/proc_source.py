@@ -7,21 +7,16 @@ import time
 
 from nncftools.metrics import is_counter
 from nncftools.metrics import name_of as metric_name
-from nncftools.sampler import address_space
-from nncftools.sampler.counters import Counters
-from nncftools.sampler.files_read import FilesRead
-from nncftools.sampler.floor import Floor
-from nncftools.sampler.held import HeldAtMarks
-from nncftools.sampler.high_water_marks import HighWaterMarks
-from nncftools.sampler.kernel_file import NONE_LEFT, PAGE, TICKS_PER_S
-from nncftools.sampler.limit_watch import LimitWatch
-from nncftools.sampler.occasional import Occasional
+from nncftools.sampler import tree
+from nncftools.sampler.control_groups import LimitWatch
+from nncftools.sampler.high_water_marks import Floor, HighWaterMarks, Unseen
+from nncftools.sampler.loop import Counters, Stillness
+from nncftools.sampler.mark_watch import HeldAtMarks
+from nncftools.sampler.occasional import FilesRead, Occasional
 from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM, columns_of, references, resolved
-from nncftools.sampler.probes.stat import Stat
+from nncftools.sampler.probes.process import Stat
 from nncftools.sampler.process_records import ProcessRecords
-from nncftools.sampler.stillness import Stillness
-from nncftools.sampler.tree import RESERVE, Tree
-from nncftools.sampler.unseen import Unseen
+from nncftools.sampler.tree import NONE_LEFT, PAGE, RESERVE, TICKS_PER_S, Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
     from nncftools.journal.lines import ExitStatus
     from nncftools.journal.writing import Plan
     from nncftools.sampler.exits import Exits
-    from nncftools.sampler.probes.huge_pages import HugePages
+    from nncftools.sampler.probes.machine import HugePages
     from nncftools.sampler.tree import Process
 
 PROC = "/proc"
@@ -254,7 +249,7 @@ class ProcSource:
     def _has_own_memory(self, process: Process) -> bool:
         """Return False for a child of vfork(2), however long a busy machine delays its exec."""
         above = process.parent
-        return self._root != PROC or above is None or not address_space.shared(process.pid, above.pid)
+        return self._root != PROC or above is None or not tree.shared(process.pid, above.pid)
 
     def _look(self, now_s: float) -> None:
         """Find new descendants; they may still have their parent's name."""

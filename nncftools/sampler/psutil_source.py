@@ -10,7 +10,7 @@ import os
 
 import psutil
 
-from nncftools.sampler.counters import Counters
+from nncftools.sampler.loop import Counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,9 @@
-"""One recording, from the order to the journal's last line."""
+"""One recording, from the order to the journal's last line.
+
+The wall clock at the start of a recording, and its accuracy.
+
+What the sampler changes and reads of its own process: parents, descriptors, priority, memory.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +12,23 @@ import errno
 import gc
 import os
 import signal
+import sys
 import time
 
 from nncftools.journal.writing import Plan, Writer
 from nncftools.metrics import is_counter, is_memory
-from nncftools.sampler import clock, link, own_process, target
+from nncftools.sampler import link, target
 from nncftools.sampler.link import Link
-from nncftools.sampler.loop import Loop
+from nncftools.sampler.loop import NANOSECONDS, Loop, Thinner
 from nncftools.sampler.output_relay import OutputRelay
-from nncftools.sampler.signal_forwarding import SignalForwarder
-from nncftools.sampler.signals import ENDING, Signals
-from nncftools.sampler.thinner import Thinner
+from nncftools.sampler.signals import ENDING, SignalForwarder, Signals
+from nncftools.sampler.tree import DETACHED_NAME
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from nncftools.journal.lines import ExitStatus
     from nncftools.sampler.exits import Exits
@@ -30,6 +37,104 @@ if TYPE_CHECKING:
     from nncftools.sampler.mark_watch import MarkWatch
     from nncftools.sampler.proc_source import ProcSource
     from nncftools.sampler.psutil_source import PsutilSource
+
+
+_TIMEX_BYTES = 256
+_MAXERROR_AT = 24
+"""Offset in ``struct timex`` on 64-bit Linux (linux/timex.h): modes and padding, offset and freq come before."""
+_UNSYNCHRONISED = 5
+
+
+def recording_start(at_ns: int) -> dict[str, Any]:
+    """Return a moment of CLOCK_MONOTONIC as a session keeps it."""
+    seconds, rest = divmod(time.time_ns() - (time.monotonic_ns() - at_ns), NANOSECONDS)
+    utc = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest // 1000:06d}Z"
+    return {"utc": utc, "monotonic_ns": at_ns, "utc_error_s": _utc_error_s()}
+
+
+def _utc_error_s() -> float | None:
+    """Return the kernel's bound on the wall clock's error, None when nothing synchronises the clock (adjtimex(2))."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        timex = ctypes.create_string_buffer(_TIMEX_BYTES)
+        state = ctypes.CDLL(None).adjtimex(timex)
+        if 0 <= state < _UNSYNCHRONISED:
+            return ctypes.c_long.from_buffer(timex, _MAXERROR_AT).value / 1e6
+    return None
+
+
+_STANDARD_ERROR = 2
+_URGENT = -10
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> bool:
+    """Make orphaned descendants children of this process (prctl(2), Linux only); return whether that worked."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def detach() -> None:
+    """Stop being a child of the starter, and begin a session of our own.
+
+    The starter is the measured process: a child would be in its tree, and its CPU time would be added to the starter's.
+    The name tells other recordings that this process is not part of what they measure.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as name:
+        name.write(DETACHED_NAME)
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+
+
+def occupy_standard_descriptors() -> None:
+    """Open closed descriptors 0, 1 and 2, so that no file of ours gets their numbers; the command gets them closed."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        pass
+    os.close(descriptor)
+
+
+def raise_descriptor_limit() -> None:
+    """Allow as many open files as the system does. Call it after the start of the command, which inherits limits."""
+    import resource
+
+    set_descriptor_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+
+
+def set_descriptor_limit(soft: int) -> None:
+    """Set the soft limit of open files, if the system allows it."""
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+def raise_priority() -> None:
+    """Run before the command where that is allowed: a sampler that is late cannot measure a busy machine."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
+
+
+def high_water_mark() -> int:
+    """Return this process's own VmHWM in bytes, or 0 where there is no /proc.
+
+    ``ru_maxrss`` would not do: it includes the starter's size at its fork (getrusage(2) keeps it over exec).
+    """
+    try:
+        with open("/proc/self/status", "rb") as file:
+            return int(file.read().partition(b"\nVmHWM:")[2].split(None, 1)[0]) * 1024
+    except OSError:
+        return 0
+
+
+def warn(text: str) -> None:
+    """Write a line to standard error, if that works."""
+    with contextlib.suppress(OSError):
+        os.write(_STANDARD_ERROR, f"nncf-tools: {text}\n".encode())
 
 
 NOT_FOUND = 127
@@ -42,16 +147,16 @@ _PAUSE_S = 0.05
 
 def main(journal: int, incoming: int, outgoing: int) -> int:
     """Record as the order from the starter asks; return the exit status of the command, or 0 when attached."""
-    own_process.occupy_standard_descriptors()
+    occupy_standard_descriptors()
     os.set_inheritable(journal, False)
     starter = Link(incoming, outgoing)
     order: Order = starter.order()
     if order["detached"]:
-        own_process.detach()
+        detach()
     signals = Signals(order["blocked"])
     relay = OutputRelay(order["relays"])
     try:
-        return Recording(order, Writer(journal, own_process.warn), signals, starter, relay).run()
+        return Recording(order, Writer(journal, warn), signals, starter, relay).run()
     finally:
         relay.finish()
 
@@ -81,7 +186,7 @@ class Recording:
         """Whether nothing but deadlines, signals and descriptors asks for work between two ticks."""
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)
         self._starter_leads = os.getpgrp() == os.getppid()
-        reaper = os.getpid() if not self._attached and own_process.adopt_orphans() else None
+        reaper = os.getpid() if not self._attached and adopt_orphans() else None
         self._marks = _mark_watch(order["marks"], self._sample_for_mark)
         self._exits = _exit_accounting(plan)
         self._source = _source(plan, writer.line, reaper, self._exits)
@@ -103,8 +208,8 @@ class Recording:
             except OSError as error:
                 self._write_end({"error": f"cannot run {self._order['argv'][0]!r}: {os.strerror(error.errno or 0)}"})
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
-        own_process.raise_descriptor_limit()
-        start = {**clock.start(self._loop.start_ns), "pid": self._pid, "sampler_pid": os.getpid()}
+        raise_descriptor_limit()
+        start = {**recording_start(self._loop.start_ns), "pid": self._pid, "sampler_pid": os.getpid()}
         self._protect(self._writer.line, "start", start)
         if not self._order["detached"]:  # a program that records itself waits for the first sample only
             self._starter.send(link.START, start)
@@ -128,7 +233,7 @@ class Recording:
     def _spawn(self) -> None:
         """Start the command, and send its PID before anything else can go wrong. Raises OSError."""
         if self._order["descriptors"] is not None:
-            own_process.set_descriptor_limit(self._order["descriptors"])
+            set_descriptor_limit(self._order["descriptors"])
         argv = [word.encode("latin-1") for word in self._order["argv"]]
         self._pid = target.spawn(argv, self._order["blocked"], self._order["ignored"])
         self._starter.send(link.STARTED, self._pid)
@@ -155,7 +260,7 @@ class Recording:
             self._starter.send(link.SAMPLED)
         if self._loop.missed and not self._is_urgent:
             self._is_urgent = True
-            own_process.raise_priority()
+            raise_priority()
 
     def _watch(self) -> None:
         """Wake up, from now on, for news from the starter, the command's end and marks."""
@@ -302,7 +407,7 @@ class Recording:
         self._writer.warn_of_lost()
         sampler = {
             "cpu_s": round(time.process_time(), 6),
-            "peak_rss": own_process.high_water_mark() or None,
+            "peak_rss": high_water_mark() or None,
             "interval_s": self._plan.interval_s,
             **self._loop.punctuality(self._writer.lost, self._writer.longest_lost_s),
             "exit_accounting": None if self._exits is None else "complete" if self._exits.complete else "incomplete",
@@ -338,12 +443,12 @@ class Recording:
         text = f"the recording stopped early: {error}"
         self._writer.line("warning", text)
         self._writer.flush()
-        own_process.warn(f"{text}; the command goes on")
+        warn(f"{text}; the command goes on")
 
     def _warn(self, text: str) -> None:
         """Warn the user now, and the readers of the session."""
         self._writer.line("warning", text)
-        own_process.warn(text)
+        warn(text)
 
 
 # The modules that only some recordings need are imported on use: every module is resident memory.

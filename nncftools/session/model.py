@@ -257,7 +257,7 @@ class MemoryLimit(msgspec.Struct, frozen=True, kw_only=True):
     """A limit that processes of the run had."""
 
     kind: str
-    """One of ``nncftools.journal.lines``: ``control group``, ``control group, memory.high``, ``RLIMIT_AS``,
+    """One of ``nncftools.journal.writing``: ``control group``, ``control group, memory.high``, ``RLIMIT_AS``,
     ``RLIMIT_DATA``."""
     size: int
     """In bytes."""

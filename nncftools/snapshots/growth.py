@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nncftools.sampler.kernel_file import PAGE
+from nncftools.sampler.tree import PAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

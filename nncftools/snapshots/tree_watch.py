@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from nncftools.sampler.address_space import shared
-from nncftools.sampler.kernel_file import PAGE
-from nncftools.sampler.tree import Tree
+from nncftools.sampler.tree import PAGE, Tree, shared
 from nncftools.snapshots.watched import Watched
 
 TYPE_CHECKING = False

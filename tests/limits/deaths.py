@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
-from nncftools.journal.lines import ADDRESS_SPACE, GROUP
+from nncftools.journal.writing import ADDRESS_SPACE, GROUP
 from nncftools.limits.judging import verdict
 from nncftools.session.model import (
     ControlGroup,

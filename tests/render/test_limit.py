@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.journal.lines import GROUP, THROTTLE
+from nncftools.journal.writing import GROUP, THROTTLE
 from nncftools.render.limit import DrawnLimit, drawn_limit, limit_text
 from nncftools.render.tables.peak_lines import peak_lines
 from nncftools.render.view import View

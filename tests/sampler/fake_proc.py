@@ -8,9 +8,8 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from nncftools.journal.writing import Plan
-from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import UNREADABLE, Allowance, Process, Tree
+from nncftools.sampler.tree import PAGE, UNREADABLE, Allowance, Process, Tree
 
 if TYPE_CHECKING:
     import pathlib

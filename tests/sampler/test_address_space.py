@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from nncftools.sampler.address_space import shared
+from nncftools.sampler.tree import shared
 from nncftools.session.session import Session
 from tests.conftest import Run, burner
 

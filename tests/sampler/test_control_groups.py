@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nncftools.journal.lines import GROUP, THROTTLE
+from nncftools.journal.writing import GROUP, THROTTLE
 from nncftools.sampler.control_groups import ControlGroup, Hierarchies
 from tests import waiting
 from tests.memory_group import IS_POSSIBLE, MemoryGroup

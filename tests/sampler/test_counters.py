@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.sampler.counters import Counters
+from nncftools.sampler.loop import Counters
 
 COLUMNS = ("rss", "cpu_user", "system", "read_bytes")
 

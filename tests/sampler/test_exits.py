@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from nncftools.sampler import exits
-from nncftools.sampler import netlink as netlink_
 from nncftools.sampler.exits import Exit, Exits
 from tests.conftest import HANGING_S
 from tests.sampler.fake_netlink import FakeNetlink, FakeSocket, acknowledgement, family_of
@@ -207,7 +206,7 @@ class TestProcess:
 def test_refusal_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the kernel refuses the subscription, its OSError is raised and the socket closed."""
     socket = FakeSocket(family_of("TASKSTATS"), acknowledgement(), acknowledgement(errno.EPERM))
-    module: Any = netlink_._socket
+    module: Any = exits._socket
     monkeypatch.setattr(module, "socket", socket)
     with pytest.raises(PermissionError, match="Operation not permitted"):
         Exits()

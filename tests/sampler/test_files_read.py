@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler.files_read import FilesRead
+from nncftools.sampler.occasional import FilesRead
 from tests import waiting
 from tests.sampler.fake_proc import Told
 

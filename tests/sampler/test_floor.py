@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler.floor import Floor
-from nncftools.sampler.kernel_file import PAGE
-from nncftools.sampler.memory_kinds import MemoryKinds
+from nncftools.sampler.high_water_marks import Floor
+from nncftools.sampler.tree import PAGE, MemoryKinds
 
 MIB = 2**20
 PAGES = MIB // PAGE

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nncftools.sampler.held import HeldAtMarks
-from nncftools.sampler.kernel_file import PAGE
-from nncftools.sampler.tree import Allowance, Process
+from nncftools.sampler.mark_watch import HeldAtMarks
+from nncftools.sampler.tree import PAGE, Allowance, Process
 from tests.sampler.fake_proc import FakeProc, Told
 
 SPAN_S = (1.0, 1.5)

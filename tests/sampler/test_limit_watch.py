@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler.kernel_file import PAGE
-from nncftools.sampler.limit_watch import LimitWatch
+from nncftools.sampler.control_groups import LimitWatch
+from nncftools.sampler.tree import PAGE
 from tests.sampler.fake_proc import Told
 from tests.sampler.grouped import Machine
 

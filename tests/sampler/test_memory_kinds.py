@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.sampler.kernel_file import PAGE
-from nncftools.sampler.memory_kinds import MemoryKinds
+from nncftools.sampler.tree import PAGE, MemoryKinds
 
 KIB = 1024
 STATUS = b"Name:\twork\nVmPTE:\t  40 kB\nRssAnon:\t  %d kB\nRssFile:\t  6 kB\nRssShmem:\t  7 kB\nThreads:\t1\n"

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 import pytest
 
 from nncftools.sampler.exits import Exit
-from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S
-from nncftools.sampler.probes import huge_pages
+from nncftools.sampler.probes import machine
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import DETACHED_ARGUMENT, Process
+from nncftools.sampler.tree import DETACHED_ARGUMENT, PAGE, TICKS_PER_S, Process
 from tests.sampler.fake_proc import KIB, FakeProc, facts, locking, vanish
 
 COLUMNS = ("rss", "cpu_user", "read_bytes", "processes")
@@ -273,7 +272,7 @@ class TestEnds:
         self, proc: FakeProc, monkeypatch: pytest.MonkeyPatch, faults: int, most: int | None
     ) -> None:
         """What a child of ours added after its last sample can have been held, although it is read before its end."""
-        monkeypatch.setattr(huge_pages, "SETTINGS", str(proc.root / "none"))
+        monkeypatch.setattr(machine, "SETTINGS", str(proc.root / "none"))
         (proc.root / "vmstat").write_text("thp_fault_alloc 0\n")
         proc.add(1, pages=1_000)
         exits = FakeExits()

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from nncftools.sampler import process_records
-from nncftools.sampler.apart import apart
 from nncftools.sampler.exits import Exit
 from nncftools.sampler.high_water_marks import HighWaterMarks
-from nncftools.sampler.kernel_file import PAGE, TICKS_PER_S
-from nncftools.sampler.probes.stat import Stat
-from nncftools.sampler.process_records import ProcessRecords
-from nncftools.sampler.tree import Allowance, Process, Tree
+from nncftools.sampler.probes.process import Stat
+from nncftools.sampler.process_records import ProcessRecords, apart
+from nncftools.sampler.tree import PAGE, TICKS_PER_S, Allowance, Process, Tree
 from tests.sampler.fake_proc import FakeProc, Told, facts, look
 
 MIB = 2**20

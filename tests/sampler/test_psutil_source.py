@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from nncftools.journal.writing import Plan
-from nncftools.sampler.counters import Counters
+from nncftools.sampler.loop import Counters
 from nncftools.sampler.psutil_source import SUPPORTED, PsutilSource
 from tests.conftest import HANGING_S
 from tests.sampler.fake_proc import Told, facts

@@ -5,7 +5,7 @@ from math import log2
 
 import pytest
 
-from nncftools.sampler.thinner import Thinner
+from nncftools.sampler.loop import Thinner
 
 Row = tuple[float, list[float | None], dict[int, int]]
 

@@ -5,9 +5,8 @@ import subprocess
 
 import pytest
 
-from nncftools.sampler.kernel_file import TICKS_PER_S
-from nncftools.sampler.probes.stat import Stat
-from nncftools.sampler.tree import Tree
+from nncftools.sampler.probes.process import Stat
+from nncftools.sampler.tree import TICKS_PER_S, Tree
 from tests.sampler.fake_proc import FILES, FakeProc, locking, look, none_kept, none_left, pids, vanish
 
 

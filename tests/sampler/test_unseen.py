@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from nncftools.sampler.exits import Exit
-from nncftools.sampler.kernel_file import PAGE
-from nncftools.sampler.tree import Allowance, Process
-from nncftools.sampler.unseen import Unseen
+from nncftools.sampler.high_water_marks import Unseen
+from nncftools.sampler.tree import PAGE, Allowance, Process
 from tests.sampler.fake_proc import FakeProc, Told
 
 BIG = 10_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nncftools.sampler.kernel_file import PAGE
+from nncftools.sampler.tree import PAGE
 from nncftools.snapshots.growth import Growth, thinned
 
 MIB = 1 << 20

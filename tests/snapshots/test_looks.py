@@ -14,8 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from nncftools.journal.writing import Writer
-from nncftools.sampler.kernel_file import PAGE
-from nncftools.sampler.tree import Allowance, Process
+from nncftools.sampler.tree import PAGE, Allowance, Process
 from nncftools.snapshots import looks, py_spy
 from nncftools.snapshots.budget import Budget
 from nncftools.snapshots.client import found_py_spy

@@ -9,8 +9,7 @@ import pathlib
 import pytest
 
 from nncftools.journal.writing import Writer
-from nncftools.sampler.kernel_file import PAGE
-from nncftools.sampler.tree import Allowance, Process
+from nncftools.sampler.tree import PAGE, Allowance, Process
 from nncftools.snapshots.mapping_watch import MappingWatch
 from nncftools.snapshots.watched import Watched
 

@@ -15,7 +15,7 @@ There are four kinds of probes:
 
 The values of ``read`` are in the order of ``metrics``. A new probe of devices has ``columns``, one for each device:
 ``npu_memory@npu0``. An unknown figure is None. ``source`` is the kernel file, as users know it. ``cost`` is the cost of
-one sample, measured on one core of a 2-core machine. A module's ``why_unavailable(root)`` returns why its
+one sample, measured on one core of a 2-core machine. ``why_unavailable(root)`` of a class returns why its
 figures are unknown on this system.
 """
 
@@ -42,7 +42,8 @@ def references(columns: Iterable[str] = METRICS) -> list[str]:
 
 def resolved(reference: str) -> Any:  # noqa: ANN401 — a class of any probe
     """Return the class that ``module:Class`` names."""
-    return getattr(_module(reference), reference.partition(":")[2])
+    module, _, name = reference.partition(":")
+    return getattr(__import__(f"{__name__}.{module}", fromlist=[name]), name)
 
 
 def columns_of(probe: Any) -> tuple[str, ...]:  # noqa: ANN401 — a probe of any class
@@ -53,10 +54,5 @@ def columns_of(probe: Any) -> tuple[str, ...]:  # noqa: ANN401 — a probe of an
 
 def why_unavailable(reference: str, root: str) -> str:
     """Return why the figures of a probe are unknown on this system; empty when they are known."""
-    asked = getattr(_module(reference), "why_unavailable", None)
+    asked = getattr(resolved(reference), "why_unavailable", None)
     return asked(root) if asked is not None else ""
-
-
-def _module(reference: str) -> Any:  # noqa: ANN401 — a module
-    name = reference.partition(":")[0]
-    return __import__(f"{__name__}.{name}", fromlist=[name])

@@ -12,8 +12,8 @@ import contextlib
 import os
 import time
 
-from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.probes import SLOW
+from nncftools.sampler.tree import PAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +59,11 @@ class Smaps:
         self._members: set[Process] = set()
         self._spoilt = 0
         """The number of passes in a row that were dropped."""
+
+    @staticmethod
+    def why_unavailable(root: str) -> str:
+        """Return why PSS is unknown on this system; empty when it is known."""
+        return "" if os.path.exists(f"{root}/self/smaps_rollup") else "the kernel has no smaps_rollup (before 4.14)"
 
     def read(self, processes: Sequence[Process]) -> tuple[int, int, float] | tuple[None, None, None]:
         """Return the sums in bytes and their age, if a pass has ended since the last call; begin a pass when due."""
@@ -216,8 +221,3 @@ def _exists(folder: int | str) -> bool:
     except OSError:
         return False
     return True
-
-
-def why_unavailable(root: str) -> str:
-    """Return why PSS is unknown on this system; empty when it is known."""
-    return "" if os.path.exists(f"{root}/self/smaps_rollup") else "the kernel has no smaps_rollup (before 4.14)"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler.probes import cgroup
-from nncftools.sampler.probes.cgroup import Cgroup, why_unavailable
+from nncftools.sampler.probes import machine as probes_machine
+from nncftools.sampler.probes.machine import Cgroup
 from tests.sampler.grouped import V1, V2, Machine
 
 MISSING = "no memory controller accounts this process's control group"
@@ -222,15 +222,15 @@ def test_availability(machine: Machine, monkeypatch: pytest.MonkeyPatch, *, acco
     machine.mount("cgroup2")
     if accounted:
         machine.charge("cg/job", V2, 4096)
-    fake: Any = cgroup.os
+    fake: Any = probes_machine.os
     monkeypatch.setattr(fake, "getpid", lambda: 7)
 
-    assert why_unavailable(str(machine.proc)) == expected
+    assert Cgroup.why_unavailable(str(machine.proc)) == expected
 
 
 def test_this_machine() -> None:
     """On a real machine the figure is known exactly when the probe has no reason for the contrary."""
     (used,) = Cgroup("/proc", os.getpid()).read()
 
-    assert (used is None) == bool(why_unavailable("/proc"))
+    assert (used is None) == bool(Cgroup.why_unavailable("/proc"))
     assert used is None or used > 0

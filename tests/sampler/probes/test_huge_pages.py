@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 
-from nncftools.sampler.probes import huge_pages
-from nncftools.sampler.probes.huge_pages import HugePages
+from nncftools.sampler.probes import machine
+from nncftools.sampler.probes.machine import HugePages
 from tests.sampler.fake_proc import FakeProc
 
 MIB = 2**20
@@ -19,7 +19,7 @@ def settings(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib
     (folder / "hugepages-2048kB").mkdir(parents=True)
     (folder / "hugepages-2048kB" / "enabled").write_text("[always] inherit madvise never\n")
     (folder / "hpage_pmd_size").write_text(f"{2 * MIB}\n")
-    monkeypatch.setattr(huge_pages, "SETTINGS", str(folder))
+    monkeypatch.setattr(machine, "SETTINGS", str(folder))
     return folder
 
 

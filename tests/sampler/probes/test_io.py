@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nncftools.sampler.probes.io import Io
+from nncftools.sampler.probes.process import Io
 from tests.sampler.fake_proc import IO, FakeProc, locking, vanish
 
 UNKNOWN = (None, None, None, None)
@@ -45,7 +45,7 @@ def test_file_of_another_user_is_unknown(tmp_path: pathlib.Path) -> None:
     """What the kernel locks is unknown."""
     script = (
         "import os, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from nncftools.sampler.probes.io import Io\nfrom nncftools.sampler.tree import Allowance, Process\n"
+        "from nncftools.sampler.probes.process import Io\nfrom nncftools.sampler.tree import Allowance, Process\n"
         "os.setuid(65534)\n"
         "print(Io(0).read([Process('/proc', int(sys.argv[2]), None, 0, ('io',), allowance=Allowance())]))"
     )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.sampler.probes.meminfo import Meminfo
+from nncftools.sampler.probes.machine import Meminfo
 from tests.sampler.fake_proc import KIB, MEMINFO, FakeProc
 
 LARGEST_KIB = 2**54 - 1

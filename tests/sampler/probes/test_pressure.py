@@ -6,8 +6,8 @@ import pathlib
 import pytest
 
 from nncftools.journal.writing import Plan
-from nncftools.sampler.kernel_file import PAGE
-from nncftools.sampler.probes.pressure import Pressure
+from nncftools.sampler.probes.machine import Pressure
+from nncftools.sampler.tree import PAGE
 from tests.sampler.grouped import Machine
 
 STALL = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler.kernel_file import PAGE
 from nncftools.sampler.probes import smaps
-from nncftools.sampler.probes.smaps import Estimate, Smaps, why_unavailable
-from nncftools.sampler.probes.stat import Stat
-from nncftools.sampler.tree import Process, Tree
+from nncftools.sampler.probes.process import Stat
+from nncftools.sampler.probes.smaps import Estimate, Smaps
+from nncftools.sampler.tree import PAGE, Process, Tree
 from tests.sampler.fake_proc import FILES, KIB, FakeProc, vanish
 from tests.waiting import until
 
@@ -411,7 +410,7 @@ def test_old_kernel(tmp_path: pathlib.Path, *, exists: bool, expected: str) -> N
     if exists:
         (tmp_path / "self/smaps_rollup").touch()
 
-    assert why_unavailable(str(tmp_path)) == expected
+    assert Smaps.why_unavailable(str(tmp_path)) == expected
 
 
 def unreadable(proc: FakeProc, pid: int) -> None:

@@ -6,10 +6,8 @@ import sys
 
 import pytest
 
-from nncftools.sampler.kernel_file import PAGE, SMALL, TICKS_PER_S
-from nncftools.sampler.probes.stat import Stat
-from nncftools.sampler.probes.status import Status
-from nncftools.sampler.tree import Allowance, Process
+from nncftools.sampler.probes.process import Stat, Status
+from nncftools.sampler.tree import PAGE, SMALL, TICKS_PER_S, Allowance, Process
 from tests.sampler.fake_proc import FILES, FakeProc, none_kept, none_left, vanish
 from tests.waiting import until
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from nncftools.sampler.kernel_file import value_of
-from nncftools.sampler.probes.status import Status
+from nncftools.sampler.probes.process import Status
+from nncftools.sampler.tree import value_of
 from tests.sampler.fake_proc import KIB, STATUS, FakeProc, vanish
 
 UNKNOWN = (None, None, None, None)

@@ -2,20 +2,29 @@
 
 CPU time and faults come twice: a process's own, and what the kernel folded into it from reaped children (``cutime``,
 ``cstime``, ``cminflt``, ``cmajflt``). So the sum over the live tree loses no child whose parent waits for it.
+
+``/proc/PID/status``: the parts of RSS, swap, and the high-water mark VmHWM (proc(5), in kB of 1,024 bytes).
+
+``/proc/PID/io``: bytes read and written by a process and its reaped children (proc(5)).
+
+``read_bytes`` and ``write_bytes`` count the bytes of storage; ``rchar`` and ``wchar`` count the bytes of system calls,
+page cache and pipes included.
 """
 
 from __future__ import annotations
 
 import os
 
-from nncftools.sampler.kernel_file import PAGE, SMALL, TICKS_PER_S
 from nncftools.sampler.probes import PROCESS
+from nncftools.sampler.tree import PAGE, SMALL, TICKS_PER_S, read_all, value_of
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.sampler.tree import Process
+
 
 _RSS = 21
 """Position after the closing parenthesis of the name, which can itself contain spaces and parentheses."""
@@ -104,3 +113,99 @@ class Stat:
         before, last = self._retired, process.parts[self._slot]
         user, system, minor, major = (sum(pair) for pair in zip(before[2:6], last[2:6], strict=True))
         self._retired = (0, 0, user, system, minor, major, 0, 0)
+
+
+_KEYS = (b"\nRssAnon:", b"\nRssFile:", b"\nRssShmem:", b"\nVmSwap:")
+
+
+class Status:
+    """The anonymous, file-backed and shared parts of RSS, and swapped-out memory."""
+
+    kind = PROCESS
+    metrics = ("anon", "file", "shmem", "swap")
+    file = "status"
+    source = "/proc/PID/status"
+    cost = "8 µs a process"
+
+    def __init__(self, slot: int) -> None:
+        self._slot = slot
+
+    def read(self, processes: Sequence[Process]) -> tuple[int | None, ...]:
+        """Return the sums in bytes; None when no process has memory, or on a kernel before 4.5."""
+        sums = [0, 0, 0, 0]
+        counted = False
+        for process in processes:
+            try:  # longer than a page for users in many groups
+                data = read_all(process.files[self._slot])
+            except OSError:
+                data = process.read_slot(self._slot)
+            if not process.counted or b"\nVmRSS:" not in data:  # a zombie has no VmRSS
+                continue
+            counted = True
+            for place, key in enumerate(_KEYS):
+                size = value_of(data, key)
+                if size is None:
+                    return (None,) * len(_KEYS)
+                sums[place] += size
+        return tuple(sums) if counted else (None,) * len(_KEYS)
+
+    def retire(self, process: Process) -> None:
+        """Keep nothing: a process that has ended holds no memory."""
+
+
+_UNKNOWN = (None, None, None, None)
+_NO_IO = (0, 0, 0, 0)
+_PLACES = (9, 11, 1, 3)
+"""The words of the file that hold the metrics."""
+
+
+class Io:
+    """Bytes read and written, of storage and of system calls."""
+
+    kind = PROCESS
+    metrics = ("read_bytes", "write_bytes", "read_chars", "write_chars")
+    file = "io"
+    source = "/proc/PID/io"
+    cost = "3 µs a process"
+
+    def __init__(self, slot: int) -> None:
+        self._slot = slot
+        self._retired: tuple[int, ...] | None = _NO_IO
+        self._summed = -1
+        """How many processes are in ``_sums``; -1 when these are to be made again."""
+        self._sums: tuple[int, ...] = ()
+
+    def read(self, processes: Sequence[Process]) -> tuple[int, ...] | tuple[None, ...]:
+        """Return the sums in bytes.
+
+        They are None while we may not read a process of the tree, and for ever if it ends before we may.
+        """
+        slot = self._slot
+        pread = os.pread
+        if self._retired is None:
+            return _UNKNOWN
+        has_changed = len(processes) != self._summed
+        for process in processes:
+            try:
+                data = pread(process.files[slot], SMALL, 0) if process.alive else b""
+            except OSError:
+                data = process.read_slot(slot)
+                if not data and process.alive:
+                    self._summed = -1
+                    return _UNKNOWN
+            if data != process.data[slot]:
+                has_changed = True
+                process.data[slot] = data
+                words = data.split()
+                process.parts[slot] = tuple(int(words[place]) for place in _PLACES) if words else _NO_IO
+        if has_changed:
+            parts = [process.parts[slot] for process in processes]
+            self._sums = tuple(map(sum, zip(self._retired, *parts, strict=True)))
+            self._summed = len(processes)
+        return self._sums
+
+    def retire(self, process: Process) -> None:
+        """Add the bytes of a child of ours that has ended: its file is readable until it is reaped."""
+        last = [value for value in self.read([process]) if value is not None]
+        self._summed = -1
+        self._retired = tuple(last) or None

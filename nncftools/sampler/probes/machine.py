@@ -1,0 +1,212 @@
+"""``/proc/meminfo``: memory in use on the whole machine (proc(5), in kB of 1,024 bytes).
+
+The memory charged to a control group: ``memory.current`` (v2) or ``memory.usage_in_bytes`` (v1).
+
+Signs that memory is short: time that was lost, pages that were swapped or read again, processes that were killed.
+
+``/proc/pressure/memory`` is PSI (Documentation/accounting/psi.rst), in microseconds; ``/proc/vmstat`` counts pages and
+events of the machine (proc(5)). A v2 group has ``memory.pressure`` of its own; v1 has none.
+
+Transparent huge pages that the machine has mapped: one page fault adds 2 MiB then, instead of a page.
+
+``/proc/vmstat`` counts them (Documentation/admin-guide/mm/transhuge.rst). Smaller ones, where they are switched on, are
+not in it: then nothing is known.
+"""
+
+from __future__ import annotations
+
+import os
+
+from nncftools.sampler.control_groups import Hierarchies
+from nncftools.sampler.probes import OCCASIONAL, SYSTEM
+from nncftools.sampler.tree import PAGE, read_all
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from nncftools.journal.writing import Plan
+
+
+class Meminfo:
+    """SYSTEM: MemTotal − MemAvailable, which includes all processes of the machine."""
+
+    kind = SYSTEM
+    metrics = ("system",)
+    source = "/proc/meminfo"
+    cost = "15 µs"
+
+    def __init__(self, root: str, pid: int) -> None:  # noqa: ARG002 — the same for every process
+        self._file = os.open(f"{root}/meminfo", os.O_RDONLY)
+
+    def read(self) -> tuple[float | None, ...]:
+        """Return the bytes in use; None on a kernel without MemAvailable (before 3.14)."""
+        words = os.pread(self._file, 256, 0).split(None, 8)
+        if words[6] != b"MemAvailable:":
+            return (None,)
+        return ((int(words[1]) - int(words[7])) * 1024,)
+
+
+class Cgroup:
+    """Memory of the control group that the command was started in, including other processes in that group."""
+
+    kind = SYSTEM
+    metrics = ("cgroup",)
+    source = "memory.current or memory.usage_in_bytes"
+    cost = "3 µs"
+
+    def __init__(self, root: str, pid: int) -> None:
+        group = Hierarchies(root).group_of(pid)
+        self._file = None if group is None else os.open(group.usage_file, os.O_RDONLY)
+
+    @staticmethod
+    def why_unavailable(root: str) -> str:
+        """Return why the memory of our own control group cannot be read; empty when it can."""
+        known = Hierarchies(root).group_of(os.getpid()) is not None
+        return "" if known else "no memory controller accounts this process's control group"
+
+    def read(self) -> tuple[int | None]:
+        """Return the bytes; None when the group is gone or its memory is not accounted."""
+        if self._file is None:
+            return (None,)
+        try:
+            return (int(os.pread(self._file, 64, 0)),)
+        except OSError:
+            return (None,)
+
+
+_KEYS = (b"\nworkingset_refault_file ", b"\nworkingset_refault_anon ", b"\npswpin ", b"\npswpout ", b"\noom_kill ")
+_OLD_KEY = b"\nworkingset_refault "
+"""Before Linux 5.9, of files and anonymous memory together."""
+_PRESSURE = 512
+
+
+class Pressure:
+    """Stall, refaults, swapping and killed processes since the first reading.
+
+    Reading ``vmstat`` takes 25 µs, so it is read again only after memory has stalled, and when a process ended.
+    """
+
+    kind = OCCASIONAL
+    metrics = ("memory_stall", "refaults", "swap_in", "swap_out", "oom_kills", "group_oom_kills")
+    source = "/proc/pressure/memory, /proc/vmstat"
+    cost = "2 µs a second, 25 µs where memory is short"
+
+    def __init__(self, root: str, pid: int, plan: Plan) -> None:  # noqa: ARG002 — the same for every plan
+        self._group = group = Hierarchies(root).group_of(pid)
+        own = None if group is None else _opened(f"{group.folder}/memory.pressure")
+        self._pressure = _opened(f"{root}/pressure/memory") if own is None else own
+        self._vmstat = _opened(f"{root}/vmstat")
+        self._counts: list[int | None] = []
+        self._stalled_us: int | None = None
+        self._first: list[float | None] = [0] * len(self.metrics)
+        self._first = self.read(thorough=True)
+
+    def read(self, *, thorough: bool) -> list[float | None]:
+        """Return seconds, bytes three times, and two counts; ``thorough`` reads all, also if memory did not stall."""
+        stalled_us = self._read_stall()
+        if thorough or stalled_us != self._stalled_us or stalled_us is None:
+            self._counts = self._read_counts()
+        self._stalled_us = stalled_us
+        now = [None if stalled_us is None else stalled_us / 1e6, *self._counts]
+        return [
+            None if value is None or first is None else value - first
+            for value, first in zip(now, self._first, strict=True)
+        ]
+
+    def _read_stall(self) -> int | None:
+        """Return for how long some task waited for memory."""
+        if self._pressure is None:
+            return None
+        try:
+            return int(os.pread(self._pressure, _PRESSURE, 0).partition(b"total=")[2].split(None, 1)[0])
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def _read_counts(self) -> list[int | None]:
+        data = b"" if self._vmstat is None else read_all(self._vmstat)
+        files, anonymous, swapped_in, swapped_out, kills = (_count(data, key) for key in _KEYS)
+        refaults = _count(data, _OLD_KEY) if files is None or anonymous is None else files + anonymous
+        pages = [refaults, swapped_in, swapped_out]
+        of_group = None if self._group is None else self._group.oom_kills()
+        return [*(None if number is None else number * PAGE for number in pages), kills, of_group]
+
+
+def _count(data: bytes, key: bytes) -> int | None:
+    place = data.find(key)
+    return None if place < 0 else int(data[place + len(key) :].split(b"\n", 1)[0])
+
+
+def _opened(file: str) -> int | None:
+    try:
+        return os.open(file, os.O_RDONLY)
+    except OSError:
+        return None
+
+
+SETTINGS = "/sys/kernel/mm/transparent_hugepage"
+_HUGE_PAGE_KEYS = (b"\nthp_fault_alloc ", b"\nthp_collapse_alloc ", b"\nthp_file_mapped ")
+_NEVER = "[never]"
+
+
+class HugePages:
+    """Bytes in huge pages since the first reading; unknown if huge pages of several sizes are in use."""
+
+    kind = OCCASIONAL
+    metrics = ("huge_pages",)
+    source = "/proc/vmstat"
+    cost = "25 µs a second"
+
+    def __init__(self, root: str, pid: int = 0, plan: Plan | None = None) -> None:  # noqa: ARG002 — as other probes
+        self._size = _size_of_page()
+        self._first = 0
+        try:
+            self._file = os.open(f"{root}/vmstat", os.O_RDONLY)
+        except OSError:
+            self._size = None
+        self.latest: int | None = None
+        """The count at the last reading."""
+        self.is_new = False
+        """Whether ``latest`` was read and not used yet."""
+        self._first = self.count() or 0
+        self.latest = None if self._size is None else 0
+
+    def read(self, *, thorough: bool = False) -> list[int | None]:  # noqa: ARG002 — one file
+        """Return the bytes that were mapped so far."""
+        return [self.count()]
+
+    def count(self) -> int | None:
+        """Return the bytes that were mapped so far; None for unknown."""
+        if self._size is not None:
+            data = read_all(self._file)
+            self.latest = sum(_huge_page_count(data, key) for key in _HUGE_PAGE_KEYS) * self._size - self._first
+            self.is_new = True
+        return self.latest
+
+
+def _huge_page_count(data: bytes, key: bytes) -> int:
+    place = data.find(key)
+    return 0 if place < 0 else int(data[place + len(key) :].split(b"\n", 1)[0])
+
+
+def _size_of_page() -> int | None:
+    """Return the size of a huge page in bytes, 0 where there are none; None if other sizes are in use, too."""
+    try:
+        with open(f"{SETTINGS}/hpage_pmd_size") as file:
+            size = int(file.read())
+        for name in os.listdir(SETTINGS):
+            if name.startswith("hugepages-") and name != f"hugepages-{size // 1024}kB" and not _is_off(name):
+                return None
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError):
+        return None
+    return size
+
+
+def _is_off(name: str) -> bool:
+    """Return whether anonymous memory gets no huge pages of a size. Raises OSError."""
+    try:
+        with open(f"{SETTINGS}/{name}/enabled") as file:
+            return _NEVER in file.read()
+    except FileNotFoundError:  # a size for files only
+        return True
