@@ -46,7 +46,7 @@ MAY_IMPORT = {
         "session",
     },
 }
-TYPES_OF_EACH_OTHER: list[tuple[str, str]] = []
+TYPES_OF_EACH_OTHER = [("snapshots.looks", "snapshots.tree_watch")]
 SAMPLER_MAY_NAME = {"errors", "files", "metrics", "version"}
 SAMPLER_MAY_NAME |= {"journal.lines", "journal.writing"}
 NOT_ONLY_STANDARD = {"client.py", "psutil_source.py", "starter.py", "starter_link.py"}
@@ -164,12 +164,12 @@ def test_the_sampler_needs_only_the_standard_library(path: pathlib.Path) -> None
 
 MAY_NAME_OPTIONS = {
     "analysis.hints": "advice on a recording, which reports repeat wherever they are shown",
-    "limits.effective": "the kind of a limit, which reports show",
+    "limits.needs": "the kind of a limit, which reports show",
     "limits.places": "options of systemd-run",
     "marks.autoload": "a warning that the command's Python writes for the session",
     "sampler.limit": "a warning that the sampler writes for the session",
     "session.recording": "a warning that stays in the session",
-    "snapshots.py_spy": "options of py-spy",
+    "snapshots.looks": "options of py-spy",
 }
 
 

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.limits import verdict as causes
-from nncftools.limits.judging import verdict
+from nncftools.limits.judges import verdict
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.memory_group import MemoryGroup

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nncftools.journal.lines import MemoryLimit
-    from nncftools.limits.requirement import Requirement
+    from nncftools.limits.needs import Requirement
 
 ACTIONS = ("warn", "kill")
 
@@ -75,21 +75,21 @@ def check_required(
         return
     if not argv:
         raise UsageError("option --require: not with --pid")
-    from nncftools.limits import file_systems, requirement
-    from nncftools.limits.available import available
+    from nncftools.limits import needs
+    from nncftools.limits.needs import available
 
     needed = _required(text, Redaction(redact).words(list(argv)))
-    rooms = file_systems.rooms(needed.disks, argv, output)
-    missing = requirement.shortage(needed.memory, rooms, available("/proc", os.getpid()))
+    rooms = needs.rooms(needed.disks, argv, output)
+    missing = needs.shortage(needed.memory, rooms, available("/proc", os.getpid()))
     if missing:
         raise UsageError(f"option --require: {missing}")
 
 
 def _required(text: str, words: Sequence[str]) -> Requirement:
-    from nncftools.limits import requirement
+    from nncftools.limits import needs
 
     try:
-        return requirement.Requirement(bytes_from(text), {})
+        return needs.Requirement(bytes_from(text), {})
     except ValueError as error:
         if not is_file(text):
             expected = "a size such as 12GiB, or the file of a session, expected"
@@ -97,7 +97,7 @@ def _required(text: str, words: Sequence[str]) -> Requirement:
     from nncftools.session import session as session_session
 
     session = session_session.load(text)
-    found = requirement.of_session(session)
+    found = needs.of_session(session)
     if found is None:
         raise UsageError(f"option --require: {text!r} does not hold what its command needed; record it again")
     if session.command != words:

@@ -301,7 +301,7 @@ def owner(session: Session | None) -> str:
 
 def _verdict(found: recording.Recorded, log: int) -> str:
     """Return why a step failed, in one line: the verdict of its session, else its status; and its last error."""
-    from nncftools.limits.judging import verdict
+    from nncftools.limits.judges import verdict
     from nncftools.render.tables.verdict_lines import headline
 
     judged = None if found.session is None else verdict(found.session, MemoryUnit.MiB)

@@ -89,8 +89,8 @@ def _file(path: pathlib.Path | None, log_dir: pathlib.Path) -> pathlib.Path:
 
 def _verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
     """Yield why processes of ranks died, but for those that were ended because another rank had failed."""
-    from nncftools.limits.judging import verdict
-    from nncftools.limits.ranks import is_consequence
+    from nncftools.limits.judges import verdict
+    from nncftools.limits.verdict import is_consequence
     from nncftools.render.tables.verdict_lines import headline
     from nncftools.units import MemoryUnit
 

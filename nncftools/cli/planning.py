@@ -56,7 +56,7 @@ def plan(  # noqa: PLR0913 — one parameter per option
 
 def watch_disks(plan: Plan, argv: Sequence[str], output: pathlib.Path) -> None:
     """Make a plan watch the file systems that a command probably writes to; ``output`` is the recording's."""
-    from nncftools.limits.file_systems import file_systems
+    from nncftools.limits.needs import file_systems
 
     if argv and plan.source == "proc":
         plan.file_systems = [list(pair) for pair in file_systems(argv, output)]

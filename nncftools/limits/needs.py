@@ -1,14 +1,101 @@
-"""What would have been enough memory for a run."""
+"""What would have been enough memory for a run.
+
+The memory limit that a run would have met first.
+
+How much memory programs can still get: of the machine, and of a process's control group.
+
+Which file systems a command probably writes to.
+
+What a command needs before it starts, and whether that is there.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
+import pathlib
+import re
+import sys
+import tempfile
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE
+from nncftools.sampler.control_groups import Hierarchies
 from nncftools.session.model import MEMORY
+from nncftools.units import MemoryUnit, brief_size, part_text, printable
 
 if TYPE_CHECKING:
-    from nncftools.session.model import SessionData
-    from nncftools.units import MemoryUnit
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from nncftools.session.model import MemoryLimit, SessionData
+
+
+MAX_MEMORY, MACHINE = "--max-memory", "machine"
+_ABOVE = 1.1
+"""RSS may exceed the limit of a control group a little: pages of shared libraries may be charged to another group."""
+
+
+class Effective(NamedTuple):
+    """A limit on resident memory."""
+
+    kind: str
+    """``control group``, ``control group, memory.high``, ``--max-memory`` or ``machine``: all of its memory."""
+    size: int
+    """In bytes."""
+    set_by: str = ""
+    """The file that sets it."""
+
+    @classmethod
+    def of(cls, limit: MemoryLimit) -> Effective:
+        """Return a limit that was read."""
+        return cls(limit.kind, limit.size, limit.set_by)
+
+    @property
+    def name(self) -> str:
+        """Its name where there is little room."""
+        return "machine" if self.kind == MACHINE else "limit"
+
+    @property
+    def is_of_process(self) -> bool:
+        """Whether it is a limit of each process, not of all together."""
+        return self.kind in {ADDRESS_SPACE, DATA}
+
+    def share_text(self, size: float) -> str:
+        """Return a part of the limit as text: ``95 %``."""
+        percent = size / self.size * 100
+        return f"{percent:.0f} %" if percent >= 0.5 or not size else "less than 1 %"  # noqa: PLR2004 — rounds to 1
+
+
+def effective_limit(session: SessionData) -> Effective | None:
+    """Return the smallest limit on resident memory; None when none is known.
+
+    The limit of a control group counts unless the whole run held more: then only a part of its processes was in it.
+    """
+    peak = session.peaks.get("rss")
+    held = 0 if peak is None else peak.sampled or 0
+    reached = session.limit_reached
+    return smallest(session.memory_limits, held, None if reached is None else reached.limit, session.host.memory)
+
+
+def smallest(
+    limits: Iterable[MemoryLimit], held: float, max_memory: int | None, machine: int | None
+) -> Effective | None:
+    """Return the smallest limit on a run that held so many bytes: of groups, of the recording, or all of a machine."""
+    found = [
+        Effective.of(limit) for limit in limits if limit.kind in {GROUP, THROTTLE} and 0 < limit.size >= held / _ABOVE
+    ]
+    if max_memory:
+        found.append(Effective(MAX_MEMORY, max_memory))
+    if machine:
+        found.append(Effective(MACHINE, machine))
+    return min(found, key=lambda limit: limit.size, default=None)
+
+
+def smallest_of(session: SessionData, *kinds: str) -> Effective | None:
+    """Return the smallest limit of these kinds, whatever the run held; None for none."""
+    found = [Effective.of(limit) for limit in session.memory_limits if limit.kind in kinds and limit.size > 0]
+    return min(found, key=lambda limit: limit.size, default=None)
 
 
 _PAGES_OF_FILES = 0.02
@@ -64,3 +151,178 @@ def _is_cut_short(session: SessionData) -> bool:
         return True
     has_failed = bool(session.exit.code) and any(failure.cause == MEMORY for failure in session.failures)
     return has_failed or bool(session.oom_kills or session.kernel_kills)
+
+
+class Available(NamedTuple):
+    """Bytes; None for unknown."""
+
+    machine: int | None = None
+    """What programs can get without swapping, as the kernel estimates it."""
+    machine_size: int | None = None
+    group: int | None = None
+    """What the processes of the control group can get before a limit is met; None when there is no limit, too."""
+    group_limit: int | None = None
+    """The smallest limit of the group and of those above it."""
+
+    @property
+    def least(self) -> int | None:
+        """What a program can get of both."""
+        return min((size for size in (self.machine, self.group) if size is not None), default=None)
+
+
+def available(proc: str, pid: int | None) -> Available:
+    """Return what is available on this machine and to the control group of a process, if one is given."""
+    machine, size = _of_machine(proc)
+    group = None if pid is None else Hierarchies(proc).group_of(pid)
+    if group is None:
+        return Available(machine, size)
+    limit = min((size for _, size, _ in group.limits()), default=None)
+    return Available(machine, size, group.available(), limit)
+
+
+def _of_machine(proc: str) -> tuple[int | None, int | None]:
+    if sys.platform != "linux":
+        import psutil
+
+        memory = psutil.virtual_memory()
+        return int(memory.available), int(memory.total)
+    data = b""
+    with contextlib.suppress(OSError):
+        data = pathlib.Path(proc, "meminfo").read_bytes()
+    return _value(data, b"MemAvailable:"), _value(data, b"MemTotal:")
+
+
+def _value(data: bytes, key: bytes) -> int | None:
+    with contextlib.suppress(ValueError, IndexError):
+        return int(data.partition(key)[2].split(None, 1)[0]) * 1024
+    return None
+
+
+_MOST_WORDS, _MOST_INSIDE = 1000, 8
+_OF_KERNEL = ("/dev/", "/proc/", "/sys/")
+_INSIDE = re.compile(r"/[\w.+@%~-]+(?:/[\w.+@%~-]+)*")
+"""Paths inside of a word: of a line for a shell, of ``of=/data/model.bin``."""
+
+
+def file_systems(argv: Sequence[str], output: pathlib.Path) -> list[tuple[str, str]]:
+    """Return role and folder of each file system that a run may fill, each file system once.
+
+    These are those of the working folder, of TMPDIR, of the recording's ``output``, and of paths among the arguments.
+    """
+    found: dict[int, tuple[str, str]] = {}
+    for role, path in _candidates(argv, output):
+        folder = _existing(path)
+        try:
+            if os.statvfs(folder).f_blocks:  # 0 of /proc, /sys and the like
+                found.setdefault(folder.stat().st_dev, (_free_name(role, found.values()), str(folder)))
+        except OSError:
+            continue
+    return list(found.values())
+
+
+class Room(NamedTuple):
+    """A file system: what a run probably writes to it, and the bytes that are free."""
+
+    folder: str
+    needed: int
+    free: int
+
+
+def rooms(used: Mapping[str, int], argv: Sequence[str], output: pathlib.Path) -> list[Room]:
+    """Return the file systems of a run that are here, by what it used of them elsewhere, by role.
+
+    Two roles that had file systems of their own there may share one here.
+    """
+    folders = {role: str(path) for role, path in _candidates(argv, output)} | dict(file_systems(argv, output))
+    found: dict[int, Room] = {}
+    for role, size in used.items():
+        folder = _existing(pathlib.Path(folders.get(role, "")))
+        try:
+            device, facts = folder.stat().st_dev, os.statvfs(folder)
+        except OSError:
+            continue
+        before = found.get(device, Room(str(folder), 0, facts.f_bavail * facts.f_frsize))
+        found[device] = before._replace(needed=before.needed + size)
+    return list(found.values())
+
+
+def _candidates(argv: Sequence[str], output: pathlib.Path) -> Iterable[tuple[str, pathlib.Path]]:
+    yield "cwd", pathlib.Path()
+    yield "TMPDIR", pathlib.Path(tempfile.gettempdir())
+    yield "output", output
+    for word in argv[1:_MOST_WORDS]:
+        path = word.partition("=")[2] if word.startswith("-") else word
+        for part in dict.fromkeys([path, *itertools.islice(_INSIDE.findall(word), _MOST_INSIDE)]):
+            is_path = os.sep in part and len(part) < os.pathconf("/", "PC_PATH_MAX") and "\0" not in part
+            if is_path and not part.startswith(_OF_KERNEL):
+                yield "argument", pathlib.Path(part)
+
+
+def _existing(path: pathlib.Path) -> pathlib.Path:
+    """Return the nearest folder that exists: the command may make the others."""
+    try:
+        path = path.absolute()
+        return next((one for one in (path, *path.parents) if one.is_dir()), path)
+    except (OSError, ValueError):
+        return path
+
+
+def _free_name(role: str, taken: Iterable[tuple[str, str]]) -> str:
+    """Return the role, with a number if another file system has it already."""
+    count = sum(name == role or name.startswith(f"{role}-") for name, _ in taken)
+    return f"{role}-{count + 1}" if count else role
+
+
+class Requirement(NamedTuple):
+    """What a command needs, in bytes."""
+
+    memory: int
+    disks: Mapping[str, int]
+    """By role of a file system (``nncftools.session.model.FileSystem``): what it had less during an earlier run."""
+    is_bound: bool = False
+    """Whether it needs more memory than that: the earlier run did not end by itself."""
+
+
+def of_session(session: SessionData) -> Requirement | None:
+    """Return what a command needed in an earlier run; None when the least memory that it needs was not recorded."""
+    found = needs(session)
+    if found is None:
+        return None
+    used = {one.role: one.first - one.lowest for one in session.file_systems if one.first and one.lowest is not None}
+    return Requirement(found.floor, {role: size for role, size in used.items() if size > 0}, found.is_bound)
+
+
+def shortage(memory: int, rooms: Sequence[Room], available: Available) -> str:
+    """Return what is missing, with the figures; empty when all fits, as far as is known."""
+    return "; ".join([*_of_memory(memory, available), *_of_disks(rooms)])
+
+
+def _of_memory(needed: int, available: Available) -> Iterator[str]:
+    least = available.least
+    if least is not None and needed > least:
+        yield f"{_against(needed, least, 'of memory is needed', 'is available')} ({', '.join(_parts(available))})"
+
+
+def _parts(available: Available) -> Iterator[str]:
+    known = (
+        ("machine", available.machine, available.machine_size),
+        ("control group", available.group, available.group_limit),
+    )
+    for name, size, of in known:
+        if size is not None:
+            yield f"{name}: {brief_size(size) if of is None else part_text(size, of)}"
+
+
+def _of_disks(rooms: Sequence[Room]) -> Iterator[str]:
+    for room in rooms:
+        if room.needed > room.free:
+            where = f"of disk at {printable(room.folder)!r} is needed"
+            yield _against(room.needed, room.free, where, "is free")
+
+
+def _against(needed: int, there: int, needed_text: str, there_text: str) -> str:
+    """Return two sizes as text, so exactly that they differ."""
+    sizes = brief_size(needed), brief_size(there)
+    if sizes[0] == sizes[1]:
+        sizes = MemoryUnit.MiB.label(needed), MemoryUnit.MiB.label(there)
+    return f"{sizes[0]} {needed_text}, {sizes[1]} {there_text}"

@@ -1,16 +1,178 @@
-"""Why something died, as far as the evidence says."""
+"""Why something died, as far as the evidence says.
+
+Which processes of a run were killed by a signal.
+
+What a run held and did just before a moment at which something died.
+
+The evidence of a session about deaths, and the words for it.
+
+Which rank of a job failed first: a launcher ends the others, so their ends say nothing of the cause.
+"""
 
 from __future__ import annotations
 
+import signal
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from math import inf, isnan
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nncftools.analysis import build_up
+from nncftools.analysis.frames import running_text
+from nncftools.analysis.peak_text import SEPARATOR
+from nncftools.analysis.summary import end_of, failed_in_order
+from nncftools.limits.needs import effective_limit
+from nncftools.metrics import cpu_counters
+from nncftools.session.peak_place import enclosing
+from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from nncftools.limits.effective import Effective
-    from nncftools.limits.last_state import LastState
-    from nncftools.session.model import Process
+    from nncftools.limits.needs import Effective
+    from nncftools.session.model import Failure, Process, RankRun, SessionData
+    from nncftools.session.operation import Operation
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
+
+
+SHELL = 128
+"""A shell ends with this plus the number of the signal that killed its command (POSIX, Shell Command Language)."""
+_TOLD = {signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGTERM}
+"""Programs use other statuses above 128 for ordinary failures."""
+
+
+class Death(NamedTuple):
+    """The end of a process by a signal."""
+
+    number: int
+    """Of the signal."""
+    at_s: float
+    process: Process | None
+    """None if it is not known which process it was."""
+    is_command: bool
+    by_status: bool = False
+    """Whether only the command's exit status says so."""
+
+    @property
+    def signal_name(self) -> str:
+        """``SIGKILL``."""
+        try:
+            return signal.Signals(self.number).name
+        except ValueError:
+            return f"signal {self.number}"
+
+
+def deaths(session: SessionData) -> list[Death]:
+    """Return them in the order of their ends."""
+    return sorted(_deaths(session), key=lambda death: (death.at_s, not death.is_command))
+
+
+def _deaths(session: SessionData) -> Iterator[Death]:
+    command = command_of(session)
+    for process in session.processes:
+        if process is not command and process.exit is not None and process.exit.signal is not None:
+            at_s = session.duration_s if process.end_s is None else process.end_s
+            yield Death(process.exit.signal, at_s, process, is_command=False)
+    if session.exit is None:
+        return
+    at_s = session.duration_s if command is None or command.end_s is None else command.end_s
+    if session.exit.signal is not None:
+        yield Death(session.exit.signal, at_s, command, is_command=True)
+    number = (session.exit.code or 0) - SHELL
+    of_children = {process.exit.signal for process in session.processes if process.exit is not None}
+    if number in _TOLD and number not in of_children:
+        yield Death(number, at_s, None, is_command=False, by_status=True)
+
+
+def command_of(session: SessionData) -> Process | None:
+    """Return the process of the command; None when it was not seen, or when the recording was attached to a process."""
+    if session.attached_to is not None:
+        return None
+    return next((process for process in session.processes if process.id == 0), None)
+
+
+_TREND_S = 0.5
+_FEWEST = 3
+"""Samples that make a trend."""
+_SLOWEST = 1 << 20
+"""Bytes a second: slower growth is not named."""
+_ENDING_S = 0.3
+"""A process may leave the samples so long before its end is known."""
+_NAMED = 3
+
+
+class LastState(NamedTuple):
+    """Bytes and seconds."""
+
+    at_s: float | None
+    """The time of the last sample before the moment; None if there was none."""
+    rss: int
+    growth_per_s: float | None
+    """How fast RSS rose before it; None if it did not."""
+    largest: Sequence[Process]
+    """The processes that lived then, the one with the highest peak of its own first."""
+    operation: str
+    """The operations that ran, the outermost first; empty for none."""
+    running: str
+    """Where the program stood, by its stack; empty for unknown."""
+
+
+UNKNOWN = LastState(None, 0, None, (), "", "")
+
+
+def last_state(session: Session, before_s: float) -> LastState:
+    """Return the state at the last sample before ``before_s``; what died then is not in the sample at that time."""
+    samples = session.samples
+    times = samples.time_s
+    place = bisect_left(times, before_s) - 1
+    values = samples["rss"] if "rss" in samples.metrics else []
+    while place >= 0 and (not len(values) or isnan(values[place])):
+        place -= 1
+    at_s = None if place < 0 else times[place]
+    rss = 0 if place < 0 else int(values[place])
+    first = min(place - _FEWEST + 1, bisect_right(times, -inf if at_s is None else at_s - _TREND_S))
+    span_s = 0.0 if at_s is None or first < 0 else at_s - times[first]
+    growth = (rss - values[first]) / span_s if span_s > 0 and not isnan(values[first]) else 0.0
+    lived = [process for process in session.processes if _lived(process, before_s)]
+    return LastState(
+        at_s,
+        rss,
+        growth if growth >= _SLOWEST else None,
+        sorted(lived, key=_most, reverse=True)[:_NAMED],
+        SEPARATOR.join(_operations(session, before_s)),
+        "" if at_s is None else _running(session, at_s),
+    )
+
+
+def _lived(process: Process, at_s: float) -> bool:
+    return (process.start_s or 0.0) <= at_s and (process.end_s is None or process.end_s >= at_s - _ENDING_S)
+
+
+def _most(process: Process) -> int:
+    return max(process.peak_rss or 0, process.high_water_mark or 0)
+
+
+def _operations(session: Session, at_s: float) -> Sequence[str]:
+    """Return the names of the operations that ran, the latest one and those inside of it."""
+    above = enclosing(session.operations)
+    latest: dict[int, Operation] = {}
+    """By the ``id()`` of what it is inside of."""
+    for operation in session.operations:
+        if operation.start_s <= at_s <= operation.end_s + _ENDING_S:
+            latest[id(above.get(id(operation)))] = operation
+    names: list[str] = []
+    innermost: Operation | None = None
+    while (innermost := latest.get(id(innermost))) is not None:
+        names.append(shortened(printable(innermost.name), _NAME))
+    return names
+
+
+def _running(session: Session, at_s: float) -> str:
+    found = None if session.snapshots is None else build_up.at(session, at_s)
+    return "" if found is None or found.top is None else running_text(found.top)
+
 
 CERTAIN, LIKELY, POSSIBLE = "certain", "likely", "possible"
 
@@ -56,3 +218,193 @@ class Verdict:
     """Whether more memory would have helped."""
     hung_s: float | None = None
     """For how long the command did nothing afterwards; None if it went on or ended."""
+
+
+_HUNG_S, _IDLE = 2.0, 0.05
+"""After the death of another process, the command hangs if it uses less than this part of a core for so long."""
+NEAR, VERY_NEAR = 0.6, 0.9
+"""Shares of a limit."""
+_NAME = 40
+_SIGNIFICANT, _SMALL = 0.1, 16 << 20
+_LATELY_S = 0.3
+
+
+class Case:
+    """A session in which something may have died."""
+
+    def __init__(self, session: Session, unit: MemoryUnit) -> None:
+        self.session = session
+        self.deaths = deaths(session)
+        self.command = command_of(session)
+        self.limit = effective_limit(session)
+        """The limit that RSS would have met next."""
+        self._unit = unit
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the command ended by itself with another exit status than 0."""
+        return self.session.exit is not None and bool(self.session.exit.code)
+
+    @property
+    def end_s(self) -> float:
+        """When the command ended."""
+        known = None if self.command is None else self.command.end_s
+        return self.session.duration_s if known is None else known
+
+    def death_by(self, *numbers: int, of_command: bool | None = None) -> Death | None:
+        """Return the first death by one of these signals; of the command, or only of other processes."""
+        found = (death for death in self.deaths if death.number in numbers)
+        return next((death for death in found if of_command in {None, death.is_command or death.by_status}), None)
+
+    def is_significant(self, process: Process | None) -> bool:
+        """Return whether a process held a noticeable part of the memory: programs kill small helpers of their own."""
+        peak = self.session.peaks.get("rss")
+        most = 0 if peak is None else peak.low or 0
+        own = 0 if process is None else max(process.peak_rss or 0, process.high_water_mark or 0)
+        return process is None or own >= max(most * _SIGNIFICANT, _SMALL)
+
+    @property
+    def has_other_reason(self) -> bool:
+        """Whether the command's own exception, which says of nothing that it ran out, ended it."""
+        pid = None if self.command is None else self.command.pid
+        fatal = [failure for failure in self.session.failures if failure.fatal and failure.pid == pid]
+        return bool(fatal) and all(failure.cause is None for failure in fatal)
+
+    def failure(self, cause: str) -> Failure | None:
+        """Return the exception that says that this ran out, rather one that ended its program."""
+        found = [failure for failure in self.session.failures if failure.cause == cause]
+        return min(found, key=lambda failure: (not failure.fatal, failure.at_s), default=None)
+
+    def by_exception(self, ran_out: str, cause: str, says: str, evidence: Sequence[str], **more: Any) -> Verdict | None:  # noqa: ANN401 — further fields of the verdict
+        """Return which program ended because something ran out, by its exception; None for none."""
+        failure = self.failure(ran_out)
+        if failure is None or not (failure.fatal or self.has_failed):
+            return None
+        process = self.process_of(failure.pid)
+        return self.verdict(
+            cause,
+            CERTAIN if failure.fatal else LIKELY,
+            f"{self.who(process)} {says} ({printable(failure.error)})",
+            failure.at_s,
+            process=process,
+            evidence=["the exception, as the hook of `profile` saw it", *evidence],
+            **more,
+        )
+
+    def process_of(self, pid: int) -> Process | None:
+        """Return the process with this PID."""
+        return next((process for process in self.session.processes if process.pid == pid), None)
+
+    def share_at(self, at_s: float) -> float | None:
+        """Return how much of its limit RSS had reached just before a moment; None for unknown."""
+        state = last_state(self.session, at_s)
+        return None if self.limit is None or state.at_s is None else state.rss / self.limit.size
+
+    def who(self, process: Process | None) -> str:
+        """Return a process as the subject of a sentence."""
+        if process is None:
+            return "a process of the command"
+        name = f"{shortened(printable(process.name), _NAME) or 'a process'} (pid {process.pid})"
+        return f"the command {name}" if process is self.command else name
+
+    def size(self, size: float) -> str:
+        """Return bytes as text."""
+        return f"{self._unit.brief(size)} {self._unit}"
+
+    def verdict(  # noqa: PLR0913 — what every verdict has
+        self,
+        cause: str,
+        certainty: str,
+        text: str,
+        at_s: float,
+        *,
+        death: Death | None = None,
+        process: Process | None = None,
+        until_s: float | None = None,
+        **more: Any,  # noqa: ANN401 — further fields of the verdict
+    ) -> Verdict:
+        """Return a verdict, with what the run held and did before it, or at the last sample before ``until_s``."""
+        if death is not None:
+            process, more["signal"] = death.process, death.signal_name
+        more.setdefault("limit", self.limit)
+        return Verdict(
+            cause=cause,
+            certainty=certainty,
+            text=text,
+            at_s=at_s,
+            state=last_state(self.session, self._last_alive_s(process, at_s) if until_s is None else until_s),
+            process=process,
+            hung_s=None if process is self.command else self._hung_s(at_s),
+            **more,
+        )
+
+    def not_for_memory(self, at_s: float) -> list[str]:
+        """Return that memory was far from its limit, if it was."""
+        share = self.share_at(at_s)
+        return ["not for want of memory"] if share is not None and share < VERY_NEAR else []
+
+    def _last_alive_s(self, process: Process | None, at_s: float) -> float:
+        """Return a moment at which a process still lived that died soon after its largest sample.
+
+        The end of a child is known a sample or two later.
+        """
+        late_s = max(_LATELY_S, 3 * (self.session.sampler.spacing_s or 0.0))
+        is_late = process is not None and process is not self.command
+        if not is_late or process is None or process.peak_s is None or not 0 <= at_s - process.peak_s <= late_s:
+            return at_s
+        return min(at_s, process.peak_s + 1e-6)
+
+    def _hung_s(self, since_s: float) -> float | None:
+        """Return for how long the command did nothing after a moment, until its end or that of the recording."""
+        samples = self.session.samples
+        names = cpu_counters(samples.metrics)
+        if not names:
+            return None
+        rows = zip(samples.time_s, *(samples[name] for name in names), strict=True)
+        spent = [(at_s, sum(values)) for at_s, *values in rows if at_s >= since_s and not isnan(sum(values))]
+        if not spent or spent[-1][0] - since_s < _HUNG_S:
+            return None
+        busy_s = [
+            at_s for (before_s, before), (at_s, now) in pairwise(spent) if now - before > _IDLE * (at_s - before_s)
+        ]
+        idle_s = spent[-1][0] - max(busy_s, default=since_s)
+        return idle_s if idle_s >= max(_HUNG_S, (spent[-1][0] - since_s) / 2) else None
+
+
+_SOON_S = 0.02
+"""Ranks that fail so soon after one another may do so for a common reason."""
+
+
+def judge_ranks(session: Session) -> Verdict | None:
+    """Return the first rank that failed; None when none did."""
+    failed = failed_in_order(session.ranks)
+    if not failed:
+        return None
+    first, *others = failed
+    is_alone = all(end_of(run) - end_of(first) > _SOON_S for run in others)
+    one_clock = len({run.host.boot_id or run.host.name for run in session.ranks}) == 1
+    return Verdict(
+        cause=RANK_FAILED,
+        certainty=CERTAIN if not others or (is_alone and one_clock) else LIKELY,
+        text=f"the first rank that failed was {first.name}: {_ending(first)}",
+        at_s=end_of(first),
+        state=UNKNOWN,
+        evidence=list(_what_followed(first, others)),
+    )
+
+
+def _ending(run: RankRun) -> str:
+    return "" if run.exit is None else run.exit.text
+
+
+def _what_followed(first: RankRun, others: Sequence[RankRun]) -> Iterator[str]:
+    for run in others[:_NAMED]:
+        yield f"{run.name}: {_ending(run)}, {seconds_text(end_of(run) - end_of(first))} later"
+    if len(others) > _NAMED:
+        yield f"{len(others) - _NAMED} more ranks failed after that"
+
+
+def is_consequence(found: Verdict, name: str, job: Session) -> bool:
+    """Return whether the verdict on the rank of this name only says that it was ended after another one had failed."""
+    later = {run.name for run in failed_in_order(job.ranks)[1:]}
+    return name in later and found.cause in {KILLED, TERMINATED}

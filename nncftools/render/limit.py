@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nncftools.limits.effective import MACHINE, Effective, effective_limit
+from nncftools.limits.needs import MACHINE, Effective, effective_limit
 from nncftools.units import brief_size, printable, shortened
 
 if TYPE_CHECKING:

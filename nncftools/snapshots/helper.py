@@ -14,10 +14,9 @@ import select
 import time
 
 from nncftools.journal.writing import Writer
-from nncftools.snapshots.budget import Budget
+from nncftools.snapshots.budget import Budget, Pace
 from nncftools.snapshots.looks import Looks
-from nncftools.snapshots.mapping_watch import MappingWatch
-from nncftools.snapshots.pace import Pace
+from nncftools.snapshots.mappings import MappingWatch
 from nncftools.snapshots.tree_watch import PROC, TreeWatch
 
 TYPE_CHECKING = False

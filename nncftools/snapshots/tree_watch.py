@@ -1,4 +1,14 @@
-"""Reads ``statm`` of every process of the tree, and writes how their memory changes."""
+"""Reads ``statm`` of every process of the tree, and writes how their memory changes.
+
+How the RSS of one process changes: what it has gained since its stacks were read, and a short list of points.
+
+Which threads of a process touched memory: their page faults and CPU time (``task/TID/stat``, proc(5)).
+
+The kernel counts a page fault in the thread that touches a new page. So the faults since the last reading tell which
+thread made the process grow, whoever holds Python's lock.
+
+One process as the helper watches it.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +16,193 @@ import os
 import time
 
 from nncftools.sampler.tree import PAGE, Tree, shared
-from nncftools.snapshots.watched import Watched
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from nncftools.journal.writing import Writer
     from nncftools.sampler.tree import Process
+    from nncftools.snapshots.looks import Frame
+
+    Point = tuple[int, int]
+    """A moment on CLOCK_MONOTONIC in nanoseconds, and RSS in bytes."""
+
+_SMALLEST_STEP = 64 * 1024
+_SMALLEST_DEVIATION = 256 * 1024
+_MOST_POINTS = 16
+_FULL = 512
+
+
+class Growth:
+    """The points of one process since they were written last."""
+
+    def __init__(self, t_ns: int) -> None:
+        """Begin at nothing: the first reading is a rise, too."""
+        self.points: list[Point] = [(t_ns, 0)]
+        self.rss = 0
+        self.first = 0
+        """The first reading."""
+        self._lowest = 0
+        self._polled_ns = t_ns
+        self.rose_ns = t_ns
+        """When RSS last rose."""
+
+    def add(self, t_ns: int, pages: int) -> int:
+        """Take a reading of RSS; return by how many bytes it rose."""
+        rss = pages * PAGE
+        last_t_ns, last_rss = self.points[-1]
+        step = rss - last_rss
+        before_ns, before, self._polled_ns = self._polled_ns, self.rss, t_ns
+        if rss == before:
+            return 0
+        self.rss = rss
+        self.first = self.first or rss
+        self._lowest = min(self._lowest, rss)
+        if not -_SMALLEST_STEP < step < _SMALLEST_STEP:
+            if before_ns > last_t_ns:
+                self.points.append((before_ns, before))  # until then it was level
+            self.points.append((t_ns, rss))
+            if len(self.points) > _FULL:
+                self.points = thinned(self.points, _FULL // 2)
+        if rss > before:
+            self.rose_ns = t_ns
+        return rss - before
+
+    @property
+    def gained(self) -> int:
+        """How far RSS is above its lowest point since the last look, in bytes."""
+        return self.rss - self._lowest
+
+    def looked(self) -> None:
+        """Count gains from now on."""
+        self._lowest = self.rss
+
+    def take_points(self, t_ns: int) -> list[Point]:
+        """Return the points since the last call, as few as possible; the last one is now."""
+        points = self.points
+        if points[-1][0] != t_ns:
+            points.append((t_ns, self.rss))
+        self.points = [points[-1]]
+        return thinned(points, _MOST_POINTS)
+
+
+def thinned(points: Sequence[Point], most: int) -> list[Point]:
+    """Return at most ``most`` points: those that lie farthest from the lines between the others."""
+    kept = {0, len(points) - 1}
+    pending = [_farthest(points, 0, len(points) - 1)]
+    while pending and len(kept) < most:
+        pending.sort()
+        deviation, place, first, last = pending.pop()
+        if deviation < _SMALLEST_DEVIATION:
+            break
+        kept.add(place)
+        pending += [_farthest(points, first, place), _farthest(points, place, last)]
+    return [points[place] for place in sorted(kept)]
+
+
+def _farthest(points: Sequence[Point], first: int, last: int) -> tuple[float, int, int, int]:
+    """Return deviation and place of the point farthest from the line between two others, and these."""
+    (t0, rss0), (t1, rss1) = points[first], points[last]
+    slope = (rss1 - rss0) / (t1 - t0) if t1 > t0 else 0.0
+    deviation, place = 0.0, first
+    for number in range(first + 1, last):
+        t, rss = points[number]
+        distance = abs(rss - rss0 - slope * (t - t0))
+        if distance > deviation:
+            deviation, place = distance, number
+    return deviation, place, first, last
+
+
+_MINOR, _MAJOR, _USER, _SYSTEM = 7, 9, 11, 12
+"""Positions after the closing parenthesis of the name."""
+_STAT = 512
+
+
+class Threads:
+    """The threads of one process as they were at the last reading."""
+
+    def __init__(self, path: str) -> None:
+        """Read the threads of the process with this folder in ``/proc``."""
+        self._path = path
+        self._whole = 0
+        self._before: dict[int, tuple[int, int]] = {}
+
+    def read(self) -> tuple[dict[int, tuple[int, int]], int]:
+        """Return page faults and clock ticks of each thread since the last call, and the faults of ended threads.
+
+        Raises OSError when the process has ended.
+        """
+        whole, _ = _counted(f"{self._path}/stat")
+        now: dict[int, tuple[int, int]] = {}
+        for name in os.listdir(f"{self._path}/task"):
+            try:
+                now[int(name)] = _counted(f"{self._path}/task/{name}/stat")
+            except OSError:  # the thread has ended
+                continue
+        since = {}
+        for thread, (faults, ticks) in now.items():
+            faults_before, ticks_before = self._before.get(thread, (0, 0))
+            since[thread] = faults - faults_before, ticks - ticks_before
+        lost = whole - self._whole - sum(faults for faults, _ in since.values())
+        self._whole, self._before = whole, now
+        return since, max(0, lost)
+
+
+def _counted(path: str) -> tuple[int, int]:
+    """Return the page faults and the clock ticks of CPU time of a process or thread. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        data = os.read(descriptor, _STAT)
+    finally:
+        os.close(descriptor)
+    fields = data[data.rindex(b")") + 2 :].split()
+    return int(fields[_MINOR]) + int(fields[_MAJOR]), int(fields[_USER]) + int(fields[_SYSTEM])
+
+
+EXPECTED_S = 0.009
+"""The CPU time of the first dump of a process."""
+
+
+class Watched:
+    """A process of the tree: its growth, and the stacks that were seen last."""
+
+    def __init__(self, process: Process, t_ns: int) -> None:
+        self.process = process
+        self.growth = Growth(t_ns)
+        self.anonymous = 0
+        """Its resident memory without files and shared memory, in bytes."""
+        self.found_ns = t_ns
+        self.is_introduced = False
+        self.threads = Threads(process.path)
+        self._program = self._running_program()
+        self.begin_program()
+
+    def begin_program(self) -> None:
+        """Know nothing of the program that it runs."""
+        self.seen: dict[int, tuple[int, tuple[Frame, ...]]] = {}
+        """The last stack of each thread: its number and its frames."""
+        self.imports = False
+        """Whether it imported a module at the last look."""
+        self.looked_ns = 0
+        self.needs_blocking = False
+        self.may_look = True
+        self.look_after_ns = 0
+        self.failures = 0
+        self.cost_s = EXPECTED_S
+
+    def has_execed(self) -> bool:
+        """Return whether it runs another program than at the last call."""
+        before, self._program = self._program, self._running_program()
+        return before != self._program
+
+    def _running_program(self) -> str:
+        try:
+            return os.readlink(f"{self.process.path}/exe")
+        except OSError:  # it has ended, or belongs to another user
+            return ""
+
 
 PROC = "/proc"
 _STATM = 128

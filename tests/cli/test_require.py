@@ -9,8 +9,8 @@ import pytest
 
 from nncftools.cli import limits
 from nncftools.errors import SessionFileError, UsageError
-from nncftools.limits import available as availability
-from nncftools.limits.available import Available
+from nncftools.limits import needs
+from nncftools.limits.needs import Available
 from nncftools.session.model import Exit, FileSystem, Floor
 from tests.conftest import Run, command_line
 from tests.made_up import MIB, session
@@ -25,7 +25,7 @@ WORDS = ["work", "--fast"]
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     """Make 2 GiB available, and work in an empty folder."""
-    monkeypatch.setattr(availability, "available", lambda *_: HERE)
+    monkeypatch.setattr(needs, "available", lambda *_: HERE)
     monkeypatch.chdir(tmp_path)
 
 

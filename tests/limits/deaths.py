@@ -6,7 +6,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from nncftools.journal.writing import ADDRESS_SPACE, GROUP
-from nncftools.limits.judging import verdict
+from nncftools.limits.judges import verdict
 from nncftools.session.model import (
     ControlGroup,
     Exit,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nncftools.limits.available import Available, available
+from nncftools.limits.needs import Available, available
 from tests.made_up import MIB
 from tests.sampler.grouped import Machine
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE
-from nncftools.limits.effective import MACHINE, MAX_MEMORY, Effective, effective_limit, smallest
+from nncftools.limits.needs import MACHINE, MAX_MEMORY, Effective, effective_limit, smallest
 from nncftools.session.model import Host, LimitReached, MemoryLimit
 from tests.made_up import MIB, session
 

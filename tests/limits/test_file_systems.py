@@ -6,7 +6,7 @@ import tempfile
 
 import pytest
 
-from nncftools.limits.file_systems import file_systems, rooms
+from nncftools.limits.needs import file_systems, rooms
 
 
 @pytest.fixture

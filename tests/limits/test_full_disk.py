@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import signal
 
-from nncftools.limits.judging import verdict
+from nncftools.limits.judges import verdict
 from nncftools.session.model import Exit
 from nncftools.units import MemoryUnit
 from tests.limits.deaths import disk, failure, judged, run

@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from nncftools.limits.effective import effective_limit
-from nncftools.limits.judging import verdict
+from nncftools.limits.judges import verdict
+from nncftools.limits.needs import effective_limit
 from nncftools.session.model import Exit, LimitReached, RankRun
 from nncftools.session.session import STILL_RUNS
 from nncftools.units import MemoryUnit

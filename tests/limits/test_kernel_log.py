@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pathlib
 
-from nncftools.limits.kernel_log import kernel_kills
+from nncftools.limits.aftermath import kernel_kills
 from nncftools.session.model import KernelKill
 
 SINCE_NS = 100 * 10**9

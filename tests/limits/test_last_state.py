@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.limits.last_state import last_state
+from nncftools.limits.verdict import last_state
 from nncftools.session.model import Mark
 from tests import made_up
 from tests.limits.deaths import child, run

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from nncftools.limits.judging import verdict
+from nncftools.limits.judges import verdict
 from nncftools.session.model import Exit
 from nncftools.units import MemoryUnit
 from tests import made_up

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.limits.judging import verdict
-from nncftools.limits.last_state import UNKNOWN
-from nncftools.limits.ranks import is_consequence
-from nncftools.limits.verdict import ALLOCATION, TERMINATED, Verdict
+from nncftools.limits.judges import verdict
+from nncftools.limits.verdict import ALLOCATION, TERMINATED, UNKNOWN, Verdict, is_consequence
 from nncftools.session.model import Exit, Host, RankRun
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit

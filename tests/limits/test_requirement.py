@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.limits.available import Available
-from nncftools.limits.file_systems import Room
-from nncftools.limits.requirement import Requirement, of_session, shortage
+from nncftools.limits.needs import Available, Requirement, Room, of_session, shortage
 from nncftools.session.model import Exit, FileSystem, Floor
 from tests.made_up import MIB, session
 

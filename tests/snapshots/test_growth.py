@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nncftools.sampler.tree import PAGE
-from nncftools.snapshots.growth import Growth, thinned
+from nncftools.snapshots.tree_watch import Growth, thinned
 
 MIB = 1 << 20
 PAGES = MIB // PAGE

@@ -15,11 +15,11 @@ import pytest
 
 from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Allowance, Process
-from nncftools.snapshots import looks, py_spy
+from nncftools.snapshots import looks
 from nncftools.snapshots.budget import Budget
 from nncftools.snapshots.client import found_py_spy
 from nncftools.snapshots.looks import Looks
-from nncftools.snapshots.watched import Watched
+from nncftools.snapshots.tree_watch import Watched
 from tests.waiting import until
 
 MIB = 1 << 20
@@ -158,7 +158,7 @@ def test_refused(tmp_path: pathlib.Path, program: int) -> None:
 
 def test_hangs(tmp_path: pathlib.Path, program: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that hangs is ended, and the next one is later."""
-    monkeypatch.setattr(py_spy, "LONGEST_S", 0.05)
+    monkeypatch.setattr(looks, "LONGEST_S", 0.05)
     watch = Watch(tmp_path, program, script(tmp_path, "exec sleep 1000"))
 
     assert not watch.look()

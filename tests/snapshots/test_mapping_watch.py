@@ -10,8 +10,8 @@ import pytest
 
 from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Allowance, Process
-from nncftools.snapshots.mapping_watch import MappingWatch
-from nncftools.snapshots.watched import Watched
+from nncftools.snapshots.mappings import MappingWatch
+from nncftools.snapshots.tree_watch import Watched
 
 MIB = 1 << 20
 REST_NS = 50_000_000

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nncftools.snapshots import py_spy
+from nncftools.snapshots import looks
 from nncftools.snapshots.client import found_py_spy
 from tests.waiting import until
 
@@ -39,9 +39,9 @@ def program(tmp_path: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
         running.kill()
 
 
-def dumped(program: str, pid: int, *, blocking: bool = False) -> tuple[py_spy.Dump, list[py_spy.Stack]]:
+def dumped(program: str, pid: int, *, blocking: bool = False) -> tuple[looks.Dump, list[looks.Stack]]:
     """Return a finished dump and its stacks. Raises DumpError."""
-    dump = py_spy.Dump(program, pid, blocking=blocking)
+    dump = looks.Dump(program, pid, blocking=blocking)
     until(dump.has_ended, "the end of py-spy")
     return dump, dump.result()
 
@@ -74,7 +74,7 @@ def test_stacks(program: subprocess.Popen[str], blocking: bool) -> None:  # noqa
 def test_not_a_python() -> None:
     """Of another program, py-spy says why there are no stacks."""
     with subprocess.Popen(["sleep", "1000"]) as running:
-        with pytest.raises(py_spy.DumpError, match=r"[Pp]ython"):
+        with pytest.raises(looks.DumpError, match=r"[Pp]ython"):
             dumped(own(), running.pid)
         running.kill()
 
@@ -85,7 +85,7 @@ def test_ended(program: subprocess.Popen[str]) -> None:
     program.kill()
     program.wait()
 
-    with pytest.raises(py_spy.DumpError) as error:
+    with pytest.raises(looks.DumpError) as error:
         dumped(own(), program.pid)
     assert not error.value.is_refusal
 
@@ -93,12 +93,12 @@ def test_ended(program: subprocess.Popen[str]) -> None:
 @pytest.mark.process
 def test_hangs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dump that hangs is ended."""
-    monkeypatch.setattr(py_spy, "LONGEST_S", 0.05)
+    monkeypatch.setattr(looks, "LONGEST_S", 0.05)
     hanging = tmp_path / "py-spy"
     hanging.write_text("#!/bin/sh\nexec sleep 1000\n", encoding="utf-8")
     hanging.chmod(0o755)
 
-    with pytest.raises(py_spy.DumpError, match="took more than") as error:
+    with pytest.raises(looks.DumpError, match="took more than") as error:
         dumped(str(hanging), 1)
     assert error.value.is_late
 
@@ -118,7 +118,7 @@ def test_refused(tmp_path: pathlib.Path, text: str, is_refusal: bool) -> None:  
     refused.write_text(f"#!/bin/sh\necho '{text}' >&2\nexit 1\n", encoding="utf-8")
     refused.chmod(0o755)
 
-    with pytest.raises(py_spy.DumpError) as error:
+    with pytest.raises(looks.DumpError) as error:
         dumped(str(refused), 1)
     assert error.value.is_refusal is is_refusal
 
@@ -143,14 +143,14 @@ def test_wrong_output(tmp_path: pathlib.Path, printed: str) -> None:
     wrong.write_text(f"#!/bin/sh\necho '{printed}'\n", encoding="utf-8")
     wrong.chmod(0o755)
 
-    with pytest.raises(py_spy.DumpError, match="something else"):
+    with pytest.raises(looks.DumpError, match="something else"):
         dumped(str(wrong), 1)
 
 
 @pytest.mark.process
 def test_stop(program: subprocess.Popen[str]) -> None:
     """A dump that is stopped leaves no process behind."""
-    dump = py_spy.Dump(own(), program.pid, blocking=False)
+    dump = looks.Dump(own(), program.pid, blocking=False)
 
     dump.stop()
 
@@ -162,10 +162,10 @@ def test_very_deep_stack() -> None:
     """Of a very deep stack, the outermost and the innermost frames stay."""
     frames = [{"name": f"f{number}", "filename": "/a.py", "line": number} for number in range(1_000)]
 
-    stack = py_spy.stack_of({"frames": frames[::-1], "os_thread_id": 7})
+    stack = looks.stack_of({"frames": frames[::-1], "os_thread_id": 7})
 
     assert len(stack.frames) == 401
-    assert (stack.frames[0][0], stack.frames[100], stack.frames[-1][0]) == ("f0", py_spy.CUT, "f999")
+    assert (stack.frames[0][0], stack.frames[100], stack.frames[-1][0]) == ("f0", looks.CUT, "f999")
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ def test_torn_stack(root: str, before: str | None, expected: bool) -> None:  # n
     """A stack whose root is another one than before has lost its outer frames."""
     earlier = None if before is None else [(before, "/a.py", 1)]
 
-    assert py_spy.is_whole([(root, "/a.py", 5), ("leaf", "/a.py", 6)], earlier) is expected
+    assert looks.is_whole([(root, "/a.py", 5), ("leaf", "/a.py", 6)], earlier) is expected
 
 
 def test_unpaired_surrogate() -> None:
     """A file name that is not Unicode does not spoil the log."""
-    stack = py_spy.stack_of({"frames": [{"name": "f", "filename": "/a\ud800.py", "line": 1}]})
+    stack = looks.stack_of({"frames": [{"name": "f", "filename": "/a\ud800.py", "line": 1}]})
 
     assert stack.frames == [("f", "/a?.py", 1)]

@@ -6,7 +6,7 @@ import mmap
 import pathlib
 import threading
 
-from nncftools.snapshots.threads import Threads
+from nncftools.snapshots.tree_watch import Threads
 from tests.waiting import until
 
 MIB = 1 << 20

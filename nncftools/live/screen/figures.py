@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis.code_places import brief_label
-from nncftools.limits.available import Available, available
+from nncftools.limits.needs import Available, available
 from nncftools.live.state import machine
 from nncftools.render.terminal.plot import MOST_LINES
 from nncftools.render.terminal.scales import clock

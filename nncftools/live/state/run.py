@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nncftools.limits.effective import MACHINE, smallest
+from nncftools.limits.needs import MACHINE, smallest
 from nncftools.live.state.history import History
 from nncftools.live.state.operations import LiveOperations, RecordedOperations
 from nncftools.metrics import cpu_counters, is_memory
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nncftools.journal.lines import ProcessFields
-    from nncftools.limits.effective import Effective
+    from nncftools.limits.needs import Effective
     from nncftools.session.model import Exit, Frame, Host, MemoryLimit
 
 RECENT_S = 30.0

@@ -13,7 +13,7 @@ from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.summary import cores_average, cpu_s, largest_process, level, short_lived, taken
 from nncftools.analysis.timeline import timeline
-from nncftools.limits.judging import verdict
+from nncftools.limits.judges import verdict
 from nncftools.limits.needs import needs
 from nncftools.metrics import is_memory
 from nncftools.render.operations import bounds_by_key, by_key

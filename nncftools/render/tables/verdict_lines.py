@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.limits.effective import MACHINE
-from nncftools.limits.judging import verdict
-from nncftools.limits.needs import needs
+from nncftools.limits.judges import verdict
+from nncftools.limits.needs import MACHINE, needs
 from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nncftools.limits.last_state import LastState
-    from nncftools.limits.verdict import Verdict
+    from nncftools.limits.verdict import LastState, Verdict
     from nncftools.session.model import Process
     from nncftools.session.session import Session
     from nncftools.units import MemoryUnit

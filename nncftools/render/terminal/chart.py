@@ -14,7 +14,7 @@ from nncftools.analysis import series
 from nncftools.analysis.peak_text import span_text
 from nncftools.analysis.summary import level
 from nncftools.analysis.timeline import timeline
-from nncftools.limits.effective import MACHINE, effective_limit
+from nncftools.limits.needs import MACHINE, effective_limit
 from nncftools.render.terminal.bands import Span, operations_row
 from nncftools.render.terminal.palette import GUTTER, Medium, colours_of
 from nncftools.render.terminal.plot import MOST_LINES, Line, Marked, key, plot
