@@ -15,7 +15,7 @@ _GB = 10**9
 _LINES = 20_000
 _READ = """
 import json, resource, sys
-from nncftools.importers.opening import read_session
+from nncftools.importers.source import read_session
 found = read_session(sys.argv[1])
 usage = resource.getrusage(resource.RUSAGE_SELF)
 print(json.dumps([found.sampler.taken, len(found.samples), usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))

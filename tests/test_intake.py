@@ -11,7 +11,7 @@ import pytest
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
-from nncftools.importers.opening import read_session
+from nncftools.importers.source import read_session
 from nncftools.session.session import Session
 from tests.conftest import HANGING_S
 from tests.importers.logs import LOGS

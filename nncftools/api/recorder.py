@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from nncftools.errors import NncfToolsError, refuse_to_record
 from nncftools.journal import reading
 from nncftools.journal.writing import Plan
-from nncftools.marks import own_log
+from nncftools.marks import operations
 from nncftools.metrics import recorded_with
 from nncftools.session import launcher
 
@@ -85,7 +85,7 @@ class Recorder:
         try:
             journal = self._place()
             try:
-                self._marks = own_log.acquire()
+                self._marks = operations.acquire()
                 self._sampler = client.DetachedSampler(header, self._plan, journal, self._marks)
             finally:
                 if journal != self._memory:
@@ -154,7 +154,7 @@ class Recorder:
             os.close(self._memory)
             self._memory = -1
         if self._marks is not None:
-            own_log.release()
+            operations.release()
             self._marks = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from nncftools.cli.destination import check_owner, session_stem
 from nncftools.errors import UsageError
 from nncftools.files import above_standard
 from nncftools.journal import reading
-from nncftools.marks.sidecars import SIDECARS
+from nncftools.marks.calls import SIDECARS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

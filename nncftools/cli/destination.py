@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import another_owner, open_ours
 from nncftools.journal import reading
-from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS
+from nncftools.marks.calls import MARKS_ENDING, SIDECARS
 from nncftools.render.exports.memory_log import stem
 from nncftools.session import launcher
 

@@ -85,9 +85,9 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     --lora-rank and --plot-name. Without such a row, a new one is added.
     """
     from nncftools.cli import destination, screen
-    from nncftools.compression import evaluations
-    from nncftools.compression.columns import SIMILARITY, SIZE
+    from nncftools.compression import filling
     from nncftools.compression.filling import Key, fill
+    from nncftools.compression.reading import SIMILARITY, SIZE
     from nncftools.units import printable
 
     for option, share in (("--int4", int4), ("--int8", int8)):
@@ -96,15 +96,15 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     if not mode.strip() or not setup.strip():
         raise UsageError("options --mode and --setup: text expected")
     with options.named("--task"):
-        wanted = evaluations.tasks_of(tasks or ())
+        wanted = filling.tasks_of(tasks or ())
     figures: dict[str, float] = {}
     with options.reading(max_size), options.mended(task="; name one with --task"):
         for path in results or ():
-            figures |= evaluations.from_lm_eval(path, wanted)
+            figures |= filling.from_lm_eval(path, wanted)
         if wwb is not None:
-            figures[SIMILARITY.column] = evaluations.similarity(wwb)
+            figures[SIMILARITY.column] = filling.similarity(wwb)
     if model_dir is not None:
-        figures[SIZE] = float(f"{evaluations.size_gib(model_dir):.6g}")
+        figures[SIZE] = float(f"{filling.size_gib(model_dir):.6g}")
     key = Key(mode.strip(), model.strip() or None, int4, int8, lora_rank, plot_name.strip() or None)
     try:
         with options.reading(max_size), options.mended(**_MENDED):

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from nncftools.cli import destination, options, planning, recording
 from nncftools.cli.display import DisplayOptions
-from nncftools.compression import evaluations
-from nncftools.compression.columns import STDERR
+from nncftools.compression import filling
+from nncftools.compression.reading import STDERR
 from nncftools.compression.sweep import worker
 from nncftools.compression.sweep.row import Row
 from nncftools.compression.sweep.task import KIND, MODEL, PROMPTS
@@ -155,9 +155,9 @@ class _Steps:
         if ran.failed:
             return
         try:
-            wanted = evaluations.tasks_of([name for name in task.tasks if ":" in name])
+            wanted = filling.tasks_of([name for name in task.tasks if ":" in name])
             (file,) = results.rglob("results_*.json")
-            found = evaluations.from_lm_eval(file, wanted)
+            found = filling.from_lm_eval(file, wanted)
         except (NncfToolsError, ValueError) as error:
             row.failed = shortened(f"tasks: {error}", _LONGEST)
             return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nncftools import intake
 from nncftools.cli import destination, naming, options, progress
 from nncftools.errors import UsageError
-from nncftools.marks.sidecars import MARKS_ENDING, SIDECARS, find_sidecar
+from nncftools.marks.calls import MARKS_ENDING, SIDECARS, find_sidecar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ def open_session(
     log; by default it is recognised. Marks of a sidecar beside the file replace the file's own; the operations of
     ``sidecars`` are placed around them. Raises NncfToolsError.
     """
-    from nncftools.importers.opening import read_session
+    from nncftools.importers.source import read_session
 
     file = _file(path, log_dir)
     with options.named("--from"), progress.reading(file.name) as on_progress:

@@ -178,7 +178,7 @@ def _load_what_saving_needs() -> None:
     import gzip  # noqa: F401 — used by a session whose name ends in .gz
 
     from nncftools.limits import aftermath  # noqa: F401
-    from nncftools.marks import collecting, saved_sizes  # noqa: F401
+    from nncftools.marks import collecting  # noqa: F401
     from nncftools.session import (
         session,  # noqa: F401
     )
@@ -238,9 +238,7 @@ def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Sessio
 
 
 def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction, *, automatic: bool) -> None:
-    from nncftools.marks.collecting import take_log
-    from nncftools.marks.saved_sizes import take_sizes
-    from nncftools.marks.silence import reason
+    from nncftools.marks.collecting import reason, take_log, take_sizes
 
     found = take_log(session, log, name, redaction)
     take_sizes(session.marks)

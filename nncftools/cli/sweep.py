@@ -275,8 +275,8 @@ def _finish(choices: Choices, recommend: str, also: list[Also] | None) -> int:
 
 def _check_shown(recommend: str, also: list[Also] | None, *, is_kind: bool) -> None:
     """Raise UsageError for figures that the results will not have."""
-    from nncftools.compression.columns import FIRST_TOKEN, LATENCY
-    from nncftools.compression.recommending import bounds_of
+    from nncftools.compression.reading import FIRST_TOKEN, LATENCY
+    from nncftools.compression.results import bounds_of
 
     with options.named("--recommend"):
         bounded = [figure.name for figure in bounds_of(recommend).figures] if recommend else []

@@ -15,7 +15,7 @@ from nncftools import intake
 from nncftools.backports import SAFE_PATH
 from nncftools.cli import destination, options
 from nncftools.cli.sweeping import Choices
-from nncftools.compression import evaluations
+from nncftools.compression import filling
 from nncftools.compression.sweep import grid, layers, overlap
 from nncftools.compression.sweep.folder import Folder, State, differing, stamp
 from nncftools.compression.sweep.task import CALIBRATION, KIND, LAST_WORDS, MODEL, PROMPTS, TEXT
@@ -224,7 +224,7 @@ def _check_tasks(asked: Asked) -> None:
         for name in asked.tasks:
             if os.sep in name:
                 raise UsageError(f"the name of a task expected, found {name!r}; --include-path has tasks of your own")
-        evaluations.tasks_of([name for name in asked.tasks if ":" in name])
+        filling.tasks_of([name for name in asked.tasks if ":" in name])
 
 
 def _check_include_path(path: pathlib.Path) -> None:

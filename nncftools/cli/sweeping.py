@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nncftools import intake
 from nncftools.cli import destination, measuring, screen
-from nncftools.compression.columns import INT4, INT8, PLOT_NAME, SIZE
+from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.compression.sweep import plan, row
 from nncftools.compression.sweep.task import CALIBRATION, KIND, MODEL, PROMPTS, Task
 from nncftools.errors import NncfToolsError

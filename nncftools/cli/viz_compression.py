@@ -14,8 +14,7 @@ from nncftools.errors import UsageError
 
 if TYPE_CHECKING:
     from nncftools.compression.outputs import Outcome
-    from nncftools.compression.recommending import Bounds
-    from nncftools.compression.results import Result
+    from nncftools.compression.results import Bounds, Result
 
 EXAMPLES = """\b
 Examples:
@@ -151,10 +150,9 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     other rows are compared with the fp32 row.
     """
     from nncftools.cli import screen
-    from nncftools.compression.columns import FIGURES, chosen_metrics
-    from nncftools.compression.outputs import Request, make
-    from nncftools.compression.recommending import bounds_of
-    from nncftools.compression.table import rows
+    from nncftools.compression.outputs import Request, make, rows
+    from nncftools.compression.reading import FIGURES, chosen_metrics
+    from nncftools.compression.results import bounds_of
 
     if len({path.resolve() for path in inputs}) < len(inputs):
         raise UsageError("option --input-file: a file is given twice")
@@ -196,7 +194,7 @@ def _draw(outcome: Outcome, max_error: float | None) -> None:
     import sys
 
     from nncftools.cli import screen
-    from nncftools.compression.terminal import chart
+    from nncftools.compression.outputs import chart
 
     columns, lines = shutil.get_terminal_size((screen.PLAIN_WIDTH, _LINES))
     unicode = "utf" in (sys.stdout.encoding or "").lower()
@@ -230,7 +228,7 @@ def _percent(text: str) -> float:
 
 def _recommendation(outcome: Outcome, bounds: Bounds) -> str:
     """Return a line per model: the smallest one within the bounds, and how many rows could not be judged."""
-    from nncftools.compression.recommending import chosen, left_out_text
+    from nncftools.compression.results import chosen, left_out_text
     from nncftools.units import printable
 
     lines = []
@@ -249,9 +247,9 @@ def _recommendation(outcome: Outcome, bounds: Bounds) -> str:
 
 def _figures(result: Result, bounds: Bounds) -> str:
     """Return error, size and rate of a result, and its other bounded figures."""
-    from nncftools.compression.columns import FIGURES
-    from nncftools.compression.figures import figure_text, measured
-    from nncftools.compression.table import error_text, rate_text
+    from nncftools.compression.outputs import error_text, rate_text
+    from nncftools.compression.reading import FIGURES
+    from nncftools.compression.results import figure_text, measured
 
     bounded = [
         f"{figure.name} {figure_text(figure, found.high)}"

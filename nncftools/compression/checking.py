@@ -6,9 +6,20 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nncftools.compression.columns import COMPUTED, DESCRIBING, INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE
-from nncftools.compression.errors import MissingInputError, ResultsError
-from nncftools.compression.reading import UNNAMED, read
+from nncftools.compression.reading import (
+    COMPUTED,
+    DESCRIBING,
+    INT4,
+    INT8,
+    LORA_RANK,
+    MODE,
+    PLOT_NAME,
+    SIZE,
+    UNNAMED,
+    MissingInputError,
+    ResultsError,
+    read,
+)
 from nncftools.intake import are_within
 from nncftools.units import nearest
 
@@ -16,8 +27,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator, Mapping, Sequence
 
-    from nncftools.compression.columns import Metric
-    from nncftools.compression.reading import RawTable, Record
+    from nncftools.compression.reading import Metric, RawTable, Record
 
 BASELINE = "fp32"
 FAILED = "failed"

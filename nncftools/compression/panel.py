@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from nncftools.compression.columns import MODEL_SIZE
-from nncftools.compression.figures import measured, scale_of
 from nncftools.compression.labels import FAR, Labels
-from nncftools.compression.results import Group, pareto
+from nncftools.compression.reading import MODEL_SIZE
+from nncftools.compression.results import Group, measured, pareto, scale_of
 from nncftools.drawing import FAINT
 from nncftools.units import printable, shortened
 
@@ -24,11 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.backend_bases import RendererBase
     from matplotlib.text import Annotation
 
-    from nncftools.compression.columns import Figure
     from nncftools.compression.labels import Point as Place
     from nncftools.compression.labels import Segment
-    from nncftools.compression.recommending import Bound, Bounds
-    from nncftools.compression.results import Comparison, Result
+    from nncftools.compression.reading import Figure
+    from nncftools.compression.results import Bound, Bounds, Comparison, Result
 
 LABEL = 40
 MAX_NAMED = 80

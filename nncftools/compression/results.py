@@ -1,4 +1,11 @@
-"""Computes error, compression rate, kind and Pareto front. Pure functions."""
+"""Computes error, compression rate, kind and Pareto front. Pure functions.
+
+What rows say of memory, time and latency: read from their columns, and as text. Unknown is None.
+
+The series of the picture: what the results of one kind have in common, and which of them a line joins.
+
+Bounds on error, size, memory and time, and the smallest model within all of them. Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +13,20 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.backports import StrEnum
-from nncftools.compression.columns import ERROR, RATE, Direction
-from nncftools.compression.errors import ResultsError
+from nncftools.compression.checking import number
+from nncftools.compression.reading import ERROR, FIGURES, MODEL_SIZE, RATE, Direction, ResultsError
+from nncftools.errors import UsageError
+from nncftools.intake import are_within
+from nncftools.units import MemoryUnit, nearest, seconds_from, size_from, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from nncftools.compression.checking import Model, Row
-    from nncftools.compression.columns import Metric
+    from nncftools.compression.reading import Figure, Metric
 
     Points = Sequence[tuple[float, float]]
     """Error and rate of each row."""
@@ -193,3 +203,284 @@ def _distinct(*choices: Sequence[str]) -> list[str]:
         next((name for name, count in zip(names, counts, strict=True) if count[name] == 1), names[-1])
         for names in zip(*choices, strict=True)
     ]
+
+
+_UNITS = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (1.0, 1.0, "s"), (0.0, 1e-3, "ms"))
+"""From how many seconds on, the seconds in the unit, its name."""
+_LEAST = 1e-9
+"""A smaller figure is impossible."""
+_WHOLE_FROM = 999.5
+_GIB_FROM = 4 * MemoryUnit.GiB.factor
+
+
+class Measured(NamedTuple):
+    """A figure as a bracket, in bytes or seconds; both ends are equal where the file has one figure."""
+
+    low: float
+    high: float
+    """The end that counts."""
+
+
+def measured(row: Row, figure: Figure) -> Measured | None:
+    """Return a row's figure; None when its cell is empty, no number, or not above 0."""
+    if figure is MODEL_SIZE:
+        return Measured(row.size * figure.factor, row.size * figure.factor)
+    low, high = (_of_cell(row, column) for column in (figure.column, figure.high_column))
+    ends = [end * figure.factor for end in (low, high) if end is not None]
+    return Measured(min(ends), max(ends)) if ends else None
+
+
+def _of_cell(row: Row, column: str) -> float | None:
+    value = row.values[column] if column in row.values else number(row.extra.get(column, ""))
+    return value if value is not None and are_within([value], low=_LEAST) else None
+
+
+def require(models: Sequence[Model], figures: Iterable[Figure]) -> None:
+    """Raise ResultsError for the first figure whose column a file lacks."""
+    for model in models:
+        first = model.rows[0]
+        columns = [*first.extra, *first.values]
+        for figure in figures:
+            if figure is MODEL_SIZE or figure.column in columns:
+                continue
+            near = nearest(figure.column, columns, 0.75)
+            found = f" (found {near!r})" if near else ""
+            needed = f"{figure.name!r} needs the column {figure.column!r}"
+            raise ResultsError(f"{str(model.path)!r}: {needed}, which the file does not have{found}")
+
+
+def figure_text(figure: Figure, value: float) -> str:
+    """Return bytes or seconds as text in the best-fitting unit: ``"1.7 GiB"``, ``"12.3 ms"``, ``"76.1 s"``."""
+    if figure.is_size:
+        return size_text(value)
+    factor, unit = scale_of(figure, value)
+    count = value / factor
+    return f"{count:,.0f} {unit}" if count >= _WHOLE_FROM else f"{count:.3g} {unit}"
+
+
+def scale_of(figure: Figure, value: float) -> tuple[float, str]:
+    """Return the unit that suits a figure of this value: the bytes or seconds in it, and its name."""
+    if figure.is_size:
+        unit = MemoryUnit.GiB if value >= _GIB_FROM else MemoryUnit.MiB
+        return unit.factor, unit
+    return next((factor, unit) for least, factor, unit in _UNITS if value >= least)
+
+
+_PRECISION = re.compile(rf"[a-z]*(?:{LOW_BITS.pattern}|int8)")
+_LEADING = {Group.LORA: "lora", Group.GPTQ: "gptq", Group.DATA_FREE: "data-free"}
+"""The word of the algorithm that makes a kind; its name comes first."""
+
+
+def series_name(results: Sequence[Result]) -> str:
+    """Describe results of one kind: their precision, and the algorithms that all of their modes name.
+
+    For example ``100% int4, gptq + scale estimation`` or ``mixed precision, scale estimation``.
+    """
+    group = results[0].group
+    if group in (Group.INT8, Group.OTHER):
+        return str(group)
+    everywhere = set.intersection(*({*_parts(result.row.mode.casefold())} for result in results))
+    first, *others = _parts(results[0].row.mode)
+    algorithms = others if _PRECISION.search(first.casefold()) else [first, *others]
+    shared = [name for name in algorithms if name and name.casefold() in everywhere]
+    if group is Group.MIXED:
+        return ", ".join([group, *([" + ".join(shared)] if shared else [])])
+    word = _LEADING.get(group, "")
+    shared.sort(key=lambda name: word not in name.casefold())
+    if not shared or word not in shared[0].casefold():
+        shared.insert(0, group)
+    precision = _precision(results)
+    return f"{precision}, {' + '.join(shared)}" if precision else " + ".join(shared)
+
+
+def joined(results: Sequence[Result]) -> list[list[Result]]:
+    """Return the results that a line joins, by growing share of int4: same algorithms, several shares.
+
+    There is no line when two results have the same share: they differ in something else, and nothing says which of them
+    belongs to it.
+    """
+    by_algorithms: dict[object, list[Result]] = {}
+    for result in results:
+        if result.row.int4 > 0:
+            key = frozenset(_parts(result.row.mode.casefold())), result.row.lora_rank
+            by_algorithms.setdefault(key, []).append(result)
+    found = []
+    for series in by_algorithms.values():
+        shares = {result.row.int4 for result in series}
+        if 1 < len(shares) == len(series):
+            found.append(sorted(series, key=lambda result: result.row.int4))
+    return found
+
+
+def _parts(mode: str) -> list[str]:
+    """Return what ``+`` separates: usually a precision, then algorithms."""
+    return [" ".join(part.split()) for part in mode.split("+")]
+
+
+def _precision(results: Sequence[Result]) -> str:
+    """Return the precision that all results have for all layers; empty when they differ."""
+    if any(result.row.int4 < 1 for result in results):
+        return ""
+    matches = [_PRECISION.search(result.row.mode.casefold()) for result in results]
+    names = {match[0] if match else "int4" for match in matches}
+    return f"100% {names.pop() if len(names) == 1 else '4-bit'}"
+
+
+ERROR_NAME = "error"
+_BY_NAME = {figure.name: figure for figure in (MODEL_SIZE, *FIGURES)}
+_SHAPE = re.compile(r"\s*([^<>=≤≥]*[^<>=≤≥\s])\s*(<=?|≤)\s*([^<>=≤≥\s][^<>=≤≥]*)")
+_FRACTION = re.compile(r"([0-9]*\.?[0-9]+)\s*(%?)", re.ASCII)
+_OWN_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*Gb", re.ASCII)
+"""The unit in the name of the column of sizes, which counts GiB; ``GB`` is decimal."""
+_TOLERANCE = 1e-9
+"""A computed 0.05 is rarely exactly 0.05."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The largest accepted figure of a row."""
+
+    figure: Figure | None
+    """None for the average relative error."""
+    limit: float
+    """A fraction, bytes or seconds."""
+    is_inside: bool
+    """Whether the limit itself is accepted."""
+    text: str
+    """The limit with its unit."""
+
+    @property
+    def name(self) -> str:
+        """The word before the limit."""
+        return self.figure.name if self.figure else ERROR_NAME
+
+    def holds(self, result: Result) -> bool | None:
+        """Return whether a result is accepted; None when its figure is unknown."""
+        if self.figure is None:
+            value = result.error
+        elif (found := measured(result.row, self.figure)) is None:
+            return None
+        else:
+            value = found.high
+        if math.isclose(value, self.limit, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE / 2):
+            return self.is_inside
+        return value < self.limit
+
+    def __str__(self) -> str:
+        return f"{self.name} {'≤' if self.is_inside else '<'} {self.text}"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds that must all hold, one for each figure."""
+
+    each: Sequence[Bound]
+
+    def __iter__(self) -> Iterator[Bound]:
+        return iter(self.each)
+
+    def hold(self, result: Result) -> bool | None:
+        """Return whether a result is within all bounds; None when only figures that are unknown decide."""
+        found = [bound.holds(result) for bound in self.each]
+        return False if False in found else None if None in found else True
+
+    @property
+    def figures(self) -> list[Figure]:
+        """The bounded figures beside the error."""
+        return [bound.figure for bound in self.each if bound.figure]
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.each))
+
+
+class Choice(NamedTuple):
+    """The smallest model within bounds, and what could not be judged."""
+
+    best: Result | None
+    """None when no row is within the bounds."""
+    left_out: int
+    """Rows within all bounds whose figure is known, and with a bounded figure that is unknown."""
+    unknown: Sequence[str]
+    """Which figures these rows lack."""
+
+
+def bounds_of(text: str) -> Bounds:
+    """Parse bounds joined by commas, like ``error<=5%, peak<=8GiB``. Raises UsageError."""
+    each = [_bound(part) for part in text.split(",")]
+    names = [bound.name for bound in each]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise UsageError(f"{text!r} bounds {twice!r} twice")
+    return Bounds(each)
+
+
+def _bound(text: str) -> Bound:
+    match = _SHAPE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"'error<=5%' or 'error<=5%, peak<=8GiB' expected, found {text.strip()!r}")
+    name, value = " ".join(re.split(r"[\s_-]+", match[1].casefold())), match[3].strip()
+    is_inside = match[2] != "<"
+    if name == ERROR_NAME:
+        limit = _fraction(text, value)
+        return Bound(None, limit, is_inside, f"{limit * 100:.10g}%")
+    if name not in _BY_NAME:
+        raise UsageError(_unknown(match[1], name))
+    figure = _BY_NAME[name]
+    try:
+        limit, shown = _limit(figure, value)
+    except ValueError as error:
+        raise UsageError(f"{text.strip()!r}: {error}") from error
+    return Bound(figure, limit, is_inside, shown)
+
+
+def _unknown(found: str, name: str) -> str:
+    known = (ERROR_NAME, *_BY_NAME)
+    near = nearest(name, known)
+    what = f"did you mean {near!r}?" if near else f"one of {', '.join(known)} expected"
+    return f"no bound is called {found!r}; {what}"
+
+
+def _fraction(text: str, value: str) -> float:
+    match = _FRACTION.fullmatch(value)
+    if match is None:
+        raise UsageError(f"'error<=5%' or 'error<0.05' expected, found {text.strip()!r}")
+    limit = float(match[1]) / (100 if match[2] else 1)
+    if limit > 1 and not match[2]:
+        raise UsageError(f"{text.strip()!r} means {limit * 100:g}%; write 'error<={limit:g}%'")
+    return limit
+
+
+def _limit(figure: Figure, value: str) -> tuple[float, str]:
+    """Return bytes or seconds, and the text of it. Raises ValueError."""
+    if not figure.is_size:
+        seconds = seconds_from(value)
+        if not 0 < seconds < math.inf or value[-1].isdigit():
+            raise ValueError(f"a time above 0 with its unit expected, such as 100ms, found {value!r}")
+        return seconds, _spaced(value)
+    own = _OWN_UNIT.fullmatch(value) if figure is MODEL_SIZE else None
+    if own:
+        return float(own[1]) * figure.factor, f"{float(own[1]):g} Gb"
+    size, unit = size_from(value)
+    return size, f"{unit.of(size):.10g} {unit}"
+
+
+def _spaced(value: str) -> str:
+    """Return a number and its unit with one space between them."""
+    return re.sub(r"(?<=[0-9])\s*(?=[a-z])", " ", value.casefold())
+
+
+def chosen(comparison: Comparison, bounds: Bounds) -> Choice:
+    """Return the smallest model within all bounds, among equals the one with the least error."""
+    within = [result for result in comparison.results if bounds.hold(result)]
+    unjudged = [result for result in comparison.results if bounds.hold(result) is None]
+    lacking = [bound.name for bound in bounds if any(bound.holds(result) is None for result in unjudged)]
+    best = min(within, key=lambda result: (result.row.size, result.error), default=None)
+    return Choice(best, len(unjudged), lacking)
+
+
+def left_out_text(choice: Choice) -> str:
+    """Return how many rows were left out for want of a figure: ``"2 rows left out, peak unknown"``, or nothing."""
+    if not choice.left_out:
+        return ""
+    rows = "1 row" if choice.left_out == 1 else f"{choice.left_out:,} rows"
+    return f"{rows} left out, {' or '.join(choice.unknown)} unknown"

@@ -7,14 +7,11 @@ import pathlib
 import warnings
 from typing import TYPE_CHECKING
 
-from nncftools.compression import columns
+from nncftools.compression import reading
 from nncftools.compression.checking import BASELINE, check_table, number
-from nncftools.compression.columns import STANDARD
-from nncftools.compression.errors import ResultsError
-from nncftools.compression.outputs import FORMATS, unnamed_text, write
-from nncftools.compression.reading import RawTable, Record
+from nncftools.compression.outputs import FORMATS, error_text, markdown, percent, rate_text, unnamed_text, write
+from nncftools.compression.reading import STANDARD, RawTable, Record, ResultsError
 from nncftools.compression.results import comparisons, evaluated
-from nncftools.compression.table import error_text, markdown, percent, rate_text
 
 if TYPE_CHECKING:
     import os
@@ -23,26 +20,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from nncftools.compression.checking import Model
-    from nncftools.compression.columns import Metric
+    from nncftools.compression.reading import Metric
 
-WIKI_PPL = columns.WIKITEXT.column
-LAMBADA_ACC = columns.LAMBADA_ACCURACY.column
-LAMBADA_PPL = columns.LAMBADA_PERPLEXITY.column
-WWB_SIM = columns.SIMILARITY.column
-MODEL_SIZE = columns.SIZE
-INT4_RATIO = columns.INT4
-INT8_RATIO = columns.INT8
-MODE = columns.MODE
-LORA_RANK = columns.LORA_RANK
-PLOT_NAME = columns.PLOT_NAME
+WIKI_PPL = reading.WIKITEXT.column
+LAMBADA_ACC = reading.LAMBADA_ACCURACY.column
+LAMBADA_PPL = reading.LAMBADA_PERPLEXITY.column
+WWB_SIM = reading.SIMILARITY.column
+MODEL_SIZE = reading.SIZE
+INT4_RATIO = reading.INT4
+INT8_RATIO = reading.INT8
+MODE = reading.MODE
+LORA_RANK = reading.LORA_RANK
+PLOT_NAME = reading.PLOT_NAME
 EXPECTED_COLUMNS = [
     *(MODE, INT4_RATIO, INT8_RATIO, LORA_RANK, PLOT_NAME, MODEL_SIZE),
     *(WIKI_PPL, LAMBADA_ACC, LAMBADA_PPL, WWB_SIM),
 ]
 GPTQ, INT4, FP32, INT8 = "gptq", "int4", BASELINE, "int8"
 EXPECTED_IN_MODE_COLUMN = [GPTQ, INT4, FP32]
-COMPRESSION_RATE = columns.RATE
-AVG_REL_ERROR = columns.ERROR
+COMPRESSION_RATE = reading.RATE
+AVG_REL_ERROR = reading.ERROR
 _FIRST_ROW = 2
 """The number of the first row: as in the file, where the header is row 1."""
 
@@ -95,7 +92,7 @@ def to_plot(df: pd.DataFrame, output_file: str | os.PathLike[str]) -> None:
 
     Raises ResultsError.
     """
-    from nncftools.compression.plot import draw, rendered
+    from nncftools.compression.picture import draw, rendered
 
     _require(df, [AVG_REL_ERROR, COMPRESSION_RATE])
     models = _models(df, ())

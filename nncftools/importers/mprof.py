@@ -17,8 +17,7 @@ import heapq
 import re
 from typing import TYPE_CHECKING, Any
 
-from nncftools.importers.row_log import RowLog
-from nncftools.importers.table import Children, words
+from nncftools.importers.table import Children, RowLog, words
 from nncftools.intake import LARGEST_PID, LATEST_S, is_pid
 from nncftools.session.model import Mark
 from nncftools.session.samples import TIME

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from nncftools.errors import SessionFileError
-from nncftools.importers.row_log import RowLog
+from nncftools.importers.table import RowLog
 from nncftools.intake import LARGEST
 from nncftools.metrics import MEMORY
 from nncftools.session.samples import TIME

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nncftools.errors import SessionFileError
-from nncftools.importers.row_log import RowLog
+from nncftools.importers.table import RowLog
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit
 

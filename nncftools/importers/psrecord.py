@@ -11,8 +11,7 @@ import re
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from nncftools.importers.row_log import RowLog
-from nncftools.importers.table import words
+from nncftools.importers.table import RowLog, words
 from nncftools.intake import is_pid
 from nncftools.session.samples import TIME
 from nncftools.units import MemoryUnit

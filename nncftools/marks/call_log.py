@@ -1,23 +1,156 @@
 """Writes calls to the marks log: one line each, or aggregated when there are thousands.
 
 Runs in the marked program: Python 3.8 and later, the standard library only.
+
+Shows what a marked function was called with, as far as the catalogue says that it matters.
+
+Runs in the marked program: Python 3.8 and later, the standard library only. It runs no code of the program: a value is
+shown only if it is a number, a text, a path, an enumeration's member, or a short list of these.
+
+Replaces a function by one that records its calls, and what a saved OpenVINO model holds about itself.
+
+Runs in the marked program: Python 3.8 and later, the standard library only.
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
 import os
+import sys
 from _thread import _local
 from time import monotonic_ns
 
 from . import causes, context, line
+from .line import quoted
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from .arguments import Parameters
+
+VALUE = "{}"
+"""In the catalogue: the value itself; of an enumeration, the member's name."""
+MEMBER = "{value}"
+"""An enumeration's member by its value."""
+FILE = "{file}"
+"""The last part of a path."""
+UNLESS = "!"
+"""Before the name of a flag: it is shown when the argument is False."""
+_LONGEST = 400
+"""A longer text is not shown: what it means is not in its beginning, and a part of a secret could not be recognised."""
+_MOST_ITEMS = 4
+_LARGEST = 10**15
+
+
+class Parameters:
+    """The parameters of one function that matter: what to show of them, and which one is the path of what it saves."""
+
+    def __init__(self, function: Callable[..., Any], facts: Mapping[str, Any]) -> None:
+        """``facts`` are those of the catalogue."""
+        names, defaults = _signature(function)
+        self._places = {name: place for place, name in enumerate(facts.get("parameters", names))}
+        self._shown: dict[str, str] = facts.get("arguments", {})
+        self._saves: str | None = facts.get("saves")
+        always: Sequence[str] = facts.get("always", ())
+        self._left_out = {
+            name: _text(defaults[name], form)
+            for name, form in self._shown.items()
+            if name in defaults and name not in always
+        }
+        self._defaults = {name: defaults[name] for name in always if name in defaults}
+
+    def members(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Return the arguments of a call as a JSON member; empty when there is nothing to show."""
+        try:
+            texts = [self._one(name, form, args, kwargs) for name, form in self._shown.items()]
+            shown = ",".join([quoted(text) for text in texts if text])
+        except Exception:
+            here = sys.exc_info()[2]
+            while here is not None and here.tb_next is not None:
+                here = here.tb_next
+            if here is not None and here.tb_frame.f_code.co_filename != _text.__code__.co_filename:
+                raise  # by the program's signal handler, which may run between these lines
+            return ""
+        return ',"arguments":[' + shown + "]" if shown else ""
+
+    def _one(self, name: str, form: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        text = _text(self._value(name, args, kwargs), form)
+        return "" if text == self._left_out.get(name) else text
+
+    def saved(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+        """Return the absolute path of what a call saves, if it saves to a path."""
+        if self._saves is None:
+            return None
+        path = _path(self._value(self._saves, args, kwargs))
+        return os.path.abspath(path) if path else None
+
+    def _value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if name in kwargs:
+            return kwargs[name]
+        place = self._places.get(name)
+        return args[place] if place is not None and place < len(args) else self._defaults.get(name)
+
+
+def _signature(function: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
+    """Return the names of positional parameters, and defaults by name; both are empty for a compiled function."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return (), {}
+    names = code.co_varnames[: code.co_argcount]
+    last = getattr(function, "__defaults__", None) or ()
+    defaults = dict(zip(names[len(names) - len(last) :], last))  # noqa: B905 — strict needs Python 3.10
+    defaults.update(getattr(function, "__kwdefaults__", None) or {})
+    return names, defaults
+
+
+def _text(value: Any, form: str) -> str:
+    """Return what is shown of a value; empty for nothing."""
+    if form.startswith(UNLESS):
+        return form[1:] if value is False else ""
+    if "{" not in form:
+        return "" if value is None or value is False else form
+    if FILE in form:
+        path = _path(value)
+        text = os.path.basename(path.rstrip("/" + os.sep)) if path else ""
+        return form.replace(FILE, text) if 0 < len(text) <= _LONGEST else ""
+    text = _plain(value, by_value=MEMBER in form)
+    return form.replace(MEMBER, text).replace(VALUE, text) if text else ""
+
+
+def _plain(value: Any, *, by_value: bool = False) -> str:
+    """Return a plain value as text; empty for any other."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        texts = [_plain(one, by_value=by_value) for one in value] if len(value) <= _MOST_ITEMS else []
+        return "[" + ", ".join(texts) + "]" if texts and all(texts) else ""
+    enumerations = getattr(sys.modules.get("enum"), "Enum", None)
+    if enumerations is not None and issubclass(kind, enumerations):
+        return _plain(value._value_) if by_value else str.__str__(value._name_ or "")
+    if issubclass(kind, str):
+        return str.__str__(value) if str.__len__(value) <= _LONGEST else ""
+    if kind is bool or (kind is int and abs(value) < _LARGEST):
+        return str(value)
+    if issubclass(kind, float):
+        return float.__format__(value, ".4g")
+    path = _path(value)
+    return path if path and len(path) <= _LONGEST else ""
+
+
+def _path(value: Any) -> str | None:
+    """Return a path as text; None for anything else, such as an open file."""
+    kind = type(value)
+    paths = getattr(sys.modules.get("pathlib"), "PurePath", None)
+    if paths is not None and issubclass(kind, paths) and kind.__str__ is paths.__str__:
+        return str(value)
+    if issubclass(kind, str):
+        return str.__str__(value)
+    return os.fsdecode(value) if kind is bytes else None
+
 
 MAX_LOGGED = 1000
 """Calls of one function directly inside one operation that get lines of their own; further calls are aggregated."""
@@ -210,3 +343,135 @@ class Recorder:
     def _flush_all(self) -> None:
         for frame, where in list(self._pending.items()):
             self._flush(frame, where)
+
+
+_KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
+_ELEMENTS = ("nncf", "optimum")
+_READ = 64 * 1024
+_ROOM = 60
+"""Frames that marking may need for a moment; at a call, the program keeps all but one of them."""
+_MODEL = ".xml"
+"""The ending of an OpenVINO model."""
+
+
+class NotMarkable(Exception):  # noqa: N818 — no error of the program's
+    """The function cannot be marked; the message says why."""
+
+
+def mark(module: object, qualified_name: str, members: str, facts: Mapping[str, Any], recorder: Recorder) -> None:
+    """Make a function or ``Class.method`` of a module record its calls, under every name that it has there.
+
+    ``members`` are the JSON members of all its lines, ``facts`` those of the catalogue. Raises NotMarkable; a function
+    that is already marked stays as it is.
+    """
+    owner: Any = module
+    *classes, name = qualified_name.split(".")
+    for part in classes:
+        owner = _member(owner, part)
+    found = _member(owner, name)
+    function = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
+    files = {marked.__code__.co_filename, context.marked.__code__.co_filename}
+    if getattr(getattr(function, "__code__", None), "co_filename", None) in files:
+        return
+    if type(function).__name__ not in _KINDS or (classes and not hasattr(found, "__get__")):
+        raise NotMarkable("is not a function")
+    runs_later = context.flags_of(function)
+    if not runs_later and _returns_later(function):
+        raise NotMarkable("is a coroutine or generator function: its call returns before it runs")
+    call = Call(members + context.MEMBER if runs_later else members, facts)
+    if "arguments" in facts or "saves" in facts:
+        call.parameters = Parameters(function, facts)
+    replacement: Any = (_marked_later if runs_later else marked)(function, call, recorder)
+    if function is not found:
+        replacement = type(found)(replacement)
+    for alias, member in list(vars(owner).items()):
+        if member is found:
+            setattr(owner, alias, replacement)
+
+
+def _member(owner: Any, name: str) -> Any:
+    """Return the attribute that a module or class itself defines. Raises NotMarkable."""
+    if name in getattr(owner, "__dict__", ()):
+        return vars(owner)[name]
+    for base in getattr(owner, "__mro__", ()):
+        if name in vars(base):
+            raise NotMarkable(f"is inherited: name it as {base.__module__}:{base.__qualname__}.{name}")
+    raise NotMarkable("does not exist")
+
+
+def _returns_later(function: Any) -> bool:
+    while function is not None:
+        if context.flags_of(function):
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
+
+
+def marked(function: Callable[..., Any], call: Call, recorder: Recorder) -> Callable[..., Any]:
+    """Return a wrapper of ``function`` that records its calls."""
+    enter, leave, parameters = recorder.enter, recorder.leave, call.parameters
+    look_down, limit = sys._getframe, sys.getrecursionlimit  # noqa: SLF001 — the only way that makes no frame
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            look_down(limit() - _ROOM)
+        except ValueError:  # the stack is not that deep
+            pass
+        else:  # what we would add to it could be too much for the program
+            return function(*args, **kwargs)
+        frame = Frame()
+        try:
+            enter(frame, call, args, kwargs)
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            leave(frame, call, error)
+            raise
+        leave(frame, call, None, None if parameters is None else functools.partial(_facts, parameters, args, kwargs))
+        return result
+
+    functools.update_wrapper(wrapper, function)
+    wrapper.__code__ = wrapper.__code__.replace(co_name=wrapper.__name__)
+    return wrapper
+
+
+def _marked_later(function: Callable[..., Any], call: Call, recorder: Recorder) -> Callable[..., Any]:
+    """Return a wrapper of a coroutine or generator function that records it from its first step to its end."""
+
+    def begin(args: Any, kwargs: Any) -> Later | None:
+        try:
+            sys._getframe(sys.getrecursionlimit() - _ROOM)  # noqa: SLF001 — the same
+        except ValueError:
+            return recorder.begin(call, args, kwargs)
+        return None
+
+    wrapper: Any = context.marked(function, begin)
+    wrapper.__code__ = wrapper.__code__.replace(co_name=wrapper.__name__)
+    return wrapper  # type: ignore[no-any-return]
+
+
+def _facts(parameters: Parameters, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return as JSON members the path of what was saved, and of an OpenVINO model its ``rt_info``."""
+    try:
+        path = parameters.saved(args, kwargs)
+        if path is None or not os.path.exists(path):
+            return ""
+        rt_info = _rt_info(path) if path.endswith(_MODEL) else ""
+    except (OSError, ValueError):
+        return ""
+    return f',"saved":{quoted(path)}' + (f',"rt_info":{quoted(rt_info)}' if rt_info else "")
+
+
+def _rt_info(path: str) -> str:
+    """Return the elements of the model's ``rt_info``, which follows its layers and edges. Raises OSError."""
+    with open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _READ))
+        tail = file.read(_READ)
+    tail = tail[tail.rfind(b"</edges>") + 1 :]
+    found = b""
+    for element in _ELEMENTS:
+        start = tail.find(b"<%s>" % element.encode())
+        closing = b"</%s>" % element.encode()
+        end = tail.find(closing, start)
+        if start >= 0 and end >= 0:
+            found += tail[start : end + len(closing)]
+    return found.decode("utf-8", "replace")

@@ -1,4 +1,7 @@
-"""The functions that a user wants to mark, and the environment that makes a command mark them."""
+"""The functions that a user wants to mark, and the environment that makes a command mark them.
+
+The names of files that hold marks; separate from their reader, because a recording needs only the names.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools import intake
 from nncftools.backports import toml_of
-from nncftools.marks.autoload import CALLS, HELPER
-from nncftools.marks.door import began_at
+from nncftools.marks.autoload import CALLS, HELPER, began_at
 from nncftools.marks.line import VARIABLE
 from nncftools.session.operation import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
 
 HOOK = pathlib.Path(__file__).with_name("hook")
 """The folder that goes first on a command's PYTHONPATH."""
@@ -97,3 +100,15 @@ def environment(log: pathlib.Path, calls: Sequence[Call], helper: int | None = N
         lines = ("\t".join([call.module, call.function, call.name, kind_of(call.name) or ""]) for call in calls)
         variables[CALLS] = "\n".join(lines)
     return variables
+
+
+SIDECARS = (".marks.json", ".marks.jsonl", ".marks.csv")
+"""Endings of the sidecars that are found automatically next to a session or journal."""
+MARKS_ENDING = SIDECARS[1]
+"""The ending of the marks log of a running recording."""
+
+
+def find_sidecar(path: pathlib.Path) -> pathlib.Path | None:
+    """Return the sidecar next to a session ``NAME.json`` or a journal, such as ``NAME.marks.json``, or None."""
+    name = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".journal.jsonl")
+    return next((found for ending in SIDECARS if (found := path.with_name(name + ending)).is_file()), None)

@@ -1,10 +1,20 @@
-"""Adds marks and saved models to a session: from the log of a recording, and from sidecar files."""
+"""Adds marks and saved models to a session: from the log of a recording, and from sidecar files.
+
+What processes read of their own high-water mark when they marked operations: exact at the operations' ends.
+
+How large the files are that marked calls have saved, at the end of the run.
+
+Why a recording has no marks, as far as that is known.
+"""
 
 from __future__ import annotations
 
 import heapq
 import io
+import os
+import re
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import msgspec
@@ -16,22 +26,75 @@ from nncftools.files import replacing
 from nncftools.intake import limits
 from nncftools.marks.entries import BEGIN, Entry, rows
 from nncftools.marks.line import OUTPUT
-from nncftools.marks.own_readings import narrow
-from nncftools.marks.resolving import resolve
-from nncftools.marks.telling_together import TellingTogether
+from nncftools.marks.resolving import TellingTogether, resolve
 from nncftools.redaction import Redaction
 from nncftools.session.model import Failure, Mark, Rise, SavedModel
+from nncftools.session.operation import RSS
 from nncftools.session.operations import in_order, renumbered, with_ends
+from nncftools.session.peaks import drift, read_at_marks, rss_peak
 from nncftools.session.readings import Holdings
-from nncftools.units import seconds_text, shortened
+from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterable, Iterator, Sequence
 
     from nncftools.marks.entries import Row
-    from nncftools.session.model import Start
+    from nncftools.session.model import Process, Start
     from nncftools.session.session import Session
+
+    Readings = Sequence[tuple[float, int]]
+    """Seconds since the start and bytes, in order."""
+
+
+def narrow(session: Session) -> None:
+    """Narrow the times between which marks rose, and with them the moment of the peak."""
+    if RSS not in session.peaks:
+        return
+    by_pid = _by_pid(session.marks)
+    for process in session.processes:
+        readings = sorted(by_pid.get(process.pid, ()))
+        own = [one for one in readings if _lives(process, one[0]) and one[0] <= session.duration_s]
+        if own:
+            process.rises = [*(_narrowed(rise, own) for rise in process.rises), *_unrecorded(process, own)]
+    held = read_at_marks(session.marks)
+    session.peaks[RSS] = rss_peak(session.samples, session.processes, session.sampler.peak_rss, held=held)
+
+
+def _by_pid(marks: Iterable[Mark]) -> dict[int | None, list[tuple[float, int]]]:
+    found: dict[int | None, list[tuple[float, int]]] = {}
+    for mark in marks:
+        for at_s, own in ((mark.start_s, mark.own_start), (mark.end_s, mark.own_end)):
+            if at_s is not None and own is not None and own.high_water_mark is not None:
+                found.setdefault(mark.pid, []).append((at_s, own.high_water_mark))
+    return found
+
+
+def _lives(process: Process, at_s: float) -> bool:
+    """Return whether a process lives at a moment: a PID may be reused."""
+    return (process.start_s or 0.0) <= at_s and (process.end_s is None or at_s <= process.end_s)
+
+
+def _unrecorded(process: Process, readings: Readings) -> Iterator[Rise]:
+    """Yield the rise to the highest mark that the process read of itself, if neither sample nor rise shows it."""
+    highest = max(mark for _, mark in readings)
+    shown = max([process.peak_rss or 0, *(rise.high_water_mark for rise in process.rises)])
+    risen = highest - drift(highest)
+    if shown < risen:
+        to_s = min(at_s for at_s, mark in readings if mark >= risen)
+        from_s = max((at_s for at_s, mark in readings if at_s < to_s and mark < risen), default=None)
+        if from_s is not None:
+            yield Rise(from_s=from_s, to_s=to_s, high_water_mark=highest)
+
+
+def _narrowed(rise: Rise, readings: Readings) -> Rise:
+    risen = rise.high_water_mark - drift(rise.high_water_mark)
+    most = rise.high_water_mark + drift(rise.high_water_mark)  # a higher one is that of a program before exec
+    inside = [(at_s, mark) for at_s, mark in readings if rise.from_s <= at_s <= rise.to_s and mark <= most]
+    from_s = max((at_s for at_s, mark in inside if mark < risen), default=rise.from_s)
+    to_s = min((at_s for at_s, mark in inside if mark >= risen), default=rise.to_s)
+    return replace(rise, from_s=from_s, to_s=to_s) if from_s <= to_s else rise
+
 
 _ARGUMENT, _ARGUMENTS = 40, 120
 """The longest argument, and the longest text of all arguments of a call."""
@@ -267,3 +330,102 @@ def _fields(mark: Mark) -> dict[str, object]:
     always = ("name", "start_s", "end_s", "depth", "pid")
     plain = msgspec.structs.asdict(Mark(name="", start_s=0.0))
     return {key: value for key, value in msgspec.structs.asdict(mark).items() if key in always or value != plain[key]}
+
+
+_MOST_FILES = 10_000
+"""In one folder; of a larger one the size stays unknown."""
+_WEIGHTS = {".xml": ("{stem}.bin",), ".onnx": ("{stem}.onnx_data", "{stem}.onnx.data")}
+"""Where a model's weights are besides the file that was named, by its ending."""
+
+
+def take_sizes(marks: Iterable[Mark]) -> None:
+    """Set the size of what each mark has saved; it stays None where the file is gone."""
+    known: dict[str, int | None] = {}
+    for mark in marks:
+        if mark.saved is not None:
+            if mark.saved not in known:
+                known[mark.saved] = size_of(Path(mark.saved))
+            mark.saved_size = known[mark.saved]
+
+
+def size_of(path: Path) -> int | None:
+    """Return the bytes of a file with the weights beside it, or of all files in a folder; None for unknown."""
+    try:
+        if path.is_dir():
+            return _of_folder(path)
+        beside = [path.with_name(name.format(stem=path.stem)) for name in _WEIGHTS.get(path.suffix, ())]
+        return sum(file.stat().st_size for file in (path, *(file for file in beside if file.exists())))
+    except (OSError, ValueError):
+        return None
+
+
+def _of_folder(path: Path) -> int | None:
+    sizes: list[int] = []
+    for folder, _, names in os.walk(path):
+        if len(sizes) + len(names) > _MOST_FILES:
+            return None
+        sizes += [Path(folder, name).lstat().st_size for name in names]
+    return sum(sizes)
+
+
+_PYTHON = re.compile(r"(python|pypy)[\d.]*")
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+_LAST = re.compile(r"-[a-zA-Z]*[cm]")
+"""The options after which the program's own words follow."""
+_ISOLATING = re.compile(r"-[a-zA-Z]*([IES])")
+_NAME = 16
+_APART = {
+    "user": "ran as another user, who may not write the marks log",
+    "root": "had another root folder, without the marks log",
+    "clock": "had another clock (a time namespace), so that its marks have no place in the recording",
+}
+
+
+def reason(processes: Sequence[Process], programs: int, outside: int) -> str:
+    """Return why nothing was marked.
+
+    ``programs`` is the number of Pythons that the hook ran in, ``outside`` that of marks which were not made between
+    start and end of the recording.
+    """
+    found = [f"the times of {outside:,} marks are outside of the recording"] if outside else []
+    by_way: dict[str, list[Process]] = {}
+    for process, way in _known(processes):
+        by_way.setdefault(way, []).append(process)
+    for way, (first, *others) in by_way.items():
+        more = f" and {len(others):,} more" if others else ""
+        found.append(f"process {first.pid} ({shortened(printable(first.name), _NAME)}){more} {way}")
+    known = "; ".join(found)
+    if programs:
+        ran = "1 Python program loaded the hook" if programs == 1 else f"{programs:,} Python programs loaded the hook"
+        return f"{ran}, and {known}" if known else f"{ran} and called no catalogued function that could be marked"
+    usual = "why is not known (usually python -I, -E or -S, a cleared environment, or another language)"
+    return f"no Python program loaded the hook: {known or usual}"
+
+
+def _known(processes: Sequence[Process]) -> Iterator[tuple[Process, str]]:
+    """Yield the processes that could not mark, and why."""
+    for process in processes:
+        option = _isolating(process.command)
+        if option:
+            yield process, f"ran an isolated Python ({option}), which loads no hook"
+        for way in process.apart:
+            if way in _APART:
+                yield process, _APART[way]
+
+
+def _isolating(command: Sequence[str]) -> str:
+    """Return the option that keeps the Python of a command from loading the hook; empty if there is none."""
+    if not command or _PYTHON.fullmatch(command[0].rpartition("/")[2]) is None:
+        return ""
+    words = iter(command[1:])
+    for word in words:
+        if not word.startswith("-") or word == "-":
+            return ""
+        isolating = _ISOLATING.match(word)
+        if isolating is not None and not word.startswith("--"):
+            return f"-{isolating[1]}"
+        if _LAST.match(word):
+            return ""
+        if word in _WITH_VALUE:
+            next(words, None)
+    return ""

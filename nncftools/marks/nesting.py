@@ -4,6 +4,8 @@
   what is open on its thread. A call that the hook marked is around all that its thread begins meanwhile.
 - A moment is open until the next line of its profiler by hand, on its thread and inside of the same operation. Inside
   of it are calls that the hook marks, and what profilers mark that marked nothing before.
+
+What marks say where operations run beside each other: what each is inside of, and its end.
 """
 
 from __future__ import annotations
@@ -12,12 +14,18 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from msgspec.structs import replace
+
 from nncftools.marks.entries import AUTO
+from nncftools.session.operations import with_ends
+from nncftools.session.peak_place import enclosing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from nncftools.marks.entries import Entry
+    from nncftools.session.model import Mark
+    from nncftools.session.session import Session
 
     Number = int | None
 
@@ -233,3 +241,31 @@ def _last(of: dict[int, Open[_What]]) -> Open[_What] | None:
 def _latest(*found: Open[_What] | None) -> Open[_What] | None:
     """Return what began last."""
     return max((one for one in found if one is not None), key=lambda one: one.number, default=None)
+
+
+def tell_apart(
+    marks: Sequence[Mark], around: Mapping[int, Mark], until_s: Mapping[int, float], session: Session
+) -> None:
+    """Set what readers of marks, which are in order, need to find each one's end and what it is inside of.
+
+    Both arguments are by ``id()``: what each is inside of, and until when one without an end goes on at most. Few marks
+    need more than their depth.
+    """
+    process_ends = {process.pid: process.end_s for process in session.processes if process.end_s is not None}
+    for mark, end_s in with_ends(marks, session):
+        most_s = until_s.get(id(mark), end_s)
+        last_s = min(most_s, session.duration_s, process_ends.get(mark.pid, session.duration_s))
+        if mark.end_s is None and end_s < last_s:
+            mark.end_s = last_s
+    ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(marks, session)]
+    place_of = {id(mark): place for place, mark in enumerate(ended)}
+    found = enclosing(ended)
+    numbers = count(1 + max((mark.op or 0 for mark in marks), default=0))
+    for mark, copy in zip(marks, ended, strict=True):
+        outer = around.get(id(mark))
+        if outer is None:
+            continue
+        known = found.get(id(copy))
+        if known is None or marks[place_of[id(known)]] is not outer:
+            outer.op = outer.op or next(numbers)
+            mark.inside = outer.op

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from _thread import _local
 
-from . import context, later
+from . import context
 from .call_log import Call, Frame
 
 TYPE_CHECKING = False
@@ -52,7 +52,7 @@ class OfScript:
     def __init__(self, members: Mapping[str, str], recorder: Recorder, warn: Callable[[str, str], None]) -> None:
         """``members`` are the JSON members of each function's lines, by its name; ``warn`` takes the name and why."""
         self._calls = {name: Call(text, {}) for name, text in members.items()}
-        self._calls_of_later = {name: Call(text + later.MEMBER, {}) for name, text in members.items()}
+        self._calls_of_later = {name: Call(text + context.MEMBER, {}) for name, text in members.items()}
         self._recorder = recorder
         self._warn = warn
         self._open = _Open()
@@ -87,11 +87,11 @@ class OfScript:
         frame_of_code = sys._getframe(1)  # noqa: SLF001 — the only way
         if name not in self._calls or frame_of_code.f_globals.get("__name__") != MAIN:
             return monitoring.DISABLE
-        if code.co_flags & later.GENERATOR:  # from Python 3.13 on, to close one may cause no event
+        if code.co_flags & context.GENERATOR:  # from Python 3.13 on, to close one may cause no event
             hint = "write `@nncftools.operation(NAME)` there"
             self._warn(code.co_name, f"it is a generator function: its call returns before it runs; {hint}")
             return monitoring.DISABLE
-        runs_later = code.co_flags & later.LATER
+        runs_later = code.co_flags & context.LATER
         if code not in self._codes:
             events = monitoring.events
             self._codes.add(code)
@@ -122,7 +122,7 @@ class OfScript:
             self._leave(code, error)
 
     def _leave(self, code: CodeType, error: BaseException | None) -> None:
-        if code.co_flags & later.LATER:
+        if code.co_flags & context.LATER:
             found = self._later.pop(id(sys._getframe(2)), None)  # noqa: SLF001 — the same
             if found is not None and found.begun is not None:
                 found.begun.end(None if isinstance(error, GeneratorExit) else error)

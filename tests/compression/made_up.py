@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Mapping
 
 from nncftools.compression.checking import load
-from nncftools.compression.columns import FIGURES, PEAK, PEAK_OWNER, STANDARD, Metric
+from nncftools.compression.reading import FIGURES, PEAK, PEAK_OWNER, STANDARD, Metric
 from nncftools.compression.results import Comparison, comparisons
 
 DATA = pathlib.Path(__file__).parents[1] / "data"

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from nncftools.compression.checking import load
-from nncftools.compression.columns import STANDARD, chosen_metrics
+from nncftools.compression.reading import STANDARD, chosen_metrics
 from nncftools.errors import NncfToolsError
 from tests.compression.made_up import HEADER, MADE_UP, changed, four, many, row, without_int8, written
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.compression.columns import SIMILARITY, STANDARD, Direction, Metric, chosen_metrics
+from nncftools.compression.reading import SIMILARITY, STANDARD, Direction, Metric, chosen_metrics
 from nncftools.errors import UsageError
 
 

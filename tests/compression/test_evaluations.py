@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from nncftools.compression.evaluations import from_lm_eval, similarity, size_gib, tasks_of
+from nncftools.compression.filling import from_lm_eval, similarity, size_gib, tasks_of
 from nncftools.errors import NncfToolsError, UsageError
 
 RESULTS = {

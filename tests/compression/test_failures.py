@@ -5,9 +5,8 @@ import pathlib
 
 import pytest
 
-from nncftools.compression.columns import STANDARD
-from nncftools.compression.errors import ResultsError
 from nncftools.compression.outputs import Request, make
+from nncftools.compression.reading import STANDARD, ResultsError
 from tests.compression.made_up import MADE_UP
 
 VERDICT = "compress: out of memory, the limit was 8 GiB | at 3 s"

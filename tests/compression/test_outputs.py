@@ -7,7 +7,7 @@ import pytest
 import nncftools.compression
 from nncftools.compression import visualize
 from nncftools.compression.outputs import Request, make
-from nncftools.compression.plot import draw
+from nncftools.compression.picture import draw
 from nncftools.errors import NncfToolsError
 from tests.compression.made_up import MADE_UP, changed, four, row, without_int8, written
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from nncftools.compression.columns import LATENCY, PEAK, Figure
-from nncftools.compression.page import page
-from nncftools.compression.plot import draw, rendered
-from nncftools.compression.recommending import bounds_of
+from nncftools.compression.outputs import page
+from nncftools.compression.picture import draw, rendered
+from nncftools.compression.reading import LATENCY, PEAK, Figure
+from nncftools.compression.results import bounds_of
 from tests.browser import browser
 from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, with_figures, written
 

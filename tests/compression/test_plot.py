@@ -13,12 +13,11 @@ from matplotlib.lines import Line2D  # noqa: TID253 — the same
 from matplotlib.text import Annotation, Text  # noqa: TID253 — the same
 from matplotlib.transforms import Bbox  # noqa: TID253 — the same
 
-from nncftools.compression.columns import LATENCY, PEAK, TIME
 from nncftools.compression.labels import Labels
 from nncftools.compression.panel import DOMINATED, MAX_NAMED
-from nncftools.compression.plot import Drawing, draw, rendered
-from nncftools.compression.recommending import bounds_of
-from nncftools.compression.results import Comparison
+from nncftools.compression.picture import Drawing, draw, rendered
+from nncftools.compression.reading import LATENCY, PEAK, TIME
+from nncftools.compression.results import Comparison, bounds_of
 from tests.compression.made_up import (
     HEADER,
     MADE_UP,

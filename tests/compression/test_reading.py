@@ -4,8 +4,7 @@ import pathlib
 
 import pytest
 
-from nncftools.compression.errors import ResultsError
-from nncftools.compression.reading import read
+from nncftools.compression.reading import ResultsError, read
 
 
 def test_many_columns(tmp_path: pathlib.Path) -> None:

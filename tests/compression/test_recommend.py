@@ -5,12 +5,9 @@ import pathlib
 
 import pytest
 
-from nncftools.compression.columns import FIGURES
-from nncftools.compression.errors import ResultsError
-from nncftools.compression.figures import require
-from nncftools.compression.recommending import bounds_of, chosen, left_out_text
-from nncftools.compression.results import Comparison
-from nncftools.compression.table import rows
+from nncftools.compression.outputs import rows
+from nncftools.compression.reading import FIGURES, ResultsError
+from nncftools.compression.results import Comparison, bounds_of, chosen, left_out_text, require
 from nncftools.errors import UsageError
 from tests.compression.made_up import MADE_UP, changed, compared, four, with_figures, written
 

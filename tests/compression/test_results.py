@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from nncftools.compression.columns import LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, STANDARD, WIKITEXT
+from nncftools.compression.reading import LAMBADA_ACCURACY, LAMBADA_PERPLEXITY, STANDARD, WIKITEXT
 from nncftools.compression.results import Group, differing, group_of, pareto
 from nncftools.errors import NncfToolsError
 from tests.compression.made_up import HEADER, MADE_UP, changed, compared, four, written

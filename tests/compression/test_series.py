@@ -4,8 +4,7 @@ import pathlib
 
 import pytest
 
-from nncftools.compression.results import Result
-from nncftools.compression.series import joined, series_name
+from nncftools.compression.results import Result, joined, series_name
 from tests.compression.made_up import compared, row, without_int8, written
 
 

@@ -6,8 +6,8 @@ import pathlib
 import pytest
 from markdown_it import MarkdownIt
 
-from nncftools.compression.columns import FIGURES, PEAK, PEAK_OWNER
-from nncftools.compression.table import cells, error_text, escaped, markdown, percent
+from nncftools.compression.outputs import cells, error_text, escaped, markdown, percent
+from nncftools.compression.reading import FIGURES, PEAK, PEAK_OWNER
 from tests.compression.made_up import EXPECTED, HEADER, MADE_UP, changed, compared, four, with_figures, written
 
 HOSTILE = [

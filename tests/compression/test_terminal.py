@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from nncftools.compression.terminal import chart
+from nncftools.compression.outputs import chart
 from tests.compression.made_up import MADE_UP, compared
 
 

@@ -24,7 +24,7 @@ from nncftools.compression import (
     to_plot,
     visualize,
 )
-from nncftools.compression.errors import ResultsError
+from nncftools.compression.reading import ResultsError
 from tests.compression.made_up import MADE_UP, four, row
 
 

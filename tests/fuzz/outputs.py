@@ -11,9 +11,9 @@ import msgspec
 
 from nncftools.analysis import comparison, gates, hints, ranks
 from nncftools.cli import opening, options, screen
-from nncftools.compression import evaluations, outputs
-from nncftools.compression.columns import FIGURES, STANDARD
-from nncftools.compression.recommending import Bound, Bounds
+from nncftools.compression import filling, outputs
+from nncftools.compression.reading import FIGURES, STANDARD
+from nncftools.compression.results import Bound, Bounds
 from nncftools.errors import NncfToolsError
 from nncftools.live.screen import figures
 from nncftools.live.screen.layout import Drawing
@@ -185,11 +185,11 @@ def _table(path: pathlib.Path, _: pathlib.Path) -> None:
 
 
 def _evaluation(path: pathlib.Path, _: pathlib.Path) -> None:
-    evaluations.from_lm_eval(path, evaluations.tasks_of(["mmlu:acc"]))
+    filling.from_lm_eval(path, filling.tasks_of(["mmlu:acc"]))
 
 
 def _similarity(path: pathlib.Path, _: pathlib.Path) -> None:
-    evaluations.similarity(path)
+    filling.similarity(path)
 
 
 def _project(path: pathlib.Path, _: pathlib.Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from nncftools.importers.opening import read_session
+from nncftools.importers.source import read_session
 
 if TYPE_CHECKING:
     import pathlib

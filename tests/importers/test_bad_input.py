@@ -189,7 +189,7 @@ def test_whatever_is_in_the_file(tmp_path: pathlib.Path, name: str, forced: str 
 
 PROGRAM = """
 import json, resource, sys
-from nncftools.importers.opening import read_session
+from nncftools.importers.source import read_session
 if {limit}:
     resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))
 found = read_session(sys.argv[1])

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from nncftools.errors import SessionFileError
-from nncftools.importers.opening import read_session
+from nncftools.importers.source import read_session
 from nncftools.session.model import Exit
 from nncftools.session.session import Session
 from tests.importers.logs import INFO, USAGE, imported, json_lines, report

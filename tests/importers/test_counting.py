@@ -5,7 +5,7 @@ from math import isnan, nan
 import pytest
 
 from nncftools.importers.psrecord import CpuTime
-from nncftools.importers.row_log import MonotonicTotal
+from nncftools.importers.table import MonotonicTotal
 
 
 @pytest.mark.parametrize(("before", "expected"), [(None, [0, 3, 3, 4]), (0.0, [5, 8, 8, 9])])

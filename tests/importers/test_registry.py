@@ -12,8 +12,7 @@ import pytest
 
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.importers import IMPORTERS
-from nncftools.importers.opening import read_session
-from nncftools.importers.source import Source
+from nncftools.importers.source import Source, read_session
 from nncftools.session.session import Session
 from tests.conftest import HANGING_S
 from tests.importers.logs import LOGS, MPROF, NNCF, imported
@@ -46,14 +45,14 @@ def test_our_own_files_load_no_importer(tmp_path: pathlib.Path) -> None:
     """Opening one of our own sessions imports only the registry."""
     session().save(tmp_path / "session.json")
     program = (
-        "import sys; from nncftools.importers.opening import read_session; "
+        "import sys; from nncftools.importers.source import read_session; "
         "read_session(sys.argv[1]); print(*sys.modules)"
     )
     words = [sys.executable, "-c", program, str(tmp_path / "session.json")]
     loaded = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
     ours = {name for name in loaded if name.startswith("nncftools.importers.")}
 
-    assert ours == {f"nncftools.importers.{name}" for name in ("opening", "source")}
+    assert ours == {"nncftools.importers.source"}
 
 
 def test_saved_again_as_a_session(tmp_path: pathlib.Path) -> None:

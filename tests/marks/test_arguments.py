@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.marks.arguments import Parameters
+from nncftools.marks.call_log import Parameters
 
 
 class Mode(enum.Enum):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.marks import context, later
+from nncftools.marks import context
 
 Log = list[str]
 
@@ -34,7 +34,7 @@ class Begun(context.Open):
 
 def marked(function: Any, log: Log) -> Any:  # noqa: ANN401 — any function
     """Return a function whose operations are noted."""
-    return later.marked(function, lambda *_: Begun(log))
+    return context.marked(function, lambda *_: Begun(log))
 
 
 class Big:
@@ -227,11 +227,11 @@ def test_kinds_of_functions() -> None:
     async def fetch(_: str) -> None:
         """Do nothing."""
 
-    assert later.flags_of(functools.partial(functools.partial(fetch, "a")))
-    assert later.flags_of(echo)
-    assert later.flags_of(numbers)
-    assert not later.flags_of(lambda: fetch("a"))
-    assert not later.flags_of(len)
+    assert context.flags_of(functools.partial(functools.partial(fetch, "a")))
+    assert context.flags_of(echo)
+    assert context.flags_of(numbers)
+    assert not context.flags_of(lambda: fetch("a"))
+    assert not context.flags_of(len)
 
 
 def test_context_between_the_steps() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import nncftools
-from nncftools.marks import own_log
+from nncftools.marks import operations
 from nncftools.marks.line import VARIABLE
 from nncftools.marks.operations import mark_from_outside
 
@@ -228,11 +228,11 @@ def test_from_outside(log: pathlib.Path) -> None:
 def test_own_log_is_shared_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """All recorders of a program share one log; the last one removes it."""
     monkeypatch.delenv(VARIABLE, raising=False)
-    first, second = own_log.acquire(), own_log.acquire()
+    first, second = operations.acquire(), operations.acquire()
     known = os.environ[VARIABLE]
-    own_log.release()
+    operations.release()
     there = first.exists()
-    own_log.release()
+    operations.release()
 
     assert first == second == pathlib.Path(known)
     assert there
@@ -242,8 +242,8 @@ def test_own_log_is_shared_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_log_of_the_recording_around(log: pathlib.Path) -> None:
     """Inside a recorded run, marks go to the run's log, which is kept."""
-    assert own_log.acquire() == log
-    own_log.release()
+    assert operations.acquire() == log
+    operations.release()
 
     assert log.exists()
     assert os.environ[VARIABLE] == str(log)
@@ -253,10 +253,10 @@ def test_log_of_the_recording_around(log: pathlib.Path) -> None:
 def test_log_without_a_temporary_folder() -> None:
     """When no file can be written, the log is in memory."""
     script = (
-        "import os, tempfile; from nncftools.marks import own_log; import nncftools\n"
+        "import os, tempfile; from nncftools.marks import operations; import nncftools\n"
         "def mkstemp(**_): raise OSError\n"
         "tempfile.mkstemp = mkstemp\n"
-        "path = own_log.acquire(); nncftools.mark_operation('a'); print(path.read_text()); own_log.release()\n"
+        "path = operations.acquire(); nncftools.mark_operation('a'); print(path.read_text()); operations.release()\n"
         "print('NNCF_TOOLS_MARKS' in os.environ)"
     )
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}

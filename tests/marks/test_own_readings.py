@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.marks.own_readings import narrow
+from nncftools.marks.collecting import narrow
 from nncftools.session.model import Mark, OwnMemory, Rise
 from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session

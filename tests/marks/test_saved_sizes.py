@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from nncftools.marks.saved_sizes import size_of, take_sizes
+from nncftools.marks.collecting import size_of, take_sizes
 from nncftools.session.model import Mark
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.marks.silence import reason
+from nncftools.marks.collecting import reason
 from nncftools.session.model import Process
 
 

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from nncftools import Session
-from nncftools.importers.opening import read_session
+from nncftools.importers.source import read_session
 from nncftools.session.model import Exit, Process
 from tests.conftest import burner, command_line
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nncftools.analysis.peak_text import where_text
-from nncftools.marks.own_readings import narrow
+from nncftools.marks.collecting import narrow
 from nncftools.session.model import Mark, OwnMemory
 from nncftools.session.operations import unmarked, with_ends
 from nncftools.session.session import Session

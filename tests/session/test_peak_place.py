@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.marks.own_readings import narrow
+from nncftools.marks.collecting import narrow
 from nncftools.session.model import Mark, OwnMemory, Peak, Rise
 from nncftools.session.peak_place import PeakPlace, span_of
 from nncftools.session.session import Session

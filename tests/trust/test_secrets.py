@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from nncftools import Session
-from nncftools.importers.opening import read_session
+from nncftools.importers.source import read_session
 from nncftools.live.state.follower import Follower
 from nncftools.render import formats
 from nncftools.render.view import View

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.compression.columns import INT4, INT8, PLOT_NAME, SIZE, STDERR
+from nncftools.compression.outputs import escaped
+from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE, STDERR
 from nncftools.compression.sweep import row
-from nncftools.compression.table import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nncftools.compression.columns import INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE, STDERR
-from nncftools.compression.evaluations import GIB
+from nncftools.compression.filling import GIB
+from nncftools.compression.reading import INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE, STDERR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

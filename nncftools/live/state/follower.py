@@ -16,8 +16,8 @@ from nncftools.journal.reading import Lines, Tail
 from nncftools.live.state.growth import GrowthLog
 from nncftools.live.state.operations import LiveOperations
 from nncftools.live.state.run import Run
+from nncftools.marks.calls import MARKS_ENDING
 from nncftools.marks.entries import rows as entries_of
-from nncftools.marks.sidecars import MARKS_ENDING
 from nncftools.redaction import Redaction
 from nncftools.session.model import Exit, MemoryLimit, Process, Start
 from nncftools.session.peaks import mark_of_tree

@@ -15,9 +15,7 @@ from matplotlib.ticker import FuncFormatter
 
 from nncftools.compression import panel as panels
 from nncftools.compression.panel import DOMINATED, GROUPS, LABEL, LINE, MARKER_SIZE, MARKERS, Panel, Shown
-from nncftools.compression.recommending import chosen
-from nncftools.compression.results import Group
-from nncftools.compression.series import joined, series_name
+from nncftools.compression.results import Group, chosen, joined, series_name
 from nncftools.drawing import PALETTE, Ruler, figure, missing_glyphs_as_boxes, plain
 from nncftools.units import printable, shortened
 
@@ -28,10 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.backend_bases import RendererBase
     from matplotlib.figure import Figure
 
-    from nncftools.compression import columns
+    from nncftools.compression import reading
     from nncftools.compression.labels import Segment
-    from nncftools.compression.recommending import Bounds
-    from nncftools.compression.results import Comparison, Result
+    from nncftools.compression.results import Bounds, Comparison, Result
+
 
 _NAME = 70
 _COLOURS = dict(zip(GROUPS, (PALETTE[place] for place in (2, 3, 1, 0, 4, 5, 6)), strict=True))
@@ -67,7 +65,7 @@ def draw(
     comparisons: Sequence[Comparison],
     bounds: Bounds | None = None,
     max_error: float | None = None,
-    also: Sequence[columns.Figure] = (),
+    also: Sequence[reading.Figure] = (),
 ) -> Drawing:
     """Draw all results but the baselines, with a panel for each figure of ``also`` below the compression rate.
 
@@ -126,7 +124,7 @@ def _shown(drawing: Drawing, comparisons: Sequence[Comparison], max_error: float
     return shown
 
 
-def _panels_below(canvas: Figure, axes: Axes, also: Sequence[columns.Figure]) -> list[Panel]:
+def _panels_below(canvas: Figure, axes: Axes, also: Sequence[reading.Figure]) -> list[Panel]:
     """Make the figure higher, and add a panel with the same scale of errors for each further figure."""
     heights = [_MAIN_IN, *[_PANEL_IN] * len(also)]
     canvas.set_size_inches(_WIDTH_IN, sum(heights))
