@@ -15,7 +15,7 @@ import tempfile
 from PIL import Image, ImageChops
 
 from nncftools import Session
-from nncftools.render.page.page import report
+from nncftools.render.page import report
 from nncftools.render.view import View
 
 WIDTH, HEIGHT, COLOURS = 1000, 1400, 48

@@ -18,7 +18,7 @@ from PIL import Image
 from docs.pictures.chromium import Chromium
 from docs.pictures.states import STATES
 from nncftools import Session
-from nncftools.render.page.page import report
+from nncftools.render.page import report
 from nncftools.render.view import View
 
 FOLDER = pathlib.Path(__file__).parent

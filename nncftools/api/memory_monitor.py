@@ -147,7 +147,7 @@ class MemoryMonitor:
     @property
     def measurements(self) -> list[tuple[float, int]]:
         """The samples so far: seconds since the first one, and bytes. Samples with unknown memory are left out."""
-        from nncftools.render.exports.memory_log import known_rows
+        from nncftools.render.samples import known_rows
 
         if self._replaced is not None:
             return list(self._replaced.queue)
@@ -212,14 +212,14 @@ class MemoryMonitor:
         unit. Of lists of unequal length, the shorter one counts. Without data the text says so, and no picture is
         drawn. Raises OSError.
         """
-        from nncftools.render.exports import memory_log
+        from nncftools.render import samples
 
         folder = pathlib.Path(save_dir)
         folder.mkdir(parents=True, exist_ok=True)
         number = min(len(time_values), len(memory_values))
         times, values = time_values[:number], memory_values[:number]
-        stem = f"{memory_log.stem(self._type, from_zero=False, rank=launcher.suffix(os.environ))}{filename_suffix}"
-        memory_log.write_rows(times, values, self.memory_unit, folder / f"{stem}.txt")
+        stem = f"{samples.stem(self._type, from_zero=False, rank=launcher.suffix(os.environ))}{filename_suffix}"
+        samples.write_rows(times, values, self.memory_unit, folder / f"{stem}.txt")
         if number:
             self._draw(_session_of(self._type, self.memory_unit, times, values), folder / f"{stem}.png", plot_title)
 
@@ -243,7 +243,7 @@ class MemoryMonitor:
         return str(self.memory_type.value)
 
     def _draw(self, session: Recorded, picture: pathlib.Path, title: str) -> None:
-        from nncftools.render.pictures import plot
+        from nncftools.render import plot
         from nncftools.render.view import View, label
 
         plot.draw(session, View([self._type], self.memory_unit, title=title or label(self._type)), picture)
@@ -327,10 +327,10 @@ class memory_monitor_context(Mapping["MemoryType", "float | tuple[list[float], l
             times, values = monitor.get_data(memory_from_zero=True)
             self.memory_data[memory_type] = max(values, default=0.0) if self.return_max_value else (times, values)
             if self.save_dir:
-                from nncftools.render.exports import memory_log
+                from nncftools.render import samples
 
                 monitor.save_memory_logs(*monitor.get_data(), self.save_dir)
-                monitor.save_memory_logs(times, values, self.save_dir, filename_suffix=memory_log.FROM_ZERO)
+                monitor.save_memory_logs(times, values, self.save_dir, filename_suffix=samples.FROM_ZERO)
 
     def __getitem__(self, memory_type: MemoryType) -> float | tuple[list[float], list[float]]:
         return self.memory_data[memory_type]

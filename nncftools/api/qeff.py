@@ -140,7 +140,7 @@ class QEffMemoryProfiler(QEffFigures):
         if recorded is None:
             _logger.warning("No data to plot")
             return
-        from nncftools.render.pictures import panels
+        from nncftools.render import panels
         from nncftools.render.view import View
 
         path = pathlib.Path(filename or self.output_file)

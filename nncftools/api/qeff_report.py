@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.render.brackets import bounds_text
+from nncftools.render.table import bounds_text
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:

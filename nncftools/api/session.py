@@ -32,7 +32,7 @@ class Session(session.Session):
         """Return the figures of the run and of its operations as text of at most 100 columns; memory in MiB."""
         from rich.console import Console
 
-        from nncftools.render.tables import text
+        from nncftools.render import text
 
         console = Console(file=io.StringIO(), width=_WIDTH, highlight=False, color_system=None)
         with console.capture() as captured:
@@ -45,7 +45,7 @@ class Session(session.Session):
         Raises NncfToolsError for another ending, OSError.
         """
         from nncftools.errors import NncfToolsError
-        from nncftools.render.pictures import panels
+        from nncftools.render import panels
 
         picture = pathlib.Path(path)
         if picture.suffix.lower() not in _PICTURES:
@@ -65,7 +65,7 @@ class Session(session.Session):
         Raises NncfToolsError when plotly is not installed, OSError.
         """
         from nncftools.files import replacing
-        from nncftools.render.page import page
+        from nncftools.render import page
 
         content = page.report(self, self._view())
         if path is None:
@@ -77,13 +77,13 @@ class Session(session.Session):
 
     def __repr__(self) -> str:
         """Return five lines: the command, the run, the peak, the cost, and what the session holds."""
-        from nncftools.render.notebook.lines import five_lines
+        from nncftools.render.notebook import five_lines
 
         return five_lines(self, self._view().metrics)
 
     def _repr_html_(self) -> str:
         """Show chart and tables in a notebook, in its own colours."""
-        from nncftools.render.notebook.cell import cell
+        from nncftools.render.notebook import cell
 
         return cell(self, self._view())
 

@@ -33,7 +33,7 @@ def units(incomplete: str) -> list[str]:
 
 def formats(incomplete: str) -> list[str]:
     """Return the formats of a report."""
-    from nncftools.render.formats import FORMATS
+    from nncftools.render.view import FORMATS
 
     return beginning(incomplete, FORMATS)
 

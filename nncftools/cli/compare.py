@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from nncftools.analysis.comparison import Comparison, Run
     from nncftools.analysis.gates import Verdict
-    from nncftools.render.exports.hyperfine import Timing
-    from nncftools.render.pictures.overlay import Curve
+    from nncftools.render.benchmarks import Timing
+    from nncftools.render.overlay import Curve
 
 EXAMPLES = """\b
 Examples:
@@ -249,7 +249,7 @@ def _loaded(
     """Return what the comparison needs of each session. Only one session is loaded at a time, to bound the memory."""
     from nncftools.analysis.comparison import measured
     from nncftools.cli import opening
-    from nncftools.render.exports.hyperfine import timing
+    from nncftools.render.benchmarks import timing
 
     runs: list[list[Run]] = []
     curves: list[list[Curve]] = []
@@ -267,7 +267,7 @@ def _loaded(
             runs[-1].append(measured(session, str(path), depth))
             timings[-1].append(timing(session))
             if with_curves:
-                from nncftools.render.pictures.overlay import curve
+                from nncftools.render.overlay import curve
 
                 curves[-1].append(curve(session))
         _check_no_job(group, ranks[-1])
@@ -305,26 +305,26 @@ def _rendered(
     if format_ == "json":
         import msgspec
 
-        from nncftools.render.exports import comparison_json
+        from nncftools.render import summary_json
 
-        return f"{msgspec.json.format(msgspec.json.encode(comparison_json.document(judged)), indent=2).decode()}\n"
+        return f"{msgspec.json.format(msgspec.json.encode(summary_json.document(judged)), indent=2).decode()}\n"
     if format_ == "markdown":
-        from nncftools.render.tables import comparison_markdown
+        from nncftools.render import comparison_outputs
 
-        return "\n".join(comparison_markdown.rendered(of, unit, verdicts) for of, verdicts in judged)
+        return "\n".join(comparison_outputs.as_markdown(of, unit, verdicts) for of, verdicts in judged)
     from rich.console import Group
     from rich.text import Text
 
-    from nncftools.render.tables import comparison_text
+    from nncftools.render import comparison_outputs
 
-    each = [comparison_text.rendered(of, unit, verdicts, has_details=has_details) for of, verdicts in judged]
+    each = [comparison_outputs.as_text(of, unit, verdicts, has_details=has_details) for of, verdicts in judged]
     pieces = [piece for of in each for piece in ("", of)][1:]
     return Group(*pieces if has_details else (*pieces, Text("\nAll figures and operations: --details", style="dim")))
 
 
 def _names(runs: Sequence[Sequence[Run]]) -> list[str]:
     """Return a name for each group: the command, or the files unless each group ran another command."""
-    from nncftools.render.tables.comparison import runs_text
+    from nncftools.render.comparison import runs_text
 
     commands = [{run.command for run in group} for group in runs]
     distinct = sum(map(len, commands)) == len(set[str]().union(*commands)) == len(runs)
@@ -333,18 +333,18 @@ def _names(runs: Sequence[Sequence[Run]]) -> list[str]:
 
 def _hyperfine(runs: Sequence[Sequence[Run]], timings: Sequence[Sequence[Timing]]) -> str:
     """Return each group as one command with its runs."""
-    from nncftools.render.exports import hyperfine
+    from nncftools.render import benchmarks
 
-    return hyperfine.document(
-        [hyperfine.result(name, group) for name, group in zip(_names(runs), timings, strict=True)]
+    return benchmarks.document(
+        [benchmarks.result(name, group) for name, group in zip(_names(runs), timings, strict=True)]
     )
 
 
 def _history(runs: Sequence[Sequence[Run]], format_: str) -> str:
     """Return the figures of each group for a service that keeps them."""
-    from nncftools.render.exports import bencher, benchmark_action
+    from nncftools.render import benchmarks
 
-    document = bencher.document if format_ == BENCHER else benchmark_action.document
+    document = benchmarks.bencher_document if format_ == BENCHER else benchmarks.benchmark_action_document
     return document(dict(zip(_names(runs), runs, strict=True)))
 
 
@@ -352,8 +352,8 @@ def _draw(
     runs: Sequence[Sequence[Run]], curves: Sequence[Sequence[Curve]], unit: MemoryUnit, picture: pathlib.Path
 ) -> None:
     from nncftools.cli import destination, screen
-    from nncftools.render.pictures import overlay
-    from nncftools.render.tables.comparison import runs_text
+    from nncftools.render import overlay
+    from nncftools.render.comparison import runs_text
 
     metric = overlay.common_metric(curves)
     if metric is None:

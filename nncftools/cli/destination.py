@@ -15,7 +15,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import another_owner, open_ours
 from nncftools.journal import reading
 from nncftools.marks.calls import MARKS_ENDING, SIDECARS
-from nncftools.render.exports.memory_log import stem
+from nncftools.render.samples import stem
 from nncftools.session import launcher
 
 if TYPE_CHECKING:

@@ -154,7 +154,7 @@ def look_of(view: View, encoding: str | None, state: str = "recording") -> Look:
     from rich.console import Console
 
     from nncftools.live.screen.look import Look
-    from nncftools.render.terminal.palette import colours_of
+    from nncftools.render.canvas import colours_of
 
     return Look(
         metrics=view.metrics,

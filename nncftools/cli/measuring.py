@@ -302,7 +302,7 @@ def owner(session: Session | None) -> str:
 def _verdict(found: recording.Recorded, log: int) -> str:
     """Return why a step failed, in one line: the verdict of its session, else its status; and its last error."""
     from nncftools.limits.judges import verdict
-    from nncftools.render.tables.verdict_lines import headline
+    from nncftools.render.peak_lines import headline
 
     judged = None if found.session is None else verdict(found.session, MemoryUnit.MiB)
     ended = f"exit status {found.status}" + ("" if found.status else ", without a result")

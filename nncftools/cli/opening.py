@@ -91,7 +91,7 @@ def _verdicts(ranks: Mapping[str, Session], job: Session) -> Iterator[str]:
     """Yield why processes of ranks died, but for those that were ended because another rank had failed."""
     from nncftools.limits.judges import verdict
     from nncftools.limits.verdict import is_consequence
-    from nncftools.render.tables.verdict_lines import headline
+    from nncftools.render.peak_lines import headline
     from nncftools.units import MemoryUnit
 
     for path, session in ranks.items():

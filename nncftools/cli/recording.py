@@ -285,7 +285,7 @@ def _show(session: Session, run: Run, claim: Claim | None, view: View, *, quiet:
     rank_number = _later_rank(session)
     if not quiet and rank_number is None:
         with _guarded("the summary cannot be shown"):
-            from nncftools.render.tables import text
+            from nncftools.render import text
 
             screen.to_stderr(text.report(session, view))
     if claim is None:
@@ -368,12 +368,12 @@ def _write_beside(session: Session, place: Destination, view: View) -> None:
         for column in columns_of([log.metric], session.samples.metrics):
             _write_log(session, log, column, view)
     if place.panels is not None:
-        from nncftools.render.pictures import panels
+        from nncftools.render import panels
 
         panels.draw(session, view, place.panels)
     if place.page is not None:
         from nncftools.files import replacing
-        from nncftools.render.page import page
+        from nncftools.render import page
 
         content = page.report(session, view)
         with replacing(place.page) as beside:
@@ -381,17 +381,17 @@ def _write_beside(session: Session, place: Destination, view: View) -> None:
 
 
 def _write_log(session: Session, log: Log, column: str, view: View) -> None:
-    from nncftools.render.exports import memory_log
+    from nncftools.render import samples
 
     of_log = View(metrics=[column], unit=view.unit, from_zero=log.from_zero)
-    name = memory_log.stem(column, from_zero=log.from_zero)
+    name = samples.stem(column, from_zero=log.from_zero)
     text, picture = (
         path if path is None or column == log.metric else path.with_name(name + path.suffix)
         for path in (log.text, log.picture)
     )
     if text is not None:
-        memory_log.write(session, of_log, column, text)
+        samples.write(session, of_log, column, text)
     if picture is not None:
-        from nncftools.render.pictures import plot
+        from nncftools.render import plot
 
         plot.draw(session, of_log, picture)

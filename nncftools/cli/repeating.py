@@ -85,7 +85,7 @@ def _take(session: Session, place: Destination, runs: list[Run]) -> None:
 
 
 def _report(session: Session, view: View) -> None:
-    from nncftools.render.tables import text
+    from nncftools.render import text
 
     screen.to_stderr("\n")
     screen.to_stderr(text.report(session, view))
@@ -95,8 +95,8 @@ def _summarize(runs: Sequence[Run], written: Sequence[str], view: View) -> None:
     from rich.console import Group
     from rich.text import Text
 
-    from nncftools.render.tables.paint import painted
-    from nncftools.render.tables.repeats import repeats
+    from nncftools.render.comparison import repeats
+    from nncftools.render.table import painted
 
     files = printable(written[0] if len(written) == 1 else f"{written[0]} … {written[-1]}")
     if len(runs) <= 1:  # the lines of the runs say it all

@@ -13,14 +13,13 @@ from nncftools.cli import candidates, destination, help_page, options
 from nncftools.errors import UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.metrics import memory_of
-from nncftools.render import formats
+from nncftools.render import view as render_view
 from nncftools.units import MemoryUnit, seconds_from
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from nncftools.render.formats import Content
-    from nncftools.render.view import View
+    from nncftools.render.view import Content, View
     from nncftools.session.session import Session
 
 EXAMPLES = """\b
@@ -75,7 +74,7 @@ Format = Annotated[
         "-f",
         metavar="FORMAT",
         autocompletion=candidates.formats,
-        help=f"Output format: {', '.join(formats.FORMATS)}.",
+        help=f"Output format: {', '.join(render_view.FORMATS)}.",
         rich_help_panel=help_page.SHOW,
     ),
 ]
@@ -144,7 +143,7 @@ At = Annotated[
         rich_help_panel=help_page.SHOW,
     ),
 ]
-_PEAK_FORMATS = (formats.TEXT, "markdown")
+_PEAK_FORMATS = (render_view.TEXT, "markdown")
 
 
 def register(app: typer.Typer) -> None:
@@ -156,7 +155,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     paths: Sources = None,
     *,
     from_: From = None,
-    format_: Format = formats.TEXT,
+    format_: Format = render_view.TEXT,
     output: Output = None,
     plot: Picture = None,
     panels: Panels = None,
@@ -187,7 +186,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     from nncftools.units import printable
 
     with options.named("--format"):
-        render = formats.format_named(format_)
+        render = render_view.format_named(format_)
     _check_peak(format_, operation, at, is_asked=peak)
     if output is not None and not output.is_dir():
         output = destination.replaceable("--output", output, force=force)
@@ -235,9 +234,9 @@ def _page(format_: str, output: pathlib.Path | None) -> tuple[str, pathlib.Path]
     """Return the format and the place of a page to open. Raises UsageError for another format."""
     import tempfile
 
-    if format_ not in {formats.TEXT, formats.PAGE}:
+    if format_ not in {render_view.TEXT, render_view.PAGE}:
         raise UsageError(f"option --open: it opens the page; not with --format {format_}")
-    return formats.PAGE, output or pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
+    return render_view.PAGE, output or pathlib.Path(tempfile.mkdtemp(prefix="nncf-tools-"), "report.html")
 
 
 def _check_peak(format_: str, operation: str | None, at: float | None, *, is_asked: bool) -> None:
@@ -253,12 +252,12 @@ def _check_peak(format_: str, operation: str | None, at: float | None, *, is_ask
 
 def _build_up(session: Session, view: View, format_: str, operation: str | None, at: float | None) -> Content:
     """Return what the memory consisted of at the peak, at that of an operation, or at a moment."""
-    from nncftools.render.tables import build_up, build_up_markdown, build_up_text
+    from nncftools.render import build_up
 
     option = "--operation" if operation is not None else "--at" if at is not None else "--peak"
     with options.named(option), options.mended(stacks=_RECORD_STACKS):
         whole = build_up.whole_of(session, view.unit, operation, at)
-    return build_up_text.rendered(whole) if format_ == formats.TEXT else build_up_markdown.rendered(whole)
+    return build_up.as_text(whole) if format_ == render_view.TEXT else build_up.as_markdown(whole)
 
 
 def _for_screen(name: str, content: Content) -> RenderableType | bytes:
@@ -297,11 +296,11 @@ def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> N
 
     try:
         if option == "--plot":
-            from nncftools.render.pictures import plot
+            from nncftools.render import plot
 
             plot.draw(session, view, picture)
         else:
-            from nncftools.render.pictures import panels
+            from nncftools.render import panels
 
             panels.draw(session, view, picture)
     except OSError as error:

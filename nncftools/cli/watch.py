@@ -220,7 +220,7 @@ def _open_finished(found: pathlib.Path, journal: pathlib.Path) -> Session:
 def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first: str) -> None:
     from nncftools.cli import screen
     from nncftools.metrics import memory_of
-    from nncftools.render.tables import text
+    from nncftools.render import text
     from nncftools.render.view import View
 
     available = memory_of(session.samples.metrics)

@@ -1,4 +1,9 @@
-"""A memory metric over time with its peak, ready to draw."""
+"""A memory metric over time with its peak, ready to draw.
+
+The memory limit of a run and what of it the run held: as a line of text, and to draw.
+
+Which operation the RSS peak was in and whose memory it was, as one line below the peak in pictures.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nncftools.analysis.peak_text import span_text
+from nncftools.analysis.build_up import of_peak
+from nncftools.analysis.frames import held_by, tree_of
+from nncftools.analysis.peak_text import SEPARATOR, span_text, where_text
 from nncftools.analysis.series import decimated_with_gaps
 from nncftools.analysis.summary import is_between_samples, level
+from nncftools.limits.needs import MACHINE, Effective, effective_limit
 from nncftools.render.view import label
 from nncftools.session.peaks import sampled_peak
+from nncftools.units import brief_size, printable, shortened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nncftools.render.view import View
     from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
 
     Points = NDArray[np.float64]
 
@@ -63,3 +73,73 @@ def memory_line(session: Session, view: View, name: str, points: int = 4000) -> 
         of.span_s if is_mark else None,
         f"{text} (kernel's high-water mark)" if is_mark else text,
     )
+
+
+_HALF = 0.5
+"""A larger part of a limit is near it."""
+_FILE = 80
+
+
+class DrawnLimit(NamedTuple):
+    """A limit as a line in a picture."""
+
+    size: float
+    """In the view's unit."""
+    name: str
+    size_text: str
+
+    @property
+    def label(self) -> str:
+        """Name and size in two lines."""
+        return f"{self.name}\n{self.size_text}"
+
+
+def limit_text(session: Session) -> str | None:
+    """Return which part of its limit a run held at its peak: ``95 % of 8 GiB (control group, set by FILE)``.
+
+    All memory of the machine is a limit only for a run that held more than half of it. None when there is no limit.
+    """
+    limit, peak = effective_limit(session), _peak(session)
+    if limit is None or peak is None or (limit.kind == MACHINE and not _is_near(peak, limit)):
+        return None
+    by = f", set by {shortened(printable(limit.set_by), _FILE)}" if limit.set_by else ""
+    of = "all of the machine" if limit.kind == MACHINE else limit.kind
+    return f"{limit.share_text(peak)} of {brief_size(limit.size)} ({of}{by})"
+
+
+def drawn_limit(session: Session, view: View) -> DrawnLimit | None:
+    """Return the limit, if the view shows RSS and it came near: an axis with any other limit would hide the data."""
+    limit, peak = effective_limit(session), _peak(session)
+    if limit is None or peak is None or not _is_near(peak, limit) or view.from_zero or "rss" not in view.metrics:
+        return None
+    return DrawnLimit(view.unit.of(limit.size), limit.name, brief_size(limit.size))
+
+
+def _peak(session: Session) -> int | None:
+    found = session.peaks.get("rss")
+    return None if found is None or session.from_zero else found.low
+
+
+def _is_near(peak: int, limit: Effective) -> bool:
+    return peak > limit.size * _HALF
+
+
+_OPERATION, _OWNER = 70, 60
+"""Lengths of texts, in characters."""
+
+
+def peak_label(session: Session, unit: MemoryUnit) -> str:
+    """Return ``during Export · 404 MiB by convert.py:893 export``; empty when neither is known."""
+    return " · ".join(filter(None, (shortened(where_text(session), _OPERATION), _owner(session, unit))))
+
+
+def _owner(session: Session, unit: MemoryUnit) -> str:
+    """Return the place in the code that held the most; empty when no stacks were taken."""
+    build_up = of_peak(session)
+    largest = [] if build_up is None else held_by(tree_of(build_up), 1)
+    if not largest:
+        return ""
+    label = largest[0].label
+    if len(label) > _OWNER:
+        label = label.rpartition(SEPARATOR)[2]
+    return f"{unit.brief(largest[0].size)} {unit} by {shortened(label, _OWNER)}"

@@ -1,21 +1,36 @@
-"""The build-up of a peak as stacks with names, for other programs: what all formats of stacks have in common."""
+"""The build-up of a peak as stacks with names, for other programs: what all formats of stacks have in common.
+
+The build-up of the RSS peak as collapsed stacks, which flamegraph.pl and speedscope read.
+
+The build-up of the RSS peak, and of the peaks of operations, for speedscope.
+
+The format: https://www.speedscope.app/file-format-schema.json
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nncftools.analysis.build_up import INHERITED, NOT_SEEN, of_peak
+import msgspec
+
+from nncftools.analysis.build_up import INHERITED, NOT_SEEN, Moment, build_ups, of_peak
 from nncftools.analysis.code_places import is_machinery, short_file
 from nncftools.errors import NncfToolsError
-from nncftools.units import printable, shortened
+from nncftools.render.listing import listed, timeline, without_small
+from nncftools.render.view import command_text
+from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from nncftools.analysis.build_up import BuildUp
+    from nncftools.render.listing import Listed
+    from nncftools.render.view import View
     from nncftools.session.model import Frame
+    from nncftools.session.operation import Bracket
     from nncftools.session.session import Session
+
 
 UNCERTAIN = "not certain"
 """In brackets, the only frame of "A or B" whose stacks share no frame, if only what is certain counts."""
@@ -79,3 +94,87 @@ def _named(frame: Frame) -> Named | None:
     function = shortened(printable(frame.function), _LONGEST) or "?"
     place = place_text(frame)
     return Named(f"{function} ({place})" if place else function, printable(frame.file), frame.line)
+
+
+_SEPARATOR, _INSTEAD = ";", ":"
+
+
+def collapsed_report(session: Session, _view: View) -> str:
+    """Return one line per stack, ``frame;frame bytes``, the outermost frame first and the largest stack first.
+
+    Raises NncfToolsError when the session has no stacks.
+    """
+    sums: dict[str, int] = {}
+    for frames, size in named_stacks(build_up_of_peak(session, "collapsed")):
+        stack = _SEPARATOR.join(frame.name.replace(_SEPARATOR, _INSTEAD) for frame in frames)
+        sums[stack] = sums.get(stack, 0) + size
+    largest_first = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    return "".join(f"{stack} {size}\n" for stack, size in largest_first)
+
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_NAME = 200
+_MOST_OPERATIONS = 10
+
+
+def report(session: Session, view: View) -> bytes:
+    """Return the profiles in UTF-8, in bytes of memory: the peak, what of it is certain, and each operation's own peak.
+
+    Raises NncfToolsError when the session has no stacks.
+    """
+    peak = build_up_of_peak(session, "speedscope")
+    frames = _Frames()
+    profiles = [_profile("Peak", peak, frames), _profile("Peak, what is certain", peak, frames, only_certain=True)]
+    operations = _largest(without_small(listed(timeline(session.operations, view.depth), session), session))
+    moments = [Moment(of.from_s, of.to_s, round(of.low)) for _, of in operations]
+    for (one, _), found in zip(operations, build_ups(session, moments), strict=True):
+        if found is not None:
+            profiles.append(_profile(f"{one.number} {one.title}", found, frames))
+    document = {
+        "$schema": _SCHEMA,
+        "exporter": f"nncf-tools {session.tool_version}".rstrip(),
+        "name": shortened(printable(view.title) or command_text(session), _NAME),
+        "activeProfileIndex": 0,
+        "shared": {"frames": frames.found},
+        "profiles": profiles,
+    }
+    return msgspec.json.encode(document) + b"\n"
+
+
+class _Frames:
+    """Gives each frame its place in the list that all profiles share."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+        self._places: dict[Named, int] = {}
+
+    def place_of(self, frame: Named) -> int:
+        """Return the place of a frame, which is added when it is new."""
+        if frame not in self._places:
+            self._places[frame] = len(self.found)
+            facts = {"name": frame.name, "file": frame.file, "line": frame.line}
+            self.found.append({key: value for key, value in facts.items() if value})
+        return self._places[frame]
+
+
+def _profile(name: str, of: BuildUp, frames: _Frames, *, only_certain: bool = False) -> dict[str, Any]:
+    sums: dict[tuple[int, ...], int] = {}
+    for named, size in named_stacks(of, only_certain=only_certain):
+        stack = tuple(map(frames.place_of, named))
+        sums[stack] = sums.get(stack, 0) + size
+    return {
+        "type": "sampled",
+        "name": f"{shortened(printable(name), _NAME)}, at {seconds_text(of.at_s)}",
+        "unit": "bytes",
+        "startValue": 0,
+        "endValue": sum(sums.values()),
+        "samples": list(sums),
+        "weights": list(sums.values()),
+    }
+
+
+def _largest(every: Iterable[Listed]) -> list[tuple[Listed, Bracket]]:
+    """Return the operations with the largest peaks, in the order of the table, and these peaks."""
+    known = [(one, peak) for one in every if (peak := one.operation.of("rss").peak) is not None]
+    known.sort(key=lambda found: -found[1].low)
+    return sorted(known[:_MOST_OPERATIONS], key=lambda found: found[0].number)

@@ -1,16 +1,35 @@
-"""What every renderer receives beside the session: which metrics to show, in which unit, and how."""
+"""What every renderer receives beside the session: which metrics to show, in which unit, and how.
+
+The formats of a report, by name.
+
+A format is one function, ``(session, view) -> Content``. To add a format, write its file and add a line here. The type
+of its result decides where the result can go:
+
+- ``str``: text, which is written unchanged;
+- a Rich renderable: text that adapts to the terminal; elsewhere its lines have at most 100 characters;
+- ``bytes``: a document for another program, which is never shown on a terminal;
+- a mapping of file names to functions that write these files: several files for a folder.
+
+``json`` and ``csv`` are for scripts: they have all metrics in bytes and seconds, whatever the view is.
+"""
 
 from __future__ import annotations
 
+import importlib
+import pathlib
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 from nncftools import metrics
-from nncftools.units import MemoryUnit, printable
+from nncftools.errors import UsageError
+from nncftools.units import MemoryUnit, not_one_of, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rich.console import RenderableType
 
     from nncftools.session.session import Session
 
@@ -43,3 +62,38 @@ def label(column: str) -> str:
 def command_text(session: Session) -> str:
     """Return the command as typed in a shell, without characters that a terminal would interpret."""
     return printable(shlex.join(session.command)) or printable(session.name) or "unknown command"
+
+
+Files = Mapping[str, Callable[[pathlib.Path], None]]
+"""Functions that write files, by file name."""
+Content = Union["RenderableType", bytes, Files]
+Format = Callable[["Session", "View"], Content]
+
+TEXT, PAGE = "text", "html"
+FORMATS = {
+    TEXT: "nncftools.render.text:report",
+    "markdown": "nncftools.render.markdown:report",
+    "json": "nncftools.render.summary_json:report",
+    "csv": "nncftools.render.samples:csv_report",
+    PAGE: "nncftools.render.page:report",
+    "terminal": "nncftools.render.terminal_chart:report",
+    "memory-log": "nncftools.render.samples:memory_log_report",
+    "session": "nncftools.render.samples:session_report",
+    "perfetto": "nncftools.render.perfetto:report",
+    "openmetrics": "nncftools.render.openmetrics:report",
+    "collapsed": "nncftools.render.stacks:collapsed_report",
+    "speedscope": "nncftools.render.stacks:report",
+    "parquet": "nncftools.render.samples:parquet_report",
+    "hyperfine": "nncftools.render.benchmarks:report",
+    "bencher": "nncftools.render.benchmarks:bencher_report",
+    "benchmark-action": "nncftools.render.benchmarks:benchmark_action_report",
+}
+
+
+def format_named(name: str) -> Format:
+    """Return the function that makes a report in this format. Raises UsageError when there is no such format."""
+    if name not in FORMATS:
+        raise UsageError(not_one_of(name, FORMATS))
+    module, _, function = FORMATS[name].partition(":")
+    found: Format = getattr(importlib.import_module(module), function)
+    return found

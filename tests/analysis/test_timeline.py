@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nncftools.analysis.timeline import timeline
+from nncftools.render.listing import timeline
 from nncftools.session.operation import Operation
 from tests.made_up import figures
 

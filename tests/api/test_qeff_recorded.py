@@ -8,7 +8,7 @@ import pytest
 
 from nncftools.api.qeff_recorded import Recorded
 from nncftools.api.qeff_report import report
-from nncftools.render.pictures.panels import page
+from nncftools.render.panels import page
 from nncftools.render.view import View
 from nncftools.session.model import Host, Mark, OwnMemory
 from nncftools.session.session import Session

@@ -23,11 +23,8 @@ from nncftools.live.state.replaying import Replay
 from nncftools.marks import calls
 from nncftools.marks.collecting import write_sidecar
 from nncftools.metrics import memory_of
-from nncftools.render.exports import comparison_json, hyperfine
-from nncftools.render.formats import FORMATS, format_named
-from nncftools.render.pictures import overlay, panels, plot
-from nncftools.render.tables import build_up, build_up_markdown, build_up_text, comparison_markdown, comparison_text
-from nncftools.render.view import View
+from nncftools.render import benchmarks, build_up, comparison_outputs, overlay, panels, plot, summary_json
+from nncftools.render.view import FORMATS, View, format_named
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 from tests.fuzz import corpus
@@ -73,8 +70,8 @@ def _build_up(session: Session, _: pathlib.Path) -> None:
     for operation, at_s in [(None, None), (None, session.duration_s / 2), *((name, None) for name in names)]:
         with contextlib.suppress(NncfToolsError):
             whole = build_up.whole_of(session, MemoryUnit.MiB, operation, at_s)
-            screen.plain(build_up_text.rendered(whole))
-            build_up_markdown.rendered(whole)
+            screen.plain(build_up.as_text(whole))
+            build_up.as_markdown(whole)
 
 
 def _compare(session: Session, _: pathlib.Path) -> None:
@@ -86,10 +83,10 @@ def _compare(session: Session, _: pathlib.Path) -> None:
             for text in _GATES:
                 with contextlib.suppress(NncfToolsError):
                     verdicts.append(gates.judged(gates.parsed(text), found))
-            msgspec.json.encode(comparison_json.document([(found, verdicts)]))
-            screen.plain(comparison_text.rendered(found, MemoryUnit.MiB))
-            comparison_markdown.rendered(found, MemoryUnit.MiB, verdicts)
-    hyperfine.document([hyperfine.result("one", [hyperfine.timing(session)])])
+            msgspec.json.encode(summary_json.document([(found, verdicts)]))
+            screen.plain(comparison_outputs.as_text(found, MemoryUnit.MiB))
+            comparison_outputs.as_markdown(found, MemoryUnit.MiB, verdicts)
+    benchmarks.document([benchmarks.result("one", [benchmarks.timing(session)])])
 
 
 def _merge(session: Session, _: pathlib.Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nncftools.limits.needs import Needs, needs
-from nncftools.render.tables.facts import facts
+from nncftools.render.session_tables import facts
 from nncftools.session.model import Exit, FileRead, Floor
 from nncftools.units import MemoryUnit
 from tests.limits.deaths import counted, failure

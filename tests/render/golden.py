@@ -8,8 +8,7 @@ from __future__ import annotations
 import pathlib
 
 from nncftools.cli import screen
-from nncftools.render.formats import format_named
-from nncftools.render.view import View
+from nncftools.render.view import View, format_named
 from nncftools.session.model import Exit, Host, Mark, SamplerFacts
 from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from nncftools.render.brackets import NOTE, change_text, finite, has_brackets, level_text
-from nncftools.render.notebook.cell import cell
-from nncftools.render.page.page import report
-from nncftools.render.pictures.panels import page
+from nncftools.render.notebook import cell
+from nncftools.render.page import report
+from nncftools.render.panels import page
+from nncftools.render.table import NOTE, change_text, finite, has_brackets, level_text
 from nncftools.session.operation import Bounds, Figures, Operation
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB

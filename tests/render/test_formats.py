@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.render import formats
-from nncftools.render.pictures import panels, plot
+from nncftools.render import panels, plot
+from nncftools.render import view as render_view
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from nncftools.session.session import Session
@@ -35,26 +35,26 @@ OF_STACKS = ("collapsed", "speedscope")
 """Formats that say so when a session has no stacks."""
 
 
-@pytest.mark.parametrize("name", formats.FORMATS)
+@pytest.mark.parametrize("name", render_view.FORMATS)
 def test_every_format_is_there(name: str) -> None:
     """Every name leads to a function of a session and a view."""
-    assert len(inspect.signature(formats.format_named(name)).parameters) == 2
+    assert len(inspect.signature(render_view.format_named(name)).parameters) == 2
 
 
 def test_unknown_format() -> None:
     """An unknown format is refused; the error lists the known formats."""
     with pytest.raises(UsageError, match=r"^'pdf' is not one of text, markdown, json"):
-        formats.format_named("pdf")
+        render_view.format_named("pdf")
 
 
 @pytest.mark.process
 def test_naming_formats_loads_none() -> None:
     """The registry is imported with the command line: it loads no renderer and no library."""
-    program = "import sys; import nncftools.render.formats; print(*sys.modules)"
+    program = "import sys; import nncftools.render.view; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
     ours = [name for name in loaded if name.startswith("nncftools.render.")]
 
-    assert ours == ["nncftools.render.formats"]
+    assert ours == ["nncftools.render.view"]
     assert {"numpy", "rich", "plotly", "matplotlib"}.isdisjoint(loaded)
 
 
@@ -88,19 +88,19 @@ def test_values_far_off_the_canvas(rss: float) -> None:
     of.samples["rss"][1] = rss
     screen = importlib.import_module("nncftools.cli.screen")
 
-    assert screen.plain(formats.format_named("terminal")(of, View(metrics=["rss"])))
+    assert screen.plain(render_view.format_named("terminal")(of, View(metrics=["rss"])))
 
 
 @pytest.mark.parametrize("of", SPARSE.values(), ids=SPARSE)
-@pytest.mark.parametrize("name", formats.FORMATS)
+@pytest.mark.parametrize("name", render_view.FORMATS)
 def test_next_to_nothing(name: str, of: Session, tmp_path: pathlib.Path) -> None:
     """Sessions with next to nothing in them, or with far too much, are reported in every format, or it says why not."""
     view = View(metrics=[name for name in of.samples if name == "rss"])
     if name in OF_STACKS:
         with pytest.raises(NncfToolsError, match=f"^{name} needs the stacks of the peak; this session has none$"):
-            formats.format_named(name)(of, view)
+            render_view.format_named(name)(of, view)
         return
-    content = formats.format_named(name)(of, view)
+    content = render_view.format_named(name)(of, view)
     if isinstance(content, dict):
         for file, write in content.items():
             write(tmp_path / file)

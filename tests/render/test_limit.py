@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from nncftools.journal.writing import GROUP, THROTTLE
-from nncftools.render.limit import DrawnLimit, drawn_limit, limit_text
-from nncftools.render.tables.peak_lines import peak_lines
+from nncftools.render.memory_line import DrawnLimit, drawn_limit, limit_text
+from nncftools.render.peak_lines import peak_lines
 from nncftools.render.view import View
 from nncftools.session.model import Host, LimitReached, MemoryLimit
 from nncftools.session.session import Session

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.render.operations import listed, peak_notes, rows, without_small
+from nncftools.render.listing import listed, peak_notes, rows, without_small
 from nncftools.session.model import Mark
 from nncftools.session.operation import Operation
 from tests.made_up import figures, mib, session

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from nncftools.cli import opening
-from nncftools.render.formats import format_named
-from nncftools.render.view import View
+from nncftools.render.view import View, format_named
 
 FOLDER = pathlib.Path(__file__).parents[1] / "data" / "version_1"
 FILES = sorted(path.name.removesuffix(".json") for path in (FOLDER / "summaries").iterdir())

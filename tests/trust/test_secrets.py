@@ -16,7 +16,7 @@ from rich.console import Console
 from nncftools import Session
 from nncftools.importers.source import read_session
 from nncftools.live.state.follower import Follower
-from nncftools.render import formats
+from nncftools.render import view
 from nncftools.render.view import View
 from tests.conftest import HANGING_S, Run, command_line
 from tests.importers import logs
@@ -96,7 +96,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return Recorded(kept, (folder / "run.json").read_bytes(), live, errors, modes)
 
 
-def text_of(content: formats.Content, folder: pathlib.Path) -> bytes:
+def text_of(content: view.Content, folder: pathlib.Path) -> bytes:
     """Return the whole output of a format."""
     if isinstance(content, bytes):
         return content
@@ -134,9 +134,9 @@ class TestRecording:
         file.write_bytes(recorded.journal)
         session = read_session(file)
 
-        for name in formats.FORMATS.keys() - OF_STACKS:
+        for name in view.FORMATS.keys() - OF_STACKS:
             (tmp_path / name).mkdir()
-            found = text_of(formats.format_named(name)(session, View(["rss"], depth=2)), tmp_path / name)
+            found = text_of(view.format_named(name)(session, View(["rss"], depth=2)), tmp_path / name)
             assert found, name
             assert SECRET.encode() not in found, name
 

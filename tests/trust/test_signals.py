@@ -25,8 +25,8 @@ INTERNAL = 0b11 << 31
 AFTER_THE_END = (
     "nncftools.session.recording.session_from",
     "nncftools.session.session.save",
-    "nncftools.render.tables.text.report",
-    pytest.param("nncftools.render.pictures.panels.draw", marks=pytest.mark.long),
+    "nncftools.render.text.report",
+    pytest.param("nncftools.render.panels.draw", marks=pytest.mark.long),
     "exit",
 )
 

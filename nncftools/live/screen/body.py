@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nncftools.live.screen.figures import charted
-from nncftools.render.terminal.bands import operations_row
-from nncftools.render.terminal.plot import Line, Marked, plot
-from nncftools.render.terminal.rates import LABEL, rate_label, rate_rows, rates_shown
-from nncftools.render.terminal.window import Window
+from nncftools.render.canvas import Window
+from nncftools.render.terminal_plot import LABEL, Line, Marked, operations_row, plot, rate_label, rate_rows, rates_shown
 from nncftools.render.view import label
 
 if TYPE_CHECKING:
@@ -19,9 +17,8 @@ if TYPE_CHECKING:
 
     from nncftools.live.screen.look import Look
     from nncftools.live.state.run import Run
-    from nncftools.render.terminal.palette import Medium
-    from nncftools.render.terminal.rates import Rate
-    from nncftools.render.terminal.rows import Row
+    from nncftools.render.canvas import Medium, Row
+    from nncftools.render.terminal_plot import Rate
 
 _SHORTEST_S, _GROWTH = 5.0, 1.25
 """The time axis of a run that goes on has room for this much, then always for a quarter more."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nncftools.render.terminal.rows import fitted, length, text
+from nncftools.render.canvas import fitted, length, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nncftools.render.terminal.palette import Medium
-    from nncftools.render.terminal.rows import Row
+    from nncftools.render.canvas import Medium, Row
 
 TOP, BETWEEN, BOTTOM = "╭╮", "├┤", "╰╯"
 SIDES = 4

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from nncftools.analysis.code_places import brief_label
 from nncftools.limits.needs import Available, available
 from nncftools.live.state import machine
-from nncftools.render.terminal.plot import MOST_LINES
-from nncftools.render.terminal.scales import clock
+from nncftools.render.terminal_plot import MOST_LINES, clock
 from nncftools.render.view import label
 from nncftools.units import brief_size, cores_text, part_text, printable, seconds_text, shortened, size_text
 
 if TYPE_CHECKING:
     from nncftools.live.screen.look import Look
     from nncftools.live.state.run import LiveProcess, Run, SampledPeak
-    from nncftools.render.terminal.bands import Span
+    from nncftools.render.terminal_plot import Span
 
 _SEPARATOR = " › "
 _NAME = 40

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from nncftools.live.screen import figures
 from nncftools.live.screen.processes import gauge
-from nncftools.render.terminal.plot import key
-from nncftools.render.terminal.rows import length, text
+from nncftools.render.canvas import length, text
+from nncftools.render.terminal_plot import key
 from nncftools.render.view import label
 from nncftools.units import printable
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from nncftools.live.screen.look import Look
     from nncftools.live.state.run import Run
-    from nncftools.render.terminal.palette import Medium
-    from nncftools.render.terminal.rows import Row
+    from nncftools.render.canvas import Medium, Row
 
 _GAP = 3
 _LONGEST_GAUGE, _SHORTEST_GAUGE = 40, 8

@@ -9,8 +9,7 @@ from nncftools.live.screen import box
 from nncftools.live.screen.body import Body
 from nncftools.live.screen.header import current, keys, memory_left, state, summary
 from nncftools.live.screen.processes import chosen, process_rows
-from nncftools.render.terminal.palette import GUTTER, Medium
-from nncftools.render.terminal.rows import fitted, length, painted, text
+from nncftools.render.canvas import GUTTER, Medium, fitted, length, painted, text
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from nncftools.live.screen.figures import Machine, Seen
     from nncftools.live.screen.look import Look
     from nncftools.live.state.run import Run
-    from nncftools.render.terminal.rows import Row
+    from nncftools.render.canvas import Row
 
 _BOXED_FROM = 60, 12
 _NARROW, _NARROW_GUTTER = 60, 10

@@ -9,8 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from nncftools.live.screen.look import Order
 from nncftools.live.screen.telling_apart import told_apart, without_interpreter
-from nncftools.render.terminal.palette import CURVES
-from nncftools.render.terminal.rows import text
+from nncftools.render.canvas import CURVES, text
 from nncftools.units import cores_text, printable, shortened
 
 if TYPE_CHECKING:
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 
     from nncftools.live.screen.figures import Seen
     from nncftools.live.screen.look import Look
-    from nncftools.render.terminal.palette import Medium
-    from nncftools.render.terminal.rows import Row
+    from nncftools.render.canvas import Medium, Row
 
 _PID, _CPU, _RSS = 7, 12, 12
 _CPU_FROM = 44

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nncftools.marks.entries import AUTO, END
 from nncftools.marks.nesting import Nesting
-from nncftools.render.terminal.bands import Span
+from nncftools.render.terminal_plot import Span
 from nncftools.session.operations import with_ends
 
 if TYPE_CHECKING:

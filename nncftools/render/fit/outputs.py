@@ -8,10 +8,10 @@ from rich.console import Group
 from rich.text import Text
 
 from nncftools.files import replacing
+from nncftools.render import markdown as render_markdown
 from nncftools.render.fit import words
 from nncftools.render.fit.table import runs
-from nncftools.render.tables import markdown as marked
-from nncftools.render.tables.paint import Fitting, warnings
+from nncftools.render.table import Fitting, warnings
 
 if TYPE_CHECKING:
     import pathlib
@@ -43,11 +43,14 @@ def commands(fit: Fit) -> str:
 def markdown(fit: Fit, unit: MemoryUnit) -> str:
     """Return the result as GitHub's Markdown."""
     sentence = words.sentence(fit, unit)
-    blocks = [[f"**{marked.text(sentence[:1].upper() + sentence[1:])}.**"], *marked.painted(runs(fit, unit))]
+    blocks = [
+        [f"**{render_markdown.text(sentence[:1].upper() + sentence[1:])}.**"],
+        *render_markdown.painted(runs(fit, unit)),
+    ]
     to_copy = words.commands(fit)
     if to_copy:
         blocks.append(["```sh", *to_copy, "```"])
-    blocks.append([f"- ⚠ {marked.text(note)}" for note in words.notes(fit)])
+    blocks.append([f"- ⚠ {render_markdown.text(note)}" for note in words.notes(fit)])
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 
 

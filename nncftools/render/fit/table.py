@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nncftools.limits.trial import WORKED
-from nncftools.render.tables.table import Cell, Column, Row, Table, figure_cell, size_cell
+from nncftools.render.table import Cell, Column, Row, Table, figure_cell, size_cell
 
 if TYPE_CHECKING:
     from nncftools.limits.trial import Fit, Trial

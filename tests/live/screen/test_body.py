@@ -5,7 +5,7 @@ import numpy as np
 from nncftools.live.screen.body import Body
 from nncftools.live.screen.look import Look
 from nncftools.live.state.run import Run
-from nncftools.render.terminal.palette import Medium
+from nncftools.render.canvas import Medium
 from tests.live.made_up import MIB, run
 
 LOOK = Look()

@@ -6,8 +6,7 @@ from nncftools.live.screen.figures import Seen
 from nncftools.live.screen.look import Look, Order
 from nncftools.live.screen.processes import chosen, process_rows
 from nncftools.live.state.run import LiveProcess
-from nncftools.render.terminal.palette import Medium
-from nncftools.render.terminal.rows import length
+from nncftools.render.canvas import Medium, length
 from tests.live.made_up import MIB
 
 SEEN = [

@@ -23,9 +23,9 @@ from nncftools.analysis.frames import certain_at_places, held_by, holders, tree_
 from nncftools.analysis.memory_kinds import near
 from nncftools.analysis.series import highest_rate
 from nncftools.analysis.summary import level
-from nncftools.analysis.timeline import timeline
 from nncftools.errors import NncfToolsError
-from nncftools.render.terminal.rates import rates_shown
+from nncftools.render.listing import timeline
+from nncftools.render.terminal_plot import rates_shown
 from nncftools.session.operation import RATE_WINDOW_S
 from nncftools.session.operations import unmarked
 from nncftools.session.samples import Samples

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-import nncftools.render.pictures
+import nncftools.render
 from nncftools.api.session import Session
 from nncftools.cli import screen
 from nncftools.cli.compare import FORMATS as OF_COMPARE
@@ -20,9 +20,8 @@ from nncftools.live.screen.figures import Machine, status_line
 from nncftools.live.screen.layout import Drawing
 from nncftools.live.screen.look import Look
 from nncftools.live.state.replaying import Replay
-from nncftools.render.formats import FORMATS, format_named
-from nncftools.render.notebook import cell, lines
-from nncftools.render.view import View, label
+from nncftools.render import notebook
+from nncftools.render.view import FORMATS, View, format_named, label
 
 if TYPE_CHECKING:
     import pathlib
@@ -46,8 +45,8 @@ def view_of(session: Session) -> View:
 def pictures() -> dict[str, Callable[[Session, View, pathlib.Path], None]]:
     """Return the functions that draw a session, by the names of their modules."""
     found = {}
-    for module in pkgutil.iter_modules(nncftools.render.pictures.__path__):
-        draw = getattr(importlib.import_module(f"nncftools.render.pictures.{module.name}"), "draw", None)
+    for module in pkgutil.iter_modules(nncftools.render.__path__):
+        draw = getattr(importlib.import_module(f"nncftools.render.{module.name}"), "draw", None)
         if draw is not None and list(inspect.signature(draw).parameters)[:3] == ["session", "view", "path"]:
             found[f"picture {module.name}"] = draw
     return found
@@ -105,9 +104,9 @@ def _words(element: ET.Element) -> Iterator[str]:
 
 def _shown(name: str, session: Session) -> str:
     if name == "five lines":
-        return lines.five_lines(session, view_of(session).metrics)
+        return notebook.five_lines(session, view_of(session).metrics)
     if name == "notebook":
-        page = re.sub(r"<svg.*?</svg>", _peak_of_chart, cell.cell(session, view_of(session)), flags=re.DOTALL)
+        page = re.sub(r"<svg.*?</svg>", _peak_of_chart, notebook.cell(session, view_of(session)), flags=re.DOTALL)
         return html.unescape(re.sub(r"<[^>]*>", " ", re.sub(r"</tr>|</div>", "\n", page)))
     replay = Replay(session)
     for now_s in itertools.chain(session.samples.time_s, [session.duration_s]):

@@ -16,7 +16,7 @@ from nncftools import Session
 from nncftools.analysis.peak_text import span_text
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
-from nncftools.render import formats
+from nncftools.render import view
 from nncftools.render.view import View
 from nncftools.session.model import Process
 from tests.conftest import BURNERS, HANGING_S, command_line
@@ -192,7 +192,7 @@ def test_a_wrong_figure_is_found(
     peak = recorded.answers["RSS peak"] / 2**20
     at = span_text((recorded.answers["RSS from"], recorded.answers["RSS to"]))
     _said.append(words.format(peak=f"{peak:.1f}", more=f"{peak + 12_345:.1f}", at=at))
-    monkeypatch.setitem(formats.FORMATS, "new", f"{__name__}:{report.__name__}")
+    monkeypatch.setitem(view.FORMATS, "new", f"{__name__}:{report.__name__}")
 
     assert "new" in names()
     assert len(problems("new", output("new", recorded.session, tmp_path, print), recorded)) == wrong

@@ -6,7 +6,7 @@ import pytest
 
 from nncftools.analysis.build_up import of_peak
 from nncftools.errors import NncfToolsError
-from nncftools.render.exports.collapsed import report
+from nncftools.render.stacks import collapsed_report
 from nncftools.render.view import View
 from nncftools.session.model import Frame, Snapshots
 from nncftools.session.session import Session
@@ -18,7 +18,7 @@ VIEW = View(metrics=["rss"])
 
 def lines(of: Session) -> list[tuple[str, int]]:
     """Return stacks and their bytes, read as flamegraph.pl reads them."""
-    found = [re.fullmatch(r"(.*)\s+?(\d+(?:\.\d*)?)", line) for line in report(of, VIEW).splitlines()]
+    found = [re.fullmatch(r"(.*)\s+?(\d+(?:\.\d*)?)", line) for line in collapsed_report(of, VIEW).splitlines()]
     return [(match[1], int(match[2])) for match in found if match is not None]
 
 
@@ -67,7 +67,7 @@ class TestCollapsed:
     def test_without_stacks(self, of: Session, why: str) -> None:
         """A session without stacks is refused in one line that says why."""
         with pytest.raises(NncfToolsError, match=f"^collapsed needs the stacks of the peak; {why}") as error:
-            report(of, VIEW)
+            collapsed_report(of, VIEW)
 
         assert "\n" not in str(error.value)
         assert error.value.mended_by == "stacks"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.render.exports.hyperfine import Timing, report, result, timing
+from nncftools.render.benchmarks import Timing, report, result, timing
 from nncftools.render.view import View
 from nncftools.session.model import Exit
 from nncftools.session.session import Session

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from nncftools.render.exports.memory_log import stem, write
+from nncftools.render.samples import stem, write
 from nncftools.render.view import View
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit

@@ -12,7 +12,7 @@ from prometheus_client import parser as prometheus
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 
-from nncftools.render.exports.openmetrics import report
+from nncftools.render.openmetrics import report
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Host, Mark, Rank, RankRun, SamplerFacts, Start
 from nncftools.session.session import Session

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.render.exports.perfetto import report
+from nncftools.render.perfetto import report
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Frame, Host, Mark, Rank, RankRun, SamplerFacts, Series, Start
 from nncftools.session.samples import Samples

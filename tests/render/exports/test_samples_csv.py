@@ -3,7 +3,7 @@ from __future__ import annotations
 import csv
 import io
 
-from nncftools.render.exports import samples_csv
+from nncftools.render import samples
 from nncftools.render.view import View
 from nncftools.session.session import Session
 from tests.made_up import MIB, mib, session
@@ -13,7 +13,7 @@ VIEW = View(metrics=["rss"])
 
 def rows(of: Session) -> list[list[str]]:
     """Return the cells."""
-    return list(csv.reader(io.StringIO(samples_csv.report(of, VIEW))))
+    return list(csv.reader(io.StringIO(samples.csv_report(of, VIEW))))
 
 
 def test_base_units() -> None:

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from nncftools.errors import NncfToolsError
-from nncftools.render.exports.samples_parquet import report
+from nncftools.render.samples import parquet_report
 from nncftools.render.view import View
 from nncftools.session.model import Mark, Series
 from nncftools.session.samples import Samples
@@ -24,7 +24,7 @@ VIEW = View(metrics=["rss"])
 
 def frame(of: Session) -> pd.DataFrame:
     """Return what pandas reads back."""
-    return pd.read_parquet(io.BytesIO(report(of, VIEW)))
+    return pd.read_parquet(io.BytesIO(parquet_report(of, VIEW)))
 
 
 def test_comes_back() -> None:
@@ -41,7 +41,7 @@ def test_unknown() -> None:
     """An unknown figure is null, not 0 and not NaN in a column of whole numbers."""
     of = session({"rss": [None, 5], "cpu_user": [None, 1.0]})
     found = frame(of)
-    columns = parquet.read_table(io.BytesIO(report(of, VIEW)))
+    columns = parquet.read_table(io.BytesIO(parquet_report(of, VIEW)))
 
     assert [found[name].isna().tolist() for name in ("rss", "cpu_user")] == [[True, False], [True, False]]
     assert columns["rss"].to_pylist() == [None, 5]
@@ -92,7 +92,7 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
     with pytest.raises(NncfToolsError, match=re.escape("pip install 'nncf-tools[parquet]'")):
-        report(session(), VIEW)
+        parquet_report(session(), VIEW)
 
 
 def test_on_the_command_line(nncf_tools: Run, tmp_path: pathlib.Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pathlib
 
-from nncftools.render.exports.session_json import report
+from nncftools.render.samples import session_report
 from nncftools.render.view import View
 from nncftools.session.session import Session
 from tests.conftest import Run
@@ -14,15 +14,15 @@ VIEW = View(metrics=["rss"])
 
 def test_is_what_save_writes(tmp_path: pathlib.Path) -> None:
     """The report is the very file of the session."""
-    assert report(golden.run(), VIEW) == golden.run().save(tmp_path / "run.json").read_bytes()
+    assert session_report(golden.run(), VIEW) == golden.run().save(tmp_path / "run.json").read_bytes()
 
 
 def test_comes_back(tmp_path: pathlib.Path) -> None:
     """A loaded session is reported byte for byte, what this version does not know included."""
     path = tmp_path / "run.json"
-    path.write_bytes(report(session(), VIEW)[:-3] + b',\n"of tomorrow": [1, 2.50]\n}\n')
+    path.write_bytes(session_report(session(), VIEW)[:-3] + b',\n"of tomorrow": [1, 2.50]\n}\n')
 
-    assert report(Session.load(path), VIEW) == path.read_bytes()
+    assert session_report(Session.load(path), VIEW) == path.read_bytes()
 
 
 def test_of_a_journal(nncf_tools: Run, tmp_path: pathlib.Path) -> None:

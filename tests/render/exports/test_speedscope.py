@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.render.exports.speedscope import report
+from nncftools.render.stacks import report
 from nncftools.render.view import View
 from nncftools.session.model import Frame, Mark
 from nncftools.session.session import Session

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from nncftools.render.exports.stack_slices import StackSlice, longest, slices_by_thread
+from nncftools.render.perfetto import StackSlice, longest, slices_by_thread
 from nncftools.session.model import Frame, Look, Snapshots, ThreadLook, WatchedProcess
 from tests.render.built_up import LOAD, MACHINERY, MAIN, TRACE
 

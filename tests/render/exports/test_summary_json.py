@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from nncftools.render.exports.summary_json import report
+from nncftools.render.summary_json import report
 from nncftools.render.view import View
 from nncftools.session.model import Floor, Mark, OwnMemory
 from nncftools.units import MemoryUnit

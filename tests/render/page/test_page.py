@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.render.page.page import report
+from nncftools.render.page import report
 from nncftools.render.view import View
 from nncftools.session.model import Frame, Host, Mark, Process
 from nncftools.session.samples import TIME, Samples

@@ -8,7 +8,7 @@ from math import nan
 import pytest
 from matplotlib import rc_context  # noqa: TID253 — drawing is what is tested
 
-from nncftools.render.pictures.overlay import Curve, common_metric, curve, draw
+from nncftools.render.overlay import Curve, common_metric, curve, draw
 from nncftools.session.model import Mark
 from nncftools.units import MemoryUnit
 from tests.made_up import mib, session

@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox  # noqa: TID253 — the same
 
 from nncftools.drawing import missing_glyphs_as_boxes
 from nncftools.render.colours import fills
-from nncftools.render.pictures.panels import draw, page
+from nncftools.render.panels import draw, page
 from nncftools.render.view import View
 from nncftools.session.model import Host, LimitReached, Mark, SamplerFacts
 from nncftools.session.operation import KINDS

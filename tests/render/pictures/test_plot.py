@@ -10,7 +10,7 @@ from matplotlib import rc_context  # noqa: TID253 — drawing is what is tested
 
 from nncftools.drawing import figure
 from nncftools.metrics import MEMORY, METRICS
-from nncftools.render.pictures.plot import _draw_metric, draw, draw_on
+from nncftools.render.plot import _draw_metric, draw, draw_on
 from nncftools.render.view import View
 from nncftools.session.model import Host, Mark, Rise, SamplerFacts
 from nncftools.session.session import Session

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from nncftools.errors import NncfToolsError, UsageError
-from nncftools.render.tables import build_up_markdown, build_up_text, markdown, text
-from nncftools.render.tables.build_up import Whole, whole_of
+from nncftools.render import build_up, markdown, text
+from nncftools.render.build_up import Whole, whole_of
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from nncftools.session.session import Session
@@ -35,7 +35,7 @@ def whole(of: Session, operation: str | None = None, at_s: float | None = None) 
 def printed(of: Whole, width: int = 80) -> list[str]:
     """Return the lines of a build-up as a terminal without colour shows them."""
     stream = io.StringIO()
-    Console(file=stream, width=width, highlight=False, color_system=None).print(build_up_text.rendered(of))
+    Console(file=stream, width=width, highlight=False, color_system=None).print(build_up.as_text(of))
     return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
@@ -89,7 +89,7 @@ class TestText:
 class TestMarkdown:
     def test_tables(self) -> None:
         """The same tables, with names escaped."""
-        shown = build_up_markdown.rendered(whole(grown((HOSTILE, 400), (LOAD, 300))))
+        shown = build_up.as_markdown(whole(grown((HOSTILE, 400), (LOAD, 300))))
 
         assert "| MiB | share | certain | code |" in shown
         assert "\\[bold red\\]" in shown

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from nncftools.analysis.comparison import Comparison, Run, compared, measured
 from nncftools.analysis.gates import judged, parsed
-from nncftools.render.exports import comparison_json
-from nncftools.render.tables import comparison_brief, comparison_markdown, comparison_text
+from nncftools.render import comparison, comparison_outputs, summary_json
 from nncftools.session.model import Exit, Host, Look, Mark, ThreadLook
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB, mib, process, session
@@ -43,7 +42,7 @@ def text(
     verdicts = [judged(parsed(gate), of) for gate in gates]
     console = Console(width=width, color_system=None)
     with console.capture() as captured:
-        console.print(comparison_text.rendered(of, unit, verdicts, has_details=has_details))
+        console.print(comparison_outputs.as_text(of, unit, verdicts, has_details=has_details))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -69,13 +68,13 @@ class TestStacks:
 
     def test_markdown(self) -> None:
         """The same in Markdown, with names escaped."""
-        shown = comparison_markdown.rendered(with_stacks(100, 200), MemoryUnit.MiB)
+        shown = comparison_outputs.as_markdown(with_stacks(100, 200), MemoryUnit.MiB)
 
         assert "| 100.0 | 200.0 | **+100.0** | b.py main › torch/lo\\[ad.py load |" in shown
 
     def test_json(self) -> None:
         """The document has functions and files, in bytes."""
-        (found,) = comparison_json.document([(with_stacks(100, 200), [])])["comparisons"]
+        (found,) = summary_json.document([(with_stacks(100, 200), [])])["comparisons"]
 
         assert found["stacks"] == [
             {
@@ -99,7 +98,7 @@ class TestStacks:
         lines = text(compared([run(300)], [seen]))
 
         assert lines.count("only new has stacks: which code grew is unknown") == 1
-        assert comparison_json.document([(pair(), [])])["comparisons"][0]["stacks"] is None
+        assert summary_json.document([(pair(), [])])["comparisons"][0]["stacks"] is None
         assert not any("stacks" in line for line in text(pair()))
 
     def test_uncertain(self) -> None:
@@ -165,9 +164,9 @@ class TestBrief:
         """Of a thousand operations that changed, those are shown that changed most: ten rows with the run's own."""
         marks = [Mark(name=f"op {place}", start_s=place / 1000, end_s=place / 1000 + 0.4) for place in range(1000)]
         of = compared([run(1000, marks=marks)], [run(2000, marks=marks)])
-        table = comparison_brief.brief(of, MemoryUnit.MiB)
+        table = comparison.brief(of, MemoryUnit.MiB)
 
-        assert len(table.rows) == comparison_brief.MOST_ROWS == 10
+        assert len(table.rows) == comparison.MOST_ROWS == 10
         assert len(brief(of)) < 30
 
     def test_operations_within_noise_are_left_out(self) -> None:
@@ -182,7 +181,7 @@ class TestBrief:
         one, other = (["python", "export.py", "--ratio", ratio, "out"] for ratio in ("0.8", "1.0"))
         base = run(1000, command=one, marks=[compression("INT8")])
         new = run(1000, command=other, marks=[compression("INT4_SYM")], tool_version="9")
-        rows = [[cell.text for cell in row.cells] for row in comparison_brief.settings(compared([base], [new])).rows]
+        rows = [[cell.text for cell in row.cells] for row in comparison.settings(compared([base], [new])).rows]
 
         assert rows == [
             ["command", "--ratio 0.8", "--ratio 1.0"],
@@ -327,7 +326,7 @@ class TestMarkdown:
     def html(self, of: Comparison, *gates: str) -> str:
         """Return what a renderer makes of it."""
         verdicts = [judged(parsed(gate), of) for gate in gates]
-        markdown = comparison_markdown.rendered(of, MemoryUnit.MiB, verdicts)
+        markdown = comparison_outputs.as_markdown(of, MemoryUnit.MiB, verdicts)
         return str(MarkdownIt("commonmark").enable("table").render(markdown))
 
     def test_is_a_table(self) -> None:
@@ -373,7 +372,7 @@ class TestJson:
         """The document holds both sides of every figure in bytes and seconds."""
         of = pair()
         verdicts = [judged(parsed("peak_rss>+5%"), of)]
-        document = json.loads(json.dumps(comparison_json.document([(of, verdicts)])))
+        document = json.loads(json.dumps(summary_json.document([(of, verdicts)])))
         found = document["comparisons"][0]
 
         assert document["format"] == "nncf-tools-comparison"
@@ -396,7 +395,7 @@ class TestJson:
 
     def test_groups(self) -> None:
         """Groups have p, and the smallest that they can reach."""
-        found = comparison_json.document([(groups(5), [])])["comparisons"][0]
+        found = summary_json.document([(groups(5), [])])["comparisons"][0]
 
         assert found["smallest_p"] == pytest.approx(2 / 252)
         assert found["figures"]["peak_rss"]["p"] == pytest.approx(2 / 252)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from nncftools.render.brackets import NOTE
-from nncftools.render.tables.markdown import code, report, text
+from nncftools.render.markdown import code, report, text
+from nncftools.render.table import NOTE
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from tests.made_up import mib, process, session

@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from nncftools.render.brackets import NOTE
-from nncftools.render.tables.text import report
+from nncftools.render.table import NOTE
+from nncftools.render.text import report
 from nncftools.render.view import View
 from nncftools.session.model import Mark, OwnMemory, SavedModel
 from nncftools.session.session import Session

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.render.tables.peak_lines import as_sentences, peak_lines
+from nncftools.render.peak_lines import as_sentences, peak_lines
 from nncftools.session.model import Look, MappingsMoment, ProcessMappings, Snapshots, ThreadLook, WatchedProcess
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit

@@ -9,10 +9,8 @@ import pytest
 from PIL import Image
 
 from nncftools.analysis.ranks import merged
-from nncftools.render.exports import summary_json
-from nncftools.render.pictures import plot
-from nncftools.render.tables import markdown
-from nncftools.render.tables.of_session import ranks
+from nncftools.render import markdown, plot, summary_json
+from nncftools.render.session_tables import ranks
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Host, Rank
 from nncftools.session.session import Session

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nncftools.metrics import MEMORY, METRICS
-from nncftools.render.tables.text import report
+from nncftools.render.text import report
 from nncftools.render.view import View
 from nncftools.session.model import Exit, Host, Process, Rise, SamplerFacts, Start
 from nncftools.session.session import Session

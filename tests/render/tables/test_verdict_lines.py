@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from nncftools.render.exports import summary_json
-from nncftools.render.tables import markdown, text
-from nncftools.render.tables.verdict_lines import verdict_lines
+from nncftools.render import markdown, summary_json, text
+from nncftools.render.peak_lines import verdict_lines
 from nncftools.render.view import View
 from nncftools.session.model import Exit
 from nncftools.units import MemoryUnit

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nncftools.render.terminal.canvas import Canvas, Levels, levels
+from nncftools.render.canvas import Canvas, Levels, levels
 
 
 def drawn(canvas: Canvas) -> list[str]:

@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from nncftools.render.terminal.chart import chart
-from nncftools.render.terminal.palette import Medium
-from nncftools.render.terminal.rows import painted
+from nncftools.render.canvas import Medium, painted
+from nncftools.render.terminal_chart import chart
 from nncftools.render.view import View
 from nncftools.session.model import Mark
 from nncftools.session.session import Session

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nncftools.render.terminal.palette import Medium
-from nncftools.render.terminal.rates import Rate, rate_rows
+from nncftools.render.canvas import Medium
+from nncftools.render.terminal_plot import Rate, rate_rows
 
 CPU = Rate("Cores", ("cpu_user", "cpu_system"), "cores", "cpu")
 READ = Rate("Read", ("read_bytes",), "B", "read")

@@ -1,0 +1,246 @@
+"""The whole build-up of a peak or a moment: which code took the memory, what it is, and what was not seen.
+
+The build-up of a peak as Markdown tables, for a pull request.
+
+The build-up of a peak for a terminal, readable at 80 columns and without colour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.text import Text
+
+from nncftools.analysis import build_up, memory_kinds
+from nncftools.analysis.build_up import NOT_SEEN
+from nncftools.analysis.comparison import function_of, unique_names
+from nncftools.analysis.frames import branches, tree_of
+from nncftools.analysis.gates import selected
+from nncftools.analysis.peak_text import span_text, where_text
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.render.markdown import code, painted, text
+from nncftools.render.peak_lines import as_sentences, kind_name, lines_of, missing, moment_text
+from nncftools.render.table import FIRST_COLUMN, Cell, Column, Row, Table, grid, pairs, size_cell
+from nncftools.render.view import command_text
+from nncftools.units import UNKNOWN, printable, seconds_text, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+    from rich.table import Table as Grid
+
+    from nncftools.analysis.build_up import BuildUp
+    from nncftools.session.model import MappingGroup
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
+
+
+_SHARE = 0.01
+"""A part of the memory that is smaller has no row."""
+_MOST = 60
+_DEEPEST = 12
+_PATH = 60
+_LISTED = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    """A build-up to show."""
+
+    title: str
+    """What it is of: the peak of the run, of an operation, or a moment."""
+    session: Session
+    build_up: BuildUp
+    unit: MemoryUnit
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """The summary, as under the headline of the report."""
+        return lines_of(self.session, self.build_up, self.unit)
+
+    @property
+    def code(self) -> Table:
+        """The code that took the memory: callers above what they called."""
+        rows, more = branches(tree_of(self.build_up), _SHARE, _MOST)
+        whole = self.build_up.size
+        cells = [
+            (
+                row.depth,
+                (
+                    size_cell(row.size, self.unit),
+                    Cell(_percent(row.size, whole)),
+                    Cell(UNKNOWN if row.certain is None else _percent(row.certain, row.size)),
+                    Cell(row.label),
+                ),
+            )
+            for row in rows
+        ]
+        columns = [*map(Column, (f"{self.unit}", "share", "certain")), Column("code", is_text=True)]
+        table = [Row(cells=of, depth=min(depth, _DEEPEST)) for depth, of in cells]
+        return Table(columns=columns, rows=table, more=f"{more:,} smaller rows" if more else "")
+
+    @property
+    def processes(self) -> Table:
+        """What each process held, if there are several."""
+        sums: dict[int | None, int] = {}
+        for part in self.build_up.parts:
+            sums[part.process] = sums.get(part.process, 0) + part.size
+        by_id = {process.id: process for process in self.session.processes}
+        rows = []
+        for number, size in sorted(sums.items(), key=lambda item: -item[1]):
+            process = None if number is None else by_id.get(number)
+            name = "" if process is None else printable(process.name)
+            pid = UNKNOWN if process is None or process.pid is None else f"{process.pid}"
+            cells = (size_cell(size, self.unit), Cell(_percent(size, self.build_up.size)), Cell(pid))
+            rows.append(Row(cells=(*cells, Cell(shortened(name, _PATH) or "?"))))
+        columns = [*map(Column, (f"{self.unit}", "share", "pid")), Column("process", is_text=True)]
+        return Table(columns=columns, rows=rows if len(rows) > 1 else [])
+
+    @property
+    def kinds(self) -> Table:
+        """What the memory is, by the mappings."""
+        kinds = memory_kinds.near(self.session, self.build_up.at_s, self.build_up.size)
+        names = ("share", "private", "shared", "clean", "copied")
+        columns = [*map(Column, (f"{self.unit}", *names)), Column("memory", is_text=True)]
+        if kinds is None or kinds.is_other_memory:
+            return Table(columns=columns, rows=[])
+        rows = [self._kind(group, kinds.total) for group in kinds.groups if group.rss >= kinds.total * _SHARE / 10]
+        if kinds.not_read >= kinds.total * _SHARE:
+            others = Cell("other processes: their mappings were not read")
+            cells = (size_cell(kinds.not_read, self.unit), Cell(_percent(kinds.not_read, kinds.total)))
+            rows.append(Row(cells=(*cells, *[Cell(UNKNOWN)] * 4, others)))
+        return Table(columns=columns, rows=rows)
+
+    def _kind(self, group: MappingGroup, whole: int) -> Row:
+        shared, clean = group.shared_clean + group.shared_dirty, group.clean
+        sizes = (group.private_clean + group.private_dirty, shared, clean)
+        is_file = group.kind in {"file", "other_files", "libraries"}
+        copied = size_cell(group.anonymous, self.unit) if is_file else Cell("")
+        name = shortened(printable(group.file), _PATH) if group.kind == "file" else kind_name(group)
+        figures = [size_cell(size, self.unit) for size in sizes]
+        return Row(
+            cells=(size_cell(group.rss, self.unit), Cell(_percent(group.rss, whole)), *figures, copied, Cell(name))
+        )
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What a reader should know about the tables."""
+        kinds = memory_kinds.near(self.session, self.build_up.at_s, self.build_up.size)
+        if kinds is None:
+            yield "what the memory is, was not read"
+        elif not kinds.is_other_memory:
+            when = "" if kinds.is_of_moment else f"the mappings are those {moment_text(kinds, self.unit)}; "
+            yield f"{when}clean: the kernel can drop it and read it again; copied: changed pages of a mapped file"
+        snapshots = self.session.snapshots
+        if self.build_up.sum_of(NOT_SEEN) and snapshots is not None:
+            failed = _unread(snapshots.failed) if snapshots.failed else ""
+            reason = (
+                missing(self.session) if snapshots.missing else "no stack of the process within a second of the rise"
+            )
+            yield f"not seen: {reason}{failed}"
+
+
+def whole_of(session: Session, unit: MemoryUnit, operation: str | None = None, at_s: float | None = None) -> Whole:
+    """Return the build-up of the peak of a session, of one of its operations, or of a moment.
+
+    Raises UsageError for an operation or a moment that is not there, NncfToolsError when there are no stacks.
+    """
+    if session.snapshots is None:
+        raise NncfToolsError("this session was recorded without stacks", mended_by="stacks")
+    if operation is not None:
+        title, found = _of_operation(session, operation)
+    elif at_s is not None:
+        if not 0 <= at_s <= session.duration_s:
+            raise UsageError(f"{at_s:g} s is outside of the recording, which lasted {seconds_text(session.duration_s)}")
+        title, found = f"At {seconds_text(at_s)}", build_up.at(session, at_s)
+    else:
+        place = session.peak_place
+        when = "" if place is None else f" at {span_text((place.from_s, place.to_s))}"
+        title, found = " ".join(filter(None, (f"Peak{when}", where_text(session)))), build_up.of_peak(session)
+    if found is None:
+        raise NncfToolsError(f"{title}: no stacks: {missing(session)}")
+    return Whole(title=f"{title}: RSS {unit.label(found.size)}", session=session, build_up=found, unit=unit)
+
+
+def _of_operation(session: Session, name: str) -> tuple[str, BuildUp | None]:
+    every = dict(zip(unique_names(session.operations), session.operations, strict=True))
+    found = selected(name, {one: function_of(operation) for one, operation in every.items()})
+    if found is None:
+        there = [repr(printable(one)) for one in every]
+        more = f" and {len(there) - _LISTED:,} more" if len(there) > _LISTED else ""
+        known = f"there is {', '.join(there[:_LISTED])}{more}" if there else "the session has no operations"
+        raise UsageError(f"no operation {name!r}; {known}")
+    operation = every[found]
+    peak = operation.of("rss").peak
+    when = "" if peak is None else f" at {span_text((peak.from_s, peak.to_s))}"
+    return f"Peak of {shortened(printable(name), _PATH)}{when}", build_up.of_operation(session, operation)
+
+
+def _unread(failed: int) -> str:
+    return f", {failed:,} {'stack' if failed == 1 else 'stacks'} could not be read"
+
+
+def _percent(size: float, whole: float) -> str:
+    return f"{size / whole:.0%}" if whole else UNKNOWN
+
+
+def tables(whole: Whole) -> Sequence[tuple[str, Table]]:
+    """Return the tables with their titles; those without rows are not shown."""
+    return [("Code", whole.code), ("Processes", whole.processes), ("Memory", whole.kinds)]
+
+
+_TITLE = 200
+
+
+def as_markdown(whole: Whole) -> str:
+    """Return the build-up as GitHub's Markdown; it ends with a line break."""
+    blocks = [
+        [f"### {code(shortened(command_text(whole.session), _TITLE))}"],
+        [f"**{text(whole.title)}**"],
+        [f"- {text(line)}" for line in as_sentences(whole.lines)],
+        *(block for _, table in tables(whole) for block in painted(table)),
+        [f"- {text(printable(note))}" for note in whole.notes],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def as_text(whole: Whole) -> RenderableType:
+    """Return the build-up for Rich to print."""
+    return Group(
+        Text("BUILD-UP OF MEMORY", style="bold"),
+        Text(shortened(command_text(whole.session), _TITLE)),
+        Text(),
+        Text(whole.title, style="bold"),
+        pairs(((f"  {heading}", Text(text)) for heading, text in whole.lines), FIRST_COLUMN),
+        *_tables(whole),
+        Text(),
+        *(Text(printable(note), style="dim") for note in whole.notes),
+    )
+
+
+def _tables(whole: Whole) -> Iterator[RenderableType]:
+    for title, table in tables(whole):
+        if table.rows:
+            yield Text()
+            yield Text(title, style="bold")
+            yield _painted(table)
+        if table.more:
+            yield Text(f"… {table.more}", style="dim")
+
+
+def _painted(table: Table) -> Grid:
+    """Return a table whose last column is wrapped inside of its indentation."""
+    result = grid(gap=2)
+    for column in table.columns:
+        right, is_last = not column.is_text, column is table.columns[-1]
+        result.add_column(
+            Text(column.heading), justify="right" if right else "left", no_wrap=not is_last, overflow="fold"
+        )
+    for row in table.rows:
+        *cells, name = row.cells
+        result.add_row(*(Text(cell.text) for cell in cells), Padding(Text(name.text), (0, 0, 0, 2 * row.depth)))
+    return result

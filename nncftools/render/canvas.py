@@ -1,0 +1,344 @@
+"""Curves and areas made of characters: dots of Braille, or where there is only ASCII, one character in each cell.
+
+The colours of charts in a terminal: readable on light and on dark backgrounds, whatever the terminal can show.
+
+Rows of a screen: texts with their styles, side by side.
+
+The part of a run that a chart shows.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+from rich.color import Color, ColorSystem
+from rich.segment import Segment
+from rich.style import Style
+
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+    from rich.console import Console
+
+    Floats = NDArray[np.float64]
+    Row = list[Segment]
+
+_ACROSS, _UP = 2, 4
+_BITS = np.array([[1, 8], [2, 16], [4, 32], [64, 128]], dtype=np.uint32)
+"""Which dot of a Braille character is where (Unicode, block 2800)."""
+_BRAILLE, _BLANK = 0x2800, 0x20
+
+
+class Levels(NamedTuple):
+    """The least and the largest value in each column of dots, as parts of the height; NaN where nothing is known."""
+
+    low: Floats
+    high: Floats
+
+
+def levels(time_s: Floats, values: Floats, begin_s: float, end_s: float, cells: int) -> tuple[Floats, Floats]:
+    """Return the least and the largest value in each of ``cells`` equal parts of a time; between values, a line.
+
+    ``time_s`` rises. There is nothing before the first and after the last value.
+    """
+    if not len(time_s):
+        return np.full(cells, np.nan), np.full(cells, np.nan)
+    middles = begin_s + (np.arange(cells) + 0.5) * (end_s - begin_s) / cells
+    low = np.interp(middles, time_s, values, left=np.nan, right=np.nan)
+    high = low.copy()
+    places = np.floor((time_s - begin_s) / (end_s - begin_s) * cells)
+    within = (places >= 0) & (time_s <= end_s)
+    places = np.minimum(places[within], cells - 1).astype(np.intp)
+    np.fmin.at(low, places, values[within])
+    np.fmax.at(high, places, values[within])
+    return low, high
+
+
+class Canvas:
+    """A rectangle of cells that is drawn on; what is drawn later is above. Rows count from the top."""
+
+    def __init__(self, columns: int, rows: int, *, unicode: bool) -> None:
+        """Begin with blanks."""
+        self._across, self._up = (_ACROSS, _UP) if unicode else (1, 1)
+        self._columns, self._rows = columns, rows
+        self._unicode = unicode
+        self._characters = np.full((rows, columns), _BLANK, dtype=np.uint32)
+        self._owners = np.zeros((rows, columns), dtype=np.int16)
+        self._roles = [""]
+        shape = rows * self._up, columns * self._across
+        self._from_below = np.arange(shape[0])[::-1, np.newaxis]
+        self._tinted = (self._from_below + np.arange(shape[1])) % 2 == 0
+
+    @property
+    def dots(self) -> int:
+        """How many columns of dots there are."""
+        return self._columns * self._across
+
+    def area(self, shown: Levels, role: str) -> None:
+        """Draw an area, tinted by every second dot."""
+        top, _ = self._edge(shown)
+        filled = self._from_below < top
+        self._draw(filled & self._tinted if self._unicode else filled, role, ":" if not self._unicode else "")
+
+    def curve(self, shown: Levels, role: str, plain: str = "") -> None:
+        """Draw a curve; ``plain`` is its character where dots do not tell curves apart."""
+        top, bottom = self._edge(shown)
+        self._draw((self._from_below < top) & (self._from_below >= bottom), role, plain)
+
+    def _edge(self, shown: Levels) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return above which dot a curve ends, and at which it begins: it has no holes where it is steep."""
+        dots = self._rows * self._up
+        known = ~np.isnan(shown.high)
+        top, low = (
+            np.where(known, np.clip(np.ceil(np.nan_to_num(part) * dots - 1e-9), 1, dots), 0).astype(np.int64)
+            for part in (shown.high, shown.low)
+        )
+        around = np.where(known, top, dots)
+        least = np.minimum(np.append(around[1:], dots), np.insert(around[:-1], 0, dots))
+        return top, np.minimum(np.minimum(least + 1, low), top) - 1
+
+    def _draw(self, drawn: NDArray[np.bool_], role: str, character: str) -> None:
+        """Put dots into cells, beside those that are there, or else this character."""
+        if not self._unicode:
+            into = drawn
+        else:
+            codes = np.zeros(self._characters.shape, dtype=np.uint32)
+            for up, across in np.ndindex(_UP, _ACROSS):
+                codes += drawn[up::_UP, across::_ACROSS] * _BITS[up, across]
+            into = codes > 0
+        if character:
+            self._characters[into] = ord(character)
+        else:
+            before = self._characters
+            codes |= np.where((before >= _BRAILLE) & (before < _BRAILLE + 256), before, _BRAILLE)
+            self._characters[into] = codes[into]
+        self._owners[into] = self._owner(role)
+
+    def _owner(self, role: str) -> int:
+        if role not in self._roles:
+            self._roles.append(role)
+        return self._roles.index(role)
+
+    def row_of(self, part: float) -> int:
+        """Return the row that a part of the height is in."""
+        return int(np.clip(self._rows - np.ceil(part * self._rows - 1e-9), 0, self._rows - 1))
+
+    def write(self, row: int, column: int, text: str, role: str) -> None:
+        """Write text over whatever is there, as far as there is room."""
+        text = text[: max(0, self._columns - column)]
+        self._characters[row, column : column + len(text)] = [ord(character) for character in text]
+        self._owners[row, column : column + len(text)] = self._owner(role)
+
+    def line(self, part: float, role: str) -> None:
+        """Draw a horizontal line at a part of the height, where nothing is."""
+        row = self.row_of(part)
+        free = self._characters[row] == _BLANK
+        up = int(np.clip(np.ceil(part * self._rows * self._up - 1e-9) - 1, 0, None)) % self._up
+        self._characters[row, free] = _BRAILLE + _BITS[_UP - 1 - up].sum() if self._unicode else ord("-")
+        self._owners[row, free] = self._owner(role)
+
+    def rows(self) -> list[list[tuple[str, str]]]:
+        """Return the rows, each as texts with their roles; blanks have none."""
+        result = []
+        for characters, owners in zip(self._characters, self._owners, strict=True):
+            whole = characters.astype("<u4").tobytes().decode("utf-32-le")
+            ends = [*(np.flatnonzero(np.diff(owners)) + 1).tolist(), len(whole)]
+            begins = [0, *ends[:-1]]
+            result.append([(whole[a:b], self._roles[owners[a]]) for a, b in zip(begins, ends, strict=True)])
+        return result
+
+
+GUTTER = 12
+"""Columns to the left of a chart, for the labels of its axis."""
+AREA = "area"
+_SYSTEMS = {"256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
+_DEEP, _HIGH = (0x30, 0x70, 0xD8), (0x00, 0x9D, 0xC6)
+"""The area at the bottom and at the top of a chart. All colours have a contrast (WCAG) of 3 to white and to black."""
+
+
+class _Look(NamedTuple):
+    few: str
+    """With 16 colours, whose shades the user of the terminal chooses."""
+    many: str
+    """With 256 colours and more."""
+    plain: str
+    """Without colours."""
+
+
+_LOOKS = {
+    "axis": _Look("dim", "#808080", "dim"),
+    "title": _Look("bold", "bold", "bold"),
+    "curve 0": _Look("bright_blue", "#0098f0", "bold"),
+    "curve 1": _Look("magenta", "#c868b0", ""),
+    "curve 2": _Look("green", "#1fa060", ""),
+    "curve 3": _Look("cyan", "#c07f20", ""),
+    AREA: _Look("bright_blue", "", ""),
+    "peak": _Look("red", "#e85040", "bold"),
+    "limit": _Look("red", "#e85040", "dim"),
+    "cpu": _Look("green", "#1fa060", "dim"),
+    "read": _Look("bright_blue", "#4a90e0", "dim"),
+    "write": _Look("yellow", "#c07f20", "dim"),
+    "rate": _Look("magenta", "#c868b0", "dim"),
+    "good": _Look("green", "#1fa060", ""),
+    "warning": _Look("yellow", "#c07f20", ""),
+    "danger": _Look("bold red", "bold #e85040", "bold"),
+    "key": _Look("bold bright_blue", "bold #0098f0", "bold"),
+}
+CURVES = tuple(role for role in _LOOKS if role.startswith("curve"))
+_FEW = {
+    "#56B4E9": "black on cyan",
+    "#E69F00": "black on yellow",
+    "#009E73": "black on green",
+    "#0072B2": "bright_white on blue",
+    "#CC79A7": "black on magenta",
+    "#D55E00": "bright_white on red",
+    "#F0E442": "black on bright_yellow",
+    "#332288": "bright_white on bright_blue",
+    "#3B3B3B": "bright_white on bright_black",
+}
+"""The colours of operations where there are only 16."""
+
+
+class Medium(NamedTuple):
+    """What a chart is drawn on, and in which unit of memory."""
+
+    unit: MemoryUnit = MemoryUnit.MiB
+    unicode: bool = True
+    """Whether it shows more than ASCII."""
+    colours: ColorSystem | None = ColorSystem.EIGHT_BIT
+    """None: no colours at all, but bold and dim characters."""
+    gutter: int = GUTTER
+
+    def style(self, role: str, height: float = 0.0) -> Style:
+        """Return the style of a part of the chart; that of the area depends on the height, from 0 to 1."""
+        if role == AREA and self.colours not in {None, ColorSystem.STANDARD}:
+            return _shade(round(height * 16), self.colours)
+        look = _LOOKS[role]
+        text = look.plain if self.colours is None else look.few if self.colours == ColorSystem.STANDARD else look.many
+        return _style(text, self.colours)
+
+    def filled(self, ink: str, colour: str) -> Style:
+        """Return the style of text on an operation's colour."""
+        text = f"{ink} on {colour}"
+        if self.colours == ColorSystem.STANDARD:
+            text = _FEW.get(colour, "reverse")
+        return _style(text, self.colours)
+
+
+def colours_of(console: Console) -> ColorSystem | None:
+    """Return the colours that a console shows; None for none."""
+    if console.color_system is None or console.no_color:
+        return None
+    return _SYSTEMS.get(console.color_system, ColorSystem.STANDARD)
+
+
+@lru_cache
+def _shade(step: int, colours: ColorSystem | None) -> Style:
+    share = step / 16
+    mixed = (round(low + (high - low) * share) for low, high in zip(_DEEP, _HIGH, strict=True))
+    return _style("#{:02x}{:02x}{:02x}".format(*mixed), colours)
+
+
+@lru_cache(maxsize=256)
+def _style(text: str, colours: ColorSystem | None) -> Style:
+    """Return a style in the colours that there are: Rich keeps the sequences of a style from its first use on."""
+    parsed = Style.parse(text)
+    shown = colours or ColorSystem.STANDARD
+    return Style(
+        color=_near(parsed.color, shown),
+        bgcolor=_near(parsed.bgcolor, shown),
+        bold=parsed.bold,
+        dim=parsed.dim,
+        reverse=parsed.reverse,
+    )
+
+
+def _near(colour: Color | None, colours: ColorSystem) -> Color | None:
+    return None if colour is None else colour.downgrade(colours)
+
+
+_ASCII = str.maketrans(
+    {
+        "›": ">",
+        "–": "-",
+        "…": "~",
+        "●": "*",
+        "×": "x",
+        "·": "-",
+        "◆": "^",
+        "━": "=",
+        "─": "-",
+        "│": "|",
+        "┤": "+",
+        "├": "+",
+        "┬": "+",
+        "└": "+",
+        "╭": "+",
+        "╮": "+",
+        "╰": "+",
+        "╯": "+",
+        "█": "#",
+        "▏": " ",
+    }
+)
+
+
+def text(content: str, style: Style | None = None) -> Segment:
+    """Return a text with its style."""
+    return Segment(content, style)
+
+
+def length(row: Iterable[Segment]) -> int:
+    """Return how many columns a row takes."""
+    return sum(cell_len(part.text) for part in row)
+
+
+def fitted(row: Sequence[Segment], width: int) -> Row:
+    """Return a row cut or padded to ``width`` columns."""
+    result: Row = []
+    left = width
+    for part in row:
+        columns = cell_len(part.text)
+        if columns > left:
+            result.append(Segment(set_cell_size(part.text, left), part.style))
+            return result
+        result.append(part)
+        left -= columns
+    if left:
+        result.append(Segment(" " * left))
+    return result
+
+
+def painted(row: Iterable[Segment], medium: Medium) -> str:
+    """Return a row as text with colours as escape sequences, in characters that the medium has."""
+    colours = medium.colours or ColorSystem.STANDARD
+    parts = (part.style.render(part.text, color_system=colours) if part.style else part.text for part in row)
+    return plain("".join(parts), medium)
+
+
+def plain(content: str, medium: Medium) -> str:
+    """Return text in characters that the medium has."""
+    if medium.unicode or content.isascii():
+        return content
+    return content.translate(_ASCII).encode("ascii", "replace").decode()
+
+
+class Window(NamedTuple):
+    """The visible part of a run, and its number of columns."""
+
+    begin_s: float
+    end_s: float
+    columns: int
+    now_s: float
+    """Up to when something is known."""
+
+    def column(self, at_s: float) -> int:
+        """Return the column of a moment."""
+        part = (at_s - self.begin_s) / (self.end_s - self.begin_s)
+        return min(max(int(part * self.columns), 0), self.columns - 1)

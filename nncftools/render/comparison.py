@@ -1,0 +1,422 @@
+"""The tables of a comparison.
+
+The short form of a comparison: a verdict, at most ten rows of figures, and the settings that differ.
+
+Repeated runs of one command as one table: the median of each figure, and how far the runs are apart.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from nncftools.analysis.comparison import matched, unique_names, unit_for
+from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, SIGNIFICANT, figure_of, smallest_p
+from nncftools.render.table import Cell, Column, Row, Table
+from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from nncftools.analysis.comparison import ComparedOperation, Comparison, Run
+    from nncftools.analysis.figures import Difference, Figure, Values
+    from nncftools.analysis.gates import Verdict
+
+    Write = Callable[[float], str]
+
+STACKS = "Code at the RSS peak"
+_COMMAND, _NAME, _FUNCTION = 200, 60, 70
+"""Lengths of texts, in characters."""
+_MOST_OPERATIONS = 30
+"""When there are more, those whose figures changed most are shown."""
+_MOST_NAMES = 10
+_MOST_RUNS = 3
+_UNCERTAIN = "~"
+_EXCEEDS = "*"
+_TIME_UNITS = ((3 * 3600, 3600, "h"), (600, 60, "min"), (0, 1, "s"))
+"""From how many seconds on a unit is used, its seconds and its name."""
+_SMALLEST_SHOWN_P = 0.001
+
+
+def figures(comparison: Comparison, differences: Mapping[str, Difference], unit: MemoryUnit) -> Table:
+    """Return the figures of the run or of one operation; peaks in ``unit``, other figures in the unit that suits them.
+
+    What was neither read nor written on either side is left out.
+    """
+    columns = columns_of(comparison)
+    shown = [
+        difference
+        for name, difference in differences.items()
+        if difference.figure.is_peak
+        or name in {DURATION, CPU_TIME}
+        or max(difference.base.median, difference.new.median)
+    ]
+    return Table(columns=columns, rows=[Row(cells=cells(one, unit)[: len(columns)]) for one in shown])
+
+
+def columns_of(comparison: Comparison) -> list[Column]:
+    """Return the columns of a table of figures."""
+    columns = [Column("", is_text=True), *map(Column, ("Base", "New", "Change ", ""))]
+    return [*columns, Column("p  ")] if comparison.is_of_groups else columns
+
+
+def cells(difference: Difference, unit: MemoryUnit, label: str = "") -> list[Cell]:
+    """Return label, both sides, change, per cent and p; ``label`` stands for that of the figure."""
+    figure, base, new = difference.figure, difference.base, difference.new
+    label = label or figure.label
+    name, write = writer(figure, max(*base.values, *new.values), unit)
+    uncertain = _UNCERTAIN if difference.is_within_brackets else " "
+    return [
+        Cell(f"{label}, {name}" if name else label),
+        Cell(write(base.median), below=_range(write, base.values)),
+        Cell(write(new.median), below=_range(write, new.values)),
+        Cell(f"{_signed(write(difference.change))}{uncertain}", is_strong=difference.change != 0),
+        Cell(_percent(difference.percent)),
+        Cell(_p(difference)),
+    ]
+
+
+def writer(figure: Figure, highest: float, unit: MemoryUnit) -> tuple[str, Write]:
+    """Return the name of a unit and what writes numbers in it: peaks in ``unit``, others as ``highest`` needs."""
+    if figure.unit == "B":
+        size_unit = unit if figure.is_peak else unit_for(highest)
+        return f"{size_unit}", size_unit.text
+    return _in_seconds(highest) if figure.unit == "s" else ("", _number)
+
+
+def stacks(comparison: Comparison, unit: MemoryUnit) -> Table:
+    """Return which code held more or less memory at the RSS peak."""
+    figures = [
+        Column(heading, "", f"{unit}" if number == 0 else "")
+        for number, heading in enumerate(("Base", "New", "Change "))
+    ]
+    rows = [
+        Row(
+            cells=(
+                *(Cell(unit.text(size)) for size in (one.base, one.new)),
+                Cell(f"{_signed(unit.text(one.change))}{_UNCERTAIN if one.is_within_bounds else ' '}", is_strong=True),
+                Cell(one.label),
+            )
+        )
+        for one in comparison.stacks or ()
+    ]
+    return Table(columns=[*figures, Column(STACKS, is_text=True)], rows=rows)
+
+
+def _number(number: float) -> str:
+    return fixed(number, 0)
+
+
+def _in_seconds(highest_s: float) -> tuple[str, Write]:
+    """Return seconds, minutes or hours, and what writes them; the decimals give ``highest_s`` three digits or more."""
+    factor, name = next((factor, name) for from_s, factor, name in _TIME_UNITS if abs(highest_s) >= from_s)
+    decimals = next((decimals for below, decimals in ((1, 3), (100, 2)) if highest_s / factor < below), 1)
+    return name, lambda seconds: fixed(seconds / factor, decimals)
+
+
+def _range(write: Write, values: Sequence[float]) -> str:
+    lowest, highest = write(min(values)), write(max(values))
+    return f"{lowest}–{highest}" if lowest != highest else ""
+
+
+def _signed(text: str) -> str:
+    is_zero_or_less = text.startswith("-") or not text.strip("0.,")
+    return text if is_zero_or_less else f"+{text}"
+
+
+def _percent(percent: float | None) -> str:
+    if percent is None:
+        return UNKNOWN
+    decimals = 0 if abs(percent) >= 1000 else 1  # noqa: PLR2004 — four digits
+    return f"{_signed(fixed(percent, decimals))}%"
+
+
+def _p(difference: Difference) -> str:
+    if difference.p is None:
+        return ""
+    text = f"{difference.p:.3f}" if difference.p >= _SMALLEST_SHOWN_P else f"<{_SMALLEST_SHOWN_P}"
+    return f"{text} {_EXCEEDS if difference.exceeds_spread else ' '}"
+
+
+def sides(comparison: Comparison) -> Table:
+    """Return what is compared: sessions and commands."""
+    columns = [Column(heading, is_text=True) for heading in ("", "Session", "Command")]
+    rows = [
+        Row(cells=(Cell(side), Cell(printable(runs_text(runs))), Cell(shortened(printable(runs[0].command), _COMMAND))))
+        for side, runs in (("Base", comparison.base), ("New", comparison.new))
+    ]
+    return Table(columns=columns, rows=rows)
+
+
+def gates(verdicts: Sequence[Verdict]) -> Table:
+    """Return the results of gates."""
+    columns = [Column(heading, is_text=True) for heading in ("Gate", "", "Measured")]
+    rows = []
+    for verdict in verdicts:
+        result = Cell("passed" if verdict.passed else "failed", is_strong=not verdict.passed)
+        rows.append(Row(cells=(Cell(printable(verdict.gate.text)), result, Cell(printable(verdict.measured)))))
+    return Table(columns=columns, rows=rows)
+
+
+def runs_text(runs: Sequence[Run]) -> str:
+    """Return the names of runs; of a large group only the first and the last."""
+    titles = [run.title for run in runs]
+    if len(titles) == 1:
+        return titles[0]
+    names = titles if len(titles) <= _MOST_RUNS else [titles[0], "…", titles[-1]]
+    return f"{len(titles)} runs: {', '.join(names)}"
+
+
+def shown(operations: Iterable[ComparedOperation]) -> tuple[list[ComparedOperation], int]:
+    """Return the operations of both sides to show, in their order, and the number of the others."""
+    both = [operation for operation in operations if operation.base_runs and operation.new_runs]
+    largest = sorted(both, key=_largest_change, reverse=True)[:_MOST_OPERATIONS]
+    kept = {operation.name for operation in largest}
+    return [operation for operation in both if operation.name in kept], len(both) - len(largest)
+
+
+def _largest_change(operation: ComparedOperation) -> tuple[float, float]:
+    """Return the largest change of a peak in bytes, and the change of the duration in seconds."""
+    peaks = [abs(difference.change) for difference in operation.differences.values() if difference.figure.is_peak]
+    return max(peaks, default=0), abs(operation.differences[DURATION].change)
+
+
+def title_of(operation: ComparedOperation, comparison: Comparison) -> str:
+    """Return an operation's name, and how many runs contain it if some do not."""
+    base, new = (operation.base_runs, len(comparison.base)), (operation.new_runs, len(comparison.new))
+    function = function_text(operation)
+    name = name_of(operation) + (f"  {function}" if function else "")
+    if base[0] == base[1] and new[0] == new[1]:
+        return name
+    return f"{name} (in {base[0]} of {base[1]} and {new[0]} of {new[1]} runs)"
+
+
+def name_of(operation: ComparedOperation, length: int = _NAME) -> str:
+    """Return an operation's name, shortened."""
+    return shortened(printable(operation.name), length)
+
+
+def function_text(operation: ComparedOperation) -> str:
+    """Return what an operation called; if the sides differ, both."""
+    sides = [" or ".join(signatures) for signatures in (operation.base_signatures, operation.new_signatures)]
+    different = dict.fromkeys(shortened(printable(side), _FUNCTION) for side in sides)
+    return " → ".join(side or UNKNOWN for side in different) if any(different) else ""
+
+
+def notes(comparison: Comparison) -> Iterator[str]:
+    """Yield explanations of the marks in the tables, and what only one side has."""
+    every = [*comparison.figures.values(), *(of for one in comparison.operations for of in one.differences.values())]
+    if comparison.is_of_groups:
+        yield from _about_groups(len(comparison.base), len(comparison.new))
+    for difference in every:
+        if difference.is_within_brackets:
+            sides = (difference.base, difference.new)
+            unit = unit_for(min(side.median for side in sides))
+            base, new = (f"{unit.text(side.median)}–{unit.label(side.high)}" for side in sides)
+            yield f"{_UNCERTAIN} {difference.figure.label}: within the brackets, base {base}, new {new}"
+    peaks = [run.peak for run in (*comparison.base, *comparison.new)]
+    if not comparison.is_of_groups and any(peaks):
+        base, new = (printable(peak) or UNKNOWN for peak in peaks)
+        yield f"RSS peak of base {base}, of new {new}"
+    if any(one.is_within_bounds for one in comparison.stacks or ()):
+        yield f"{_UNCERTAIN} code: it may have held the same; memory belongs to one of two stacks, or was not seen"
+    with_stacks = comparison.with_stacks
+    if comparison.stacks is None and any(with_stacks):
+        yield f"only {'base' if with_stacks[0] else 'new'} has stacks: which code grew is unknown"
+    only_base = [one.name for one in comparison.operations if not one.new_runs]
+    only_new = [one.name for one in comparison.operations if not one.base_runs]
+    for where, names in (
+        ("only in base", [figure.label for figure in comparison.only_base]),
+        ("only in new", [figure.label for figure in comparison.only_new]),
+        ("operations only in base", only_base),
+        ("operations only in new", only_new),
+    ):
+        if names:
+            more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+            yield f"{where}: {', '.join(names[:_MOST_NAMES])}{more}"
+
+
+def _about_groups(base: int, new: int) -> Iterator[str]:
+    best = smallest_p(base, new)
+    yield f"medians, smallest and largest of {base} and {new} runs; p: exact Mann-Whitney rank test"
+    if best > SIGNIFICANT:
+        yield f"so few runs reach p = {best:.2g} at best: too few to show a significant difference (p ≤ {SIGNIFICANT})"
+    else:
+        yield f"{_EXCEEDS} the difference exceeds the spread (p ≤ {SIGNIFICANT}; so many runs can reach {best:.2g})"
+
+
+MOST_ROWS = 10
+_MOST_SETTINGS = 10
+_BRIEF_NAME, _SETTING, _BRIEF_FUNCTION, _PLACE = 18, 80, 30, 100
+"""Lengths of texts, in characters."""
+_MOSTLY = (0.5, 1.5)
+"""Of the change of the peak: code that changed by less is not the reason, by more not the only one."""
+_COLUMNS = 5
+"""Without p: what exceeds the spread is strong."""
+_OF_RUN = (DURATION, CPU_TIME, "read_bytes", "write_bytes", MODEL_SIZE)
+_WORDS = {True: ("higher", "lower"), False: ("longer", "shorter")}
+"""More and less, of memory and of time."""
+_HOST = "host"
+
+
+def verdict(comparison: Comparison, unit: MemoryUnit) -> str:
+    """Return in one sentence how the peak and the duration changed."""
+    shown = [comparison.figures.get(name or "") for name in (_peak_name(comparison), DURATION)]
+    parts = [_change_text(one, unit) for one in shown if one is not None]
+    text = ", ".join(parts) or "No figure in common"
+    machines = "; on different hosts" if any(one.name == _HOST for one in comparison.settings) else ""
+    return f"{text[:1].upper()}{text[1:]}{machines}"
+
+
+def gate_text(verdicts: Sequence[Verdict]) -> str:
+    """Return how many gates failed: ``"1 of 2 gates failed"``; empty without gates."""
+    failed = sum(not of.passed for of in verdicts)
+    number = len(verdicts)
+    if not verdicts:
+        return ""
+    if failed:
+        return "The gate failed" if number == 1 else f"{failed} of {number} gates failed"
+    return "The gate passed" if number == 1 else f"All {number} gates passed"
+
+
+def owner(comparison: Comparison, unit: MemoryUnit) -> str:
+    """Return the code that certainly holds most of the change of the RSS peak; empty when no single place does."""
+    peak = comparison.figures.get("peak_rss")
+    first = next(iter(comparison.stacks or ()), None)
+    if peak is None or first is None or not peak.stands_out or first.is_within_bounds:
+        return ""
+    least, most = _MOSTLY
+    if not least <= first.change / peak.change <= most:
+        return ""
+    sign = "+" if first.change > 0 else ""
+    return f"Most of it: {sign}{unit.label(first.change)} in {shortened(printable(first.label), _PLACE)}"
+
+
+def brief(comparison: Comparison, unit: MemoryUnit) -> Table:
+    """Return the main figures of the runs, then of operations those that changed by more than noise.
+
+    What changed by more than noise is strong. The function of an operation is there where both sides have the same;
+    where they differ, it is one of the settings.
+    """
+    columns = columns_of(comparison)[:_COLUMNS]
+    names = [name for name in (_peak_name(comparison), *_OF_RUN) if name is not None]
+    of_run = [comparison.figures[name] for name in names if name in comparison.figures]
+    known = [one for one in of_run if one.figure.is_peak or one.base.median or one.new.median]
+    rows = [_row(cells(one, unit), one) for one in known]
+    for one, difference in changed_most(comparison, MOST_ROWS - len(rows)):
+        what = "peak" if difference.figure.is_peak else "duration"
+        shown = cells(difference, unit, f"{name_of(one, _BRIEF_NAME)}: {what}")
+        is_same = one.base_signatures == one.new_signatures
+        function = shortened(function_text(one), _BRIEF_FUNCTION) if is_same else ""
+        rows.append(_row(shown, difference, function))
+    return Table(columns=columns, rows=rows)
+
+
+def changed_most(comparison: Comparison, most: int) -> list[tuple[ComparedOperation, Difference]]:
+    """Return the peaks and durations of operations that changed by more than noise, in the order of the run.
+
+    Of too many, those that changed most as a share of the run's own figure.
+    """
+    names = [name for name in (_peak_name(comparison), DURATION) if name in comparison.figures]
+    found = [
+        (one, one.differences[name])
+        for one in comparison.operations
+        for name in names
+        if name is not None and name in one.differences and one.differences[name].stands_out
+    ]
+
+    def share(of: tuple[ComparedOperation, Difference]) -> float:
+        whole = comparison.figures[of[1].figure.name].base.median
+        return abs(of[1].change) / whole if whole else 0.0
+
+    kept = {id(of[1]) for of in sorted(found, key=share, reverse=True)[:most]}
+    return [of for of in found if id(of[1]) in kept]
+
+
+def settings(comparison: Comparison) -> Table:
+    """Return what the runs were asked to do differently."""
+    columns = [Column(heading, is_text=True) for heading in ("Differs", "Base", "New")]
+    rows = [
+        Row(cells=[Cell(shortened(printable(text), _SETTING) or UNKNOWN) for text in (one.name, one.base, one.new)])
+        for one in comparison.settings
+    ]
+    left_out = len(rows) - _MOST_SETTINGS
+    more = f"and {left_out:,} more settings" if left_out > 0 else ""
+    return Table(columns=columns, rows=rows[:_MOST_SETTINGS], more=more)
+
+
+def only_one_side(comparison: Comparison) -> Iterator[str]:
+    """Yield the operations that only one side has."""
+    for where, names in (
+        ("base", [name_of(one) for one in comparison.operations if not one.new_runs]),
+        ("new", [name_of(one) for one in comparison.operations if not one.base_runs]),
+    ):
+        if names:
+            yield f"Operations only in {where}: {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"  # noqa: PLR2004
+
+
+def _row(shown: list[Cell], difference: Difference, function: str = "") -> Row:
+    strong = [cell._replace(is_strong=difference.stands_out and cell.is_strong) for cell in shown]
+    return Row(cells=strong[:_COLUMNS], function=function)
+
+
+def _peak_name(comparison: Comparison) -> str | None:
+    """Return the figure that the verdict is about: the peak of RSS, else of the first memory metric."""
+    if "peak_rss" in comparison.figures:
+        return "peak_rss"
+    return next((name for name, one in comparison.figures.items() if one.figure.is_peak), None)
+
+
+def _change_text(difference: Difference, unit: MemoryUnit) -> str:
+    figure = difference.figure
+    label, base, new = (cell.text for cell in cells(difference, unit)[:3])
+    name, _, in_unit = label.rpartition(", ")
+    name = f"{name[:1].lower()}{name[1:]}" if name[1:2].islower() else name
+    between = f"({base} → {new} {in_unit})"
+    if not difference.stands_out:
+        why = "within the brackets" if difference.is_within_brackets else "no more than noise"
+        return f"{name} as before {between[:-1]}, {why})" if base != new else f"{name} as before ({new} {in_unit})"
+    word = _WORDS[figure.is_peak][difference.change < 0]
+    percent = "" if difference.percent is None else f"{abs(difference.percent):,.1f} % "
+    return f"{name} {percent}{word} {between}"
+
+
+_MOST_REPEATED_OPERATIONS = 6
+_REPEATED_NAME = 30
+
+
+def repeats(runs: Sequence[Run], metrics: Sequence[str], unit: MemoryUnit) -> Table:
+    """Return the figures of runs: peaks of ``metrics``, time, storage, and the time of the longest operations."""
+    columns = [Column("", is_text=True), *map(Column, ("Median", "Smallest", "Largest", "Spread"))]
+    names = [*(f"peak_{name}" for name in metrics), *_OF_RUN]
+    figures = [run.figures for run in runs]
+    rows = [row for name in names for row in _repeated_row(name, "", figures, unit)]
+    return Table(columns=columns, rows=[*rows, *_of_operations(runs, unit)])
+
+
+def _of_operations(runs: Sequence[Run], unit: MemoryUnit) -> Iterator[Row]:
+    functions = [dict(run.functions) for run in runs]
+    everywhere = [names for names in matched(functions) if len(names) == len(runs)]
+    titles = unique_names(functions[0][names[0]] for names in everywhere)
+    found = []
+    for title, names in zip(titles, everywhere, strict=True):
+        values = [runs[place].operations[name] for place, name in names.items()]
+        if all(DURATION in of for of in values):
+            found.append((median(of[DURATION].low for of in values), title, values))
+    kept = {title for _, title, _ in sorted(found, key=lambda of: of[0], reverse=True)[:_MOST_REPEATED_OPERATIONS]}
+    for _, title, values in found:
+        if title in kept:
+            yield from _repeated_row(DURATION, f"{shortened(printable(title), _REPEATED_NAME)}: duration", values, unit)
+
+
+def _repeated_row(name: str, label: str, runs: Sequence[Values], unit: MemoryUnit) -> Iterator[Row]:
+    """Yield the row of a figure, unless no run knows it, or it is I/O of which there was none."""
+    figure = figure_of(name)
+    values = [of[name].low for of in runs if name in of]
+    if figure is None or not values or not (max(values) or figure.is_peak or name in {DURATION, CPU_TIME}):
+        return
+    in_unit, write = writer(figure, max(values), unit)
+    middle = median(values)
+    spread = f"{(max(values) - min(values)) / middle:.1%}" if middle else UNKNOWN
+    sizes = [Cell(write(middle), is_strong=True), Cell(write(min(values))), Cell(write(max(values)))]
+    yield Row(cells=[Cell(f"{label or figure.label}, {in_unit}"), *sizes, Cell(spread)])

@@ -1,0 +1,188 @@
+"""The comparison for a terminal, readable at 80 columns and without colour.
+
+The comparison as Markdown, for a pull request: short, with everything else folded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+from nncftools.render import markdown
+from nncftools.render.comparison import (
+    brief,
+    figures,
+    gate_text,
+    gates,
+    notes,
+    only_one_side,
+    owner,
+    runs_text,
+    settings,
+    shown,
+    sides,
+    stacks,
+    title_of,
+    verdict,
+)
+from nncftools.render.markdown import code, text
+from nncftools.render.table import painted, pairs, warnings
+from nncftools.units import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from nncftools.analysis.comparison import Comparison
+    from nncftools.analysis.gates import Verdict
+    from nncftools.render.table import Row, Table
+    from nncftools.units import MemoryUnit
+
+
+_NARROW = 20
+"""Names are cut where there is no room, figures are not."""
+_STARRED = "*"
+_NOTES = {
+    False: f"{_STARRED} by 1 % of memory or 5 % of time, or more; only repeated runs show noise",
+    True: f"Medians, with the smallest and the largest run; {_STARRED} more than the spread explains",
+}
+
+
+def as_text(
+    comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict] = (), *, has_details: bool = False
+) -> RenderableType:
+    """Return the comparison for Rich to print: the short form, or with ``has_details`` all figures."""
+    parts = _details(comparison, unit) if has_details else _brief_text(comparison, unit)
+    return Group(
+        Text("COMPARISON", style="bold"),
+        *_verdict(comparison, unit, verdicts),
+        Text(),
+        pairs(_sides(comparison)),
+        Text(),
+        *parts,
+    )
+
+
+def _verdict(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[Text]:
+    gates = gate_text(verdicts)
+    if gates:
+        yield Text(gates, style="bold green" if all(of.passed for of in verdicts) else "bold red")
+    yield Text(verdict(comparison, unit), style="bold")
+    if most := owner(comparison, unit):
+        yield Text(most)
+
+
+def _brief_text(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
+    table = brief(comparison, unit)
+    table = replace(table, rows=[_row(row) for row in table.rows])
+    names, *figures = _widths([table])
+    yield painted(table, widths=[min(names, _NARROW), *figures])
+    yield from _settings(comparison)
+    has_star = any(cell.text.endswith(_STARRED) for row in table.rows for cell in row.cells)
+    lines = [*([_NOTES[comparison.is_of_groups]] if has_star else []), *only_one_side(comparison)]
+    if lines or comparison.remarks:
+        yield Text()
+    yield from (Text(printable(line), style="dim") for line in lines)
+    yield from warnings(comparison.remarks)
+
+
+def _row(row: Row) -> Row:
+    """Return a row with the function below its name, and a star after a change that is strong."""
+    name, base, new, change, *others = row.cells
+    if change.is_strong:
+        change = change._replace(text=f"{change.text[:-1]}{_STARRED}")
+    return replace(row, cells=[name._replace(below=row.function), base, new, change, *others])
+
+
+def _details(comparison: Comparison, unit: MemoryUnit) -> Iterator[RenderableType]:
+    operations, left_out = shown(comparison.operations)
+    whole = figures(comparison, comparison.figures, unit)
+    parts = [(title_of(one, comparison), figures(comparison, one.differences, unit)) for one in operations]
+    widths = _widths([whole, *(table for _, table in parts)])
+    grown = stacks(comparison, unit)
+    yield painted(whole, widths=widths)
+    if grown.rows:
+        yield Text()
+        yield painted(grown, folds=True)
+    for title, table in parts:
+        yield from (Text(), Text(title, style="bold"), painted(table, widths=widths, has_header=False))
+    if left_out:
+        yield Text(f"\n… and {left_out:,} operations that changed less", style="dim")
+    yield from _settings(comparison)
+    found = [Text(printable(note), style="dim") for note in notes(comparison)]
+    yield from ([Text()] if found or comparison.remarks else [])
+    yield from found
+    yield from warnings(comparison.remarks)
+
+
+def _settings(comparison: Comparison) -> Iterator[RenderableType]:
+    table = settings(comparison)
+    if table.rows:
+        yield Text()
+        yield painted(table, folds=True)
+    if table.more:
+        yield Text(f"… {table.more}", style="dim")
+
+
+def _sides(comparison: Comparison) -> Iterator[tuple[str, Text]]:
+    rows = [[cell.text for cell in row.cells] for row in sides(comparison).rows]
+    same = len({command for *_, command in rows}) == 1
+    for side, session, command in rows:
+        yield side.lower(), Text(session)
+        if not same:
+            yield "", Text(command, style="dim")
+    if same:
+        yield "both", Text(rows[0][-1], style="dim")
+
+
+def _widths(tables: Sequence[Table]) -> list[int]:
+    """Return the widths of the columns, which are the same in all tables."""
+    rows = [row.cells for table in tables for row in table.rows]
+    texts = [[cell.text for cell in cells] for cells in rows] + [[cell.below for cell in cells] for cells in rows]
+    texts.append([column.heading for column in tables[0].columns])
+    return [max(map(len, column)) for column in zip(*texts, strict=True)]
+
+
+_FAILED, _PASSED = "❌", "✅"
+
+
+def as_markdown(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict] = ()) -> str:
+    """Return the comparison and the results of its gates as GitHub's Markdown."""
+    blocks = [*_brief_markdown(comparison, unit, verdicts), *_folded(comparison, unit, verdicts)]
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
+
+def _brief_markdown(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
+    said = gate_text(verdicts)
+    failed = [of for of in verdicts if not of.passed]
+    symbol = f"{_FAILED} {said}. " if failed else f"{_PASSED} {said}. " if said else ""
+    yield [f"**{symbol}{text(verdict(comparison, unit))}**"]
+    yield [f"Base {code(printable(runs_text(comparison.base)))}, new {code(printable(runs_text(comparison.new)))}"]
+    yield [f"- {_FAILED} {code(printable(of.gate.text))}: {text(printable(of.measured))}" for of in failed]
+    yield [text(line) for line in [owner(comparison, unit)] if line]
+    yield from markdown.painted(brief(comparison, unit))
+    yield from markdown.painted(settings(comparison))
+    yield [f"- {text(printable(line))}" for line in only_one_side(comparison)]
+    yield [f"- ⚠ {text(printable(remark))}" for remark in comparison.remarks]
+
+
+def _folded(comparison: Comparison, unit: MemoryUnit, verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
+    yield ["<details>", "<summary>All figures</summary>"]
+    yield from markdown.painted(sides(comparison), code_in=2)
+    yield from markdown.painted(gates(verdicts), code_in=0)
+    operations, left_out = shown(comparison.operations)
+    parts = [(f"**{text(title_of(one, comparison))}**", one.differences) for one in operations]
+    for heading, differences in (("", comparison.figures), *parts):
+        table = figures(comparison, differences, unit)
+        name, *others = table.columns
+        yield from markdown.painted(replace(table, columns=[replace(name, heading=heading), *others]))
+        if differences is comparison.figures:
+            yield from markdown.painted(stacks(comparison, unit))
+    if left_out:
+        yield [f"… and {left_out:,} operations that changed less"]
+    yield [f"- {text(printable(line))}" for line in notes(comparison)]
+    yield ["</details>"]

@@ -1,1 +1,0 @@
-"""Outputs that other programs read."""

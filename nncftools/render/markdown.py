@@ -1,0 +1,114 @@
+"""The report as Markdown tables, for a pull request."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from nncftools.analysis.hints import hints
+from nncftools.render import session_tables
+from nncftools.render.peak_lines import as_sentences, peak_lines, verdict_lines
+from nncftools.render.session_tables import memory, operations, ranks
+from nncftools.render.table import Output
+from nncftools.render.view import command_text
+from nncftools.units import printable, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nncftools.render.table import Cell, Row, Table
+    from nncftools.render.view import View
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
+
+
+_TITLE = 200
+_MOST_OPERATIONS = 60
+"""When there are more, the longest are shown: a comment on GitHub holds 65,536 characters."""
+_SPECIAL = re.compile(r"([\\`*_\[\]<|~$&])")
+"""What has a meaning in Markdown, HTML or mathematics."""
+_LINKS = re.compile(r"[@#]|\bGH-|://|www\.")
+"""What GitHub turns into a mention, a reference or a link, except in code."""
+
+
+def report(session: Session, view: View) -> str:
+    """Return the report; it ends with a line break."""
+    title = text(shortened(printable(view.title), _TITLE)) or code(shortened(command_text(session), _TITLE))
+    tables = (
+        memory(session, view),
+        ranks(session, view.unit),
+        operations(session, view, _MOST_OPERATIONS),
+        session_tables.facts(session, view.unit),
+    )
+    blocks = [
+        [f"### {title}"],
+        *_verdict(session, view.unit),
+        *_peak(session, view),
+        *(block for table in tables for block in painted(table)),
+        *([f"> **Note:** {text(printable(hint))}"] for hint in hints(session, view.unit)),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def text(plain: str) -> str:
+    """Return ``plain`` escaped for a paragraph or a cell, as one line."""
+    line = " ".join(plain.split())
+    return code(line) if _LINKS.search(line) else _SPECIAL.sub(r"\\\1", line)
+
+
+def code(plain: str) -> str:
+    """Return a code span that shows ``plain`` in a paragraph or a cell."""
+    line = " ".join(plain.split())
+    longest = max(map(len, re.findall("`+", line)), default=0)
+    fence = "`" * (longest + 1)
+    padding = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{padding}{line}{padding}{fence}".replace("|", r"\|") if line else ""
+
+
+def _verdict(session: Session, unit: MemoryUnit) -> Iterator[list[str]]:
+    lines = verdict_lines(session, unit)
+    if lines:
+        (heading, conclusion), *details = lines
+        yield [f"**{heading}: {text(conclusion)}**"]
+        yield [f"- {text(line)}" for line in as_sentences(details)]
+
+
+def _peak(session: Session, view: View) -> Iterator[list[str]]:
+    peak = session_tables.peak(session, view)
+    if peak is None:
+        return
+    most, *rest = peak
+    yield [" ".join([f"**Peak memory: {text(most)}**", *(text(part) for part in rest if part)])]
+    yield [f"- {text(line)}" for line in as_sentences(peak_lines(session, view.unit))]
+
+
+def painted(table: Table, *, code_in: int | None = None) -> Iterator[list[str]]:
+    """Yield the lines of a table and a note about what it leaves out; nothing for a table without rows.
+
+    ``code_in`` is the place of a column of code.
+    """
+    of = table.of(Output.MARKDOWN)
+    if not of.rows:
+        return
+    rules = ["---" if column.is_text else "---:" for column in of.columns]
+    rows = [_cells(of, row, code_in) for row in of.rows]
+    yield [f"| {' | '.join(cells)} |" for cells in (of.headings(" "), rules, *rows)]
+    if of.more:
+        yield [f"… {of.more}"]
+    if of.note:
+        yield [text(of.note)]
+
+
+def _cells(table: Table, row: Row, code_in: int | None) -> list[str]:
+    """Return cells with their emphasis; the last column of text, which has the names, is indented."""
+    shown = [_cell(cell, is_strong=cell.is_strong or row.note != "") for cell in row.cells]
+    if code_in is not None:
+        shown[code_in] = code(row.cells[code_in].text)
+    name = max((place for place, column in enumerate(table.columns) if column.is_text), default=0)
+    shown[name] = "&nbsp;&nbsp;" * row.depth + " ".join(filter(None, (shown[name], code(row.function))))
+    return shown
+
+
+def _cell(cell: Cell, *, is_strong: bool) -> str:
+    shown = f"**{text(cell.text)}**" if is_strong else text(cell.text)
+    return f"{shown} ({text(cell.below)})" if cell.below else shown

@@ -1,0 +1,257 @@
+"""The figures of a run as OpenMetrics 1.0 text, which Prometheus reads as well: single samples, no timestamps.
+
+The format: https://prometheus.io/docs/specs/om/open_metrics_spec/. All are gauges, also totals: they are the figures of
+a job that is over, which the next run replaces (https://prometheus.io/docs/practices/instrumentation/#batch-jobs). A
+counter must not fall; and OpenMetrics names it without ``_total`` where the older text format wants the suffix, so
+``promtool check metrics`` accepts no text with counters that is OpenMetrics, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from nncftools import metrics
+from nncftools.analysis.summary import largest_process, level, short_lived, taken
+from nncftools.backports import moment_of
+from nncftools.metrics import is_memory, memory_of
+from nncftools.render.listing import timeline
+from nncftools.render.table import finite
+from nncftools.render.view import command_text
+from nncftools.session.operation import RSS
+from nncftools.session.peak_place import span_of
+from nncftools.units import printable, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from nncftools.metrics import Metric
+    from nncftools.render.view import View
+    from nncftools.session.model import Peak
+    from nncftools.session.session import Session
+
+    Labels = Mapping[str, str]
+    Sample = tuple[Labels, float | None]
+
+_RUN, _TEXT = 120, 400
+_UNITS = {"B": "bytes", "s": "seconds", "": ""}
+_CPU_MODES: dict[str, Labels] = {"cpu_user": {"mode": "user"}, "cpu_system": {"mode": "system"}, "cpu": {}}
+
+
+class _Family(NamedTuple):
+    """One metric with all its samples; samples of unknown value are left out."""
+
+    name: str
+    meaning: str
+    samples: Sequence[Sample]
+
+    def lines(self, labels: Labels) -> Iterator[str]:
+        """Yield the lines of the family; ``labels`` come before each sample's own."""
+        known = [(own, value) for own, value in self.samples if value is not None]
+        if not known:
+            return
+        name = f"nncf_tools_{self.name}"
+        yield f"# TYPE {name} gauge"
+        unit = next((unit for unit in ("bytes", "seconds") if name.endswith(f"_{unit}")), None)
+        if unit is not None:
+            yield f"# UNIT {name} {unit}"
+        yield f"# HELP {name} {self.meaning}"
+        for own, value in known:
+            yield f"{name}{_braces({**labels, **own})} {_number(round(value) if unit == 'bytes' else value)}"
+
+
+def report(session: Session, view: View) -> str:
+    """Return the figures in bytes and seconds, with operations of the view's depth; unknown figures are left out."""
+    labels = {"run": shortened(printable(view.title or session.name) or command_text(session), _RUN)}
+    if session.rank is not None:
+        labels["rank"] = str(session.rank.number)
+    families = [
+        *_run(session),
+        *_memory(session),
+        *_totals(session),
+        *_sampler(session),
+        *_ranks(session),
+        *_operations(session, view),
+    ]
+    lines = [line for family in families for line in family.lines(labels)]
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _run(session: Session) -> Iterator[_Family]:
+    exit_, host = session.exit, session.host
+    facts = {
+        "command": command_text(session),
+        "host": host.name,
+        "system": host.system,
+        "machine": host.machine,
+        "start": session.start.utc or "",
+        "version": session.tool_version,
+        "from_zero": "true" if session.from_zero else "",
+    }
+    known = {name: text for name, text in facts.items() if text}
+    yield _Family("run_info", "The run: 1, with its facts as labels.", [(known, 1)])
+    yield _Family("start_time_seconds", "When it began, in Unix time.", [({}, _unix_s(session.start.utc))])
+    yield _Family("duration_seconds", "How long it took.", [({}, session.duration_s)])
+    yield _Family("finished", "1, or 0 when the recording broke off before its end.", [({}, session.finished)])
+    yield _Family("exit_code", "The command's exit status.", [({}, None if exit_ is None else exit_.code)])
+    yield _Family("exit_signal", "The signal that killed it.", [({}, None if exit_ is None else exit_.signal)])
+
+
+def _unix_s(utc: str | None) -> float | None:
+    try:
+        moment = None if utc is None else moment_of(utc)
+    except ValueError:
+        return None
+    return None if moment is None or moment.tzinfo is None else moment.timestamp()
+
+
+def _memory(session: Session) -> Iterator[_Family]:
+    peaks = [(name, peak) for name, peak in session.peaks.items() if is_memory(name)]
+    brackets = [sample for name, peak in peaks for sample in _bracket({"metric": name}, peak)]
+    yield _Family("peak_bytes", "The largest sample; the real peak lies between low and high.", brackets)
+    spans = [({"metric": name}, span_s) for name, peak in peaks if (span_s := span_of(peak)) is not None]
+    latest = [(labels, to_s) for labels, (_, to_s) in spans]
+    yield _Family("peak_offset_seconds", "When memory had reached the peak, since the start.", latest)
+    earliest = [(labels, from_s) for labels, (from_s, _) in spans]
+    yield _Family("peak_earliest_offset_seconds", "After this moment it rose to the peak.", earliest)
+    levels = [(name, level(session.samples, name, session.peaks)) for name in memory_of(session.samples.metrics)]
+    for key, meaning in (
+        ("first", "The first known sample."),
+        ("final", "The last known sample."),
+        ("average", "The mean of the samples."),
+        ("lowest", "The smallest sample."),
+    ):
+        yield _Family(f"{key}_bytes", meaning, [({"metric": name}, getattr(of, key)) for name, of in levels])
+
+
+def _bracket(labels: Labels, peak: Peak) -> list[Sample]:
+    return [({**labels, "bound": bound}, getattr(peak, bound)) for bound in ("sampled", "low", "high")]
+
+
+def _totals(session: Session) -> Iterator[_Family]:
+    totals = session.totals
+    spent = [(labels, totals.get(name)) for name, labels in _CPU_MODES.items()]
+    yield _Family("cpu_seconds", "CPU time of all processes.", spent)
+    for name, columns in _counters([*totals, *metrics.of_operations(())]).items():
+        found = [(_device(metric), totals.get(column)) for column, metric in columns.items()]
+        yield _Family(name, _meaning(columns), found)
+    seen, largest = len(session.processes) or None, largest_process(session)
+    yield _Family("processes", "Processes that were seen.", [({}, seen)])
+    short = None if seen is None else short_lived(session)
+    yield _Family("short_lived_processes", "Processes that appear in fewer than two samples.", [({}, short)])
+    size = None if largest is None else largest.size
+    yield _Family("largest_process_bytes", "The most memory that a single process held.", [({}, size)])
+
+
+def _counters(columns: Iterable[str]) -> dict[str, dict[str, Metric]]:
+    """Return all counters except CPU time by their family's name; the devices of a metric are one family."""
+    families: dict[str, dict[str, Metric]] = {}
+    for column in metrics.in_order(dict.fromkeys(columns)):
+        metric = metrics.of(column)
+        if metric is not None and metric.is_counter and metric.family != metrics.CPU_TIME:
+            name = metric.name if metric.family is None else f"{metric.family[1].lower()}_{metric.action}"
+            unit = _UNITS[metric.unit]
+            families.setdefault(f"{name}_{unit}" if unit and not name.endswith(unit) else name, {})[column] = metric
+    return families
+
+
+def _by_name(columns: Iterable[str]) -> dict[str, dict[str, Metric]]:
+    """Return columns with their metrics, those of devices together."""
+    found: dict[str, dict[str, Metric]] = {}
+    for column in columns:
+        metric = metrics.of(column)
+        if metric is not None:
+            found.setdefault(metric.name, {})[column] = metric
+    return found
+
+
+def _device(metric: Metric) -> Labels:
+    return {"device": metric.device} if metric.device else {}
+
+
+def _meaning(columns: Mapping[str, Metric]) -> str:
+    text = next(iter(columns.values())).meaning
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _sampler(session: Session) -> Iterator[_Family]:
+    of = session.sampler
+    yield _Family("samples", "Samples that were taken.", [({}, taken(session))])
+    yield _Family("missed_samples", "Deadlines that passed without a sample.", [({}, of.missed)])
+    intervals = [({"kind": "asked"}, of.interval_s), ({"kind": "achieved"}, of.achieved_interval_s)]
+    yield _Family("interval_seconds", "The time between two samples.", intervals)
+    yield _Family("longest_gap_seconds", "The longest time between two samples.", [({}, of.longest_gap_s)])
+    yield _Family("sampler_cpu_seconds", "CPU time of the sampler itself.", [({}, of.cpu_s)])
+    yield _Family("sampler_peak_bytes", "Peak memory of the sampler itself.", [({}, of.peak_rss)])
+
+
+def _ranks(session: Session) -> Iterator[_Family]:
+    """Yield the figures of the ranks of a job whose recordings were merged."""
+    ranks = [({"rank": run.name if run.rank is None else str(run.rank.number)}, run) for run in session.ranks]
+    peaks = [({**rank, "metric": name}, peak) for rank, run in ranks for name, peak in run.peaks.items()]
+    brackets = [sample for labels, peak in peaks for sample in _bracket(labels, peak)]
+    yield _Family("rank_peak_bytes", "The peak of one rank, as that of the run.", brackets)
+    yield _Family("rank_duration_seconds", "How long one rank took.", [(rank, run.duration_s) for rank, run in ranks])
+    spent = [(rank, run.cpu_s) for rank, run in ranks]
+    yield _Family("rank_cpu_seconds", "CPU time of all processes of one rank.", spent)
+
+
+def _operations(session: Session, view: View) -> Iterator[_Family]:
+    """Yield the figures of operations; the label ``index`` counts operations of one name from 1."""
+    operations = timeline(session.operations, view.depth)
+    numbers: dict[str, int] = {}
+    labels: list[Labels] = []
+    for operation in operations:
+        name = _text(operation.name)
+        numbers[name] = numbers.get(name, 0) + 1
+        kind = {} if operation.kind is None else {"kind": operation.kind}
+        labels.append({"operation": name, "index": str(numbers[name]), "depth": str(operation.depth), **kind})
+
+    def family(name: str, meaning: str, values: Sequence[float | None]) -> _Family:
+        return _Family(f"operation_{name}", meaning, list(zip(labels, values, strict=True)))
+
+    called = [
+        ({**own, "function": of.signature or of.call, **({"saved": of.saved} if of.saved else {})}, 1)
+        for own, of in zip(labels, operations, strict=True)
+        if of.call is not None
+    ]
+    yield _Family("operation_info", "What it called, and the file that it saved: 1, with both as labels.", called)
+    yield family("start_offset_seconds", "When it began, since the start.", [of.start_s for of in operations])
+    yield family("duration_seconds", "How long it took.", [of.duration_s for of in operations])
+    yield family("calls", "Calls that are counted as one operation.", [of.count for of in operations])
+    failed = [of.error is not None for of in operations]
+    yield family("failed", "1 when an exception, or the end of its process, ended it.", failed)
+
+    def of_columns(columns: Mapping[str, Metric], figure: str) -> list[Sample]:
+        return [
+            ({**own, **_device(metric)}, getattr(operation.of(column), figure))
+            for column, metric in columns.items()
+            for own, operation in zip(labels, operations, strict=True)
+        ]
+
+    columns = metrics.of_operations(session.samples.metrics)
+    for name, gauges in _by_name(filter(metrics.is_memory, columns)).items():
+        text = metrics.METRICS[name].label
+        peaks = of_columns(gauges, "peak_low")
+        yield _Family(f"operation_peak_{name}_bytes", f"{text} reached at least this during it.", peaks)
+        change = f"{text} at its end minus {text} at its start."
+        yield _Family(f"operation_{name}_change_bytes", change, of_columns(gauges, "delta"))
+    for place, word in enumerate(("least", "most")):
+        bounds = [(finite(one.of(RSS).delta_bounds) or (None, None))[place] for one in operations]
+        yield family(f"rss_change_at_{word}_bytes", f"RSS changed by at {word} this, where that is not known.", bounds)
+    spent = [operation.cpu_s for operation in operations]
+    yield family("cpu_seconds", "CPU time of all processes during it.", spent)
+    for name, counters in _counters(columns).items():
+        yield _Family(f"operation_{name}", _meaning(counters), of_columns(counters, "spent"))
+
+
+def _number(value: float) -> str:
+    return repr(float(value)).removesuffix(".0")
+
+
+def _braces(labels: Labels) -> str:
+    special = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+    return "{" + ",".join(f'{name}="{_text(text).translate(special)}"' for name, text in labels.items()) + "}"
+
+
+def _text(text: str) -> str:
+    return shortened(printable(text), _TEXT)

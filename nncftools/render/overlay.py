@@ -1,0 +1,273 @@
+"""The picture of a comparison: memory over time of all runs, one colour for each group, and how they differ.
+
+The bands of operations above a comparison: one for each side, with the same colour for the same name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from nncftools.analysis.peak_text import told_apart
+from nncftools.analysis.series import decimated_with_gaps
+from nncftools.analysis.summary import level
+from nncftools.drawing import DPI, FAINT, INK, Ruler, draw_peak, legend_below, look, marker_for, plain, save, time_axis
+from nncftools.metrics import MEMORY, is_memory
+from nncftools.render.colours import fills
+from nncftools.render.view import label
+from nncftools.session.operation import Operation
+from nncftools.units import printable, seconds_text, shortened
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Mapping, Sequence
+
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from nncftools.analysis.summary import Level
+    from nncftools.render.colours import Fill
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
+
+    Line = tuple[NDArray[np.float64], NDArray[np.float64]]
+    Drawn = tuple[Line, Level]
+    Group = tuple[str, Sequence["Curve"]]
+
+_MOST = 200
+"""The longest operations of a run: shorter ones would not be seen."""
+_LONG = 20
+_SIZE, _BAND_WIDTH, _MARGIN, _CUT = 8.0, 8.8, 0.06, 0.9
+"""Of texts in points; of the panel at least, beside a name, and for a part of a name in inches."""
+
+
+def spans(operations: Sequence[Operation]) -> list[Operation]:
+    """Return the outermost operations without their figures, which would keep the samples in memory."""
+    outer = [one for one in operations if one.depth == 0]
+    longest = sorted(outer, key=lambda one: one.duration_s, reverse=True)[:_MOST]
+    return [
+        Operation(name=one.name, start_s=one.start_s, end_s=one.end_s, kind=one.kind)
+        for one in sorted(longest, key=lambda one: one.start_s)
+    ]
+
+
+class _Look(NamedTuple):
+    """How the operations of one name are drawn."""
+
+    fill: Fill
+    names: tuple[str, str]
+    """The name, and what tells it apart."""
+
+
+def draw_bands(axes: Sequence[Axes], sides: Sequence[Sequence[Operation]], colours: Sequence[str]) -> None:
+    """Draw the operations of each side on axes of its own, with a bar in the side's colour in front."""
+    every = [one for operations in sides for one in operations]
+    names = sorted({printable(one.name) for one in every})
+    short = told_apart(names) if any(len(name) > _LONG for name in names) else {}
+    looks = {
+        name: _Look(fill, (printable(name), short.get(printable(name), printable(name))))
+        for name, fill in fills(every).items()
+    }
+    ruler = Ruler()
+    for one, operations, colour in zip(axes, sides, colours, strict=True):
+        one.set_axis_off()
+        one.set_ylim(0, 1)
+        one.add_patch(Rectangle((-0.012, 0.1), 0.008, 0.8, transform=one.transAxes, color=colour, clip_on=False))
+        for operation in operations:
+            _draw(one, operation, looks[operation.name], ruler)
+
+
+def _draw(axes: Axes, operation: Operation, of: _Look, ruler: Ruler) -> None:
+    """Draw one operation, with its name or its short name as far as it fits."""
+    fill, (name, short) = of
+    look: dict[str, Any] = {"facecolor": fill.colour, "hatch": fill.hatch, "edgecolor": "white", "linewidth": 0.7}
+    axes.broken_barh([(operation.start_s, operation.duration_s)], (0.1, 0.8), **look)
+    length_s = axes.get_xlim()[1]
+    room = operation.duration_s / length_s * _BAND_WIDTH - _MARGIN if length_s else 0.0
+    whole = name if ruler.width(name, _SIZE) <= room else short
+    text = ruler.fitted(whole, room, _SIZE)
+    if text and (text == whole or room > _CUT):
+        behind = {"boxstyle": "square,pad=0.1", "facecolor": fill.colour, "edgecolor": "none"} if fill.hatch else None
+        where: dict[str, Any] = {"ha": "center", "va": "center", "bbox": behind, "parse_math": False, "clip_on": True}
+        middle = operation.start_s + operation.duration_s / 2
+        axes.text(middle, 0.48, text, fontsize=_SIZE, color=fill.ink, **where)
+
+
+_NAME = 90
+_MOMENTS = 1000
+"""Points of a median, and of a difference."""
+_MOST_BANDS, _MOST_DIFFERENCES = 4, 4
+"""With more sides, neither could be told apart."""
+_WIDTH, _MEMORY, _DIFFERENCE, _LEGEND, _BAND, _TITLE = 10.0, 4.0, 1.5, 0.25, 0.24, 0.35
+"""In inches."""
+
+
+class Curve(NamedTuple):
+    """Memory over time of one run, in seconds and bytes; the points are as many as can be seen."""
+
+    duration_s: float
+    lines: Mapping[str, Line]
+    """By metric."""
+    peaks: Mapping[str, Level]
+    """By metric, too."""
+    operations: Sequence[Operation]
+    """The outermost ones, without figures."""
+
+
+def curve(session: Session) -> Curve:
+    """Return the data that the picture needs from a session."""
+    samples = session.samples
+    lines = {
+        name: decimated_with_gaps(samples.time_s, samples[name], session.sampler.spacing_s)
+        for name in samples.metrics
+        if is_memory(name) and samples.figures(name).known
+    }
+    peaks = {name: level(samples, name, session.peaks) for name in lines}
+    duration_s = max([session.duration_s, *samples.time_s[-1:]])
+    return Curve(duration_s, lines, peaks, spans(session.operations))
+
+
+def common_metric(groups: Sequence[Sequence[Curve]]) -> str | None:
+    """Return the first memory metric that every run contains, preferably RSS; None when there is none."""
+    runs = [run for group in groups for run in group]
+    return next((name for name in MEMORY if all(name in run.lines for run in runs)), None)
+
+
+def draw(groups: Sequence[Group], metric: str, unit: MemoryUnit, path: pathlib.Path) -> None:
+    """Write the picture of groups with their names; the suffix of the path is the format. Raises OSError."""
+    drawn = [(name, [(run.lines[metric], run.peaks[metric]) for run in runs]) for name, runs in groups]
+    length_s = max(run.duration_s for _, runs in groups for run in runs)
+    operations = [_middle(runs).operations for _, runs in groups]
+    bands = operations if len(groups) <= _MOST_BANDS and any(operations) else []
+    differences = _differences([[line for line, _ in runs] for _, runs in drawn])
+    heights = [*[_BAND] * len(bands), _MEMORY, *([_DIFFERENCE] if differences else [])]
+    high = sum(heights) + _TITLE + _LEGEND * len(groups) + 0.5
+    drawing = Figure(figsize=(_WIDTH, high), dpi=DPI, layout="constrained")
+    axes = drawing.subplots(len(heights), sharex=True, squeeze=False, height_ratios=heights)[:, 0].tolist()
+    memory = axes[len(bands)]
+    for place, (name, of) in enumerate(drawn):
+        _draw_group(memory, name, of, unit, look(place))
+    _finish(memory, f"{label(metric)} ({unit})")
+    memory.set_ylim(0, (memory.dataLim.ymax or 1) * 1.08)
+    if differences:
+        _draw_differences(axes[-1], differences, unit)
+    for one in axes[len(bands) :]:
+        time_axis(one, length_s)
+    for one in axes[len(bands) : -1]:
+        one.set_xlabel("")
+    draw_bands(axes[: len(bands)], bands, [look(place)[0] for place in range(len(bands))])
+    axes[0].set_title(_title(groups, metric, unit), loc="left", fontsize=10, color=INK, parse_math=False)
+    legend_below(drawing, 1)
+    save(drawing, path)
+
+
+def _middle(runs: Sequence[Curve]) -> Curve:
+    """Return the run of a group whose duration is the median."""
+    return sorted(runs, key=lambda run: run.duration_s)[len(runs) // 2]
+
+
+def _title(groups: Sequence[Group], metric: str, unit: MemoryUnit) -> str:
+    """Return what is compared, and for two sides how their peaks and durations differ."""
+    what = f"{label(metric)} over time"
+    if len(groups) != 2:  # noqa: PLR2004 — base and new
+        return f"{what} of {len(groups)} sides"
+    before, after = (
+        (
+            float(np.median([_size(run.lines[metric], run.peaks[metric]) for run in runs])),
+            float(np.median([run.duration_s for run in runs])),
+        )
+        for _, runs in groups
+    )
+    peak = _change(before[0], after[0], f"{unit.text(abs(after[0] - before[0]))} {unit}")
+    time = _change(before[1], after[1], seconds_text(abs(after[1] - before[1])))
+    return f"{what}: peak {peak}, duration {time}"
+
+
+def _change(before: float, after: float, difference: str) -> str:
+    """Return a difference with its sign and its share: ``−232 MiB (−17.4 %)``."""
+    if before == after:
+        return "the same"
+    sign = "+" if after > before else "−"
+    share = f" ({sign}{abs(after - before) / before * 100:.1f} %)" if before else ""
+    return f"{sign}{difference}{share}"
+
+
+def _size(line: Line, of: Level) -> float:
+    return float(np.nanmax(line[1])) if of.peak is None else of.peak
+
+
+def _finish(axes: Axes, text: str) -> None:
+    plain(axes)
+    axes.set_ylabel(text)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.12g}")
+
+
+def _draw_group(axes: Axes, label_of: str, drawn: Sequence[Drawn], unit: MemoryUnit, look_of: tuple[str, str]) -> None:
+    """Draw a single run with its peak, or the median of several runs in the band from the smallest to the largest."""
+    colour, style = look_of
+    lines = [line for line, _ in drawn]
+    sizes = [_size(*one) for one in drawn]
+    several = len(lines) > 1
+    spread = f" ({unit.text(min(sizes))} to {unit.text(max(sizes))}, {len(sizes)} runs)" if several else ""
+    text = f"{'median ' if several else ''}peak {unit.label(float(np.median(sizes)))}{spread}"
+    if several:
+        moments, every = _together(lines)
+        low, high = every.min(axis=0) / unit.factor, every.max(axis=0) / unit.factor
+        axes.fill_between(moments, low, high, color=colour, alpha=0.2, linewidth=0)
+    time, value = _median(lines)
+    axes.plot(
+        time,
+        value / unit.factor,
+        style,
+        color=colour,
+        linewidth=2 if several else 1.6,
+        marker="" if several else marker_for(time),
+        label=f"{shortened(printable(label_of), _NAME)}: {text}",
+    )
+    if not several:
+        span_s = drawn[0][1].span_s
+        at_s = float(time[np.nanargmax(value)]) if span_s is None else sum(span_s) / 2
+        is_mark = span_s is not None and span_s[0] < span_s[1]
+        draw_peak(axes, (at_s, sizes[0] / unit.factor), colour, span_s if is_mark else None)
+
+
+def _median(lines: Sequence[Line]) -> Line:
+    """Return a single run, or the median over the time during which all runs were running."""
+    if len(lines) == 1:
+        return lines[0]
+    moments, every = _together(lines)
+    return moments, np.median(every, axis=0)
+
+
+def _together(lines: Sequence[Line]) -> Line:
+    """Return moments during which all runs were running, and the memory of each run at these."""
+    known = [(time[~np.isnan(value)], value[~np.isnan(value)]) for time, value in lines]
+    moments = np.linspace(max(time[0] for time, _ in known), min(time[-1] for time, _ in known), _MOMENTS)
+    return moments, np.array([np.interp(moments, *line) for line in known])
+
+
+def _differences(groups: Sequence[Sequence[Line]]) -> list[Line]:
+    """Return how much more each further side held than the first one, while both were running."""
+    if not 1 < len(groups) <= _MOST_DIFFERENCES:
+        return []
+    medians = [_median(lines) for lines in groups]
+    found = []
+    for other in medians[1:]:
+        moments, (before, after) = _together([medians[0], other])
+        if moments[0] < moments[-1]:
+            found.append((moments, after - before))
+    return found
+
+
+def _draw_differences(axes: Axes, differences: Sequence[Line], unit: MemoryUnit) -> None:
+    """Draw differences over time; the area of a single one is filled."""
+    axes.axhline(0, color=FAINT, linewidth=0.8)
+    for place, (time, value) in enumerate(differences, start=1):
+        sizes = value / unit.factor
+        axes.plot(time, sizes, color=look(place)[0], linewidth=1.1)
+        if len(differences) == 1:
+            axes.fill_between(time, 0, sizes, color=look(place)[0], alpha=0.2, linewidth=0)
+    _finish(axes, f"difference ({unit})")

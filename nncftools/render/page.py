@@ -1,0 +1,275 @@
+"""The report as one self-contained page with interactive charts; it needs plotly, but no network.
+
+The program of the plotly package, packed: the browser unpacks it.
+
+The data of the page's flame graph: the build-up of the RSS peak as a tree of frames.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import json
+import pathlib
+import re
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
+from nncftools.analysis.code_places import module_of, package_of
+from nncftools.analysis.frames import Node, tree_of
+from nncftools.analysis.hints import hints
+from nncftools.errors import NncfToolsError
+from nncftools.render import charts, session_tables
+from nncftools.render.colours import OTHER_PACKAGES, REST, package_fills
+from nncftools.render.listing import with_inner_levels
+from nncftools.render.memory_line import limit_text
+from nncftools.render.peak_lines import verdict_lines
+from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
+from nncftools.render.stacks import WITHOUT_STACK, place_text
+from nncftools.render.table import Output
+from nncftools.render.view import command_text
+from nncftools.units import printable, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nncftools.analysis.build_up import BuildUp
+    from nncftools.render.colours import Fill
+    from nncftools.render.listing import Listed
+    from nncftools.render.table import Table
+    from nncftools.render.view import View
+    from nncftools.session.session import Session
+
+
+_FILE = "package_data/plotly.min.js"
+_LEVEL = 6
+"""Takes 0.12 s; a higher one makes the page smaller by 0.2 %."""
+
+
+class Bundle(NamedTuple):
+    """A program for a page."""
+
+    packed: str
+    """In zlib's format, in base64."""
+    source: str
+    """The source expression that allows exactly this program in a Content-Security-Policy."""
+
+
+def bundle() -> Bundle:
+    """Return plotly's program. Raises NncfToolsError when plotly is not installed."""
+    program = _program()
+    return Bundle(base64.b64encode(zlib.compress(program, _LEVEL)).decode(), source_of(program))
+
+
+def source_of(program: bytes) -> str:
+    """Return the source expression that allows exactly this program in a Content-Security-Policy."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(program).digest()).decode()}'"
+
+
+def _program() -> bytes:
+    """Return the file itself if it is where plotly has it: to import plotly takes as long as to pack it."""
+    found = importlib.util.find_spec("plotly")
+    file = None if found is None or found.origin is None else pathlib.Path(found.origin).parent / _FILE
+    if file is not None and file.is_file():
+        return file.read_bytes()
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        message = "html needs plotly; install it with: pip install 'nncf-tools[html]'"
+        raise NncfToolsError(message) from error
+    return str(get_plotlyjs()).encode()
+
+
+_MOST_NODES = 1500
+_SMALLEST = 0.002
+"""As a share of the peak: what is smaller is summed."""
+_FLAME_NAME = 120
+_WHOLE = "RSS at its peak"
+
+
+class _Box(NamedTuple):
+    """A rectangle of the graph; sizes are in bytes."""
+
+    parent: int | None
+    """The number of the box that it is a part of."""
+    name: str
+    place: str
+    size: int
+    certain: int
+    package: str | None
+    """None for what is not a frame."""
+
+
+def flame(session: Session, view: View) -> dict[str, Any] | None:
+    """Return the tree as columns, the outermost box first; None when the session has no stacks of its peak."""
+    build_up = of_peak(session)
+    if build_up is None:
+        return None
+    boxes = list(_boxes(tree_of(build_up)))
+    fills = _fills(boxes)
+    places = {package: place for place, package in enumerate(fills)}
+    return {
+        "parent": [box.parent for box in boxes],
+        "name": [box.name for box in boxes],
+        "place": [box.place for box in boxes],
+        "size": [box.size for box in boxes],
+        "certain": [box.certain for box in boxes],
+        "package": [None if box.package is None else places[box.package] for box in boxes],
+        "packages": [_look(package, fill) for package, fill in fills.items()],
+        "rest": {"colour": REST.colour, "ink": REST.ink},
+        "unit": view.unit,
+        "factor": view.unit.factor,
+        "digits": view.unit.decimals,
+        "text": _text(build_up, view),
+    }
+
+
+def _look(package: str, fill: Fill) -> dict[str, Any]:
+    name = shortened(printable(package), _FLAME_NAME) or "the program itself"
+    return {"name": name, "colour": fill.colour, "ink": fill.ink, "other": fill == OTHER_PACKAGES}
+
+
+def _text(build_up: BuildUp, view: View) -> str:
+    """Return in one sentence how much is known."""
+    every = {
+        CERTAIN: "{} certain down to the innermost function",
+        EITHER: "{} at the likelier of two places",
+        NOT_SEEN: "{} not seen",
+        INHERITED: "at most {} shared with a parent process",
+    }
+    sizes = ((build_up.sum_of(kind), text) for kind, text in every.items())
+    known = ", ".join(text.format(view.unit.label(size)) for size, text in sizes if size)
+    return f"Which code made memory rise to its peak of {view.unit.label(build_up.size)}: {known}."
+
+
+def _boxes(root: Node) -> Iterator[_Box]:
+    """Yield the boxes, each after the one that it is a part of; children that are not drawn are summed."""
+    drawn = _drawn(root)
+    numbers = 0
+    waiting: list[tuple[Node, int | None]] = [(root, None)]
+    while waiting:
+        node, parent = waiting.pop()
+        number = numbers
+        numbers += 1
+        yield _box(node, parent)
+        children = node.sorted_children
+        rest = [child for child in children if id(child) not in drawn]
+        if rest:
+            numbers += 1
+            size, certain = sum(child.size for child in rest), sum(child.certain for child in rest)
+            yield _Box(number, f"… {len(rest):,} more", "", size, certain, None)
+        waiting.extend((child, number) for child in reversed(children) if id(child) in drawn)
+
+
+def _drawn(root: Node) -> set[int]:
+    """Return the ``id()`` of the nodes that are drawn: the largest, of equal ones the outermost."""
+    found = []
+    waiting = [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if node.size >= root.size * _SMALLEST:
+            found.append((-node.size, depth, id(node)))
+            waiting += [(child, depth + 1) for child in node.children.values()]
+    return {number for *_, number in sorted(found)[:_MOST_NODES]}
+
+
+def _box(node: Node, parent: int | None) -> _Box:
+    if node.frame is None or node.place is None:
+        name = WITHOUT_STACK.get(node.kind, _WHOLE)
+        return _Box(parent, name, "", node.size, node.certain if parent is None else 0, None)
+    module = module_of(node.frame)
+    name = f"import {module}" if module else node.frame.function
+    name = shortened(printable(name), _FLAME_NAME) or "?"
+    return _Box(parent, name, place_text(node.place), node.size, node.certain, package_of(node.frame.file))
+
+
+def _fills(boxes: Sequence[_Box]) -> dict[str, Fill]:
+    """Return the fill of each package, the one with the largest box first."""
+    largest: dict[str, int] = {}
+    for box in boxes:
+        if box.package is not None:
+            largest[box.package] = max(largest.get(box.package, 0), box.size)
+    return package_fills(sorted(largest, key=lambda package: (-largest[package], package)))
+
+
+_TITLE, _NAME = 400, 90
+_WARNING = 1000
+_MOST_OPERATIONS = 1000
+_HERE = pathlib.Path(__file__)
+_PROGRAMS = ("tables", "chart", "linked", "flame", "start")
+"""In the order in which they need one another; together they are one program."""
+
+
+def report(session: Session, view: View) -> bytes:
+    """Return the page, in UTF-8. Raises NncfToolsError when plotly is not installed."""
+    plotly = bundle()
+    parts_of = (_HERE.with_name("program") / f"{name}.js" for name in _PROGRAMS)
+    program = "".join(part.read_text(encoding="utf-8") for part in parts_of)
+    data = json.dumps(_data(session, view), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    parts = {
+        "HASHES": f"{plotly.source} {source_of(program.encode())}",
+        "DATA": data.replace("<", "\\u003c"),  # it must not end the script element around it
+        "PLOTLY": plotly.packed,
+        "PROGRAM": program,
+    }
+    template = _HERE.with_suffix(".html").read_text(encoding="utf-8")
+    return re.sub("@([A-Z]+)@", lambda match: parts[match[1]], template).encode()
+
+
+def _data(session: Session, view: View) -> dict[str, Any]:
+    peak, limit = session_tables.peak(session, view), limit_text(session)
+    every = with_inner_levels(session, view.depth)
+    return {
+        "title": shortened(printable(view.title) or command_text(session), _TITLE),
+        "run": shortened(session_tables.run(session), _TITLE),
+        "verdict": [f"{heading}: {of}" for heading, of in verdict_lines(session, view.unit)],
+        "peak": "" if peak is None else " ".join(("Peak memory:", *filter(None, peak))),
+        "limit": "" if peak is None or limit is None else f"Limit: {limit}",
+        "warnings": [shortened(printable(hint), _WARNING) for hint in hints(session, view.unit)],
+        "levels": view.depth,
+        "tables": {
+            "memory": _table(memory(session, view)),
+            "ranks": _table(ranks(session, view.unit)),
+            "operations": _operations(every, session, view),
+            "facts": _table(session_tables.facts(session, view.unit)),
+            "processes": _table(processes(session, view.unit)),
+        },
+        "chart": charts.charts(session, view, every),
+        "flame": flame(session, view),
+    }
+
+
+def _operations(every: Sequence[Listed], session: Session, view: View) -> dict[str, Any]:
+    """Return the table of operations; a row has its place in ``every``, and the whole name if it is shortened."""
+    shown, more = shown_of(every, session, _MOST_OPERATIONS)
+    table = _table(table_of(shown, more, session, view))
+    places = {id(one): place for place, one in enumerate(every)}
+    for one, row in zip(shown, table["rows"], strict=True):
+        row["place"] = places[id(one)]
+        row["cells"][1] = shortened(one.short_title, _NAME)
+        row["whole"] = "" if row["cells"][1] == one.title else one.title
+    return table
+
+
+def _table(table: Table) -> dict[str, Any]:
+    """Return a table in the format of ``program/tables.js``."""
+    of = table.of(Output.PAGE)
+    return {
+        "headings": of.headings("\n"),
+        "labels": [f"{column.group} {column.heading}".strip() for column in of.columns],
+        "texts": [column.is_text for column in of.columns],
+        "rows": [
+            {
+                "cells": [cell.text for cell in row.cells],
+                "strong": row.is_strong,
+                "depth": row.depth,
+                "details": row.details,
+                "colour": row.colour,
+                "span": row.span_s,
+            }
+            for row in of.rows
+        ],
+        "more": ". ".join(filter(None, (of.more, of.note))),
+    }

@@ -1,0 +1,255 @@
+"""The lines under the headline of the peak: its share of the limit, what ran, who holds the memory, what it is.
+
+The verdict on a run that died, as headings and texts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nncftools.analysis import build_up, memory_kinds
+from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
+from nncftools.analysis.frames import certain_at_places, held_by, running_text, tree_of
+from nncftools.limits.judges import verdict
+from nncftools.limits.needs import MACHINE, needs
+from nncftools.render.memory_line import limit_text
+from nncftools.units import UNKNOWN, printable, seconds_text, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nncftools.analysis.build_up import BuildUp
+    from nncftools.analysis.frames import Holder
+    from nncftools.analysis.memory_kinds import Kinds
+    from nncftools.limits.verdict import LastState, Verdict
+    from nncftools.session.model import MappingGroup, Process
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
+
+
+_HOLDERS = 3
+_SMALL = 0.01
+"""A part of the memory that is smaller is not named."""
+_LEAST = 0.005
+"""What rounds to less than a per cent is not named."""
+_MOSTLY = 0.95
+_NAME = 40
+_WORDS = {
+    "anonymous": "anonymous",
+    "other_files": "smaller files",
+    "libraries": "libraries",
+    "stack": "stacks of threads",
+    "shared": "shared memory",
+}
+NOTHING_SEEN = "no stack was seen of a process that grew"
+
+
+def peak_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
+    """Return headings and texts about the peak of RSS; only the limit, if the session was recorded without stacks."""
+    limit = limit_text(session)
+    return [*([] if limit is None else [("limit", limit)]), *_seen(session, unit)]
+
+
+def _seen(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
+    if session.snapshots is None:
+        return []
+    found = build_up.of_peak(session)
+    if found is not None:
+        return lines_of(session, found, unit)
+    peak, place = session.peaks.get("rss"), session.peak_place
+    size = 0 if peak is None or place is None else peak.low or 0
+    kinds = [] if place is None else list(_kinds(session, place.to_s, size, unit))
+    return [("stacks", f"none: {missing(session)}"), *kinds]
+
+
+def lines_of(session: Session, found: BuildUp, unit: MemoryUnit) -> list[tuple[str, str]]:
+    """Return headings and texts about a build-up."""
+    kinds = _kinds(session, found.at_s, found.size, unit)
+    return [*_stacks(found, session, unit), *kinds, ("certain", certainty(found, session))]
+
+
+def missing(session: Session) -> str:
+    """Return why stacks are missing."""
+    known = None if session.snapshots is None else session.snapshots.missing
+    return printable(known or NOTHING_SEEN)
+
+
+def _stacks(found: BuildUp, session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    if found.top is None:
+        yield "running", "not seen"
+    else:
+        yield "running", f"{_process(found.top.process, session)}{running_text(found.top)}"
+    for number, holder in enumerate(held_by(tree_of(found), _HOLDERS)):
+        certain = f" ({_certain(holder, unit)})" if holder.certain < holder.size * _MOSTLY else ""
+        yield "" if number else "held by", f"{_brief(holder.size, unit)}{certain} {holder.label}"
+
+
+def _certain(holder: Holder, unit: MemoryUnit) -> str:
+    return f"{unit.brief(holder.certain)} certain" if holder.certain else "uncertain"
+
+
+def _process(number: int | None, session: Session) -> str:
+    """Return the process, if several have stacks."""
+    snapshots = session.snapshots
+    if snapshots is None or sum(bool(watched.looks) for watched in snapshots.processes) < 2:  # noqa: PLR2004 — several
+        return ""
+    process = next((one for one in session.processes if one.id == number), None)
+    if process is None:
+        return ""
+    return f"{shortened(printable(process.name), _NAME)} (pid {process.pid}): "
+
+
+def _brief(size: float, unit: MemoryUnit) -> str:
+    return f"{unit.brief(size)} {unit}"
+
+
+def _kinds(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    kinds = memory_kinds.near(session, at_s, size)
+    if kinds is None:
+        return
+    parts = ", ".join(_parts(kinds, unit))
+    if kinds.is_other_memory:
+        now = ", ".join(_sampled(session, at_s, size, unit)) or "not known"
+        yield "made of", f"{now}; {moment_text(kinds, unit)}: {parts}"
+    else:
+        yield "made of", parts if kinds.is_of_moment else f"{parts} ({moment_text(kinds, unit)})"
+
+
+def _sampled(session: Session, at_s: float, size: int, unit: MemoryUnit) -> Iterator[str]:
+    """Yield the kinds of memory in the sample nearest to a moment, as far as they were sampled."""
+    times, samples = session.samples.time_s, session.samples
+    place = min(range(len(times)), key=lambda number: abs(times[number] - at_s), default=None)
+    with_unit = f" {unit}"
+    for column, words in (("anon", "anonymous"), ("file", "of files"), ("shmem", "shared memory")):
+        value = samples[column][place] if place is not None and column in samples.metrics else 0.0
+        if value >= size * _SMALL:  # False for NaN, which is unknown
+            yield f"{unit.brief(value)}{with_unit} {words}"
+            with_unit = ""
+
+
+def moment_text(kinds: Kinds, unit: MemoryUnit) -> str:
+    """Return when mappings were read, and how much memory there was."""
+    return f"at {seconds_text(kinds.at_s)}, with {_brief(kinds.total, unit)}"
+
+
+def _parts(kinds: Kinds, unit: MemoryUnit) -> Iterator[str]:
+    """Yield what the memory is; the first size has its unit, the first clean file an explanation."""
+    least = kinds.total * _SMALL
+    shown = [group for group in kinds.groups if group.rss >= least]
+    rest = sum(group.rss for group in kinds.groups) - sum(group.rss for group in shown)
+    explained = False
+    for number, group in enumerate(shown):
+        text = f"{unit.brief(group.rss)}{'' if number else f' {unit}'} {kind_name(group)}"
+        if group.kind == "file":
+            if group.clean >= group.rss * _MOSTLY:
+                text += " (clean)" if explained else " (clean: the kernel can drop it)"
+                explained = True
+            elif group.anonymous >= group.rss * _SMALL:
+                text += f" ({unit.brief(group.anonymous)} of it copied)"
+        yield text
+    others = rest + kinds.not_read
+    if others >= least:
+        yield f"{unit.brief(others)} other" if kinds.not_read < least else f"{unit.brief(others)} of other processes"
+
+
+def kind_name(group: MappingGroup) -> str:
+    """Return what a group of mappings is, in words; a file has its name without its folder."""
+    if group.kind == "file":
+        return shortened(printable(group.file.rpartition("/")[2] or group.file), _NAME)
+    return _WORDS.get(group.kind, printable(group.kind))
+
+
+def certainty(found: BuildUp, session: Session) -> str:
+    """Return which part of the memory certainly belongs to its place and its stack, and what about the rest."""
+    whole = _percent(found.sum_of(CERTAIN), found.size)
+    place = _percent(certain_at_places(found), found.size)
+    rest = [
+        f"{bound}{_percent(size, found.size)} {words}"
+        for size, bound, words in (
+            (found.sum_of(EITHER), "", "one of two stacks"),
+            (found.sum_of(INHERITED), "at most ", "shared with a parent process"),
+            (found.sum_of(NOT_SEEN), "", f"not seen{_why(found, session)}"),
+        )
+        if size >= found.size * _LEAST
+    ]
+    certain = whole if place == whole else f"{place} by place, {whole} by whole stack"
+    return "; ".join([certain, *([", ".join(rest)] if rest else [])])
+
+
+def _why(found: BuildUp, session: Session) -> str:
+    reason = None if session.snapshots is None else session.snapshots.missing
+    return f": {printable(reason)}" if reason and found.sum_of(NOT_SEEN) >= found.size * _SMALL else ""
+
+
+def _percent(size: float, whole: float) -> str:
+    return f"{size / whole * 100:.0f} %" if whole else UNKNOWN
+
+
+def as_sentences(lines: Sequence[tuple[str, str]]) -> list[str]:
+    """Return one text for each heading, with all of its lines."""
+    found: list[str] = []
+    for heading, text in lines:
+        if heading or not found:
+            found.append(f"{heading}: {text}")
+        else:
+            found[-1] += f"; {text}"
+    return found
+
+
+def verdict_lines(session: Session, unit: MemoryUnit) -> list[tuple[str, str]]:
+    """Return headings and texts, the conclusion first; empty when nothing died."""
+    found = verdict(session, unit)
+    if found is None:
+        return []
+    needed = needs(session, is_bound=True) if found.is_for_memory else None
+    enough = [] if needed is None else [("needs", needed.text(unit))]
+    return [("Verdict", headline(found)), *_details(found, unit), *enough]
+
+
+def headline(found: Verdict) -> str:
+    """Return the conclusion as a sentence, and how sure it is."""
+    text = found.text.removeprefix("the ").removeprefix("a ")
+    first = "The " if found.text.startswith("the ") else "A " if found.text.startswith("a ") else ""
+    hung = "" if found.hung_s is None else f" The command did nothing for {seconds_text(found.hung_s)} after that."
+    return f"{first}{text}.{hung} ({found.certainty})"
+
+
+def _details(found: Verdict, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    state = found.state
+    held = _held(found, state, unit)
+    if held:
+        yield "held", held
+    if state.largest:
+        yield "largest", ", ".join(_of(process, unit) for process in state.largest)
+    if state.operation:
+        yield "during", state.operation
+    if state.running:
+        yield "running", printable(state.running)
+    if found.evidence:
+        yield "evidence", "; ".join(map(printable, found.evidence))
+    if found.is_not:
+        yield "not", "; ".join(text.removeprefix("not ") for text in found.is_not)
+
+
+def _held(found: Verdict, state: LastState, unit: MemoryUnit) -> str:
+    """Return what the run held last, how much of its limit that is, and how fast it grew."""
+    if state.at_s is None:
+        return ""
+    growth = "" if state.growth_per_s is None else f", growing by {unit.brief(state.growth_per_s)} {unit}/s"
+    return f"RSS {unit.brief(state.rss)} {unit} at {seconds_text(state.at_s)}{growth}{_share(found, state.rss, unit)}"
+
+
+def _share(found: Verdict, rss: int, unit: MemoryUnit) -> str:
+    limit = found.limit
+    if limit is None:
+        return ""
+    if limit.is_of_process:
+        rss = max((process.peak_rss or 0 for process in found.state.largest), default=0)
+    whose = "of the machine" if limit.kind == MACHINE else f"({limit.kind})"
+    return f"; {limit.share_text(rss)} of {unit.brief(limit.size)} {unit} {whose}"
+
+
+def _of(process: Process, unit: MemoryUnit) -> str:
+    name = shortened(printable(process.name), _NAME) or "a process"
+    most = max(process.peak_rss or 0, process.high_water_mark or 0)
+    return f"{name} (pid {process.pid}) {unit.brief(most)} {unit}"

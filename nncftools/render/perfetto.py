@@ -1,0 +1,421 @@
+"""The run as trace events for ui.perfetto.dev and chrome://tracing.
+
+The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+
+Stacks over time as slices: how long a frame was seen at its place in the stack of a thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from nncftools import metrics
+from nncftools.analysis.code_places import is_machinery, module_of, shared_depth
+from nncftools.analysis.hints import hints
+from nncftools.analysis.series import decimated, rates_of, run_s, window_s
+from nncftools.metrics import cpu_counters, is_memory
+from nncftools.render.listing import bounds_by_key, by_key
+from nncftools.render.stacks import place_text
+from nncftools.render.view import command_text, label
+from nncftools.session.peak_place import span_of
+from nncftools.units import MemoryUnit, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from nncftools.render.view import View
+    from nncftools.session.model import Exit, Frame, Process, RankRun, Snapshots, WatchedProcess
+    from nncftools.session.operation import Operation
+    from nncftools.session.session import Session
+
+    Event = dict[str, Any]
+    Values = Iterable[float | None]
+
+HOLDS_S = 0.6
+"""A stack is drawn until the next look at the process, but not longer than this."""
+MOST_SLICES = 50_000
+
+
+class StackSlice(NamedTuple):
+    """A frame that was seen at one place of a stack from one look to another one, in seconds since the start."""
+
+    frame: Frame
+    """With the line of the first look."""
+    from_s: float
+    to_s: float
+    looks: int
+    """How many looks saw it."""
+
+    @property
+    def name(self) -> str:
+        """The function, or the module that is imported."""
+        module = module_of(self.frame)
+        return f"import {module}" if module else self.frame.function or "?"
+
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return place_text(self.frame)
+
+
+@dataclass
+class _Open:
+    """A frame that is on the stack."""
+
+    frame: Frame
+    from_s: float
+    looks: int = 1
+
+
+def slices_by_thread(watched: WatchedProcess, snapshots: Snapshots) -> dict[int, list[StackSlice]]:
+    """Return the slices of each thread that had a Python stack, by its ID: nested or disjoint ones."""
+    stacks = [
+        [frame for place in stack if not is_machinery(frame := snapshots.frames[place])] for stack in snapshots.stacks
+    ]
+    threads = sorted({thread.thread for look in watched.looks for thread in look.threads if thread.stack is not None})
+    return {thread: list(_slices_of_stacks(_seen(watched, thread, stacks))) for thread in threads}
+
+
+def longest(slices: Iterable[StackSlice], most: int) -> set[StackSlice]:
+    """Return the longest slices: what encloses one of them is among them."""
+    return set(sorted(slices, key=lambda one: one.from_s - one.to_s)[:most])
+
+
+def _seen(
+    watched: WatchedProcess, thread: int, stacks: Sequence[Sequence[Frame]]
+) -> Iterator[tuple[float, float, Sequence[Frame]]]:
+    """Yield from when to when each look of a thread holds, and the frames that it saw."""
+    times = [look.time_s for look in watched.looks]
+    last_s = max([*times[-1:], *watched.time_s[-1:]], default=0.0)
+    for look, next_s in zip(watched.looks, [*times[1:], last_s], strict=True):
+        stack = next((one.stack for one in look.threads if one.thread == thread), None)
+        yield look.time_s, min(next_s, look.time_s + HOLDS_S), () if stack is None else stacks[stack]
+
+
+def _slices_of_stacks(seen: Iterable[tuple[float, float, Sequence[Frame]]]) -> Iterator[StackSlice]:
+    """Yield a slice for each frame; it ends where a look no longer sees it, or where none holds."""
+    open_frames: list[_Open] = []
+    until_s = 0.0
+    for from_s, to_s, frames in seen:
+        same = 0
+        if from_s <= until_s:
+            same = shared_depth([one.frame.code for one in open_frames], [frame.code for frame in frames])
+        yield from _closed(open_frames[same:], min(from_s, until_s))
+        del open_frames[same:]
+        for one in open_frames:
+            one.looks += 1
+        open_frames += [_Open(frame, from_s) for frame in frames[same:]]
+        until_s = to_s
+    yield from _closed(open_frames, until_s)
+
+
+def _closed(frames: Iterable[_Open], to_s: float) -> Iterator[StackSlice]:
+    for one in frames:
+        yield StackSlice(one.frame, one.from_s, to_s, one.looks)
+
+
+_JSON = msgspec.json.Encoder()
+_POINTS = 20_000
+"""Of one metric; a viewer shows about 100,000 points in total without a pause."""
+_POINTS_OF_PROCESSES, _FEWEST_POINTS = 200_000, 100
+"""Of all processes together, and of each."""
+_WINDOWS = 10_000
+_NAME = 200
+_OPERATIONS = "operations"
+_AFTER_OPERATIONS = 1000
+_RATE_UNITS = {"B": "bytes/s", "s": "cores", "": "per second"}
+_LEVEL_UNITS = {"B": "bytes", "s": "seconds", "": "count"}
+_SEARCHED = 64
+"""Tracks in which a slice is put inside another one; those beyond hold one after the other."""
+_OF_OPERATION = ("call", "arguments", "saved", "source", "error", "cpu_s", "cpu_average", "longest_s", "total_s")
+
+
+def report(session: Session, view: View) -> bytes:
+    """Return the trace in UTF-8: microseconds since the start, bytes; all metrics and operations of all depths.
+
+    Unknown values are left out.
+    """
+    title = shortened(view.title or session.name or command_text(session), _NAME)
+    head = b'{\n"displayTimeUnit": "ms",\n"otherData": %b,\n"traceEvents": [\n' % _JSON.encode(_facts(session, title))
+    return b"%b%b\n]\n}\n" % (head, b",\n".join(map(_JSON.encode, _events(session, title))))
+
+
+def _facts(session: Session, title: str) -> dict[str, Any]:
+    host = {key: value for key, value in msgspec.to_builtins(session.host).items() if value}
+    return _known(
+        {
+            "run": title,
+            "command": command_text(session),
+            "start_utc": session.start.utc,
+            "host": host or None,
+            "rank": session.rank,
+            "from_zero": session.from_zero or None,
+            "tool": f"nncf-tools {session.tool_version}".rstrip(),
+            "samples": len(session.samples),
+            "points": f"of each metric at most {_POINTS:,}: the smallest and the largest value of every stretch",
+            "rates": f"means of at least {window_s(session, _WINDOWS):.3g} s",
+            "warnings": hints(session, MemoryUnit.MiB) or None,
+        }
+    )
+
+
+def _events(session: Session, title: str) -> Iterator[Event]:
+    """Yield the run as a process with the counters, then the ranks of a job, then each process of the run.
+
+    An operation is shown in the process in which it ran; if this is unknown, in that of the run.
+    """
+    numbers = _Numbers(session.processes)
+    run = numbers.spare()
+    operations = _by_process(session)
+    yield from _named(run, f"run: {title}", 0)
+    if session.command:
+        yield _metadata("process_labels", run, run, {"labels": command_text(session)})
+    whole = _slice(title, (0.0, run_s(session)), _known({**_ending(session.exit), "start_utc": session.start.utc}))
+    yield from _slices([whole, *map(_operation, operations.get(None, []))], run, numbers)
+    yield from _peaks(session, run)
+    yield from _counters(session, run)
+    for place, rank in enumerate(session.ranks, start=1):
+        yield from _rank(rank, numbers.spare(), place)
+    points = min(_POINTS, max(_FEWEST_POINTS, _POINTS_OF_PROCESSES // max(1, len(session.processes))))
+    for place, process in enumerate(sorted(session.processes, key=lambda process: process.start_s or 0.0), start=1):
+        pid = numbers.of(process)
+        yield from _named(pid, process.name or "unknown", len(session.ranks) + place)
+        life = _life(process, session)
+        yield from _slices([life, *map(_operation, operations.get(process.id, []))], pid, numbers)
+        yield from _rss(process, pid, points)
+        yield from _stacks(session, process.id, pid, numbers)
+    yield from _stacks(session, None, run, numbers)
+
+
+class _Numbers:
+    """Assigns numbers to processes and tracks: PIDs where they are known and unused, and otherwise others."""
+
+    def __init__(self, processes: Iterable[Process]) -> None:
+        pids = {process.pid for process in processes if process.pid}
+        self._spare = count(max(pids, default=0) + 1)
+        self._free = pids
+
+    def of(self, process: Process) -> int:
+        """Return the number of a process, different for each call."""
+        if process.pid not in self._free:
+            return self.spare()
+        self._free.remove(process.pid)
+        return process.pid
+
+    def spare(self) -> int:
+        """Return an unused number."""
+        return next(self._spare)
+
+
+def _by_process(session: Session) -> dict[int | None, list[Operation]]:
+    """Return operations by the ``id`` of their process; None when no process, or several at once, had their PID."""
+    candidates: dict[int | None, list[Process]] = {}
+    for process in session.processes:
+        candidates.setdefault(process.pid, []).append(process)
+    found: dict[int | None, list[Operation]] = {}
+    for operation in session.operations:
+        of_pid = candidates.get(operation.pid, []) if operation.pid is not None else []
+        alive = [process for process in of_pid if _lived_at(process, operation.start_s)] or of_pid
+        found.setdefault(alive[0].id if len(alive) == 1 else None, []).append(operation)
+    return found
+
+
+def _lived_at(process: Process, at_s: float) -> bool:
+    return (process.start_s or 0.0) <= at_s and (process.end_s is None or at_s < process.end_s)
+
+
+def _named(pid: int, name: str, place: int) -> Iterator[Event]:
+    yield _metadata("process_name", pid, pid, {"name": shortened(name, _NAME)})
+    yield _metadata("process_sort_index", pid, pid, {"sort_index": place})
+
+
+def _metadata(name: str, pid: int, tid: int, args: Event) -> Event:
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args}
+
+
+def _operation(operation: Operation) -> Event:
+    facts = {name: getattr(operation, name) for name in _OF_OPERATION}
+    figures = {key if key != "rss_delta" else "delta": value for key, value in by_key(operation).items()}
+    args = {
+        "operation": operation.name,
+        **_known(facts),
+        **_known(figures),
+        **_known(bounds_by_key(operation)),
+        **({"calls": operation.count} if operation.count > 1 else {}),
+        **({} if operation.has_peak is False else {"holds_peak": operation.has_peak or "perhaps"}),
+        **({"parallel": True} if operation.is_parallel else {}),
+    }
+    title = " ".join(filter(None, (operation.name, operation.signature)))
+    return {**_slice(title, (operation.start_s, operation.end_s), args), "cat": operation.kind or "operation"}
+
+
+def _rank(rank: RankRun, pid: int, place: int) -> Iterator[Event]:
+    """Yield one rank of a job as a process with its RSS."""
+    yield from _named(pid, f"{rank.name} on {rank.host.name}" if rank.host.name else rank.name, place)
+    facts = _known({**_ending(rank.exit), "cpu_s": rank.cpu_s, "host": rank.host.name})
+    yield {**_slice(rank.name, (rank.start_s, rank.start_s + rank.duration_s), facts), "pid": pid, "tid": pid}
+    end_s = rank.start_s + rank.duration_s if rank.finished else None
+    yield from _counter(pid, label("rss"), "bytes", rank.time_s, rank.rss, end_s=end_s)
+
+
+def _life(process: Process, session: Session) -> Event:
+    end_s = run_s(session) if process.end_s is None else process.end_s
+    facts = {
+        "id": process.id,
+        "pid": process.pid,
+        "parent": process.parent,
+        "command": shortened(" ".join(process.command), _NAME) or None,
+        **_ending(process.exit),
+        "peak_rss": process.peak_rss,
+        "high_water_mark": process.high_water_mark,
+        "cpu_s": process.cpu_s,
+        "began_s": process.start_s,
+    }
+    name = process.name or "unknown"
+    return {**_slice(name, (process.start_s or 0.0, end_s), _known(facts)), "cat": "process"}
+
+
+def _ending(exit_: Exit | None) -> dict[str, int | None]:
+    return {} if exit_ is None else {"exit_code": exit_.code, "exit_signal": exit_.signal}
+
+
+def _slice(name: str, span_s: tuple[float, float], args: Event) -> Event:
+    """Return a slice without its track; one that began before the recording begins at 0."""
+    start, end = (_us(max(0.0, moment)) for moment in span_s)
+    name = shortened(name, _NAME)
+    return {"ph": "X", "name": name, "cat": "run", "ts": start, "dur": max(0, end - start), "args": args}
+
+
+def _slices(slices: Sequence[Event], pid: int, numbers: _Numbers) -> Iterator[Event]:
+    """Yield slices on few tracks: those of one track are disjoint or nested."""
+    tracks: list[_Track] = []
+    ends: list[tuple[int, int]] = []
+    for one in sorted(slices, key=lambda one: (one["ts"], -one["dur"])):
+        start, end = one["ts"], one["ts"] + one["dur"]
+        searched = enumerate(tracks[:_SEARCHED])
+        place = next((place for place, track in searched if track.has_room(start, end)), len(tracks))
+        if place == len(tracks) and ends and ends[0][0] <= start:
+            place = heapq.heappop(ends)[1]
+        if place == len(tracks):
+            tracks.append(_Track())
+        tracks[place].add(one, end)
+        if place >= _SEARCHED:
+            heapq.heappush(ends, (end, place))
+    for place, track in enumerate(tracks):
+        tid = numbers.spare() if place else pid
+        yield _metadata("thread_name", pid, tid, {"name": _OPERATIONS if not place else f"{_OPERATIONS}, overlapping"})
+        yield _metadata("thread_sort_index", pid, tid, {"sort_index": place})
+        yield from ({**one, "pid": pid, "tid": tid} for one in track.slices)
+
+
+class _Track:
+    """Slices that are disjoint or nested."""
+
+    def __init__(self) -> None:
+        self.slices: list[Event] = []
+        self._open_until: list[int] = []
+
+    def has_room(self, start: int, end: int) -> bool:
+        """Return whether a slice fits; none that comes later begins before it."""
+        while self._open_until and self._open_until[-1] <= start:
+            self._open_until.pop()
+        return not self._open_until or end <= self._open_until[-1]
+
+    def add(self, one: Event, end: int) -> None:
+        self.slices.append(one)
+        self._open_until.append(end)
+
+
+def _stacks(session: Session, process: int | None, pid: int, numbers: _Numbers) -> Iterator[Event]:
+    """Yield the Python stacks of a process, given by its ``id``, each frame as a slice; every thread has its track.
+
+    Slices, because Perfetto ignores ``stackFrames`` and ``samples`` in JSON.
+    """
+    snapshots = session.snapshots
+    if snapshots is None:
+        return
+    threads = [
+        (thread, slices)
+        for watched in snapshots.processes
+        if watched.process == process
+        for thread, slices in slices_by_thread(watched, snapshots).items()
+    ]
+    most = MOST_SLICES // max(1, len(snapshots.processes))
+    shown = longest((one for _, slices in threads for one in slices), most)
+    for place, (thread, slices) in enumerate(threads, start=1):
+        tid = numbers.spare()
+        yield _metadata("thread_name", pid, tid, {"name": f"Python stacks, thread {thread}"})
+        yield _metadata("thread_sort_index", pid, tid, {"sort_index": _AFTER_OPERATIONS + place})
+        for one in slices:
+            if one in shown:
+                args = {"place": one.place, "looks": one.looks}
+                event = _slice(one.name, (one.from_s, one.to_s), args)
+                yield {**event, "cat": "stack", "pid": pid, "tid": tid}
+
+
+def _peaks(session: Session, run: int) -> Iterator[Event]:
+    """Yield the peak of each memory metric as an instant: the moment at which it was certainly reached."""
+    for name, peak in session.peaks.items():
+        span_s = span_of(peak)
+        if is_memory(name) and span_s is not None:
+            text = f"{label(name)} peak {MemoryUnit.MiB.label(peak.low)}"
+            args = _known(msgspec.to_builtins(peak))
+            moment = {"ph": "i", "name": text, "cat": "peak", "s": "p", "ts": _us(span_s[1])}
+            yield {**moment, "pid": run, "tid": run, "args": args}
+
+
+def _counters(session: Session, run: int) -> Iterator[Event]:
+    """Yield gauges as levels and counters as rates; the rate of CPU time is the number of busy cores."""
+    samples = session.samples
+    both = cpu_counters(samples)
+    if len(both) > 1:
+        yield from _rates(session, "CPU", both, "cores", run)
+    for name in samples.metrics:
+        metric = metrics.of(name)
+        if metric is not None and metric.is_counter:
+            yield from _rates(session, metric.label, [name], _RATE_UNITS[metric.unit], run)
+            continue
+        unit = "value" if metric is None else _LEVEL_UNITS[metric.unit]
+        yield from _counter(run, name if metric is None else metric.label, unit, samples.time_s, samples[name])
+
+
+def _rates(session: Session, name: str, counters: Sequence[str], unit: str, run: int) -> Iterator[Event]:
+    """Yield rates at the beginning of their windows, and the last one at the end of its window as well."""
+    moments, speed = rates_of(session, counters, _WINDOWS)
+    yield from _counter(run, name, unit, moments, np.append(speed, speed[-1:]))
+
+
+def _rss(process: Process, pid: int, points: int) -> Iterator[Event]:
+    """Yield the RSS of a process; it is 0 at the end of the process."""
+    series = process.series
+    if series is not None:
+        yield from _counter(pid, label("rss"), "bytes", series.time_s, series.rss, points=points, end_s=process.end_s)
+
+
+def _counter(  # noqa: PLR0913 — a track and its data
+    pid: int, name: str, unit: str, time_s: Values, values: Values, *, points: int = _POINTS, end_s: float | None = None
+) -> Iterator[Event]:
+    """Yield the known values, about ``points`` at most; the value is 0 from ``end_s`` on."""
+    time, value = np.array(time_s, dtype=float), np.array(values, dtype=float)
+    known = ~np.isnan(value)
+    time, value = decimated(time[known], value[known], points)
+    if end_s is not None and len(time):
+        time, value = np.append(time, max(end_s, time[-1])), np.append(value, 0.0)
+    for moment, amount in zip(time.tolist(), value.tolist(), strict=True):
+        shown = int(amount) if amount == int(amount) else round(amount, 4)
+        yield {"ph": "C", "name": name, "pid": pid, "ts": _us(moment), "args": {unit: shown}}
+
+
+def _us(moment_s: float) -> int:
+    """Return whole microseconds: rounding keeps the order of moments, so nested slices stay nested."""
+    return round(moment_s * 1_000_000)
+
+
+def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if value is not None and value != ""}

@@ -1,1 +1,0 @@
-"""Pictures: memory over time, panels, comparisons."""

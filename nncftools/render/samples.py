@@ -1,0 +1,147 @@
+"""The text log of the NNCF memory monitor: one row per sample, then total time and maximum.
+
+The samples as CSV: a column per metric, bytes and seconds, an empty cell for unknown.
+
+The samples as a Parquet file for pandas, Polars, DuckDB and Spark; it needs pyarrow.
+
+The session itself, whether it was read from a journal, another tool's log or several files.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from functools import partial
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nncftools.analysis.summary import level
+from nncftools.errors import NncfToolsError
+from nncftools.files import replacing
+from nncftools.session.samples import TIME, are_whole
+from nncftools.session.session import encoded
+
+if TYPE_CHECKING:
+    import pathlib
+    from array import array
+    from collections.abc import Callable, Sequence
+
+    from nncftools.render.view import View
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
+
+
+FROM_ZERO = "_from-zero"
+_NOTHING = "No measurements recorded.\nThe recording ended before the first sample that is known."
+
+
+def stem(metric: str, *, from_zero: bool, rank: str = "") -> str:
+    """Return the file name of a metric's log without its ending; ``rank`` is the suffix of a job's rank."""
+    return f"{metric.replace('/', '_')}_memory_usage{rank}{FROM_ZERO if from_zero else ''}"
+
+
+def memory_log_report(session: Session, view: View) -> dict[str, Callable[[pathlib.Path], None]]:
+    """Return functions that write the log and the picture of each metric, by the monitor's file names."""
+    from nncftools.render import plot
+
+    files: dict[str, Callable[[pathlib.Path], None]] = {}
+    for metric in view.metrics:
+        name = stem(metric, from_zero=view.from_zero)
+        files[f"{name}.txt"] = partial(write, session, view, metric)
+        files[f"{name}.png"] = partial(plot.draw, session, replace(view, metrics=[metric]))
+    return files
+
+
+def write(session: Session, view: View, metric: str, path: pathlib.Path) -> None:
+    """Write the log of one metric without its unknown samples, with the session's peak as maximum. Raises OSError."""
+    of = level(session.samples, metric, session.peaks)
+    peak = (of.from_zero() if view.from_zero else of).peak
+    rows = known_rows(session, metric, view.unit, from_zero=view.from_zero)
+    write_rows(*rows, view.unit, path, most=None if peak is None else view.unit.of(peak))
+
+
+def known_rows(session: Session, metric: str, unit: MemoryUnit, *, from_zero: bool) -> tuple[list[float], list[float]]:
+    """Return the known samples of a metric as seconds since the session's first sample, and values in ``unit``."""
+    pairs = zip(session.samples.time_s, session.samples[metric], strict=True)
+    known = [(time_s, value) for time_s, value in pairs if not isnan(value)]
+    zero = known[0][1] if from_zero and known else 0.0
+    first_s = session.samples.time_s[0] if known else 0.0
+    return [time_s - first_s for time_s, _ in known], [unit.of(value - zero) for _, value in known]
+
+
+def write_rows(
+    time_s: Sequence[float], values: Sequence[float], unit: MemoryUnit, path: pathlib.Path, *, most: float | None = None
+) -> None:
+    """Write a log of seconds and values in ``unit``; ``most`` is the maximum if it is not the largest value.
+
+    Raises OSError, and ValueError for unequal lengths.
+    """
+    lines = [f"{at_s:.3f} {value:.3f}" for at_s, value in zip(time_s, values, strict=True)]
+    if lines:
+        largest = max(values) if most is None else most
+        lines += [f"Total time: {time_s[-1] - time_s[0]:.3f}", f"Max memory: {largest:.3f} ({unit})"]
+    else:
+        lines = [_NOTHING]
+    with replacing(path) as beside:
+        beside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+_ROWS = 10_000
+"""Converted to text at a time: until then, every cell is an object, which takes memory."""
+
+
+def csv_report(session: Session, _view: View) -> str:
+    """Return all samples with all metrics."""
+    names = [TIME, *session.samples.metrics]
+    columns = [session.samples[name] for name in names]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(names)
+    for begin in range(0, len(session.samples), _ROWS):
+        cells = (_cells(name, column[begin : begin + _ROWS]) for name, column in zip(names, columns, strict=True))
+        text.writelines(f"{row}\n" for row in map(",".join, zip(*cells, strict=True)))
+    return text.getvalue()
+
+
+def _cells(name: str, values: array[float]) -> list[str]:
+    """Return values as text: bytes and counts as integers, unknown values as empty cells."""
+    numbers: list[float | None] | array[float] = values
+    if are_whole(name, values):
+        numbers = [None if isnan(value) else round(value) for value in values]
+    text = msgspec.json.encode(list(numbers)).decode()  # NaN is null; repr() is slower
+    return text[1:-1].replace("null", "").split(",")
+
+
+def parquet_report(session: Session, _view: View) -> bytes:
+    """Return all samples with all metrics; the metadata (``DataFrame.attrs``) has the rest of the session.
+
+    Its columns are those of ``to_pandas()``. Raises NncfToolsError when pyarrow is not installed.
+    """
+    try:
+        import pyarrow  # noqa: F401, ICN001 — pandas uses it
+    except ImportError as error:
+        message = "parquet needs pyarrow; install it with: pip install 'nncf-tools[parquet]'"
+        raise NncfToolsError(message) from error
+    frame = session.to_pandas()
+    frame.attrs = _facts(session)
+    data: bytes = frame.to_parquet(None, engine="pyarrow", compression="zstd")
+    return data
+
+
+def _facts(session: Session) -> dict[Any, Any]:
+    """Return the session without its samples and the samples of its processes."""
+    facts = {
+        field.name: msgspec.to_builtins(getattr(session, field.name))
+        for field in msgspec.structs.fields(session)
+        if field.name != "samples"
+    }
+    for process in facts["processes"]:
+        process["series"] = None
+    return facts
+
+
+def session_report(session: Session, _view: View) -> bytes:
+    """Return the contents of a session file; fields of the loaded file that this version does not know are kept."""
+    return encoded(session)

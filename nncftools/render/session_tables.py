@@ -1,0 +1,460 @@
+"""The tables of a session: memory, ranks, operations and processes.
+
+The sentences of a report: how the run ended, its peak, CPU, I/O, processes, models and the sampler's own cost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nncftools import metrics
+from nncftools.analysis.peak_text import span_text, where_text
+from nncftools.analysis.summary import (
+    cores_average,
+    cpu_s,
+    failed_in_order,
+    is_between_samples,
+    largest_process,
+    largest_rank,
+    level,
+    pss_near_peak,
+    short_lived,
+    taken,
+)
+from nncftools.backports import moment_of
+from nncftools.limits.needs import needs
+from nncftools.render.listing import PARALLEL_NOTE, listed, peak_notes, timeline, without_small
+from nncftools.render.table import (
+    NOTE,
+    Cell,
+    Column,
+    Output,
+    Row,
+    Table,
+    change_text,
+    figure_cell,
+    has_brackets,
+    level_text,
+    size_cell,
+)
+from nncftools.render.view import label
+from nncftools.session.peak_place import span_of
+from nncftools.units import UNKNOWN, cores_text, number_text, printable, seconds_text, shortened, size_text, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nncftools.analysis.summary import Level
+    from nncftools.metrics import Metric
+    from nncftools.render.listing import Listed
+    from nncftools.render.view import View
+    from nncftools.session.model import Process, RankRun, SavedModel
+    from nncftools.session.session import Session
+    from nncftools.units import MemoryUnit
+
+    Metrics = Sequence[tuple[str, Metric]]
+    """Columns with their metrics."""
+
+_OWN = "Own RSS"
+_FUNCTION, _DETAILS = 140, 200
+_NOT_IN_TEXT = Output.MARKDOWN | Output.PAGE
+"""For columns that the text shows in its timeline."""
+_FEW_PROCESSES, _MOST_PROCESSES = 5, 300
+_SHARE = 0.05
+"""Of the largest process's memory, or of all CPU time: a process with less is insignificant."""
+
+
+def memory(session: Session, view: View) -> Table:
+    """Return peak, final value, growth, average and minimum of the view's metrics, unless all of them are 0 as written.
+
+    Text has a second row for each metric, above the first sample, unless that has nothing but 0.
+    """
+    rows = []
+    for place, name in enumerate(view.metrics):
+        absolute = level(session.samples, name, session.peaks)
+        above = absolute.from_zero()
+        if place and _is_nothing(absolute, view.unit):
+            continue
+        if view.from_zero:
+            rows.append(Row(cells=_levels(f"{label(name)} from zero", above, view.unit)))
+            continue
+        rows.append(Row(cells=_levels(label(name), absolute, view.unit)))
+        if not _is_nothing(above, view.unit):
+            rows.append(Row(cells=_levels("  from zero", above, view.unit), is_faint=True, output=Output.TEXT))
+    figures = map(Column, ("Peak", "at", "Final", "Delta", "Average", "Min"))
+    return Table(columns=[Column(f"Memory, {view.unit}", is_text=True), *figures], rows=rows)
+
+
+def _is_nothing(of: Level, unit: MemoryUnit) -> bool:
+    """Return whether all figures are known, and 0 as they would be written."""
+    return {unit.text(size) for size in (of.peak, of.final, of.average, of.lowest)} == {unit.text(0)}
+
+
+def _levels(name: str, of: Level, unit: MemoryUnit) -> list[Cell]:
+    peak, delta = size_cell(of.peak, unit, is_strong=True), size_cell(of.delta, unit, is_signed=True)
+    final, average, lowest = (size_cell(size, unit) for size in (of.final, of.average, of.lowest))
+    return [Cell(name), peak, Cell(span_text(of.span_s)), final, delta, average, lowest]
+
+
+def ranks(session: Session, unit: MemoryUnit) -> Table:
+    """Return the ranks of a job; a session that was not merged from ranks has none."""
+    texts = [Column("Rank", is_text=True), Column("Machine", is_text=True)]
+    columns = [*texts, *map(Column, (f"Peak, {unit}", "at", "Lasted", "CPU", "Exit"))]
+    largest, failed = largest_rank(session.ranks), failed_in_order(session.ranks)
+    first = failed[0] if len(failed) > 1 else None
+    rows = [_rank(run, unit, is_largest=run is largest, is_first=run is first) for run in session.ranks]
+    return Table(columns=columns, rows=rows)
+
+
+def _rank(run: RankRun, unit: MemoryUnit, *, is_largest: bool, is_first: bool) -> Row:
+    peak = run.peaks.get("rss")
+    number = run.name if run.rank is None else f"{run.rank.number}"
+    end = UNKNOWN if run.exit is None else run.exit.text.removeprefix("exit status ").removeprefix("killed by ")
+    cells = [
+        Cell(shortened(printable(number), 24)),
+        Cell(shortened(printable(run.host.name), 20) or UNKNOWN),
+        size_cell(None if peak is None else peak.low, unit),
+        Cell(span_text(None if peak is None else span_of(peak))),
+        *(Cell(seconds_text(value)) for value in (run.duration_s, run.cpu_s)),
+        Cell(f"{end}, first" if is_first else end),
+    ]
+    return Row(cells=cells, is_strong=is_largest, note="<- largest" if is_largest else "")
+
+
+def shown_operations(session: Session, view: View, most: int) -> tuple[list[Listed], str]:
+    """Return the view's operations, at most the ``most`` longest, and a text about those that are left out.
+
+    Small ones are left out first. The operation that holds the peak is always there.
+    """
+    return shown_of(listed(timeline(session.operations, view.depth), session), session, most)
+
+
+def shown_of(every: Sequence[Listed], session: Session, most: int) -> tuple[list[Listed], str]:
+    """Return the ``most`` longest of some operations as ``shown_operations`` does."""
+    large = without_small(every, session)
+    in_order = sorted(large, key=lambda one: (one.operation.has_peak is not False, one.operation.duration_s))
+    shown = sorted(in_order[-most:], key=lambda one: one.number)
+    left_out = [
+        f"{count:,} {kind}"
+        for count, kind in ((len(large) - len(shown), "shorter ones"), (len(every) - len(large), "small ones"))
+        if count
+    ]
+    more = f"and {' and '.join(left_out)}" if left_out else ""
+    return shown, more
+
+
+def operations(session: Session, view: View, most: int) -> Table:
+    """Return when the view's operations ran and what they used; at most the ``most`` longest."""
+    return table_of(*shown_operations(session, view, most), session, view)
+
+
+def table_of(shown: Sequence[Listed], more: str, session: Session, view: View) -> Table:
+    """Return the table of these operations; ``more`` says what is left out."""
+    known = [(name, metrics.of(name)) for name in metrics.of_operations(session.samples.metrics)]
+    every = [(name, metric) for name, metric in known if metric is not None]
+    gauges = [(name, metric) for name, metric in every if not metric.is_counter]
+    counters = [(name, metric) for name, metric in every if metric.is_counter]
+    columns = list(_operation_columns(gauges, counters, view.unit))
+    notes = peak_notes((one.operation for one in shown), session)
+    rows = [_operation(one, gauges, counters, view.unit, notes.get(id(one.operation), "")) for one in shown]
+    note = ". ".join(operation_notes(shown))
+    table = Table(columns=columns, rows=rows, more=more, note=note)
+    return _with_own_memory(table, shown, view.unit) if any(one.process for one in shown) else table
+
+
+def operation_notes(shown: Sequence[Listed]) -> list[str]:
+    """Return what explains the rows of operations."""
+    every = [one.operation for one in shown]
+    parallel = [PARALLEL_NOTE] if any(one.is_parallel for one in every) else []
+    return [*parallel, *([NOTE] if has_brackets(every) else [])]
+
+
+def _with_own_memory(table: Table, shown: Sequence[Listed], unit: MemoryUnit) -> Table:
+    """Return the table of operations with what each one's own process held, next to the whole tree's RSS."""
+    place = 1 + max(place for place, column in enumerate(table.columns) if column.group == metrics.METRICS["rss"].label)
+    added = [Column("start", _OWN, f"{unit}"), Column("end", _OWN), Column("peak", _OWN)]
+    columns = [*table.columns[:place], *added, *table.columns[place:]]
+    rows = []
+    for one, row in zip(shown, table.rows, strict=True):
+        both = one.operation.own_start, one.operation.own_end
+        cells = [size_cell(None if own is None else own.rss, unit) for own in both]
+        cells.append(size_cell(one.operation.own_peak, unit))
+        rows.append(replace(row, cells=[*row.cells[:place], *cells, *row.cells[place:]]))
+    return replace(table, columns=columns, rows=rows)
+
+
+def _operation_columns(gauges: Metrics, counters: Metrics, unit: MemoryUnit) -> Iterator[Column]:
+    yield Column("#", is_text=True)
+    yield Column("Operation", is_text=True, output=_NOT_IN_TEXT)
+    yield Column("Start", output=_NOT_IN_TEXT)
+    yield Column("Duration", output=_NOT_IN_TEXT)
+    for name, metric in gauges:
+        yield Column("start", metric.label, f"{unit}" if metric.is_memory else "")
+        yield Column("end", metric.label)
+        yield Column("delta", metric.label, output=_NOT_IN_TEXT if name == "rss" else Output.ALL)
+        yield Column("peak", metric.label)
+    yield Column("average", "Cores")
+    yield Column("peak", "Cores")
+    for _, metric in counters:
+        yield Column(metric.action, metric.group)
+
+
+def _operation(one: Listed, gauges: Metrics, counters: Metrics, unit: MemoryUnit, note: str) -> Row:
+    operation = one.operation
+    cells = [Cell(one.label or f"{one.number}"), Cell(shortened(one.title, 60))]
+    cells += [Cell(seconds_text(operation.start_s)), Cell(seconds_text(operation.duration_s))]
+    for name, metric in gauges:
+        of = operation.of(name)
+        if metric.is_memory:
+            levels = ((of.start, of.start_bounds), (of.end, of.end_bounds))
+            cells += [Cell(level_text(size, bounds, unit, unit.text)) for size, bounds in levels]
+            cells.append(Cell(change_text(of, unit, unit.text)))
+            cells.append(size_cell(of.peak_low, unit, is_strong=name == "rss" and note != ""))
+        else:
+            cells += [Cell(number_text(value)) for value in (of.start, of.end, of.delta, of.peak_low)]
+    cores = (operation.cpu_average, operation.cpu_peak)
+    cells += [Cell(UNKNOWN if value is None else f"{value:,.2f}") for value in cores]
+    cells += [figure_cell(operation.of(name).spent, metric.unit) for name, metric in counters]
+    return Row(
+        cells=cells,
+        depth=operation.depth,
+        is_strong=note != "",
+        function=shortened(printable(operation.signature), _FUNCTION),
+        details=shortened(one.details, _DETAILS),
+        colour=one.fill.colour,
+        span_s=(operation.start_s, operation.end_s),
+    )
+
+
+def processes(session: Session, unit: MemoryUnit) -> Table:
+    """Return the process tree, parents above their children; at most the largest and their ancestors."""
+    kept = _with_ancestors(_by_size(session.processes)[:_MOST_PROCESSES], session.processes)
+    left_out = len(session.processes) - len(kept)
+    return _process_table(list(_tree(kept)), unit, 80, f"and {left_out:,} smaller ones" if left_out else "")
+
+
+def few_processes(session: Session, unit: MemoryUnit) -> Table:
+    """Return the significant processes in the order of their starts."""
+    shown = sorted(significant(session.processes), key=lambda process: process.start_s or 0.0)
+    return _process_table([(process, 0) for process in shown], unit, 28)
+
+
+def _process_table(shown: Sequence[tuple[Process, int]], unit: MemoryUnit, longest: int, more: str = "") -> Table:
+    columns = [Column("Process", is_text=True), *map(Column, ("pid", "from", "to", f"Peak, {unit}", "CPU"))]
+    return Table(columns=columns, rows=[_process(process, depth, unit, longest) for process, depth in shown], more=more)
+
+
+def _process(process: Process, depth: int, unit: MemoryUnit, longest: int) -> Row:
+    cells = [
+        Cell(shortened(printable(process.name), longest) or "?"),
+        Cell(UNKNOWN if process.pid is None else f"{process.pid}"),
+        *(Cell(seconds_text(moment)) for moment in (process.start_s, process.end_s)),
+        size_cell(_peak_of(process) or None, unit),
+        Cell(seconds_text(process.cpu_s)),
+    ]
+    return Row(
+        cells=cells,
+        depth=depth,
+        details=shortened(printable(" ".join(process.command)), 400),
+        span_s=None if process.start_s is None else (process.start_s, process.end_s or process.start_s),
+    )
+
+
+def significant(every: Sequence[Process]) -> list[Process]:
+    """Return the few processes that used the most memory or CPU time."""
+    by_size = _by_size(every)[:_FEW_PROCESSES]
+    by_cpu = sorted(every, key=lambda process: process.cpu_s or 0.0, reverse=True)[:_FEW_PROCESSES]
+    least, least_s = max(map(_peak_of, every), default=0) * _SHARE, sum(of.cpu_s or 0.0 for of in every) * _SHARE
+    large = [process for process in by_size if _peak_of(process) >= least]
+    busy = [process for process in by_cpu if (process.cpu_s or 0.0) >= least_s and process not in large]
+    return [*large, *busy][:_FEW_PROCESSES]
+
+
+def _peak_of(process: Process) -> int:
+    """Return the largest known memory of one process in bytes; 0 for unknown."""
+    return max(process.peak_rss or 0, process.high_water_mark or 0)
+
+
+def _by_size(every: Sequence[Process]) -> list[Process]:
+    return sorted(every, key=lambda process: (_peak_of(process), process.cpu_s or 0.0), reverse=True)
+
+
+def _with_ancestors(wanted: Sequence[Process], every: Sequence[Process]) -> list[Process]:
+    by_id = {process.id: process for process in every}
+    kept: set[int] = set()
+    for process in wanted:
+        above: Process | None = process
+        while above is not None and above.id not in kept:
+            kept.add(above.id)
+            above = by_id.get(above.parent) if above.parent is not None else None
+    return [process for process in every if process.id in kept]
+
+
+def _tree(every: Sequence[Process]) -> Iterator[tuple[Process, int]]:
+    """Yield processes with their depth, children after their parent in the order of their starts."""
+    ids = {process.id for process in every}
+    children: dict[int | None, list[Process]] = {}
+    for process in sorted(every, key=lambda process: (process.start_s or 0.0, process.id), reverse=True):
+        above = process.parent if process.parent in ids and process.parent != process.id else None
+        children.setdefault(above, []).append(process)
+    waiting = [(process, 0) for process in children.pop(None, [])]
+    while waiting:
+        process, depth = waiting.pop()
+        yield process, depth
+        waiting += [(child, depth + 1) for child in children.pop(process.id, [])]
+
+
+_PROCESS = 24
+"""The length of names, in characters."""
+_WIDE = 1.02
+"""A bracket of the peak is named from this ratio of its ends on."""
+_SETTINGS = ("mode", "preset", "ratio", "group_size", "backup_mode", "subset_size", "model_type", "target_device")
+
+
+def run(session: Session) -> str:
+    """Return when and where the run was, how long it took and how it ended."""
+    utc = session.start.utc
+    when = "unknown time" if utc is None else printable(utc.replace("T", " ")[:19]) + " UTC"
+    machine = printable(session.host.name) or "unknown host"
+    if session.ranks:
+        machine = f"{machine}, {len(session.ranks)} {'rank' if len(session.ranks) == 1 else 'ranks'}"
+    elif session.rank is not None:
+        of = "" if session.rank.size is None else f" of {session.rank.size}"
+        machine = f"{machine}, rank {session.rank.number}{of}"
+    if session.exit is not None:
+        first = next((run for run in failed_in_order(session.ranks) if run.exit is not None), None)
+        ending = session.exit.text if first is None or first.exit is None else f"{first.name}: {first.exit.text}"
+    else:
+        ending = "exit status unknown" if session.attached_to is None else f"attached to pid {session.attached_to}"
+    return f"{when} on {machine}, {seconds_text(session.duration_s)}, {ending}"
+
+
+def peak(session: Session, view: View) -> tuple[str, str, str] | None:
+    """Return the peak of RSS, its time and its operation; None when the view does not show it."""
+    found = session.peaks.get("rss")
+    if view.from_zero or "rss" not in view.metrics or found is None or found.low is None:
+        return None
+    most = f"RSS {view.unit.label(found.low)}"
+    place = session.peak_place
+    if place is None:
+        return f"{most} at an unknown moment (kernel's high-water mark)", "", ""
+    seconds = span_text((place.from_s, place.to_s))
+    if is_between_samples(found):
+        seconds += ", between two samples"
+    return most, f"at {_moment(session, place.from_s, seconds)}", where_text(session)
+
+
+def _moment(session: Session, at_s: float, seconds: str) -> str:
+    """Return the time of day (UTC, as in the whole report) if it is known, and the seconds from the start."""
+    with contextlib.suppress(ValueError, OverflowError):
+        moment = moment_of(session.start.utc or "") + dt.timedelta(seconds=at_s)
+        return f"{moment:%H:%M:%S} ({seconds})"
+    return seconds
+
+
+def facts(session: Session, unit: MemoryUnit) -> Table:
+    """Return the other facts of the run as headings and texts; in Markdown, the first one is the time of the run."""
+    when = Row(cells=(Cell("When"), Cell(run(session))), output=Output.MARKDOWN)
+    rows = [Row(cells=(Cell(name), Cell(text))) for name, text in _facts(session, unit)]
+    return Table(columns=[Column("Run", is_text=True), Column("", is_text=True)], rows=[when, *rows])
+
+
+def _facts(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    found = session.peaks.get("rss")
+    if found is not None and found.low and found.high and found.high > found.low * _WIDE:
+        between = f"between {unit.label(found.low)} and {unit.label(found.high)}"
+        yield "RSS peak", f"{between} (high-water marks together)"
+    needed = needs(session)
+    if needed is not None:
+        yield "Needs", needed.text(unit)
+    yield from _pss(session, unit)
+    yield "CPU", _cpu(session)
+    yield from _counters(session)
+    yield "Processes", _processes(session, unit)
+    for model in session.models:
+        if compression := _compression(model):
+            yield "Compressed", printable(f"{model.path.rpartition('/')[2]}: {compression}")
+    yield "Sampler", _sampler(session)
+
+
+def _pss(session: Session, unit: MemoryUnit) -> Iterator[tuple[str, str]]:
+    """Yield how much of PSS is known: it is counted seldom, because that takes long."""
+    if "pss" not in session.samples:
+        return
+    known = session.samples.figures("pss").known
+    text = f"known in {known:,} of {len(session.samples):,} samples"
+    near = pss_near_peak(session)
+    if near is not None:
+        text += f", the nearest {seconds_text(near.distance_s)} from the RSS peak"
+    peak = session.peaks.get("pss")
+    if peak is not None and peak.low and peak.high:
+        text += f"; its peak is between {unit.label(peak.low)} and {unit.label(peak.high)}"
+    yield "PSS", text
+
+
+def _cpu(session: Session) -> str:
+    total = cpu_s(session)
+    if total is None:
+        return "unknown"
+    cores = cores_average(session)
+    busy = "" if cores is None else f", {cores_text(cores)} on average"
+    user, system = session.totals.get("cpu_user"), session.totals.get("cpu_system")
+    parts = "" if user is None else f" (user {seconds_text(user)}, system {seconds_text(system)})"
+    return f"{seconds_text(total)}{parts}{busy}"
+
+
+def _counters(session: Session) -> Iterator[tuple[str, str]]:
+    """Yield the totals of the counters that operations have, one text for each family."""
+    families: dict[str, list[tuple[str, float | None, str]]] = {}
+    for column in metrics.of_operations(session.totals):
+        metric = metrics.of(column)
+        if metric is not None and metric.is_counter:
+            name = metric.label if metric.family is None else f"{metric.family[0]} {metric.device}".rstrip()
+            families.setdefault(name, []).append((metric.action, session.totals.get(column), metric.unit))
+    for name, parts in families.items():
+        texts = [f"{text_of(total, unit)} {action}".rstrip() for action, total, unit in parts]
+        yield name, "unknown" if all(total is None for _, total, _ in parts) else ", ".join(texts)
+
+
+def _processes(session: Session, unit: MemoryUnit) -> str:
+    if not session.processes:
+        return "unknown"
+    text = f"{len(session.processes):,}"
+    largest = largest_process(session)
+    if largest is not None:
+        name = shortened(printable(largest.process.name), _PROCESS) or "one without a name"
+        kind = "kernel's high-water mark" if largest.by_kernel else "largest sample"
+        text += f", the largest: {name}, {unit.label(largest.size)} ({kind})"
+    short = short_lived(session)
+    if short and len(session.processes) > 1:
+        exact = session.sampler.exit_accounting == "complete"
+        text += f"; {short:,} seen in fewer than 2 samples: sums may miss them"
+        text += ", their own peaks are exact" if exact else ""
+    return text
+
+
+def _compression(model: SavedModel) -> str:
+    """Return algorithm, settings and the enabled refinements: ``weight_compression, mode int4_sym, awq``."""
+    places = [(place.split("/"), value) for place, value in model.facts.items()]
+    settings = [(*parts[1:], value) for parts, value in places if parts[0] == "nncf" and len(parts) == 3]  # noqa: PLR2004 — nncf/ALGORITHM/SETTING
+    texts = [algorithm for algorithm, _, _ in settings]
+    for wanted in _SETTINGS:
+        texts += [f"{name} {value}" for _, name, value in settings if name == wanted and value != "None"]
+    texts += [name for _, name, value in settings if value == "True"]
+    return ", ".join(dict.fromkeys(texts))
+
+
+def _sampler(session: Session) -> str:
+    of = session.sampler
+    achieved = f"{of.achieved_interval_s:.4g} s" if of.achieved_interval_s is not None else UNKNOWN
+    by = "" if of.source in {"", "proc", "psutil"} else f" by {printable(of.source)}"
+    asked = "" if of.interval_s is None else f" (asked {of.interval_s:g} s)"
+    text = f"{taken(session):,} samples{by}, interval {achieved}{asked}, longest gap {seconds_text(of.longest_gap_s)}"
+    if of.missed is not None:
+        text += f", {of.missed:,} missed"
+    if of.cpu_s is None and of.peak_rss is None:
+        return f"{text}; its own cost is unknown"
+    return f"{text}; its own cost: {seconds_text(of.cpu_s)} CPU, {size_text(of.peak_rss)}"

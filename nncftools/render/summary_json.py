@@ -1,0 +1,292 @@
+"""The summary for scripts: one JSON document with stable keys, which ``docs/report.md`` describes.
+
+The comparison for scripts; ``docs/compare.md`` describes its keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
+from nncftools.analysis.figures import smallest_p
+from nncftools.analysis.frames import holders, tree_of
+from nncftools.analysis.hints import hints
+from nncftools.analysis.memory_kinds import near
+from nncftools.analysis.peak_text import where_text
+from nncftools.analysis.summary import cores_average, cpu_s, largest_process, level, short_lived, taken
+from nncftools.limits.judges import verdict
+from nncftools.limits.needs import needs
+from nncftools.metrics import is_memory
+from nncftools.render.listing import bounds_by_key, by_key, timeline
+from nncftools.render.session_tables import significant
+from nncftools.units import MemoryUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nncftools.analysis.comparison import Comparison, Run
+    from nncftools.analysis.figures import Difference, Side
+    from nncftools.analysis.frames import Node
+    from nncftools.analysis.gates import Verdict
+    from nncftools.analysis.memory_kinds import Kinds
+    from nncftools.render.view import View
+    from nncftools.session.operation import Operation
+    from nncftools.session.session import Session
+
+
+FORMAT = "nncf-tools-summary"
+VERSION = 1
+"""1: first version (2026-11)."""
+_OF_OPERATION = (
+    *("name", "kind", "call", "arguments", "signature", "saved", "source", "pid", "depth"),
+    *("start_s", "end_s", "duration_s", "count", "total_s", "longest_s"),
+    *("error", "has_peak", "is_parallel", "cpu_s", "cpu_average", "cpu_peak", "own_start", "own_end"),
+)
+_OF_PROCESS = (
+    *("id", "pid", "parent", "name", "command", "start_s", "end_s", "exit"),
+    *("peak_rss", "high_water_mark", "cpu_s"),
+)
+_OF_VERDICT = ("cause", "certainty", "text", "at_s", "signal", "evidence", "is_not", "hung_s", "is_for_memory")
+_OF_LARGEST = ("id", "pid", "name", "peak_rss", "high_water_mark")
+_OF_RANK = ("name", "rank", "host", "start_s", "duration_s", "exit", "peaks", "cpu_s")
+
+
+def report(session: Session, view: View) -> str:
+    """Return the summary: all memory metrics in bytes, operations of the view's depth."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "tool_version": session.tool_version,
+        "title": view.title,
+        "name": session.name,
+        "command": session.command,
+        "attached_to": session.attached_to,
+        "rank": session.rank,
+        "ranks": [_fields(run, _OF_RANK) for run in session.ranks],
+        "start": session.start,
+        "duration_s": session.duration_s,
+        "finished": session.finished,
+        "exit": session.exit,
+        "verdict": _verdict(session),
+        "host": session.host,
+        "from_zero": session.from_zero,
+        "peaks": session.peaks,
+        "peak": _peak(session),
+        "needs": _needs(session),
+        "memory": {name: _level(session, name) for name in session.samples.metrics if is_memory(name)},
+        "cpu": {"total_s": cpu_s(session), "cores_average": cores_average(session)},
+        "totals": session.totals,
+        "phases": [_operation(operation) for operation in timeline(session.operations, view.depth)],
+        "processes": _processes(session),
+        "models": session.models,
+        "samples": {"kept": len(session.samples), "taken": taken(session), "metrics": session.samples.metrics},
+        "sampler": session.sampler,
+        "warnings": hints(session, MemoryUnit.MiB),
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def _verdict(session: Session) -> dict[str, Any] | None:
+    """Return why something died; None when nothing did."""
+    found = verdict(session, MemoryUnit.MiB)
+    if found is None:
+        return None
+    state = found.state
+    return {
+        **_fields(
+            found, ("cause", "certainty", "text", "at_s", "signal", "evidence", "is_not", "hung_s", "is_for_memory")
+        ),
+        "process": None if found.process is None else _fields(found.process, ("id", "pid", "name")),
+        "rss": None if state.at_s is None else state.rss,
+        "rss_at_s": state.at_s,
+        "growth_per_s": state.growth_per_s,
+        "limit": None if found.limit is None else found.limit._asdict(),
+        "operation": state.operation or None,
+        "running": state.running or None,
+        "largest": [
+            _fields(process, ("id", "pid", "name", "peak_rss", "high_water_mark")) for process in state.largest
+        ],
+    }
+
+
+def _fields(of: object, keys: Sequence[str]) -> dict[str, Any]:
+    return {key: getattr(of, key) for key in keys}
+
+
+def _level(session: Session, name: str) -> dict[str, float | None]:
+    of = level(session.samples, name, session.peaks)
+    return {key: _whole(getattr(of, key)) for key in ("first", "final", "delta", "average", "lowest")}
+
+
+def _peak(session: Session) -> dict[str, Any] | None:
+    """Return the moment of the RSS peak and its operations by name, the outermost first."""
+    place = session.peak_place
+    if place is None:
+        return None
+    return {
+        "rss": session.peaks["rss"].low,
+        "from_s": place.from_s,
+        "to_s": place.to_s,
+        "operation": [operation.name for operation in place.path],
+        "either": [operation.name for operation in place.either],
+        "rivals": [operation.name for operation in place.rivals],
+        "may_be_outside": place.may_be_outside,
+        "nearest": None if place.nearest is None else place.nearest.name,
+        "text": where_text(session),
+        "build_up": _build_up(session),
+    }
+
+
+def _needs(session: Session) -> dict[str, Any] | None:
+    """Return what memory would have been enough; None when this was not recorded."""
+    found = needs(session)
+    return None if found is None else _fields(found, ("floor", "at_s", "comfortable", "is_bound"))
+
+
+def _build_up(session: Session) -> dict[str, Any] | None:
+    """Return which code and which kinds of memory the peak consists of; None when the session has no stacks of it."""
+    found = of_peak(session)
+    if found is None:
+        return None
+    memory = near(session, found.at_s, found.size)
+    return {
+        "at_s": found.at_s,
+        "size": found.size,
+        **{kind: found.sum_of(kind) for kind in (CERTAIN, EITHER, NOT_SEEN, INHERITED)},
+        "holders": [_holder(path) for path in holders(tree_of(found))],
+        "memory_at_s": None if memory is None else memory.at_s,
+        "memory_total": None if memory is None else memory.total,
+        "memory": [] if memory is None else _memory(memory),
+    }
+
+
+def _memory(kinds: Kinds) -> list[dict[str, Any]]:
+    """Return the groups of the memory, and what was not read: of this, only the size is known."""
+    groups = [
+        {"kind": of.kind, "file": of.file, "size": of.rss, "clean": of.clean, "anonymous": of.anonymous}
+        for of in kinds.groups
+    ]
+    rest = {"kind": "not_read", "file": "", "size": kinds.not_read, "clean": None, "anonymous": None}
+    return [*groups, rest] if kinds.not_read else groups
+
+
+def _holder(path: Sequence[Node]) -> dict[str, Any]:
+    """Return a place in the code: its frames, the outermost first, and what it holds."""
+    frames = [
+        {"function": place.function, "file": place.file, "line": place.line or None}
+        for node in path
+        if (place := node.place) is not None
+    ]
+    return {"size": path[-1].size, "certain": path[-1].certain, "frames": frames}
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    bracket = operation.of("rss").peak
+    bounds = {} if bracket is None else {f"rss_peak_{key}": getattr(bracket, key) for key in ("high", "from_s", "to_s")}
+    return _fields(operation, _OF_OPERATION) | by_key(operation) | bounds_by_key(operation) | bounds
+
+
+def _whole(size: float | None) -> float | None:
+    """Return a number of bytes as an integer."""
+    return None if size is None else round(size)
+
+
+def _processes(session: Session) -> dict[str, Any]:
+    largest = largest_process(session)
+    return {
+        "seen": len(session.processes) or None,
+        "short_lived": short_lived(session) if session.processes else None,
+        "largest": None if largest is None else {"id": largest.process.id, "bytes": largest.size},
+        "mattering": [_fields(process, _OF_PROCESS) for process in significant(session.processes)],
+    }
+
+
+COMPARISON_FORMAT = "nncf-tools-comparison"
+
+
+def document(comparisons: Sequence[tuple[Comparison, Sequence[Verdict]]]) -> dict[str, Any]:
+    """Return comparisons, each with the results of its gates, in bytes and seconds; None for unknown."""
+    return {
+        "format": COMPARISON_FORMAT,
+        "version": VERSION,
+        "comparisons": [_comparison(comparison, verdicts) for comparison, verdicts in comparisons],
+    }
+
+
+def _comparison(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    grouped = comparison.is_of_groups
+    return {
+        "base": [_run(run) for run in comparison.base],
+        "new": [_run(run) for run in comparison.new],
+        "smallest_p": smallest_p(len(comparison.base), len(comparison.new)) if grouped else None,
+        "figures": _figures(comparison.figures),
+        "operations": [
+            {
+                "name": operation.name,
+                "base_runs": operation.base_runs,
+                "new_runs": operation.new_runs,
+                "base_functions": list(operation.base_signatures),
+                "new_functions": list(operation.new_signatures),
+                "figures": _figures(operation.differences),
+            }
+            for operation in comparison.operations
+        ],
+        "stacks": _stacks(comparison),
+        "only_base": [figure.name for figure in comparison.only_base],
+        "only_new": [figure.name for figure in comparison.only_new],
+        "gates": [
+            {"gate": verdict.gate.text, "passed": verdict.passed, "measured": verdict.measured} for verdict in verdicts
+        ],
+        "settings": [{"name": one.name, "base": one.base, "new": one.new} for one in comparison.settings],
+        "warnings": comparison.warnings,
+    }
+
+
+def _stacks(comparison: Comparison) -> list[dict[str, Any]] | None:
+    if comparison.stacks is None:
+        return None
+    return [
+        {
+            "text": one.label,
+            "function": one.function,
+            "file": one.file,
+            "base": one.base,
+            "new": one.new,
+            "change": one.change,
+            "within_bounds": one.is_within_bounds,
+        }
+        for one in comparison.stacks
+    ]
+
+
+def _run(run: Run) -> dict[str, str]:
+    return {"session": run.title, "command": run.command, "peak": run.peak}
+
+
+def _figures(differences: Mapping[str, Difference]) -> dict[str, Any]:
+    return {
+        name: {
+            "unit": difference.figure.unit,
+            "base": _side(difference.base),
+            "new": _side(difference.new),
+            "change": difference.change,
+            "percent": difference.percent,
+            "within_brackets": difference.is_within_brackets,
+            "p": difference.p,
+            "exceeds_spread": difference.exceeds_spread,
+            "stands_out": difference.stands_out,
+        }
+        for name, difference in differences.items()
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "median": side.median,
+        "min": min(side.values),
+        "max": max(side.values),
+        "high": side.high,
+        "runs": list(side.values),
+    }

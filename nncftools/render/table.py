@@ -1,0 +1,282 @@
+"""A table as data, which text, Markdown and the page format in their own ways.
+
+Formats tables for a terminal with Rich.
+
+Figures of memory that are known within bounds only, as short texts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Flag, auto
+from math import isinf
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from nncftools.units import UNKNOWN, printable, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+    from nncftools.session.operation import Bounds, Figures, Operation
+    from nncftools.units import MemoryUnit
+
+
+class Output(Flag):
+    """Where a column or a row is shown."""
+
+    TEXT = auto()
+    MARKDOWN = auto()
+    PAGE = auto()
+    ALL = TEXT | MARKDOWN | PAGE
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; adjacent columns with the same ``group`` have its name above them."""
+
+    heading: str
+    group: str = ""
+    unit: str = ""
+    is_text: bool = False
+    """Whether it is left-aligned; figures are right-aligned."""
+    output: Output = Output.ALL
+
+
+class Cell(NamedTuple):
+    """A cell of any text: each output escapes what has a special meaning in it."""
+
+    text: str
+    is_strong: bool = False
+    below: str = ""
+    """An addition in small print."""
+    size: float | None = None
+    """The bytes that ``text`` states in the unit that suits them, for tables whose sizes have one unit."""
+
+    def shown(self, unit: MemoryUnit | None = None) -> str:
+        """Return the text; a size without a unit of its own is in ``unit``."""
+        return self.text if unit is None or self.size is None else unit.text(self.size)
+
+
+def size_cell(size: float | None, unit: MemoryUnit, *, is_signed: bool = False, is_strong: bool = False) -> Cell:
+    """Return the cell of bytes in a unit, which the heading names; a difference has a sign."""
+    return Cell(f"{'+' if is_signed and size is not None and size > 0 else ''}{unit.text(size)}", is_strong)
+
+
+def figure_cell(value: float | None, unit: str) -> Cell:
+    """Return the cell of a figure in ``"B"``, ``"s"`` or ``""``, written in the unit that suits it."""
+    return Cell(text_of(value, unit), size=value if unit == "B" else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row with a cell for each column."""
+
+    cells: Sequence[Cell]
+    depth: int = 0
+    """How far the first text is indented."""
+    is_strong: bool = False
+    is_faint: bool = False
+    note: str = ""
+    """What plain text adds to the row where other outputs use emphasis."""
+    function: str = ""
+    """The function of an operation, for outputs that show no ``details``."""
+    details: str = ""
+    colour: str = ""
+    span_s: tuple[float, float] | None = None
+    """The part of the run that the row describes; what has no known end ends with its start."""
+    output: Output = Output.ALL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table; one without rows is not shown."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    more: str = ""
+    """What the table leaves out."""
+    note: str = ""
+    """What explains its cells."""
+
+    def of(self, output: Output) -> Table:
+        """Return the part of the table that an output shows."""
+        places = [place for place, column in enumerate(self.columns) if output in column.output]
+        return replace(self, rows=[row for row in self.rows if output in row.output]).with_columns(places)
+
+    def with_columns(self, places: Sequence[int]) -> Table:
+        """Return the table with only these of its columns."""
+        rows = [replace(row, cells=[row.cells[place] for place in places]) for row in self.rows]
+        return replace(self, columns=[self.columns[place] for place in places], rows=rows)
+
+    def headings(self, between: str, *, has_units: bool = True) -> list[str]:
+        """Return a heading for each column; the first column of a group has the group's name and ``between`` before it.
+
+        The heading of a group of one column is the group's name alone. Without ``has_units``, units are left out; on
+        two lines, the group has the unit.
+        """
+        groups = [column.group for column in self.columns]
+        found = []
+        for place, column in enumerate(self.columns):
+            is_first = column.group != "" and (place == 0 or groups[place - 1] != column.group)
+            unit = f", {column.unit}" if column.unit and has_units else ""
+            own = f"{column.heading}{unit}"
+            if is_first and groups.count(column.group) == 1:
+                own = column.group
+            elif is_first and between == "\n":
+                own = f"{column.group}{unit}\n{column.heading}"
+            elif is_first:
+                own = f"{column.group}{between}{own}"
+            found.append(own)
+        return found
+
+
+FIRST_COLUMN = 12
+
+
+def grid(*, gap: int = 1, has_header: bool = True) -> Grid:
+    """Return an empty table without lines."""
+    padding = (0, gap, 0, 0)
+    return Grid(box=None, pad_edge=False, padding=padding, header_style="bold", show_header=has_header)
+
+
+def pairs(rows: Iterable[tuple[str, Text]], min_width: int = 0) -> Grid:
+    """Return names and their texts side by side; a long text is wrapped."""
+    result = grid(gap=2, has_header=False)
+    result.add_column(min_width=min_width, no_wrap=True)
+    result.add_column(overflow="fold")
+    for name, text in rows:
+        result.add_row(Text(name), text)
+    return result
+
+
+def warnings(texts: Iterable[str]) -> Iterator[RenderableType]:
+    """Yield warnings, each in its own lines."""
+    for text in texts:
+        yield Padding(Text(f"! {printable(text)}", style="yellow"), 0)
+
+
+def painted(
+    table: Table,
+    *,
+    widths: Sequence[int] = (),
+    unit: MemoryUnit | None = None,
+    folds: bool = False,
+    has_header: bool = True,
+) -> Grid:
+    """Return a table for Rich to print.
+
+    ``widths`` are the smallest widths of the first columns. ``unit`` is the one of all sizes that have none of their
+    own; the heading names it. With ``folds``, texts are wrapped where there is no room.
+    """
+    of = table.of(Output.TEXT)
+    result = grid(has_header=has_header)
+    headings = of.headings("\n", has_units=unit is None)
+    lines = max((heading.count("\n") for heading in headings), default=0)
+    for place, (column, heading) in enumerate(zip(of.columns, headings, strict=True)):
+        result.add_column(
+            "\n" * (lines - heading.count("\n")) + heading,
+            justify="left" if column.is_text else "right",
+            min_width=widths[place] if place < len(widths) else None,
+            no_wrap=not (folds and column.is_text),
+            overflow="fold" if folds else "ellipsis",
+        )
+    has_notes = any(row.note for row in of.rows)
+    if has_notes:
+        result.add_column(no_wrap=True)
+    for row in of.rows:
+        cells = [_painted(cell, unit) for cell in row.cells]
+        notes = [Text(row.note)] if has_notes else []
+        result.add_row(*cells, *notes, style="bold" if row.note else "dim" if row.is_faint else "")
+    return result
+
+
+def _painted(cell: Cell, unit: MemoryUnit | None) -> Text:
+    text = Text(cell.shown(unit), style="bold" if cell.is_strong else "")
+    return text.append(f"\n{cell.below}", style="not bold dim") if cell.below else text
+
+
+class Fitting:
+    """A table whose columns continue below when the console is too narrow; groups of columns stay together."""
+
+    def __init__(self, table: Table, unit: MemoryUnit | None = None) -> None:
+        """Show sizes that have no unit of their own in ``unit``; None when all have one."""
+        self._table = table.of(Output.TEXT)
+        self._unit = unit
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        parts = [[0]]
+        for group in _groups(self._table):
+            wider = self._part([*parts[-1], *group])
+            if len(parts[-1]) > 1 and not fits(wider, console, options):
+                parts.append([0])
+            parts[-1] += group
+        for number, places in enumerate(parts):
+            if number:
+                yield Text()
+            yield self._part(places)
+
+    def _part(self, places: Sequence[int]) -> Grid:
+        return painted(self._table.with_columns(places), unit=self._unit)
+
+
+def _groups(table: Table) -> list[list[int]]:
+    """Return the places of the columns after the first, grouped."""
+    groups: list[list[int]] = []
+    for place, column in enumerate(table.columns[1:], start=1):
+        if groups and column.group and table.columns[place - 1].group == column.group:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    return groups
+
+
+def fits(of: Grid, console: Console, options: ConsoleOptions) -> bool:
+    """Return whether a table fits without being cut."""
+    unbounded = options.update(max_width=10_000)
+    return console.measure(of, options=unbounded).maximum <= options.max_width
+
+
+NOTE = "352–391, ≥352, -90 to +40: bounds, where RSS at a mark is not known more closely"
+
+
+def has_brackets(operations: Iterable[Operation]) -> bool:
+    """Return whether RSS at the start or at the end of any of the operations is known within bounds only."""
+    return any((of := one.of("rss")).start_bounds or of.end_bounds for one in operations)
+
+
+def level_text(size: float | None, bounds: Bounds | None, unit: MemoryUnit, write: Callable[[float], str]) -> str:
+    """Return a size as ``write`` gives it, or its bounds: ``352–391``, ``≥352`` when the upper one is unknown."""
+    if size is None or bounds is None:
+        return UNKNOWN if size is None else write(size)
+    return bounds_text(bounds, unit.brief, "–")
+
+
+def change_text(of: Figures, unit: MemoryUnit, write: Callable[[float], str]) -> str:
+    """Return with its sign by how much memory grew, or between which bounds: ``-90 to +40``."""
+    if of.delta is None or of.delta_bounds is None:
+        return UNKNOWN if of.delta is None else signed(write, of.delta)
+    return bounds_text(of.delta_bounds, lambda value: signed(unit.brief, value), " to ")
+
+
+def bounds_text(bounds: Bounds, write: Callable[[float], str], between: str) -> str:
+    """Return both bounds, or the one that is known."""
+    low, high = bounds
+    if isinf(low):
+        return UNKNOWN if high is None else f"≤{write(high)}"
+    return f"≥{write(low)}" if high is None else f"{write(low)}{between}{write(high)}"
+
+
+def signed(write: Callable[[float], str], change: float) -> str:
+    """Return a change with its sign."""
+    return f"{'+' if change > 0 else ''}{write(change)}"
+
+
+def finite(bounds: Bounds | None) -> list[int | None] | None:
+    """Return bounds as whole bytes for exported documents: None for an unknown one, and for a known figure."""
+    return None if bounds is None else [None if end is None or isinf(end) else round(end) for end in bounds]

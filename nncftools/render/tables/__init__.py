@@ -1,1 +1,0 @@
-"""Tables as data, and the text and Markdown that show them."""

@@ -1,1 +1,0 @@
-"""Charts made of characters."""
