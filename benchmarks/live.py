@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks.machine import description
 from nncftools import Session
-from nncftools.live.screen.figures import Machine
-from nncftools.live.screen.layout import Drawing
-from nncftools.live.screen.look import Look
-from nncftools.live.state.follower import Follower
+from nncftools.live.figures import Look, Machine
+from nncftools.live.follower import Follower
+from nncftools.live.layout import Drawing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,11 +7,11 @@ from nncftools.version import __version__ as __version__
 
 _HOME_OF = {
     "MemoryMonitor": "nncftools.api.memory_monitor",
-    "MemoryType": "nncftools.api.memory_type",
+    "MemoryType": "nncftools.api.memory_monitor",
     "MemoryUnit": "nncftools.units",
     "MetricsCollector": "nncftools.api.qeff",
     "ProfileSample": "nncftools.api.qeff",
-    "Profiler": "nncftools.api.profiler",
+    "Profiler": "nncftools.api.notebook",
     "ProfilerConfig": "nncftools.api.qeff",
     "QEffMemoryProfiler": "nncftools.api.qeff",
     "QEffMemoryVisualizer": "nncftools.api.qeff",
@@ -40,9 +40,8 @@ __all__ = [
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from nncftools.api.memory_monitor import MemoryMonitor, memory_monitor_context
-    from nncftools.api.memory_type import MemoryType
-    from nncftools.api.profiler import Profiler
+    from nncftools.api.memory_monitor import MemoryMonitor, MemoryType, memory_monitor_context
+    from nncftools.api.notebook import Profiler
     from nncftools.api.qeff import (
         MetricsCollector,
         ProfilerConfig,

@@ -4,8 +4,7 @@
 ``python -m nncftools.memory_monitor`` that of ``python memory_monitor.py``. docs/migrating.md says what differs.
 """
 
-from nncftools.api.memory_monitor import MemoryMonitor, memory_monitor_context
-from nncftools.api.memory_type import MemoryType
+from nncftools.api.memory_monitor import MemoryMonitor, MemoryType, memory_monitor_context
 from nncftools.units import MemoryUnit
 
 __all__ = ["MemoryMonitor", "MemoryType", "MemoryUnit", "memory_monitor_context"]

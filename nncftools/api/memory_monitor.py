@@ -1,8 +1,14 @@
-"""``MemoryMonitor`` and ``memory_monitor_context``: memory of this program over time."""
+"""``MemoryMonitor`` and ``memory_monitor_context``: memory of this program over time.
+
+The types of memory that can be recorded: all memory metrics.
+
+The memory of a process at this moment, for callers that want one figure and no recording.
+"""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import pathlib
 import threading
@@ -12,9 +18,12 @@ from collections.abc import Mapping
 from queue import Queue
 from typing import TYPE_CHECKING
 
+import psutil
+
 from nncftools import metrics
-from nncftools.api.memory_type import MemoryType
 from nncftools.api.recorder import SHORTEST_S, Recorder, check_interval
+from nncftools.backports import StrEnum
+from nncftools.metrics import MEMORY
 from nncftools.session import launcher
 from nncftools.units import MemoryUnit
 
@@ -27,6 +36,43 @@ if TYPE_CHECKING:
     from nncftools.session.session import Session as Recorded
 
     Path = str | os.PathLike[str]
+
+
+class MemoryType(StrEnum):
+    """A type of memory; its value is the metric's name. ``nncf-tools metrics`` explains each.
+
+    NNCF's monitor knows RSS and SYSTEM; every other memory metric is a member, too, such as ``MemoryType.PSS``.
+    """
+
+    RSS = "rss"
+    SYSTEM = "system"
+    _ignore_ = ["name"]  # noqa: RUF012 — keeps the loop variable out of the members
+    for name in MEMORY:
+        if name.upper() not in vars():
+            vars()[name.upper()] = name
+
+    def __str__(self) -> str:
+        """Return ``MemoryType.RSS``, as for NNCF's type; ``value`` is the metric's name."""
+        return f"{type(self).__name__}.{self.name}"
+
+    def __format__(self, specification: str) -> str:
+        """Format it as ``str`` shows it, in every version of Python."""
+        return format(str(self), specification)
+
+
+def memory_now(process: psutil.Process, *, children: bool) -> tuple[int, int]:
+    """Return RSS and VMS in bytes, with those of the descendants if ``children``; what has ended counts as 0."""
+    family = [process]
+    with contextlib.suppress(psutil.Error):
+        family += process.children(recursive=True) if children else []
+    rss = vms = 0
+    for member in family:
+        with contextlib.suppress(psutil.Error):
+            memory = member.memory_info()
+            rss += memory.rss
+            vms += memory.vms
+    return rss, vms
+
 
 _INTERVAL_S = 0.1
 
@@ -183,8 +229,6 @@ class MemoryMonitor:
     def get_rss_memory(include_child_processes: bool = True) -> int:  # noqa: FBT001, FBT002 — the signature that users of llm_bench know
         """Return the RSS of this process now, with that of its descendants unless they are excluded, in bytes."""
         import psutil
-
-        from nncftools.api.memory_now import memory_now
 
         return memory_now(psutil.Process(), children=include_child_processes)[0]
 

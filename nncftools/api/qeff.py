@@ -1,18 +1,25 @@
-"""``QEffMemoryProfiler``: the interface of QEfficient's memory profiler, over our recorder."""
+"""``QEffMemoryProfiler``: the interface of QEfficient's memory profiler, over our recorder.
+
+``MetricsCollector``: figures of this process at this moment, with the interface of QEfficient's memory profiler.
+
+The figures of a ``QEffMemoryProfiler``: views over its recordings, with the names that QEfficient's users know.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import pathlib
 import time
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from nncftools.api.profiler import Profiler
-from nncftools.api.qeff_collector import MetricsCollector, ProfilerConfig
-from nncftools.api.qeff_figures import DEFAULT_PICTURE, QEffFigures
-from nncftools.api.qeff_recorded import BEFORE_ALL, COMPLETION, ProfileSample
-from nncftools.api.qeff_report import report
+import psutil
+
+from nncftools.api.memory_monitor import memory_now
+from nncftools.api.notebook import Profiler
+from nncftools.api.qeff_recorded import BEFORE_ALL, COMPLETION, MB, ProfileSample, Recorded, local, report
 from nncftools.api.recorder import SHORTEST_S
 from nncftools.errors import NncfToolsError
 from nncftools.marks.operations import SOURCE
@@ -22,7 +29,284 @@ from nncftools.session.operation import KINDS
 from nncftools.version import __version__
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Mapping
+
+    from nncftools.api.session import Session
+    from nncftools.session.operation import Operation
+
+
+@dataclass
+class ProfilerConfig:
+    """The settings of a ``QEffMemoryProfiler``; the interval and the processes are read when it starts."""
+
+    sampling_interval: float = 0.2
+    """In seconds."""
+    output_file: str | None = None
+    """The picture's default path."""
+    verbose: bool = False
+    """Whether to log marks."""
+    enable_cpu_monitoring: bool = True
+    enable_disk_monitoring: bool = True
+    track_child_processes: bool = True
+    child_scan_interval: float = 1.0
+    """Known to QEfficient's profiler only: here each sample finds the processes that there are."""
+
+
+class _Counters(NamedTuple):
+    at_s: float
+    read_mb: float
+    written_mb: float
+
+
+class MetricsCollector:
+    """Measures this process when it is asked, its memory with its descendants'; an MB is 2^20 bytes.
+
+    What the system does not tell is 0.0. A profiler's own samples come from its recording, not from here.
+    """
+
+    def __init__(self, config: ProfilerConfig) -> None:
+        """Measure what ``config`` enables."""
+        self.config = config
+        self.process = psutil.Process()
+        self._last: _Counters | None = None
+
+    def initialize_cpu_monitoring(self) -> None:
+        """Begin the time of the first CPU figure."""
+        self.get_cpu_usage()
+
+    def get_memory_usage(self) -> tuple[float, float]:
+        """Return RSS and VMS in MB, with those of the descendants unless ``config`` leaves them out."""
+        rss, vms = memory_now(self.process, children=self.config.track_child_processes)
+        return MB.of(rss), MB.of(vms)
+
+    def get_cpu_usage(self) -> float:
+        """Return CPU usage since the previous call in percent of all cores; 0.0 for the first call."""
+        if not self.config.enable_cpu_monitoring:
+            return 0.0
+        try:
+            of_one_core = self.process.cpu_percent()
+        except psutil.Error:
+            return 0.0
+        return min(100.0, of_one_core / (os.cpu_count() or 1))
+
+    def get_disk_io_stats(self) -> tuple[float, float, float, float]:
+        """Return MB read and written since the process began, and MB/s since the previous call, 0.0 for the first.
+
+        System calls count, also to the page cache and pipes; where the system does not count them, storage.
+        """
+        counters = self._counters() if self.config.enable_disk_monitoring else None
+        if counters is None:
+            return 0.0, 0.0, 0.0, 0.0
+        before = self._last or counters
+        self._last = counters
+        passed_s = counters.at_s - before.at_s
+        if passed_s <= 0:
+            return counters.read_mb, counters.written_mb, 0.0, 0.0
+        read_rate = (counters.read_mb - before.read_mb) / passed_s
+        write_rate = (counters.written_mb - before.written_mb) / passed_s
+        return counters.read_mb, counters.written_mb, read_rate, write_rate
+
+    def collect_sample(self) -> ProfileSample:
+        """Return all figures, and the local time."""
+        return ProfileSample(
+            local(time.time()), *self.get_memory_usage(), self.get_cpu_usage(), *self.get_disk_io_stats()
+        )
+
+    def _counters(self) -> _Counters | None:
+        try:
+            counters = self.process.io_counters()
+        except (psutil.Error, AttributeError):  # macOS does not count the I/O of a process
+            return None
+        read = getattr(counters, "read_chars", counters.read_bytes)
+        written = getattr(counters, "write_chars", counters.write_bytes)
+        return _Counters(time.monotonic(), MB.of(read), MB.of(written))
+
+
+DEFAULT_PICTURE = "qeff_memory_profile.png"
+_SYNCHRONIZED = {
+    "rss_memory": "rss_mb",
+    "vms_memory": "vms_mb",
+    "cpu_usage": "cpu_percent",
+    "disk_read_bytes": "disk_read_mb",
+    "disk_write_bytes": "disk_write_mb",
+    "disk_read_rate": "disk_read_rate",
+    "disk_write_rate": "disk_write_rate",
+}
+"""Keys of ``get_synchronized_data``, and the fields of a sample."""
+
+
+class _Values:
+    """An attribute of a profiler: one field of all samples."""
+
+    def __set_name__(self, _: type[QEffFigures], name: str) -> None:
+        self._field = _SYNCHRONIZED.get(name, name)
+
+    def __get__(self, figures: QEffFigures, _: type[QEffFigures]) -> list[float]:
+        return [getattr(sample, self._field) for sample in figures.samples]
+
+
+class QEffFigures:
+    """What can be read of a profiler at any time: the figures up to now."""
+
+    def __init__(self, config: ProfilerConfig) -> None:
+        """Begin without a recording."""
+        self.config = config
+        self._created_ns = time.monotonic_ns()
+        self._profiler: Profiler | None = None
+        self._ended: list[Session] = []
+        self._outside: list[tuple[int, str]] = []
+        """Marks made while nothing was recorded: CLOCK_MONOTONIC in nanoseconds, and the name."""
+        self._known: Recorded | None = None
+        """What was recorded, while nothing is added to it."""
+
+    @property
+    def monitoring(self) -> bool:
+        """Whether a recording is running."""
+        return self._profiler is not None and self._profiler.is_running
+
+    @property
+    def sampling_interval(self) -> float:
+        """The seconds from one sample to the next, as in ``config``."""
+        return self.config.sampling_interval
+
+    @property
+    def output_file(self) -> str:
+        """The picture's default path, as in ``config``."""
+        return self.config.output_file or DEFAULT_PICTURE
+
+    @property
+    def verbose(self) -> bool:
+        """Whether marks are logged, as in ``config``."""
+        return self.config.verbose
+
+    @property
+    def session(self) -> Session:
+        """The last recording, up to now. Raises NncfToolsError before the start."""
+        if self._profiler is None:
+            raise NncfToolsError("nothing was recorded: start the profiler first")
+        return self._profiler.session
+
+    @property
+    def samples(self) -> list[ProfileSample]:
+        """All samples."""
+        recorded = self._recorded()
+        return [] if recorded is None else list(recorded.samples)
+
+    @property
+    def timestamps(self) -> list[dt.datetime]:
+        """The local time of each sample."""
+        return [sample.timestamp for sample in self.samples]
+
+    rss_memory = _Values()
+    """RSS of each sample in MB."""
+    vms_memory = _Values()
+    """Virtual size in MB."""
+    cpu_usage = _Values()
+    """CPU usage over 0.2 s in percent of all cores, from 0 to 100."""
+    disk_read_bytes = _Values()
+    """MB read by system calls since the start, also from the page cache and pipes."""
+    disk_write_bytes = _Values()
+    """MB written by system calls since the start."""
+    disk_read_rate = _Values()
+    """MB/s read by system calls since the previous sample."""
+    disk_write_rate = _Values()
+    """MB/s written by system calls since the previous sample."""
+    storage_read_mb = _Values()
+    """MB that storage delivered since the start."""
+    storage_write_mb = _Values()
+    """MB sent to storage since the start."""
+
+    def get_synchronized_data(self) -> dict[str, list[float]]:
+        """Return lists of equal length with a value per sample; an empty dict if nothing was recorded.
+
+        ``timestamps`` are seconds since the first sample; the others are the properties of the same names.
+        """
+        recorded = self._recorded()
+        if recorded is None:
+            return {}
+        values = {name: [getattr(each, field) for each in recorded.samples] for name, field in _SYNCHRONIZED.items()}
+        return {"timestamps": list(recorded.seconds), **values}
+
+    @property
+    def peak_rss(self) -> float:
+        """The RSS peak in MB: a lower bound, from the samples and the kernel's high-water marks."""
+        return self._peak("rss")[0]
+
+    @property
+    def peak_vms(self) -> float:
+        """The largest sample of the virtual size in MB."""
+        return self._peak("vms")[0]
+
+    @property
+    def peak_rss_time(self) -> dt.datetime | None:
+        """The local time of the largest sample of RSS."""
+        return self._peak("rss")[1]
+
+    @property
+    def peak_vms_time(self) -> dt.datetime | None:
+        """The local time of the largest sample of the virtual size."""
+        return self._peak("vms")[1]
+
+    @property
+    def peak_operation(self) -> str | None:
+        """The operation with the largest sample of RSS; ``Initialization`` before any, None if there is no sample."""
+        recorded = self._recorded()
+        return None if recorded is None else recorded.peak_operation
+
+    @property
+    def operations(self) -> list[tuple[dt.datetime, str]]:
+        """The marks in order, also those before the start: local time and name."""
+        recorded = self._recorded()
+        if recorded is None:
+            return [(_moment(t_ns), name) for t_ns, name in self._outside]
+        return [(recorded.local(mark.start_s), mark.name) for mark in recorded.session.marks]
+
+    @property
+    def current_operation(self) -> str:
+        """The last mark; ``Initialization`` before any."""
+        marks = self.operations
+        return marks[-1][1] if marks else BEFORE_ALL
+
+    @property
+    def operation_start_time(self) -> dt.datetime:
+        """The local time of the last mark; before any, of the construction."""
+        marks = self.operations
+        return marks[-1][0] if marks else _moment(self._created_ns)
+
+    @property
+    def operation_durations(self) -> dict[str, float]:
+        """The seconds that each operation took; of a name marked twice, the last one."""
+        return {operation.name: operation.duration_s for operation in self._measured()}
+
+    @property
+    def operation_memory_deltas(self) -> dict[str, float]:
+        """The MB by which RSS grew in each operation; of a name marked twice, the last one."""
+        return {of.name: MB.of(of.delta) for of in self._measured() if of.delta is not None}
+
+    def _peak(self, metric: str) -> tuple[float, dt.datetime | None]:
+        recorded = self._recorded()
+        return (0.0, None) if recorded is None else recorded.peak(metric)
+
+    def _measured(self) -> list[Operation]:
+        recorded = self._recorded()
+        return [] if recorded is None else recorded.measured
+
+    def _recorded(self) -> Recorded | None:
+        """Return what was recorded up to now; None if there is nothing."""
+        if self._known is not None and not self.monitoring:
+            return self._known
+        sessions = [*self._ended, *([self.session] if self.monitoring else [])]
+        if not any(len(session.samples) for session in sessions):
+            return None
+        on = self.config
+        self._known = Recorded(sessions, self._outside, cpu=on.enable_cpu_monitoring, disk=on.enable_disk_monitoring)
+        return self._known
+
+
+def _moment(t_ns: int) -> dt.datetime:
+    """Return a moment of CLOCK_MONOTONIC as local time."""
+    return local(time.time() - (time.monotonic_ns() - t_ns) / 1e9)
 
 
 __all__ = [

@@ -1,29 +1,89 @@
-"""What a ``QEffMemoryProfiler`` recorded in QEfficient's terms: MB are 2^20 bytes, times are naive local times."""
+"""What a ``QEffMemoryProfiler`` recorded in QEfficient's terms: MB are 2^20 bytes, times are naive local times.
+
+Two recordings of one program, made one after the other, as one session.
+
+The report of a ``QEffMemoryProfiler`` as text.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import functools
+from array import array
 from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from nncftools.analysis.joined import joined
 from nncftools.backports import moment_of
 from nncftools.marks.operations import SOURCE
+from nncftools.metrics import is_counter
+from nncftools.render.table import bounds_text
 from nncftools.session.model import Mark
 from nncftools.session.operation import RATE_WINDOW_S, kind_of
-from nncftools.session.operations import in_order, with_ends
+from nncftools.session.operations import in_order, renumbered, with_ends
 from nncftools.session.peak_place import span_of
+from nncftools.session.peaks import moved
+from nncftools.session.samples import TIME, Samples
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from nncftools.session.model import Peak
     from nncftools.session.operation import Operation
     from nncftools.session.session import Session
+
+
+def joined(earlier: Session, later: Session) -> Session:
+    """Return both recordings as one, with times from the start of the earlier one.
+
+    Counters go on from where the earlier recording ended. What happened between the two is unknown: no sample is there,
+    and no counter rises. Processes are left out, because one that lived through both would be there twice.
+    """
+    apart_s = ((later.start.monotonic_ns or 0) - (earlier.start.monotonic_ns or 0)) / _NANOSECONDS
+    begin_s = max(apart_s, earlier.duration_s)
+    ended = [replace(mark, end_s=end_s) for mark, end_s in with_ends(earlier.marks, earlier)]
+    afterwards = [
+        replace(mark, start_s=mark.start_s + begin_s, end_s=None if mark.end_s is None else mark.end_s + begin_s)
+        for mark in renumbered(later.marks, earlier.marks)
+    ]
+    return replace(
+        later,
+        start=earlier.start,
+        duration_s=begin_s + later.duration_s,
+        samples=_samples(earlier, later, begin_s),
+        totals={name: (earlier.totals.get(name) or 0) + (total or 0) for name, total in later.totals.items()},
+        peaks={name: _higher(earlier.peaks.get(name), peak, begin_s) for name, peak in later.peaks.items()},
+        processes=[],
+        marks=[*ended, *afterwards],
+        warnings=list(dict.fromkeys([*earlier.warnings, *later.warnings])),
+    )
+
+
+def _samples(earlier: Session, later: Session, begin_s: float) -> Samples:
+    def more(name: str) -> float:
+        if name == TIME:
+            return begin_s
+        return (earlier.totals.get(name) or 0.0) if is_counter(name) else 0.0
+
+    both = [name for name in later.samples if name in earlier.samples]
+    return Samples(
+        {
+            name: earlier.samples[name] + array("d", (value + more(name) for value in later.samples[name]))
+            for name in both
+        }
+    )
+
+
+def _higher(earlier: Peak | None, later: Peak, begin_s: float) -> Peak:
+    """Return the higher peak; its moment is that of the larger sample, which may be in the other recording."""
+    both = [replace(peak, process=None) for peak in (earlier, moved(later, begin_s)) if peak is not None]
+    higher = max(both, key=lambda peak: peak.low or 0)
+    larger = max(both, key=lambda peak: peak.sampled or 0)
+    return replace(higher, sampled=larger.sampled, at_s=larger.at_s)
+
 
 MB = MemoryUnit.MiB
 BEFORE_ALL = "Initialization"
@@ -193,3 +253,89 @@ def local(epoch_s: float) -> dt.datetime:
 
 def _known(value: float) -> float:
     return 0.0 if isnan(value) else value
+
+
+_MANY_MB = 2048
+_MB_IN_GB = 1024
+
+
+def report(recorded: Recorded, interval_s: float) -> str:
+    """Return peaks, statistics and the operations as text; ``interval_s`` is the one that was asked for.
+
+    Sizes are in GB (2^30 bytes) if RSS exceeds 2048 MB (2^20 bytes).
+    """
+    return "\n".join(_lines(recorded, interval_s))
+
+
+def _lines(recorded: Recorded, interval_s: float) -> Iterator[str]:
+    samples = recorded.samples
+    rss = [sample.rss_mb for sample in samples]
+    unit = _Unit(max(rss))
+    first, last = samples[0], samples[-1]
+    yield "QEFFICIENT PERFORMANCE MONITORING REPORT"
+    yield "=" * 60
+    yield "Peak Memory Usage:"
+    yield f"   • RSS (Physical): {_peak(unit, *recorded.peak('rss'))}"
+    yield f"   • VMS (Virtual):  {_peak(unit, *recorded.peak('vms'))}"
+    yield f"   • Peak during:    {recorded.peak_operation}"
+    yield ""
+    yield "Memory Statistics:"
+    yield f"   • Current RSS:    {unit.text(last.rss_mb)} (Delta: {unit.text(last.rss_mb - first.rss_mb, '+')})"
+    yield f"   • Current VMS:    {unit.text(last.vms_mb)} (Delta: {unit.text(last.vms_mb - first.vms_mb, '+')})"
+    yield f"   • Average RSS:    {unit.text(sum(rss) / len(rss))}"
+    yield f"   • Min/Max RSS:    {unit.number(min(rss))} / {unit.text(max(rss))}"
+    yield f"   • Memory Range:   {unit.text(max(rss) - min(rss))}"
+    yield f"   • Duration:       {recorded.seconds[-1]:.1f} seconds"
+    yield f"   • Data Points:    {len(samples)}"
+    yield f"   • Operations:     {len(recorded.session.marks)}"
+    yield f"   • Sampling Rate:  {interval_s:g}s"
+    yield ""
+    yield "Disk I/O Statistics (system calls, page cache and pipes included):"
+    yield from _disk(samples, recorded.seconds[-1])
+    yield ""
+    yield "QEfficient Operations Timeline:"
+    for place, operation in enumerate(recorded.session.operations, start=1):
+        yield _row(place, operation, unit, is_peak=operation is recorded.at_peak)
+
+
+def _disk(samples: Sequence[ProfileSample], length_s: float) -> Iterator[str]:
+    first, last = samples[0], samples[-1]
+    read, written = last.disk_read_mb - first.disk_read_mb, last.disk_write_mb - first.disk_write_mb
+    delivered, sent = last.storage_read_mb - first.storage_read_mb, last.storage_write_mb - first.storage_write_mb
+    yield f"   • Total Read:     {read:.2f} MB ({delivered:.2f} MB from storage)"
+    yield f"   • Total Write:    {written:.2f} MB ({sent:.2f} MB to storage)"
+    yield f"   • Peak Read Rate: {max(sample.disk_read_rate for sample in samples):.2f} MB/s"
+    yield f"   • Peak Write Rate: {max(sample.disk_write_rate for sample in samples):.2f} MB/s"
+    if length_s:
+        yield f"   • Avg Read Rate:  {read / length_s:.2f} MB/s"
+        yield f"   • Avg Write Rate: {written / length_s:.2f} MB/s"
+
+
+def _row(place: int, operation: Operation, unit: _Unit, *, is_peak: bool) -> str:
+    row = f"   {place:2}. {operation.start_s:6.1f}s - {operation.name}"
+    if operation.duration_s:
+        row += f" ({operation.duration_s:.1f}s)"
+        bounds = operation.of("rss").delta_bounds
+        if bounds is not None:
+            text = bounds_text(bounds, lambda size: unit.number(MemoryUnit.MiB.of(size), "+", decimals=1), " to ")
+            row += f" [{text} {unit.name}]"
+        elif operation.delta is not None:
+            row += f" [{unit.text(MemoryUnit.MiB.of(operation.delta), '+', decimals=1)}]"
+    return f"{row} <- Peak" if is_peak else row
+
+
+def _peak(unit: _Unit, megabytes: float, at: dt.datetime | None) -> str:
+    return unit.text(megabytes) if at is None else f"{unit.text(megabytes)} at {at:%H:%M:%S}"
+
+
+class _Unit:
+    """MB, or GB for a large program."""
+
+    def __init__(self, largest_mb: float) -> None:
+        self._factor, self.name = (_MB_IN_GB, "GB") if largest_mb > _MANY_MB else (1, "MB")
+
+    def number(self, megabytes: float, sign: str = "", decimals: int = 2) -> str:
+        return f"{megabytes / self._factor:{sign}.{decimals}f}"
+
+    def text(self, megabytes: float, sign: str = "", decimals: int = 2) -> str:
+        return f"{self.number(megabytes, sign, decimals)} {self.name}"

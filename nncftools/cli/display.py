@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from nncftools.cli.relay import Relay
-    from nncftools.live.screen.live_view import LiveView
-    from nncftools.live.screen.look import Look
+    from nncftools.live.figures import Look
+    from nncftools.live.live_view import LiveView
     from nncftools.render.view import View
     from nncftools.sampler.starter import Starter
 
@@ -80,7 +80,7 @@ class OutputDisplay:
         with self._stack:
             self._open_capture()
             if self._options.live:
-                from nncftools.live.screen.live_view import LiveView
+                from nncftools.live.live_view import LiveView
 
                 live_view = LiveView(
                     _STANDARD_ERROR,
@@ -153,7 +153,7 @@ def look_of(view: View, encoding: str | None, state: str = "recording") -> Look:
     """Return a look that uses only characters of this encoding, and colours that the terminal has."""
     from rich.console import Console
 
-    from nncftools.live.screen.look import Look
+    from nncftools.live.figures import Look
     from nncftools.render.canvas import colours_of
 
     return Look(

@@ -12,7 +12,7 @@ from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from nncftools.live.state.replaying import Replay
+    from nncftools.live.follower import Replay
 
 EXAMPLES = """\b
 Examples:
@@ -59,10 +59,10 @@ def replay(
 
     from nncftools.cli import opening, screen
     from nncftools.cli.display import look_of
-    from nncftools.live.screen import figures, viewer
-    from nncftools.live.screen.terminal import can_draw
-    from nncftools.live.screen.viewer import Ended
-    from nncftools.live.state.replaying import Replay
+    from nncftools.live import figures, viewer
+    from nncftools.live.follower import Replay
+    from nncftools.live.shared_terminal import can_draw
+    from nncftools.live.viewer import Ended
     from nncftools.metrics import memory_of
     from nncftools.render.view import View
 

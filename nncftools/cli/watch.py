@@ -19,7 +19,7 @@ from nncftools.units import MemoryUnit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nncftools.live.state.follower import Follower
+    from nncftools.live.follower import Follower
     from nncftools.session.session import Session
 
 EXAMPLES = """\b
@@ -67,7 +67,7 @@ def watch(
     unit: options.Unit = MemoryUnit.MiB,
 ) -> int:
     """Follow a recording in another terminal, job or CI runner until it ends, then show its summary."""
-    from nncftools.live.screen.viewer import Ended
+    from nncftools.live.viewer import Ended
 
     if pid is not None and path is not None:
         raise UsageError("option --pid: either a session or --pid, not both")
@@ -138,7 +138,7 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
 
 @contextlib.contextmanager
 def _follow(journal: pathlib.Path) -> Iterator[Follower]:
-    from nncftools.live.state.follower import Follower
+    from nncftools.live.follower import Follower
 
     try:
         follower = Follower(journal)
@@ -168,8 +168,8 @@ def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool
 
     from nncftools.cli import screen
     from nncftools.cli.display import look_of
-    from nncftools.live.screen import figures, viewer
-    from nncftools.live.screen.terminal import can_draw
+    from nncftools.live import figures, viewer
+    from nncftools.live.shared_terminal import can_draw
     from nncftools.render.view import View
 
     follower.read()

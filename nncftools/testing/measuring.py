@@ -1,15 +1,22 @@
-"""Hooks that measure the tests of this process and fail those that exceed their limit."""
+"""Hooks that measure the tests of this process and fail those that exceed their limit.
+
+``@pytest.mark.limit_peak``: a limit on a test's peak, and whether the test exceeded it.
+
+The table of the largest peaks, at the end of pytest's output.
+"""
 
 from __future__ import annotations
 
+import textwrap
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.testing.limits import excess, limit_of
-from nncftools.testing.peaks import UNSAMPLED, put
+from nncftools.testing.meter import KERNEL, SAMPLED, UNSAMPLED, put, taken
+from nncftools.units import MemoryUnit, size_from, size_text
 
 if TYPE_CHECKING:
     import pathlib
@@ -17,8 +24,63 @@ if TYPE_CHECKING:
 
     import pluggy
 
-    from nncftools.testing.meter import Meter
-    from nncftools.testing.peaks import Peak
+    from nncftools.testing.meter import Meter, Peak
+
+
+_MARKER = "limit_peak"
+_LONGEST_COMMAND = 60
+_KNOWN_HOW = {
+    KERNEL: "the kernel's maximum of one process",
+    SAMPLED: "sampled",
+    UNSAMPLED: "the test's process only",
+}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The limit on a test's memory peak."""
+
+    size: int
+    """In bytes."""
+    unit: MemoryUnit
+    from_zero: bool
+    """Whether the memory held at the start of the test is subtracted."""
+
+
+def limit_of(item: pytest.Item) -> Limit | None:
+    """Return the limit of a test's closest marker, or None. Raises ValueError."""
+    marker = item.get_closest_marker(_MARKER)
+    if marker is None:
+        return None
+    (text, *more), options = marker.args or (None,), dict(marker.kwargs)
+    from_zero = options.pop("from_zero", False)
+    if not isinstance(text, str) or more or options or not isinstance(from_zero, bool):
+        given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
+        expected = 'expected one size, as in limit_peak("200 MiB") or limit_peak("200 MiB", from_zero=True)'
+        raise ValueError(f"{item.nodeid}: {expected}, found {_MARKER}({', '.join(given)})")
+    try:
+        return Limit(*size_from(text), from_zero)
+    except ValueError as error:
+        raise ValueError(f"{item.nodeid}: {_MARKER}: {error}") from error
+
+
+def excess(limit: Limit, peak: Peak, largest_process: tuple[str, int] | None) -> str | None:
+    """Return the message for a test that exceeded its limit; None if it did not, or if that is unknown.
+
+    ``largest_process`` is the command and the bytes of the largest process at the moment of a sampled peak.
+    """
+    held = peak.above_start if limit.from_zero else peak.size
+    if held is None or held <= limit.size:
+        return None
+    of = limit.unit if limit.unit.text(held) != limit.unit.text(limit.size) else MemoryUnit.B
+    counted = " from zero" if limit.from_zero else ""
+    how = _KNOWN_HOW[peak.known]
+    if peak.known == SAMPLED and largest_process is not None:
+        command, rss = largest_process
+        shown = textwrap.shorten(command, _LONGEST_COMMAND, placeholder=" …")
+        how += f"; the largest process held {size_text(rss)}: {shown}"
+    return f"memory peak {of.label(held)}{counted} exceeds the limit of {of.label(limit.size)} ({how})"
+
 
 _NO_FAILURE = (pytest.skip.Exception, pytest.xfail.Exception)
 
@@ -135,3 +197,47 @@ class Measuring:
 
 def _failed(line: str) -> pytest.ExceptionInfo[BaseException] | None:
     return pytest.CallInfo.from_call(lambda: pytest.fail(line, pytrace=False), when="call").excinfo
+
+
+_ROW = "{:>10}  {:>11}  {:<9}  {}"
+_UNIT = MemoryUnit.MiB
+_MEANING = {
+    SAMPLED: "sampled: process and children together; the peak between samples may be higher",
+    UNSAMPLED: "unsampled: the process only, because there was no sampler",
+}
+
+
+class Summary:
+    """Collects peaks from the reports of tests, also from pytest-xdist's workers."""
+
+    def __init__(self, most: int) -> None:
+        """Show at most ``most`` tests; 0 shows all."""
+        self._most = most
+        self._peaks: dict[str, Peak] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Store the peak of a finished test; a repeated run replaces it."""
+        peak = taken(report.user_properties) if report.when == "teardown" else None
+        if peak is not None:
+            self._peaks[report.nodeid] = peak
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the table."""
+        if not self._peaks:
+            return
+        ranked = sorted(self._peaks.items(), key=lambda test: -(test[1].size or 0))
+        shown = ranked[: self._most or None]
+        terminalreporter.section(f"memory: {_number(len(shown), len(ranked))}")
+        terminalreporter.write_line(_ROW.format(f"peak {_UNIT}", "above start", "known", "test"))
+        for name, peak in shown:
+            sizes = (_UNIT.text(peak.size), _UNIT.text(peak.above_start))
+            terminalreporter.write_line(_ROW.format(*sizes, peak.known, name))
+        for known, meaning in _MEANING.items():
+            if any(peak.known == known for _, peak in shown):
+                terminalreporter.write_line(meaning)
+
+
+def _number(shown: int, measured: int) -> str:
+    if shown == measured:
+        return "1 test" if measured == 1 else f"{measured:,} tests"
+    return f"{shown:,} largest {'peak' if shown == 1 else 'peaks'} of {measured:,} tests"

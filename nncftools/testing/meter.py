@@ -1,24 +1,176 @@
-"""Measures tests one after another in this process: one recording, and a high-water mark reset for each test."""
+"""Measures tests one after another in this process: one recording, and a high-water mark reset for each test.
+
+The kernel's own figures of this process's memory. Linux only; elsewhere all figures are unknown.
+
+The peak of one test, from figures of the kernel and the sampler.
+
+A test keeps it in ``user_properties``, which pytest sends from worker to controller and writes to JUnit XML.
+"""
 
 from __future__ import annotations
 
 import os
+import pathlib
+import re
+import sys
 import time
 import warnings
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 from nncftools.errors import NncfToolsError
 from nncftools.marks.line import VARIABLE
-from nncftools.testing import kernel
-from nncftools.testing.peaks import Measurement, Peak, peak_of
 from nncftools.testing.tap import Tap
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Iterable
 
-    from nncftools.testing.kernel import Memory
     from nncftools.testing.tap import Row
+
+
+_STATUS, _CLEAR_REFS, _TASKS = "/proc/self/status", "/proc/self/clear_refs", "/proc/self/task"
+_FIGURES = re.compile(rb"^VmHWM:\s*(\d+) kB\nVmRSS:\s*(\d+) kB$", re.MULTILINE)
+_RESET_HIGH_WATER_MARK = b"5"
+"""Since Linux 4.0, proc(5)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Memory of this process at one moment; in bytes, None for unknown."""
+
+    rss: int | None = None
+    mark: int | None = None
+    """VmHWM: the largest RSS since the last reset, or since the start."""
+    children_mark: int | None = None
+    """The largest ``ru_maxrss`` of all descendants that were ever waited for."""
+    has_children: bool = True
+    """Whether it has a child; also true if that is unknown."""
+
+
+def memory(excluded_child: int | None) -> Memory:
+    """Return the current figures; the process ``excluded_child`` does not count as a child."""
+    if sys.platform != "linux":
+        return Memory()
+    import resource
+
+    try:
+        figures = _FIGURES.search(pathlib.Path(_STATUS).read_bytes())
+    except OSError:
+        figures = None
+    mark, rss = (None, None) if figures is None else (int(figure) * 1024 for figure in figures.groups())
+    children_mark = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return Memory(rss=rss, mark=mark, children_mark=children_mark, has_children=_has_children(excluded_child))
+
+
+def reset_mark() -> bool:
+    """Set VmHWM, and with it getrusage's ``ru_maxrss``, to the current RSS; return whether that worked."""
+    try:
+        pathlib.Path(_CLEAR_REFS).write_bytes(_RESET_HIGH_WATER_MARK)
+    except OSError:
+        return False
+    return True
+
+
+def _has_children(excluded_child: int | None) -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    try:
+        lists = [(task / "children").read_bytes() for task in pathlib.Path(_TASKS).iterdir()]
+    except OSError:  # a thread has just ended, or this kernel has no such lists
+        return True
+    return bool({int(child) for children in lists for child in children.split()} - {excluded_child})
+
+
+KERNEL = "kernel"
+"""The kernel's maximum of one process, the test's or a child's; it includes peaks between samples."""
+SAMPLED = "sampled"
+"""The largest sampled sum over the processes; a lower bound of the peak."""
+UNSAMPLED = "unsampled"
+"""The test's process only: without a sampler, the sum over the processes is unknown."""
+UNKNOWN = "unknown"
+_SIZE, _ABOVE_START, _KNOWN = _OURS = ("memory_peak_bytes", "memory_above_start_bytes", "memory_known")
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The memory peak of one test; in bytes, None for unknown."""
+
+    size: int | None = None
+    above_start: int | None = None
+    """The peak minus the memory held at the start of the test."""
+    known: str = UNKNOWN
+    """How the peak is known: one of the constants above."""
+
+
+@dataclass(kw_only=True)
+class Measurement:
+    """What is known about a test, from its start."""
+
+    before: Memory
+    """The kernel's figures at its start."""
+    was_reset: bool
+    """Whether the high-water mark was reset at its start."""
+    at_ns: int = 0
+    """Its start, on CLOCK_MONOTONIC."""
+    operation: int | None = None
+    """Its number in the marks log."""
+    held: Row | None = None
+    """The last sample before it."""
+    largest: Row | None = None
+    """The largest sample during it."""
+
+
+def peak_of(measurement: Measurement, after: Memory, *, is_sampled: bool) -> Peak:
+    """Return the peak of a test; ``after`` has the kernel's figures at its end."""
+    before, largest, held = measurement.before, measurement.largest, measurement.held
+    own = _own_mark(measurement, after)
+    found = [(own, KERNEL), (_mark_of_child(before, after), KERNEL)]
+    if own is None:
+        found += [(before.rss, SAMPLED), (after.rss, SAMPLED)]
+    if largest is not None and (own is None or largest.processes > 1):
+        found.append((largest.rss, SAMPLED))
+    size, known = max(((size, known) for size, known in found if size), default=(None, UNKNOWN), key=itemgetter(0))
+    if size is None:
+        return Peak()
+    start = held.rss if held is not None and before.has_children else before.rss
+    above_start = None if start is None else max(0, size - start)
+    return Peak(size, above_start, known if is_sampled else UNSAMPLED)
+
+
+def _own_mark(measurement: Measurement, after: Memory) -> int | None:
+    """Return this process's largest RSS during the test; without a reset it is known only if it is a new maximum."""
+    before = measurement.before.mark
+    if before is None or after.mark is None:
+        return None
+    return after.mark if measurement.was_reset or after.mark > before else None
+
+
+def _mark_of_child(before: Memory, after: Memory) -> int | None:
+    """Return the largest RSS of a child that started and was waited for during the test; None if uncertain.
+
+    A child's ``ru_maxrss`` includes its parent's RSS at the fork, and exec keeps it (getrusage(2)): only a larger value
+    is the child's own. A child from before the test may have had its peak before the test.
+    """
+    if before.has_children or before.children_mark is None or after.children_mark is None or after.mark is None:
+        return None
+    return after.children_mark if after.children_mark > max(before.children_mark, after.mark) else None
+
+
+def put(peak: Peak, properties: list[tuple[str, object]]) -> None:
+    """Store a peak in a test's properties and replace that of an earlier run; unknown figures are left out."""
+    figures = zip(_OURS, (peak.size, peak.above_start, peak.known), strict=True)
+    others = [(name, value) for name, value in properties if name not in _OURS]
+    properties[:] = [*others, *((name, figure) for name, figure in figures if figure is not None)]
+
+
+def taken(properties: Iterable[tuple[str, object]]) -> Peak | None:
+    """Return the peak in a test's properties; None if it was not measured."""
+    found: dict[str, Any] = {name: value for name, value in properties if name in _OURS}
+    return Peak(found.get(_SIZE), found.get(_ABOVE_START), found[_KNOWN]) if _KNOWN in found else None
+
 
 _ANSWER_WITHIN_S = 10.0
 """A requested sample comes within 3 ms, later on a busy machine; without it the figure is too low."""
@@ -48,7 +200,7 @@ class Meter:
     def start(self) -> None:
         """Start the sampler. Raises NncfToolsError; then only the peaks of this process are known."""
         self.is_started = True
-        self._resets = VARIABLE not in os.environ and kernel.reset_mark()  # an outer recorder reads the mark, too
+        self._resets = VARIABLE not in os.environ and reset_mark()  # an outer recorder reads the mark, too
         try:
             self._tap.start()
         except OSError as error:
@@ -59,7 +211,7 @@ class Meter:
         for _ in self._tap.rows():  # before the mark is reset, because reading takes memory
             pass
         self._note_mark(self._memory())
-        was_reset = self._resets and kernel.reset_mark()
+        was_reset = self._resets and reset_mark()
         operation = self._tap.begin(name) if self._names_tests else None
         before = self._memory()
         begun = Measurement(before=before, was_reset=was_reset, at_ns=time.monotonic_ns(), operation=operation)
@@ -121,7 +273,7 @@ class Meter:
         return [str(warning.message) for warning in caught]
 
     def _memory(self) -> Memory:
-        return kernel.memory(excluded_child=self._tap.sampler_pid)
+        return memory(excluded_child=self._tap.sampler_pid)
 
     def _note_mark(self, memory: Memory) -> None:
         self._own_mark = max(self._own_mark, memory.mark or 0)

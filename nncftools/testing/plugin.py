@@ -49,9 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if output is not None:
         output = _place(config, output)
-    from nncftools.testing.measuring import Measuring
+    from nncftools.testing.measuring import Measuring, Summary
     from nncftools.testing.meter import Meter
-    from nncftools.testing.summary import Summary
 
     try:
         meter = Meter(config.getoption("--memory-interval"), is_kept=output is not None)

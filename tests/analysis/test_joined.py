@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nncftools.analysis.joined import joined
+from nncftools.api.qeff_recorded import joined
 from nncftools.session.model import Mark, Start
 from nncftools.session.session import Session
 from tests.made_up import MIB, UTC, mib, session

@@ -7,7 +7,7 @@ import types
 import psutil
 import pytest
 
-from nncftools.api import qeff_collector
+from nncftools.api import qeff
 from nncftools.api.qeff import MetricsCollector, ProfilerConfig, ProfileSample
 
 MIB = 2**20
@@ -48,7 +48,7 @@ def collector(process: MadeUpProcess, monkeypatch: pytest.MonkeyPatch) -> Metric
     """Return a collector on a machine of four cores, one second after each look at the clock."""
     seconds = iter(range(100))
     clock = types.SimpleNamespace(monotonic=lambda: next(seconds), time=time.time)
-    monkeypatch.setattr(qeff_collector, "time", clock)
+    monkeypatch.setattr(qeff, "time", clock)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     made = MetricsCollector(ProfilerConfig())
     made.process = process  # type: ignore[assignment]

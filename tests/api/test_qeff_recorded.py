@@ -6,8 +6,7 @@ from math import isnan
 
 import pytest
 
-from nncftools.api.qeff_recorded import Recorded
-from nncftools.api.qeff_report import report
+from nncftools.api.qeff_recorded import Recorded, report
 from nncftools.render.panels import page
 from nncftools.render.view import View
 from nncftools.session.model import Host, Mark, OwnMemory

@@ -328,7 +328,7 @@ class TestEndings:
 
     def test_failing_view(self, tmp_path: pathlib.Path) -> None:
         """A failing view is dropped; the recording is unaffected."""
-        broken = "import sys\nsys.modules['nncftools.live.screen.layout'] = None\n"
+        broken = "import sys\nsys.modules['nncftools.live.layout'] = None\n"
         (tmp_path / "sitecustomize.py").write_text(broken)
         terminal = live(tmp_path, *burner("prints", 2, "go"), PYTHONPATH=f"{tmp_path}:{pathlib.Path.cwd()}")
         terminal.until("it could not be drawn: the live view steps aside", "line 1 of the command")

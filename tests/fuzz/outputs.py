@@ -15,11 +15,10 @@ from nncftools.compression import filling, outputs
 from nncftools.compression.reading import FIGURES, STANDARD
 from nncftools.compression.results import Bound, Bounds
 from nncftools.errors import NncfToolsError
-from nncftools.live.screen import figures
-from nncftools.live.screen.layout import Drawing
-from nncftools.live.screen.look import Look
-from nncftools.live.state.follower import Follower
-from nncftools.live.state.replaying import Replay
+from nncftools.live import figures
+from nncftools.live.figures import Look
+from nncftools.live.follower import Follower, Replay
+from nncftools.live.layout import Drawing
 from nncftools.marks import calls
 from nncftools.marks.collecting import write_sidecar
 from nncftools.metrics import memory_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nncftools.live.state.run import Run
+from nncftools.live.run import Run
 from nncftools.session.model import Host, MemoryLimit
 
 MIB = 2**20

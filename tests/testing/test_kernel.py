@@ -6,28 +6,28 @@ import sys
 
 import pytest
 
-from nncftools.testing import kernel
+from nncftools.testing import meter
 from tests.conftest import HANGING_S
 from tests.made_up import MIB
 
 RESET = """
-from nncftools.testing import kernel
+from nncftools.testing import meter
 held = bytearray(b"x") * (64 << 20)
 del held
-before = kernel.memory(None)
-worked = kernel.reset_mark()
-after = kernel.memory(None)
+before = meter.memory(None)
+worked = meter.reset_mark()
+after = meter.memory(None)
 print(worked, before.mark - after.mark >> 20, after.mark - after.rss >> 20)
 """
 
 CHILDREN = """
 import subprocess
-from nncftools.testing import kernel
-before = kernel.memory(None).has_children
+from nncftools.testing import meter
+before = meter.memory(None).has_children
 with subprocess.Popen(["sleep", "100"]) as child:
-    found = kernel.memory(None).has_children, kernel.memory(child.pid).has_children
+    found = meter.memory(None).has_children, meter.memory(child.pid).has_children
     child.kill()
-print(before, *found, kernel.memory(None).has_children)
+print(before, *found, meter.memory(None).has_children)
 """
 
 if sys.platform != "linux":
@@ -52,9 +52,9 @@ def test_mark_begins_anew() -> None:
 
 def test_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the mark cannot be reset, the return value says so."""
-    monkeypatch.setattr(kernel, "_CLEAR_REFS", "/proc/self/no_such_file")
+    monkeypatch.setattr(meter, "_CLEAR_REFS", "/proc/self/no_such_file")
 
-    assert not kernel.reset_mark()
+    assert not meter.reset_mark()
 
 
 @pytest.mark.process
@@ -65,15 +65,15 @@ def test_children() -> None:
 
 def test_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without /proc this process's memory is unknown."""
-    monkeypatch.setattr(kernel, "_STATUS", "/proc/self/no_such_file")
-    found = kernel.memory(None)
+    monkeypatch.setattr(meter, "_STATUS", "/proc/self/no_such_file")
+    found = meter.memory(None)
 
     assert (found.rss, found.mark) == (None, None)
 
 
 def test_figures() -> None:
     """RSS and marks are in bytes."""
-    found = kernel.memory(None)
+    found = meter.memory(None)
 
     assert found.mark is not None
     assert found.rss is not None

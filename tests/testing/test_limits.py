@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.testing.limits import Limit, excess
-from nncftools.testing.peaks import KERNEL, SAMPLED, UNSAMPLED, Peak
+from nncftools.testing.measuring import Limit, excess
+from nncftools.testing.meter import KERNEL, SAMPLED, UNSAMPLED, Peak
 from nncftools.units import MemoryUnit
 from tests.made_up import MIB
 

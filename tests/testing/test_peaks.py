@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from nncftools.testing.kernel import Memory
-from nncftools.testing.peaks import KERNEL, SAMPLED, UNKNOWN, UNSAMPLED, Measurement, Peak, peak_of, put, taken
+from nncftools.testing.meter import KERNEL, SAMPLED, UNKNOWN, UNSAMPLED, Measurement, Memory, Peak, peak_of, put, taken
 from nncftools.testing.tap import Row
 
 ALONE = Memory(rss=30, mark=30, children_mark=20, has_children=False)

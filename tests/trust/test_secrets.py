@@ -15,7 +15,7 @@ from rich.console import Console
 
 from nncftools import Session
 from nncftools.importers.source import read_session
-from nncftools.live.state.follower import Follower
+from nncftools.live.follower import Follower
 from nncftools.render import view
 from nncftools.render.view import View
 from tests.conftest import HANGING_S, Run, command_line

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nncftools.live.screen.body import Body
-from nncftools.live.screen.look import Look
-from nncftools.live.state.run import Run
+from nncftools.live.figures import Look
+from nncftools.live.layout import Body
+from nncftools.live.run import Run
 from nncftools.render.canvas import Medium
 from tests.live.made_up import MIB, run
 

@@ -8,12 +8,10 @@ import pytest
 from rich.cells import cell_len
 from rich.color import ColorSystem
 
-from nncftools.live.screen import figures
-from nncftools.live.screen.figures import Machine, status_line
-from nncftools.live.screen.layout import Drawing
-from nncftools.live.screen.look import Look
-from nncftools.live.state.operations import LiveOperations
-from nncftools.live.state.run import Run
+from nncftools.live import figures
+from nncftools.live.figures import Look, Machine, status_line
+from nncftools.live.layout import Drawing
+from nncftools.live.run import LiveOperations, Run
 from nncftools.marks.entries import Entry
 from tests.live.made_up import MIB, run
 from tests.made_up_stacks import frame as frame_of

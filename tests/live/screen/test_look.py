@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from nncftools.live.screen.look import Look, Order, after
+from nncftools.live.figures import Look, Order, after
 from tests.live.made_up import run
 
 PLAIN = Look()

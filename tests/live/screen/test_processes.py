@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.live.screen.figures import Seen
-from nncftools.live.screen.look import Look, Order
-from nncftools.live.screen.processes import chosen, process_rows
-from nncftools.live.state.run import LiveProcess
+from nncftools.live.figures import Look, Order, Seen
+from nncftools.live.processes import chosen, process_rows
+from nncftools.live.run import LiveProcess
 from nncftools.render.canvas import Medium, length
 from tests.live.made_up import MIB
 

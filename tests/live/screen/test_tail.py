@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nncftools.live.screen.tail import Tail, takes_the_screen
+from nncftools.live.shared_terminal import Tail, takes_the_screen
 
 
 def fed(*data: bytes) -> tuple[list[str], list[str]]:

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from nncftools.live.screen.telling_apart import told_apart
+from nncftools.live.processes import told_apart
 
 SPAWN = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=8, pipe_handle={})"
 

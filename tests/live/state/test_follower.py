@@ -9,7 +9,7 @@ import pytest
 
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
-from nncftools.live.state.follower import Follower
+from nncftools.live.follower import Follower
 from nncftools.session.model import Frame
 from tests.made_up import END, header, journal
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nncftools.live.state.growth import Growth, GrowthLog
+from nncftools.live.follower import Growth, GrowthLog
 from nncftools.redaction import Redaction
 from nncftools.session.model import Frame
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nncftools.live.state.history import History
+from nncftools.live.run import History
 
 
 def history(seconds: int, buckets: int = 64) -> History:

@@ -6,7 +6,7 @@ import pathlib
 import psutil
 import pytest
 
-from nncftools.live.state.machine import readings, time_left
+from nncftools.live.figures import readings, time_until_full
 
 GIB = 2**30
 TIME = [step / 4 for step in range(120)]
@@ -19,7 +19,7 @@ def rising(per_s: float, noise: float = 0.0) -> list[float]:
 
 def test_steady_growth() -> None:
     """10 MiB a second meet the end of 1 GiB in 102 s."""
-    assert time_left(zip(TIME, rising(10 << 20), strict=True), GIB, None) == pytest.approx(102.4, rel=0.01)
+    assert time_until_full(zip(TIME, rising(10 << 20), strict=True), GIB, None) == pytest.approx(102.4, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,17 @@ def test_steady_growth() -> None:
 )
 def test_no_trend(used: list[float]) -> None:
     """Memory use that does not clearly rise gives no estimate of the time left."""
-    assert time_left(zip(TIME, used, strict=True), GIB, None) is None
+    assert time_until_full(zip(TIME, used, strict=True), GIB, None) is None
 
 
 def test_far_away() -> None:
     """Half a minute of samples gives no estimate half an hour ahead."""
-    assert time_left(zip(TIME, rising(10 << 20), strict=True), 18 * GIB, None) is None
+    assert time_until_full(zip(TIME, rising(10 << 20), strict=True), 18 * GIB, None) is None
 
 
 def test_too_short() -> None:
     """A second of growth is no trend."""
-    assert time_left(zip(TIME[:4], rising(10 << 20), strict=False), GIB, None) is None
+    assert time_until_full(zip(TIME[:4], rising(10 << 20), strict=False), GIB, None) is None
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_too_short() -> None:
 )
 def test_much_is_free(per_s: float, free_gib: int, expected: float | None) -> None:
     """While half of 10 GiB is free, only the next minute is foretold; while nine tenths are free, nothing is."""
-    found = time_left(zip(TIME, rising(per_s), strict=True), free_gib * GIB, 10 * GIB)
+    found = time_until_full(zip(TIME, rising(per_s), strict=True), free_gib * GIB, 10 * GIB)
 
     assert found == (expected if expected is None else pytest.approx(expected, rel=0.01))
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nncftools.live.state.operations import LiveOperations, RecordedOperations
+from nncftools.live.run import LiveOperations, RecordedOperations
 from nncftools.marks.entries import Entry
 from nncftools.session.model import Mark
 from tests.made_up import session

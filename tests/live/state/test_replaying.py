@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nncftools.live.state.replaying import Replay
+from nncftools.live.follower import Replay
 from nncftools.session.model import Mark, MemoryLimit, Rise, Series
 from tests.made_up import mib, process, session
 

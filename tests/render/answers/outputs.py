@@ -16,10 +16,9 @@ import nncftools.render
 from nncftools.api.session import Session
 from nncftools.cli import screen
 from nncftools.cli.compare import FORMATS as OF_COMPARE
-from nncftools.live.screen.figures import Machine, status_line
-from nncftools.live.screen.layout import Drawing
-from nncftools.live.screen.look import Look
-from nncftools.live.state.replaying import Replay
+from nncftools.live.figures import Look, Machine, status_line
+from nncftools.live.follower import Replay
+from nncftools.live.layout import Drawing
 from nncftools.render import notebook
 from nncftools.render.view import FORMATS, View, format_named, label
 

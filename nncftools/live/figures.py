@@ -1,21 +1,204 @@
-"""The words and figures of a view; the same for the drawn view and for plain lines."""
+"""The words and figures of a view; the same for the drawn view and for plain lines.
+
+What this machine says while a view is drawn, as the recording does not hold it: memory and CPU time of processes.
+
+And how long memory will last.
+
+How the user wants to see a run, and what the keys change.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+from rich.color import ColorSystem
+
+from nncftools import metrics
 from nncftools.analysis.code_places import brief_label
+from nncftools.backports import StrEnum
 from nncftools.limits.needs import Available, available
-from nncftools.live.state import machine
+from nncftools.metrics import is_memory
 from nncftools.render.terminal_plot import MOST_LINES, clock
 from nncftools.render.view import label
-from nncftools.units import brief_size, cores_text, part_text, printable, seconds_text, shortened, size_text
+from nncftools.units import MemoryUnit, brief_size, cores_text, part_text, printable, seconds_text, shortened, size_text
 
 if TYPE_CHECKING:
-    from nncftools.live.screen.look import Look
-    from nncftools.live.state.run import LiveProcess, Run, SampledPeak
+    from collections.abc import Iterable, Sequence
+
+    from nncftools.live.run import LiveProcess, Run, SampledPeak
     from nncftools.render.terminal_plot import Span
+
+
+_MOST = 200
+"""The most processes that one reading looks at."""
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_USER, _SYSTEM, _STARTED, _RSS = 11, 12, 19, 21
+"""Places behind the name of the process, from 0."""
+_MOSTLY_FREE, _HALF_FREE, _SOON_S = 0.9, 0.5, 60.0
+_FREED = 0.1
+_FURTHEST = 30
+"""A trend over T seconds is extrapolated over at most this many times T."""
+_FEWEST = 10
+_SHORTEST_S = 5.0
+_NOISE = 3.0
+_NOTICEABLE = 16 << 20
+
+
+class Reading(NamedTuple):
+    """One process at one moment."""
+
+    rss: int
+    """In bytes."""
+    cpu_s: float
+    """Its CPU seconds since it began."""
+    started: int
+    """When it began, in the kernel's ticks: a PID may be reused."""
+
+
+def readings(pids: Iterable[int], proc: str = "/proc") -> dict[int, Reading]:
+    """Return RSS and CPU time of the first 200 processes, without those that have ended; see proc_pid_stat(5)."""
+    found = {}
+    for pid in islice(pids, _MOST):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            descriptor = os.open(f"{proc}/{pid}/stat", os.O_RDONLY)
+            try:
+                fields = os.read(descriptor, 4096).rpartition(b")")[2].split()
+            finally:
+                os.close(descriptor)
+            ticks = int(fields[_USER]) + int(fields[_SYSTEM])
+            found[pid] = Reading(int(fields[_RSS]) * _PAGE, ticks / _TICKS_PER_S, int(fields[_STARTED]))
+    return found
+
+
+def time_until_full(used: Iterable[tuple[float, float]], available: float, size: float | None) -> float | None:
+    """Return the seconds until ``available`` bytes of ``size`` are used up, or None when there is no such trend.
+
+    ``used`` are the seconds and bytes of the last half minute. The trend is the least-squares line. It counts when all
+    of this holds: over at least 5 seconds it rises by more than 16 MiB and by more than three times the standard
+    deviation of the residuals; the last figure is above the mean of the second half, and by less than a tenth of the
+    rise below the highest one, as memory that is freed now and then need not grow on; memory is exhausted within thirty
+    times the span of the figures, that is a quarter of an hour. While half is free, only what happens within a minute
+    is foretold; while nine tenths are free, nothing is.
+    """
+    free = 0.0 if not size else available / size
+    if free >= _MOSTLY_FREE:
+        return None
+    known = [(at_s, level) for at_s, level in used if not isnan(level)]
+    time, value = np.array(known).reshape(-1, 2).T
+    if len(time) < _FEWEST or time[-1] - time[0] < _SHORTEST_S:
+        return None
+    slope, level = np.polyfit(time - time[-1], value, 1)
+    risen = slope * (time[-1] - time[0])
+    deviation = float(np.std(value - (level + slope * (time - time[-1]))))
+    half = len(time) // 2
+    if risen <= max(_NOTICEABLE, _NOISE * deviation) or value[half:].mean() >= value[-1]:
+        return None
+    if value.max() - value[-1] > _FREED * risen:
+        return None
+    left_s = available / float(slope)
+    return left_s if left_s <= (_SOON_S if free >= _HALF_FREE else _FURTHEST * (time[-1] - time[0])) else None
+
+
+_MOST_TOGETHER = 4
+_DEEPEST = 6
+_LONGEST_FILTER = 80
+_ESCAPE, _ENTER, _ERASE = "\x1b", ("\r", "\n"), ("\x7f", "\b")
+
+
+class Order(StrEnum):
+    """What processes are sorted by, in the order in which the key changes it."""
+
+    MEMORY = "memory"
+    CPU = "CPU"
+    AGE = "age"
+    NAME = "name"
+
+
+_ORDERS = list(Order)
+_SAME = {"p": " ", "=": "+", "_": "-", "f": "/"}
+
+
+@dataclass(frozen=True)
+class Look:
+    """The choices of a viewer."""
+
+    metrics: Sequence[str] = ()
+    """The requested memory metrics; empty: those that were recorded."""
+    unit: MemoryUnit = MemoryUnit.MiB
+    unicode: bool = True
+    colours: ColorSystem | None = ColorSystem.EIGHT_BIT
+    """None: no colours."""
+    choice: int = 0
+    """Which of ``charts`` is shown."""
+    zoom: int = 0
+    """Shows the last 1 / 2 ** zoom of the run."""
+    paused: bool = False
+    listing: bool = False
+    """Whether a list of processes replaces the chart."""
+    keys: bool = False
+    """Whether keys work and are listed."""
+    order: Order = Order.MEMORY
+    filter: str = ""
+    """Only processes whose command or PID contains this are listed."""
+    typing: bool = False
+    """Whether keys are characters of the filter."""
+    state: str = ""
+    """What the title calls this: ``recording``, ``replay x10``."""
+
+    def charts(self, columns: Sequence[str]) -> list[list[str]]:
+        """Return what can be charted: the metrics of the run on one axis, then each metric by itself."""
+        here = [name for name in columns if is_memory(name)]
+        asked = metrics.columns_of(self.metrics, here) or here
+        together = [name for name in asked if _fits_the_run(name)][:_MOST_TOGETHER]
+        alone = [[name] for name in (*asked, *(name for name in here if name not in asked))]
+        return [together, *alone] if len(together) > 1 else alone
+
+    def chart(self, columns: Sequence[str]) -> list[str]:
+        """Return the metrics in the chart."""
+        charts = self.charts(columns)
+        return charts[self.choice % len(charts)] if charts else []
+
+
+def _fits_the_run(column: str) -> bool:
+    """Return whether a metric is memory of the run: that of the machine and address space have another scale."""
+    metric = metrics.of(column)
+    return metric is not None and metric.scope == metrics.TREE and not metric.is_virtual
+
+
+def after(look: Look, key: str) -> Look:
+    """Return the look after a key was pressed; unknown keys change nothing."""
+    if look.typing:
+        return _after_typing(look, key)
+    changes = {
+        " ": {"paused": not look.paused},
+        "m": {"choice": look.choice + 1},
+        "+": {"zoom": min(_DEEPEST, look.zoom + 1)},
+        "-": {"zoom": max(0, look.zoom - 1)},
+        "l": {"listing": not look.listing},
+        "s": {"order": _ORDERS[(_ORDERS.index(look.order) + 1) % len(_ORDERS)]},
+        "/": {"typing": True},
+        _ESCAPE: {"filter": ""},
+    }
+    return replace(look, **changes.get(_SAME.get(key, key), {}))  # type: ignore[arg-type] # each value fits its name
+
+
+def _after_typing(look: Look, key: str) -> Look:
+    if key in _ENTER:
+        return replace(look, typing=False)
+    if key == _ESCAPE:
+        return replace(look, typing=False, filter="")
+    if key in _ERASE:
+        return replace(look, filter=look.filter[:-1])
+    return replace(look, filter=(look.filter + key)[:_LONGEST_FILTER]) if key.isprintable() else look
+
 
 _SEPARATOR = " › "
 _NAME = 40
@@ -50,7 +233,7 @@ class Machine:
         self._proc = proc
         self._asked_s = -_ASK_EVERY_S
         self._answer = Available()
-        self._read: tuple[float, dict[int, machine.Reading]] = (0.0, {})
+        self._read: tuple[float, dict[int, Reading]] = (0.0, {})
         self._before = self._read
         """The reading that CPU time is compared with, one to two seconds older."""
 
@@ -84,7 +267,7 @@ class Machine:
                 found.append(Seen(number, process, rss, self._cpu(process.pid or 0)))
         return found
 
-    def _readings(self, run: Run) -> dict[int, machine.Reading]:
+    def _readings(self, run: Run) -> dict[int, Reading]:
         """Return what the kernel says of the processes; of many, it is asked once a second."""
         if not self._is_here or run.ended:
             self._read = self._before = (0.0, {})
@@ -95,7 +278,7 @@ class Machine:
         if now_s >= self._before[0] + 2 * _ASK_EVERY_S:
             self._before = self._read
         pids = (process.pid for process in run.processes.values() if process.pid is not None)
-        self._read = now_s, machine.readings(pids, self._proc)
+        self._read = now_s, readings(pids, self._proc)
         return self._read[1]
 
     def _cpu(self, pid: int) -> float | None:
@@ -111,7 +294,7 @@ def time_left(run: Run, available: float | None) -> float | None:
     if available is None or run.ended:
         return None
     size = run.host.memory if run.limit is None else run.limit.size
-    return machine.time_left(run.recent, available, size)
+    return time_until_full(run.recent, available, size)
 
 
 def at(moment_s: float) -> str:

@@ -12,18 +12,18 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nncftools.live.screen.live_view import FRAME_S, STATUS_S
-from nncftools.live.screen.look import after
-from nncftools.live.screen.terminal import Terminal
+from nncftools.live.figures import after
+from nncftools.live.live_view import FRAME_S, STATUS_S
+from nncftools.live.shared_terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from typing_extensions import Self
 
-    from nncftools.live.screen.figures import Machine
-    from nncftools.live.screen.look import Look
-    from nncftools.live.state.run import Run
+    from nncftools.live.figures import Look, Machine
+    from nncftools.live.run import Run
+
 
 _STEP_S = 0.5
 _GONE = "\x04"
@@ -169,7 +169,7 @@ def show(source: Source, look: Look, here: Machine, output: int, *, stays: bool)
 
     Return False if the user quit before the source ended. Raises Ended for a signal.
     """
-    from nncftools.live.screen.layout import Drawing
+    from nncftools.live.layout import Drawing
 
     look = replace(look, keys=True)
     drawing = Drawing(here)
@@ -199,7 +199,7 @@ def show(source: Source, look: Look, here: Machine, output: int, *, stays: bool)
 
 def print_status(source: Source, look: Look, here: Machine, put: Callable[[str], None]) -> None:
     """Print a plain status line every few seconds until the source ends."""
-    from nncftools.live.screen.figures import status_line
+    from nncftools.live.figures import status_line
 
     before_s = time.monotonic()
     next_s = before_s + STATUS_S

@@ -11,8 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from nncftools.live.screen.shared_terminal import SharedTerminal
-from nncftools.live.screen.terminal import TerminalReaders, can_draw
+from nncftools.live.shared_terminal import SharedTerminal, TerminalReaders, can_draw
 
 if TYPE_CHECKING:
     import pathlib
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from nncftools.live.screen.figures import Machine
-    from nncftools.live.screen.look import Look
-    from nncftools.live.state.follower import Follower
+    from nncftools.live.figures import Look, Machine
+    from nncftools.live.follower import Follower
+
 
 FRAME_S = 0.5
 STATUS_S = 5.0
@@ -79,8 +78,8 @@ class LiveView:
 
     def _run(self, journal: pathlib.Path, descriptor: int) -> None:
         with contextlib.suppress(Exception):  # a failure here must not harm the recording
-            from nncftools.live.screen.figures import Machine
-            from nncftools.live.state.follower import Follower
+            from nncftools.live.figures import Machine
+            from nncftools.live.follower import Follower
 
             with Follower(journal, descriptor) as follower:
                 here = Machine(is_here=follower.run.host.name == platform.node())
@@ -93,7 +92,7 @@ class LiveView:
             self.terminal.step_aside("it could not be drawn")
 
     def _print_status(self, follower: Follower, here: Machine) -> None:
-        from nncftools.live.screen.figures import status_line
+        from nncftools.live.figures import status_line
 
         while not self._stop.wait(STATUS_S):
             follower.read()
@@ -102,8 +101,8 @@ class LiveView:
                 os.write(self._descriptor, line.encode(errors="replace"))
 
     def _draw(self, follower: Follower, here: Machine, terminal: SharedTerminal) -> None:
-        from nncftools.live.screen.figures import status_line
-        from nncftools.live.screen.layout import Drawing
+        from nncftools.live.figures import status_line
+        from nncftools.live.layout import Drawing
 
         drawing = Drawing(here)
         readers = TerminalReaders(self._descriptor)

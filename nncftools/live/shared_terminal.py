@@ -1,0 +1,425 @@
+"""A terminal that a command, whose output scrolls, shares with a view below it.
+
+It uses neither raw mode nor the alternate screen nor a hidden cursor nor a scrolling region. So whatever kills this
+process, the terminal works as before, with the last view on it. The cursor rests where the command would have it: what
+the terminal echoes or another program writes appears there.
+
+The end of a command's output that can still change: a progress bar, a prompt, an unfinished line.
+
+A terminal as a view needs it: its size, writing to it, and whether a command reads from it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import pathlib
+import platform
+import re
+import threading
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from rich.cells import get_character_cell_size
+
+from nncftools.files import write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+_TOKENS = re.compile(
+    r"\x1b\[(?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])"
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
+    r"|(?P<control>[\x00-\x1a\x1c-\x1f\x7f])|(?P<text>[^\x00-\x1f\x7f]+)"
+)
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]{0,500})?\Z")
+_SCREEN = re.compile(rb"\x1b\[\?(?:1049|1047|47)h|\x1b\[\d+;\d+[Hf]")
+_RESET = "\x1b[0m"
+_HELD = 16
+_TAB = 8
+_LONGEST_STYLE = 100
+_LONGEST_LINE = 20_000
+
+
+def takes_the_screen(data: bytes) -> bool:
+    """Return whether a command that writes this takes over the screen, as an editor or a pager does."""
+    return _SCREEN.search(data) is not None
+
+
+class Tail:
+    """Takes a command's output and releases lines that will not change any more.
+
+    While a command moves its cursor upwards (several progress bars), up to 16 of its last lines are held. When it shows
+    its cursor again, they are released.
+    """
+
+    def __init__(self) -> None:
+        """Begin with one empty line."""
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        self._rest = ""
+        self._lines: list[list[tuple[str, str]]] = [[]]
+        self._row = 0
+        self._column = 0
+        self._style = ""
+        self._holds = False
+        self._done: list[str] = []
+
+    def feed(self, data: bytes) -> list[str]:
+        """Take output; return the complete lines, with their colours."""
+        text = self._rest + self._decode(data)
+        unfinished = _UNFINISHED.search(text)
+        self._rest = text[unfinished.start() :] if unfinished is not None else ""
+        text = text[: len(text) - len(self._rest)]
+        *whole, last = text.split("\n")
+        for line in whole:
+            if len(self._lines) == 1 and not self._lines[0] and "\x1b" not in line and line.rstrip("\r").isprintable():
+                self._done.append(_coloured(self._style, line.rstrip("\r")))  # most lines need no parsing
+            else:
+                self._write(line)
+                self._new_line()
+        self._write(last)
+        done, self._done = self._done, []
+        return done
+
+    def end(self) -> list[str]:
+        """Return and release all lines that are held."""
+        lines = [_text(line) for line in self._lines]
+        self._lines, self._row, self._column = [[]], 0, 0
+        return lines if lines[-1] else lines[:-1]
+
+    def shown(self, width: int) -> list[str]:
+        """Return the lines that are held, cut to ``width`` columns."""
+        return [_text(_cut(line, width)) for line in self._lines]
+
+    def cursor(self, width: int) -> tuple[int, int]:
+        """Return row and column of the cursor in what is shown."""
+        return self._row, min(width, sum(get_character_cell_size(cell[0]) for cell in self._line[: self._column]))
+
+    @property
+    def _line(self) -> list[tuple[str, str]]:
+        return self._lines[self._row]
+
+    def _new_line(self) -> None:
+        self._row += 1
+        self._column = 0
+        if self._row == len(self._lines):
+            self._lines.append([])
+        self._release(_HELD if self._holds else 0)
+
+    def _release(self, held: int) -> None:
+        """Release lines until at most ``held`` are left above the cursor."""
+        while self._row > held:
+            self._done.append(_text(self._lines.pop(0)))
+            self._row -= 1
+
+    def _write(self, text: str) -> None:
+        for token in _TOKENS.finditer(text):
+            if token["text"] is not None:
+                self._put(token["text"])
+            elif token["control"] is not None:
+                self._control(token["control"])
+            elif token["final"] is not None:
+                self._sequence(token["parameters"], token["final"])
+
+    def _put(self, text: str) -> None:
+        line = self._line
+        if self._column > len(line):
+            line += [(" ", "")] * (self._column - len(line))
+        text = text[: max(0, _LONGEST_LINE - self._column)]
+        line[self._column : self._column + len(text)] = [(character, self._style) for character in text]
+        self._column += len(text)
+
+    def _control(self, character: str) -> None:
+        if character == "\r":
+            self._column = 0
+        elif character == "\b":
+            self._column = max(0, self._column - 1)
+        elif character == "\t":
+            self._put(" " * (_TAB - self._column % _TAB))
+
+    def _sequence(self, parameters: str, final: str) -> None:
+        number = int(parameters) if parameters.isdigit() else 0
+        match final:
+            case "m":
+                self._restyle(parameters)
+            case "K":
+                self._erase(number)
+            case "J" if number == 0:
+                del self._line[self._column :]
+                del self._lines[self._row + 1 :]
+            case "C":
+                self._column = min(_LONGEST_LINE, self._column + max(1, number))
+            case "D":
+                self._column = max(0, self._column - max(1, number))
+            case "G":
+                self._column = min(_LONGEST_LINE, max(1, number) - 1)
+            case "A" | "F":
+                self._holds = True
+                self._row = max(0, self._row - max(1, number))
+                self._column = 0 if final == "F" else self._column
+            case "B" | "E":
+                self._row = min(len(self._lines) - 1, self._row + max(1, number))
+                self._column = 0 if final == "E" else self._column
+            case "h" if parameters == "?25" and self._holds:
+                self._holds = False
+                self._release(0)
+
+    def _restyle(self, parameters: str) -> None:
+        first, _, _ = parameters.partition(";")
+        if first in {"", "0"}:
+            self._style = "" if parameters in {"", "0"} else f"\x1b[{parameters}m"
+        elif len(self._style) < _LONGEST_STYLE:
+            self._style += f"\x1b[{parameters}m"
+
+    def _erase(self, number: int) -> None:
+        line = self._line
+        if number == 1:
+            line[: self._column] = [(" ", "")] * min(self._column, len(line))
+        else:
+            del line[self._column if number == 0 else 0 :]
+
+
+def _cut(line: list[tuple[str, str]], width: int) -> Iterator[tuple[str, str]]:
+    used = 0
+    for character, style in line:
+        used += get_character_cell_size(character)
+        if used > width:
+            return
+        yield character, style
+
+
+def _text(line: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> str:
+    runs = ((style, "".join(character for character, _ in cells)) for style, cells in groupby(line, key=itemgetter(1)))
+    return "".join(_coloured(style, text) for style, text in runs)
+
+
+def _coloured(style: str, text: str) -> str:
+    return f"{style}{text}{_RESET}" if style else text
+
+
+_READ = {"x86_64": "0", "aarch64": "63", "riscv64": "63", "ppc64le": "3", "s390x": "3"}
+"""The number of read(2), by machine."""
+_LOCAL_MODES = 3
+_MOST = 50
+
+
+def can_draw(descriptor: int) -> bool:
+    """Return whether a descriptor is a terminal on which the cursor can be moved."""
+    return os.isatty(descriptor) and os.environ.get("TERM") not in {None, "", "dumb"} and os.name == "posix"
+
+
+class Terminal:
+    """A terminal that is written to."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Write to the terminal ``descriptor``."""
+        self._descriptor = descriptor
+
+    def size(self) -> tuple[int, int]:
+        """Return columns and rows."""
+        with contextlib.suppress(OSError):
+            columns, rows = os.get_terminal_size(self._descriptor)
+            if columns and rows:
+                return columns, rows
+        return 80, 24
+
+    def _write(self, text: str | bytes) -> None:
+        data = text.encode(errors="replace") if isinstance(text, str) else text
+        with contextlib.suppress(OSError):  # the terminal is gone
+            write_all(self._descriptor, data)
+
+
+class TerminalReaders:
+    """Watches the modes of a terminal, and processes that wait in read(2) on it."""
+
+    def __init__(self, descriptor: int, proc: str = "/proc") -> None:
+        """Store the terminal's modes while no process reads from it."""
+        self._terminal = descriptor
+        self._proc = proc
+        self._modes = self._local_modes()
+        self._names = {"/dev/tty"}
+        with contextlib.suppress(OSError):
+            self._names.add(os.ttyname(descriptor))
+        self._read = _READ.get(platform.machine())
+
+    def _local_modes(self) -> int | None:
+        """Return whether lines are edited and echoed: password prompts, editors and pagers change this."""
+        import termios
+
+        try:
+            modes: int = termios.tcgetattr(self._terminal)[_LOCAL_MODES]
+        except termios.error:
+            return None
+        return modes & (termios.ECHO | termios.ICANON)
+
+    def are_there(self, pids: Iterable[int]) -> bool:
+        """Return whether the terminal's modes have changed, or one of the first 50 processes waits for its input."""
+        return self._local_modes() != self._modes or any(map(self._waits, islice(pids, _MOST)))
+
+    def _waits(self, pid: int) -> bool:
+        """Return whether a process waits in read(2) on the terminal; see proc_pid_syscall(5) for the format."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            descriptor = os.open(f"{self._proc}/{pid}/syscall", os.O_RDONLY)
+            try:
+                call, file, *_ = os.read(descriptor, 200).decode().split()
+            finally:
+                os.close(descriptor)
+            opened = pathlib.Path(f"{self._proc}/{pid}/fd/{int(file, 16)}")
+            return call == self._read and str(opened.readlink()) in self._names
+        return False
+
+
+_SAVE, _RESTORE = "\x1b7", "\x1b8"
+_ERASE_BELOW = "\x1b[J"
+_ERASE_LINE = "\x1b[2K"
+_INSERT_LINE = "\x1b[L"
+_DOWN = "\x1b[B"
+_MOST_WAITING = 1 << 18
+
+
+class SharedTerminal(Terminal):
+    """Paints a view at the bottom of a terminal, and the command's output above it."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Paint on the terminal ``descriptor``."""
+        super().__init__(descriptor)
+        self._lock = threading.RLock()
+        self._tail = Tail()
+        self._waiting: list[str] = []
+        self._waiting_length = 0
+        self.has_output = False
+        """Whether output of the command waits to be painted."""
+        self._view: list[str] = []
+        self._painted: list[str] = []
+        self._tail_rows = 1
+        self._placed: tuple[int, int] | None = None
+        """Columns and rows of the terminal that the view was placed on."""
+        self.is_aside = False
+        """Whether the view has left the terminal to the command for good."""
+
+    def take(self, data: bytes) -> None:
+        """Take output of the command; it is painted soon."""
+        with self._lock:
+            if not self.is_aside and takes_the_screen(data):
+                self.step_aside("the command takes the screen")
+            if self.is_aside:
+                self._write(data)
+                return
+            lines = self._tail.feed(data)
+            self._waiting += lines
+            self._waiting_length += sum(map(len, lines))
+            self.has_output = True
+            if self._waiting_length > _MOST_WAITING:
+                self.paint()
+
+    def show(self, view: Sequence[str]) -> None:
+        """Paint another view, and the output that waits."""
+        with self._lock:
+            self._view = list(view)
+            self.paint()
+
+    def paint(self) -> None:
+        """Paint the output that waits."""
+        with self._lock:
+            if self.is_aside or not self._view:
+                return
+            columns, rows = self.size()
+            if self._placed != (columns, rows) or len(self._painted) != len(self._view):
+                self._make_room(columns, rows)
+            first = rows - len(self._view) + 1
+            if self.has_output:
+                self._write(self._output(columns, rows) + self._lines_of_view(first, self._view))
+                row, column = self._tail.cursor(columns - 1)
+                self._write(f"\x1b[{first - self._tail_rows + row};{column + 1}H")
+                self.has_output = False
+            elif self._painted != self._view:
+                self._write(_SAVE + self._lines_of_view(first, self._view, self._painted) + _RESTORE)
+            self._painted = list(self._view)
+
+    def _lines_of_view(self, first: int, view: Sequence[str], painted: Sequence[str] = ()) -> str:
+        known = dict(enumerate(painted))
+        return "".join(
+            f"\x1b[{first + place};1H{_ERASE_LINE}{line}" for place, line in enumerate(view) if known.get(place) != line
+        )
+
+    def _output(self, columns: int, rows: int) -> str:
+        """Return the text that erases view and tail, then writes waiting output and the tail again."""
+        top = max(1, rows - len(self._view) - self._tail_rows + 1)
+        lines, self._waiting, self._waiting_length = self._waiting, [], 0
+        most = max(1, rows - len(self._view) - 1)
+        tail = self._tail.shown(columns - 1)[-most:]
+        missing = max(0, self._tail_rows - len(lines) - len(tail))
+        self._tail_rows = len(tail)
+        below = [""] * len(self._view)
+        return f"\x1b[{top};1H{_ERASE_BELOW}" + "\r\n".join([*lines, *[""] * missing, *tail, *below])
+
+    def _make_room(self, columns: int, rows: int) -> None:
+        """Erase tail and view, and scroll up what is on the screen to make room for them."""
+        if self._placed is not None:
+            self._write(self._erasing(columns, rows))
+        self._write("\r\n" * (len(self._view) + self._tail_rows))
+        self._placed = columns, rows
+        self._painted = [""] * len(self._view)
+        self.has_output = True
+
+    def _erasing(self, columns: int, rows: int) -> str:
+        """Return the text that erases tail and view; after a resize, only the cursor shows where they are."""
+        if self._placed == (columns, rows):
+            top = max(1, rows - len(self._painted) - self._tail_rows + 1)
+            return f"\x1b[{top};1H{_ERASE_BELOW}"
+        before = self._placed[0] if self._placed is not None else columns
+        row, column = self._tail.cursor(before - 1)
+        above = self._tail.shown(before - 1)[:row]
+        rows_up = column // columns + sum(max(1, -(-len(line) // columns)) for line in above)
+        return "\r" + (f"\x1b[{rows_up}A" if rows_up else "") + _ERASE_BELOW
+
+    def replace(self) -> None:
+        """Paint everything again, after something else has written to the terminal."""
+        with self._lock:
+            self._placed = None
+            self.paint()
+
+    def pause(self) -> None:
+        """Remove the view for a while; what the command was writing stays."""
+        with self._lock:
+            if self._placed is None or self.is_aside:
+                return
+            _, rows = self.size()
+            first = rows - len(self._painted) + 1
+            self._write(f"\x1b[{first};1H{_ERASE_BELOW}")
+
+    def erase(self) -> None:
+        """Remove the view and leave the cursor below the command's output."""
+        with self._lock:
+            if self.is_aside:
+                return
+            erasing = "" if self._placed is None else self._erasing(*self.size())
+            lines, self._waiting = [*self._waiting, *self._tail.end()], []
+            self._write(erasing + "".join(f"{line}\r\n" for line in lines))
+            self._placed, self._tail_rows, self.has_output = None, 1, False
+
+    def step_aside(self, why: str) -> None:
+        """Leave the terminal to the command, and note this in a line above what it is writing."""
+        with self._lock:
+            if self.is_aside:
+                return
+            if self.has_output:
+                self.paint()
+            columns, rows = self.size()
+            note = f"nncf-tools: {why}: the live view steps aside"[: columns - 1]
+            if self._placed is None:
+                self._write(f"{note}\r\n" + "".join(f"{line}\r\n" for line in self._waiting))
+                self._write("\r\n".join(self._tail.shown(_UNLIMITED)))
+            else:
+                first = rows - len(self._painted) + 1
+                row = max(1, first - self._tail_rows)
+                self._write(
+                    f"{_SAVE}\x1b[{first};1H{_ERASE_BELOW}\x1b[{row};1H{_INSERT_LINE}\x1b[0m{note}{_RESTORE}{_DOWN}"
+                )
+            self.is_aside = True
+
+
+_UNLIMITED = 1 << 20

@@ -1,1 +1,0 @@
-"""The state of a run up to now."""
