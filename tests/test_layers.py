@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "importers": {"session"},
     "marks": {"session"},
     "limits": {"analysis", "journal", "session", "sampler.control_groups"},
-    "snapshots": {"journal", "sampler.address_space", "sampler.kernel_file", "sampler.tree"},
+    "snapshots": {"journal", "sampler.tree"},
     "compression": {"session", "drawing"},
     "live": {"analysis", "journal", "limits", "session", "render", "marks"},
     "api": {"sampler.client", "journal", "analysis", "session", "marks", "render", "importers"},
@@ -35,21 +35,23 @@ MAY_IMPORT = {
         "live",
         "render",
         "importers",
-        "compression",
         "marks",
         "limits",
         "analysis",
+        "compression",
+        "drawing",
         "sampler.client",
+        "sampler.control_groups",
         "sampler.starter",
         "snapshots.client",
         "journal",
         "session",
     },
 }
-TYPES_OF_EACH_OTHER = [("snapshots.looks", "snapshots.tree_watch")]
+TYPES_OF_EACH_OTHER = [("cli.closing", "cli.recording"), ("snapshots.looks", "snapshots.tree_watch")]
 SAMPLER_MAY_NAME = {"errors", "files", "metrics", "version"}
 SAMPLER_MAY_NAME |= {"journal.lines", "journal.writing"}
-NOT_ONLY_STANDARD = {"client.py", "psutil_source.py", "starter.py", "starter_link.py"}
+NOT_ONLY_STANDARD = {"client.py", "psutil_source.py", "starter.py"}
 
 
 def name_of(path: pathlib.Path) -> str:
@@ -165,7 +167,6 @@ def test_the_sampler_needs_only_the_standard_library(path: pathlib.Path) -> None
 MAY_NAME_OPTIONS = {
     "analysis.hints": "advice on a recording, which reports repeat wherever they are shown",
     "limits.needs": "the kind of a limit, which reports show",
-    "limits.places": "options of systemd-run",
     "marks.autoload": "a warning that the command's Python writes for the session",
     "sampler.limit": "a warning that the sampler writes for the session",
     "session.recording": "a warning that stays in the session",

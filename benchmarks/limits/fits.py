@@ -12,7 +12,7 @@ import msgspec
 from benchmarks import machine
 from benchmarks.limits import floors
 from benchmarks.limits.floors import BURNER, KINDS, MIB, ROOT
-from nncftools.limits.trial import Fit
+from nncftools.cli.fit.search import Fit
 from tests.memory_group import MemoryGroup
 
 if TYPE_CHECKING:

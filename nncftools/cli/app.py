@@ -15,6 +15,7 @@ from nncftools.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 PROGRAM = "nncf-tools"
 SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Record": {
@@ -39,7 +40,17 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "from-lm-eval": "Build rows for viz-compression from evaluation results.",
     },
 }
-"""The subcommands with what they do, by section of the help. Each has a module with a function ``register``."""
+"""The subcommands with what they do, by section of the help. Their modules have a function ``register``."""
+_FILE_OF = {
+    "monitor": "record",
+    "profile": "record",
+    "replay": "watch",
+    "metrics": "reference",
+    "schema": "reference",
+    "fit": "fit.command",
+    "sweep": "sweep.command",
+}
+"""The module of a subcommand, where it has another name."""
 COMMANDS = {name: meaning for section in SECTIONS.values() for name, meaning in section.items()}
 
 
@@ -60,7 +71,8 @@ class _Commands(Group):
 def command_named(name: str) -> Any:
     """Return a subcommand as a command of Click."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    importlib.import_module(f"nncftools.cli.{name.replace('-', '_')}").register(alone)
+    importlib.import_module(f"nncftools.cli.{_FILE_OF.get(name, name.replace('-', '_'))}").register(alone)
+    alone.registered_commands = [command for command in alone.registered_commands if command.name == name]
     for command in alone.registered_commands:
         command.cls, command.short_help = Command, COMMANDS[name]
     return typer.main.get_command(alone)

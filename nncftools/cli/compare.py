@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import candidates, help_page, options
+from nncftools.cli import options, parameters
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit, not_one_of, printable
 
@@ -55,14 +55,14 @@ _MOST_RUNS = 100
 
 
 def _formats(incomplete: str) -> list[str]:
-    return candidates.beginning(incomplete, FORMATS)
+    return options.beginning(incomplete, FORMATS)
 
 
 Sessions = Annotated[
     list[pathlib.Path] | None,
     typer.Argument(
         metavar="BASE NEW [NEW]",
-        autocompletion=candidates.sessions,
+        autocompletion=options.session_candidates,
         readable=False,
         show_default=False,
         help="Sessions, journals, folders that hold one, latest, latest~1. Each NEW is compared with BASE.",
@@ -74,13 +74,16 @@ Base = Annotated[
         "--base",
         metavar="PATTERN",
         help="A group of repeated runs, such as 'old-*.json'; repeatable.",
-        rich_help_panel=help_page.READ,
+        rich_help_panel=parameters.READ,
     ),
 ]
 New = Annotated[
     list[str] | None,
     typer.Option(
-        "--new", metavar="PATTERN", help="The group to compare with --base; repeatable.", rich_help_panel=help_page.READ
+        "--new",
+        metavar="PATTERN",
+        help="The group to compare with --base; repeatable.",
+        rich_help_panel=parameters.READ,
     ),
 ]
 Format = Annotated[
@@ -91,7 +94,7 @@ Format = Annotated[
         metavar="|".join(FORMATS),
         autocompletion=_formats,
         help="Output format.",
-        rich_help_panel=help_page.SHOW,
+        rich_help_panel=parameters.SHOW,
     ),
 ]
 Output = Annotated[
@@ -101,7 +104,7 @@ Output = Annotated[
         "-o",
         metavar="FILE",
         help="Write to this file instead of standard output.",
-        rich_help_panel=help_page.WRITE,
+        rich_help_panel=parameters.WRITE,
     ),
 ]
 Picture = Annotated[
@@ -111,7 +114,7 @@ Picture = Annotated[
         "-p",
         metavar="FILE",
         help="Also draw memory over time of all runs: .png, .svg or .pdf.",
-        rich_help_panel=help_page.WRITE,
+        rich_help_panel=parameters.WRITE,
     ),
 ]
 Details = Annotated[
@@ -119,7 +122,7 @@ Details = Annotated[
     typer.Option(
         "--details",
         help="As text, show all figures and operations; Markdown folds them.",
-        rich_help_panel=help_page.SHOW,
+        rich_help_panel=parameters.SHOW,
     ),
 ]
 FailIf = Annotated[
@@ -128,7 +131,7 @@ FailIf = Annotated[
         "--fail-if",
         metavar="GATE",
         help="Exit with status 3 if GATE is true; repeatable.",
-        rich_help_panel=help_page.SHOW,
+        rich_help_panel=parameters.SHOW,
     ),
 ]
 
@@ -211,9 +214,9 @@ def _groups(
 
 
 def _session_file(path: pathlib.Path) -> pathlib.Path:
-    from nncftools.cli import naming
+    from nncftools.cli import destination
 
-    return naming.recording(path, options.DEFAULT_LOG_DIR)
+    return destination.recording(path, options.DEFAULT_LOG_DIR)
 
 
 def _matched(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:

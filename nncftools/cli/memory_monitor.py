@@ -7,7 +7,7 @@ import pathlib
 from math import isnan
 from typing import TYPE_CHECKING
 
-from nncftools.cli import command, destination, options, planning, recording, screen
+from nncftools.cli import destination, options, planning, recording, screen
 from nncftools.errors import NncfToolsError
 from nncftools.render.view import View
 from nncftools.units import printable
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 def _record(log_dir: pathlib.Path, line: str) -> int:
     from nncftools.sampler.starter import Starter
 
-    argv = [command.SHELL, "-c", line]
+    argv = [planning.SHELL, "-c", line]
     metrics, others = planning.columns(None, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
     place = destination.in_folder(log_dir, metrics, (True, False))
     view = View(metrics=metrics)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from nncftools.cli.command import is_file
 from nncftools.errors import UsageError
 from nncftools.units import nearest
 
@@ -40,7 +40,7 @@ def unknown_command(word: str, program: str, commands: Iterable[str], rest: Iter
     known = list(commands)
     if word in _OTHER_WORDS:
         meant = _OTHER_WORDS[word]
-    elif shutil.which(word) or is_file(word):
+    elif shutil.which(word) or os.path.isfile(word):  # noqa: PTH113 — a name may be too long
         meant = " ".join(("profile", word, *rest))
     else:
         meant = nearest(word, known)

@@ -1,20 +1,61 @@
-"""From a path on the command line to a session with its marks."""
+"""From a path on the command line to a session with its marks.
+
+A progress bar for reading long files, on a terminal.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
+import sys
+import time
 from typing import TYPE_CHECKING
 
 from nncftools import intake
-from nncftools.cli import destination, naming, options, progress
+from nncftools.cli import destination, options
 from nncftools.errors import UsageError
 from nncftools.marks.calls import MARKS_ENDING, SIDECARS, find_sidecar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nncftools.session.session import Session
+
+
+_AFTER_S = 2.0
+"""A shorter read shows no bar."""
+
+
+@contextlib.contextmanager
+def reading(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
+    """Yield a callback for the bytes read so far and the total (None if unknown); without a terminal, yield None."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    begun_s = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        bar: Callable[[int, int | None], None] | None = None
+
+        def show(done: int, total: int | None) -> None:
+            nonlocal bar
+            if bar is None and time.monotonic() - begun_s > _AFTER_S:
+                bar = _bar(stack, name)
+            if bar is not None:
+                bar(done, total)
+
+        yield show
+
+
+def _bar(stack: contextlib.ExitStack, name: str) -> Callable[[int, int | None], None]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    shown = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+    task = shown.add_task(f"Reading {name}", total=None)
+    return lambda done, total: shown.update(task, completed=done, total=total)
+
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 """Without it, numpy starts threads for linear algebra when it is imported; they stay idle and cost 0.04 s of CPU.
@@ -66,7 +107,7 @@ def open_session(
     from nncftools.importers.source import read_session
 
     file = _file(path, log_dir)
-    with options.named("--from"), progress.reading(file.name) as on_progress:
+    with options.named("--from"), reading(file.name) as on_progress:
         session = read_session(file, forced, on_progress)
     if session.finished is False:
         _take_aftermath(session)
@@ -79,11 +120,11 @@ def open_session(
 
 def _file(path: pathlib.Path | None, log_dir: pathlib.Path) -> pathlib.Path:
     if path is None:
-        return naming.newest(log_dir)
+        return destination.newest(log_dir)
     if str(path) == "-":
         return _STANDARD_INPUT
-    found = naming.recording(path, log_dir)
-    naming.check_there(found, log_dir)
+    found = destination.recording(path, log_dir)
+    destination.check_there(found, log_dir)
     return found
 
 

@@ -1,9 +1,13 @@
-"""Options that several subcommands share, and checks of their values."""
+"""Options that several subcommands share, and checks of their values.
+
+What a shell offers at Tab instead of file names; see completions/.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import os
 import pathlib
 import re
 import sys
@@ -12,14 +16,82 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nncftools import intake
-from nncftools.cli import candidates, destination
-from nncftools.cli.help_page import READ, RECORD, RUN, SHOW, WRITE
+from nncftools.cli import destination
+from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.metrics import MEMORY, METRICS, columns_of
 from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+
+_MOST_SESSIONS = 10
+
+
+def memory_type_candidates(incomplete: str) -> list[tuple[str, str]]:
+    """Return the memory metrics with their meanings."""
+    offered = {name: METRICS[name].meaning for name in MEMORY} | {"all": "all metrics that are available here"}
+    before, comma, last = incomplete.rpartition(",")
+    begun = f"{before}{comma}"
+    return [(begun + name, meaning) for name, meaning in offered.items() if name.startswith(last.lower())]
+
+
+def unit_candidates(incomplete: str) -> list[str]:
+    """Return the units of memory."""
+    return beginning(incomplete, MemoryUnit)
+
+
+def format_candidates(incomplete: str) -> list[str]:
+    """Return the formats of a report."""
+    from nncftools.render.view import FORMATS
+
+    return beginning(incomplete, FORMATS)
+
+
+def importer_candidates(incomplete: str) -> list[str]:
+    """Return the tools whose logs are read."""
+    from nncftools.importers import IMPORTERS
+
+    return beginning(incomplete, IMPORTERS)
+
+
+def session_candidates(incomplete: str) -> list[str | tuple[str, str]]:
+    """Return the words for the newest recordings, and the files beside; nothing where the shell offers files itself."""
+    from nncftools.cli import destination
+
+    latest = destination.WORDS[0]
+    if not latest.startswith(incomplete.partition("~")[0]):
+        return []
+    found = destination.in_order(destination.DEFAULT_LOG_DIR)[:_MOST_SESSIONS]
+    names = [latest, *(f"{latest}~{number}" for number in range(1, len(found)))]
+    words = [(name, path.parent.name) for name, path in zip(names, found, strict=False) if name.startswith(incomplete)]
+    beside = sorted(path.name for path in pathlib.Path().iterdir() if path.name.startswith(incomplete))
+    return [*words, *beside] if words else []
+
+
+def beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Return the names that begin with what was typed, in any case."""
+    return [str(name) for name in names if name.lower().startswith(incomplete.lower())]
+
+
+def program_candidates(context: typer.Context, incomplete: str) -> list[str]:
+    """Return programs on PATH for the first word of a command; for later words and paths the shell offers files."""
+    if context.params.get("words") or not incomplete or os.sep in incomplete:
+        return []
+    return sorted(set(_executables(incomplete)))
+
+
+def _executables(beginning: str) -> Iterator[str]:
+    for folder in os.get_exec_path():
+        with (
+            contextlib.suppress(OSError),
+            os.scandir(folder or os.curdir) as files,
+        ):  # the folder may be missing or unreadable
+            for file in files:
+                if file.name.startswith(beginning) and os.access(file, os.X_OK) and file.is_file():
+                    yield file.name
+
 
 SOURCES = ("proc", "psutil")
 DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
@@ -46,7 +118,7 @@ def command_words(meaning: str) -> Any:  # noqa: ANN401 — as typer has it
     return typer.Argument(
         metavar="COMMAND [ARGUMENT]",
         show_default=False,
-        autocompletion=candidates.programs,
+        autocompletion=program_candidates,
         help=f"The command and its arguments; {meaning}",
     )
 
@@ -136,7 +208,7 @@ def _types(default: str, panel: str) -> Any:  # noqa: ANN401 — as typer has it
         "--type",
         "-t",
         metavar="METRIC[,METRIC]",
-        autocompletion=candidates.memory_types,
+        autocompletion=memory_type_candidates,
         help=f"Memory to show: {', '.join(MEMORY)}, or all. Default: {default}.",
         rich_help_panel=panel,
     )
@@ -180,7 +252,7 @@ Unit = Annotated[
         "-u",
         metavar="UNIT",
         parser=unit_from,
-        autocompletion=candidates.units,
+        autocompletion=unit_candidates,
         help=f"Unit of memory: {', '.join(MemoryUnit)}.",
         rich_help_panel=SHOW,
     ),

@@ -2,6 +2,8 @@
 
 After the command has started, we exit with its exit status, even if the recording fails. So every step after its end is
 guarded, files are read through open descriptors, and modules for saving are imported while the command runs.
+
+The standard input of a command that runs several times.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import stat
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -302,9 +305,9 @@ def _show(session: Session, run: Run, claim: Claim | None, view: View, *, quiet:
                 screen.to_stderr(f"{_rank_line(rank_number, session, view)}: {printable(place.shown)}\n")
     if run.opens and place.page is not None and rank_number is None:
         with _guarded("the page could not be opened"):
-            from nncftools.cli import browser
+            from nncftools.cli import closing
 
-            browser.show(place.page)
+            closing.show(place.page)
 
 
 @contextlib.contextmanager
@@ -395,3 +398,24 @@ def _write_log(session: Session, log: Log, column: str, view: View) -> None:
         from nncftools.render import plot
 
         plot.draw(session, of_log, picture)
+
+
+class RepeatedInput:
+    """Our standard input, the same for each run: a file from where it is now, or nothing."""
+
+    def __init__(self) -> None:
+        self._start: int | None = None
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(os.fstat(0).st_mode):
+                self._start = os.lseek(0, 0, os.SEEK_CUR)
+        if self._start is None:
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, 0)
+            os.set_inheritable(0, True)
+            if nothing:
+                os.close(nothing)
+
+    def rewind(self) -> None:
+        """Make the next run read what the first one read."""
+        if self._start is not None:
+            os.lseek(0, self._start, os.SEEK_SET)

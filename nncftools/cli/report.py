@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import candidates, destination, help_page, options
+from nncftools.cli import destination, options, parameters
 from nncftools.errors import UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.metrics import memory_of
@@ -50,7 +50,7 @@ Sources = Annotated[
     list[pathlib.Path] | None,
     typer.Argument(
         metavar="SESSION [SESSION]",
-        autocompletion=candidates.sessions,
+        autocompletion=options.session_candidates,
         readable=False,
         show_default=False,
         help="A session, a journal, a log, a folder (its newest session), latest, or latest~1; also gzipped. For a "
@@ -62,9 +62,9 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="TOOL",
-        autocompletion=candidates.importers,
+        autocompletion=options.importer_candidates,
         help=f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised.",
-        rich_help_panel=help_page.READ,
+        rich_help_panel=parameters.READ,
     ),
 ]
 Format = Annotated[
@@ -73,9 +73,9 @@ Format = Annotated[
         "--format",
         "-f",
         metavar="FORMAT",
-        autocompletion=candidates.formats,
+        autocompletion=options.format_candidates,
         help=f"Output format: {', '.join(render_view.FORMATS)}.",
-        rich_help_panel=help_page.SHOW,
+        rich_help_panel=parameters.SHOW,
     ),
 ]
 Output = Annotated[
@@ -85,7 +85,7 @@ Output = Annotated[
         "-o",
         metavar="FILE",
         help="Write the report to this file; with memory-log: a .txt and a .png per metric to this folder.",
-        rich_help_panel=help_page.WRITE,
+        rich_help_panel=parameters.WRITE,
     ),
 ]
 Picture = Annotated[
@@ -95,7 +95,7 @@ Picture = Annotated[
         "-p",
         metavar="FILE",
         help="Also draw memory over time: .png, .svg or .pdf.",
-        rich_help_panel=help_page.WRITE,
+        rich_help_panel=parameters.WRITE,
     ),
 ]
 Panels = Annotated[
@@ -104,7 +104,7 @@ Panels = Annotated[
         "--panels",
         metavar="FILE",
         help="Also draw memory, CPU, I/O and operations: .png, .svg or .pdf.",
-        rich_help_panel=help_page.WRITE,
+        rich_help_panel=parameters.WRITE,
     ),
 ]
 Marks = Annotated[
@@ -113,7 +113,7 @@ Marks = Annotated[
         "--marks",
         metavar="FILE",
         help="Operations to add: JSON, JSON Lines or CSV; repeatable.",
-        rich_help_panel=help_page.READ,
+        rich_help_panel=parameters.READ,
     ),
 ]
 WholePeak = Annotated[
@@ -121,7 +121,7 @@ WholePeak = Annotated[
     typer.Option(
         "--peak",
         help="Show what the RSS peak consists of: the code that took the memory, and what it is.",
-        rich_help_panel=help_page.SHOW,
+        rich_help_panel=parameters.SHOW,
     ),
 ]
 OfOperation = Annotated[
@@ -130,7 +130,7 @@ OfOperation = Annotated[
         "--operation",
         metavar="NAME",
         help="With --peak: that of this operation or function; of the second: 'NAME (2)'.",
-        rich_help_panel=help_page.SHOW,
+        rich_help_panel=parameters.SHOW,
     ),
 ]
 At = Annotated[
@@ -140,7 +140,7 @@ At = Annotated[
         metavar="TIME",
         parser=seconds_from,
         help="With --peak: this moment instead, since the start: 7.5, 2min.",
-        rich_help_panel=help_page.SHOW,
+        rich_help_panel=parameters.SHOW,
     ),
 ]
 _PEAK_FORMATS = (render_view.TEXT, "markdown")
@@ -170,7 +170,7 @@ def report(  # noqa: PLR0913 — one parameter per option
     title: Annotated[
         str,
         typer.Option(
-            "--title", metavar="TEXT", help="Title to show instead of the command.", rich_help_panel=help_page.SHOW
+            "--title", metavar="TEXT", help="Title to show instead of the command.", rich_help_panel=parameters.SHOW
         ),
     ] = "",
     max_size: options.MaxSize = None,
@@ -212,9 +212,9 @@ def report(  # noqa: PLR0913 — one parameter per option
         _write(content, output, force=force)
         screen.to_stderr(f"Written to {printable(str(output))}\n")
     if opens and output is not None:
-        from nncftools.cli import browser
+        from nncftools.cli import closing
 
-        browser.show(output)
+        closing.show(output)
     for option, picture in pictures.items():
         _draw(option, picture, session, view)
     return 0

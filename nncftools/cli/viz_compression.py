@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nncftools.backports import StrEnum
-from nncftools.cli import help_page, options
+from nncftools.cli import options, parameters
 from nncftools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ Inputs = Annotated[
         metavar="FILE",
         show_default=False,
         help="Results, as CSV; repeatable.",
-        rich_help_panel=help_page.READ,
+        rich_help_panel=parameters.READ,
     ),
 ]
 Folder = Annotated[
@@ -68,13 +68,13 @@ Folder = Annotated[
         metavar="DIR",
         show_default=False,
         help="Write FILE.md and FILE.png to DIR and replace old ones. Default: the folder of the first FILE.",
-        rich_help_panel=help_page.WRITE,
+        rich_help_panel=parameters.WRITE,
     ),
 ]
 Formats = Annotated[
     list[Format],
     typer.Option(
-        "--format", "-f", metavar="FORMAT", help="png, svg, pdf, html; repeatable.", rich_help_panel=help_page.WRITE
+        "--format", "-f", metavar="FORMAT", help="png, svg, pdf, html; repeatable.", rich_help_panel=parameters.WRITE
     ),
 ]
 Metrics = Annotated[
@@ -85,7 +85,7 @@ Metrics = Annotated[
         show_default=False,
         help="Average the errors of this column (higher or lower is better) instead of the standard four; repeatable. "
         "'--metric standard' adds the standard four.",
-        rich_help_panel=help_page.READ,
+        rich_help_panel=parameters.READ,
     ),
 ]
 Recommend = Annotated[
@@ -95,7 +95,7 @@ Recommend = Annotated[
         metavar="BOUNDS",
         help="Print the smallest model within BOUNDS, such as 'error<=5%, peak<=8GiB, latency<100ms'. Names: error, "
         "size, peak, inference peak, time, latency, first token.",
-        rich_help_panel=help_page.SHOW,
+        rich_help_panel=parameters.SHOW,
     ),
 ]
 Panels = Annotated[
@@ -106,7 +106,7 @@ Panels = Annotated[
         show_default=False,
         help="Add a panel of FIGURE over the error to the picture: peak, inference-peak, time, latency, first-token; "
         "repeatable.",
-        rich_help_panel=help_page.SHOW,
+        rich_help_panel=parameters.SHOW,
     ),
 ]
 MaxError = Annotated[
@@ -115,7 +115,7 @@ MaxError = Annotated[
         "--max-error",
         metavar="PERCENT",
         help="Leave rows with a larger error out of the picture.",
-        rich_help_panel=help_page.SHOW,
+        rich_help_panel=parameters.SHOW,
     ),
 ]
 

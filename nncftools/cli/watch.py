@@ -1,4 +1,7 @@
-"""``nncf-tools watch``: follows a recording that runs elsewhere, or a running process."""
+"""``nncf-tools watch``: follows a recording that runs elsewhere, or a running process.
+
+``nncf-tools replay``: shows a recorded run in the live view.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import candidates, help_page, options
+from nncftools.cli import options, parameters
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nncftools.live.follower import Follower
+    from nncftools.live.follower import Follower, Replay
     from nncftools.session.session import Session
 
-EXAMPLES = """\b
+
+WATCH_EXAMPLES = """\b
 Examples:
   nncf-tools watch
   nncf-tools watch memory_logs/2026-11-21_09-30-00_python
@@ -40,7 +44,7 @@ Path = Annotated[
     pathlib.Path | None,
     typer.Argument(
         metavar="SESSION",
-        autocompletion=candidates.sessions,
+        autocompletion=options.session_candidates,
         show_default=False,
         help="A session, its journal, or a folder of them. Default: the newest running recording in memory_logs.",
     ),
@@ -48,14 +52,15 @@ Path = Annotated[
 Pid = Annotated[
     int | None,
     typer.Option(
-        "--pid", min=1, metavar="PID", help="Watch a running process instead.", rich_help_panel=help_page.RECORD
+        "--pid", min=1, metavar="PID", help="Watch a running process instead.", rich_help_panel=parameters.RECORD
     ),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="watch", epilog=EXAMPLES)(watch)
+    """Add the subcommands."""
+    app.command(name="watch", epilog=WATCH_EXAMPLES)(watch)
+    app.command(name="replay", epilog=EXAMPLES)(replay)
 
 
 def watch(
@@ -110,14 +115,14 @@ def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: M
 
 def _meant(path: pathlib.Path) -> pathlib.Path:
     """Return the recording that a word such as ``latest`` means; any other path is returned as it is."""
-    from nncftools.cli import naming
+    from nncftools.cli import destination
 
-    return path if path.is_dir() else naming.recording(path, options.DEFAULT_LOG_DIR)
+    return path if path.is_dir() else destination.recording(path, options.DEFAULT_LOG_DIR)
 
 
 def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
     """Return the journal of ``path``, or the newest running one of a folder; None if there is none."""
-    from nncftools.cli import destination, naming
+    from nncftools.cli import destination
     from nncftools.journal.reading import is_recording
 
     if path is not None and not path.is_dir():
@@ -133,7 +138,7 @@ def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
         for journal in folder.glob(pattern)
         if destination.LATEST not in journal.relative_to(folder).parts[:-1] and is_recording(journal)
     }
-    return max(running, key=naming.written_ns, default=None)
+    return max(running, key=destination.written_ns, default=None)
 
 
 @contextlib.contextmanager
@@ -255,3 +260,89 @@ def _watch_process(pid: int, types: list[str] | None, interval: float, unit: Mem
                 sampler.wait()
         _summary(opening.open_session(journal, options.DEFAULT_LOG_DIR), types, unit, "")
     return 0
+
+
+EXAMPLES = """\b
+Examples:
+  nncf-tools replay
+  nncf-tools replay run.json --speed 60
+
+\b
+Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
+s sort them, / filter them."""
+
+_SLOWEST, _FASTEST = 0.01, 1e6
+
+Source = Annotated[
+    pathlib.Path | None,
+    typer.Argument(
+        metavar="SESSION",
+        autocompletion=options.session_candidates,
+        readable=False,
+        show_default=False,
+        help="A session, a journal, a folder (its newest session), latest, or latest~1. Default: latest.",
+    ),
+]
+Speed = Annotated[
+    float,
+    typer.Option(
+        "--speed", metavar="N", help="Seconds of the run to show per second.", rich_help_panel=parameters.SHOW
+    ),
+]
+
+
+def replay(
+    path: Source = None,
+    *,
+    speed: Speed = 10.0,
+    types: options.RecordedTypes = None,
+    unit: options.Unit = MemoryUnit.MiB,
+    max_size: options.MaxSize = None,
+) -> int:
+    """Show a recorded run in the live view, at a multiple of its speed."""
+    import sys
+
+    from nncftools.cli import opening, screen
+    from nncftools.cli.display import look_of
+    from nncftools.live import figures, viewer
+    from nncftools.live.follower import Replay
+    from nncftools.live.shared_terminal import can_draw
+    from nncftools.live.viewer import Ended
+    from nncftools.metrics import memory_of
+    from nncftools.render.view import View
+
+    if not _SLOWEST <= speed <= _FASTEST:
+        raise UsageError(f"option --speed: a number from {_SLOWEST:g} to {_FASTEST:,.0f} expected, found {speed:g}")
+    with options.reading(max_size):
+        session = opening.open_session(path, options.DEFAULT_LOG_DIR)
+    available = memory_of(session.samples.metrics)
+    metrics = options.memory_types(types, available, ()) if types else []
+    look = look_of(View(metrics, unit), sys.stdout.encoding, f"replay ×{speed:g}")
+    source = _Faster(Replay(session), speed)
+    here = figures.Machine(is_here=False)
+    try:
+        if can_draw(sys.stdout.fileno()):
+            viewer.show(source, look, here, sys.stdout.fileno(), stays=True)
+        else:
+            viewer.print_status(source, look, here, screen.to_stdout)
+    except Ended as ended:
+        return ended.status
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+class _Faster:
+    """A replay at ``speed`` times the original speed."""
+
+    def __init__(self, replay: Replay, speed: float) -> None:
+        self._replay = replay
+        self._speed = speed
+        self._now_s = 0.0
+        self.run = replay.run
+
+    def step(self, passed_s: float) -> bool:
+        """Advance the replay; return whether there is more to show."""
+        self._now_s += passed_s * self._speed
+        self._replay.advance(self._now_s)
+        return not self.run.ended

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from nncftools.cli.command import arguments, shell_only
+from nncftools.cli.planning import arguments, shell_only
 from nncftools.errors import UsageError
 
 

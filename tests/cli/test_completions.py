@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from nncftools.cli.app import app
-from nncftools.cli.candidates import memory_types, programs
+from nncftools.cli.options import memory_type_candidates, program_candidates
 from tests.conftest import HANGING_S, Run
 
 FOLDER = pathlib.Path(__file__).parents[2] / "completions"
@@ -109,7 +109,7 @@ def test_what_scripts_get(
 
 def test_metrics_with_their_meaning() -> None:
     """Memory types are offered with their meanings."""
-    ((name, meaning),) = memory_types("ps")
+    ((name, meaning),) = memory_type_candidates("ps")
 
     assert name == "pss"
     assert "shared" in meaning
@@ -122,7 +122,7 @@ def test_programs_of_folders_that_can_be_read(tmp_path: pathlib.Path, monkeypatc
     (tmp_path / "[mine]-folder").mkdir()
     monkeypatch.setenv("PATH", os.pathsep.join(["n" * 300, str(tmp_path / "gone"), str(tmp_path)]))
 
-    assert programs(typer.Context(typer.main.get_command(app)), "[mi") == ["[mine]"]
+    assert program_candidates(typer.Context(typer.main.get_command(app)), "[mi") == ["[mine]"]
 
 
 def pressed(folder: pathlib.Path, argv: list[str], prepare: str, typed: str) -> str:

@@ -11,11 +11,10 @@ import time
 
 import pytest
 
-from nncftools.cli import fit_files, fitting
+from nncftools.cli.fit import folder, groups, runs
+from nncftools.cli.fit.search import Fit
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal.writing import Plan
-from nncftools.limits import places
-from nncftools.limits.trial import Fit
 from nncftools.units import MemoryUnit
 from tests import waiting
 from tests.conftest import BURNERS, Run, command_line
@@ -26,9 +25,9 @@ as_root = pytest.mark.skipif(not IS_POSSIBLE, reason="only root makes control gr
 NEEDS = [sys.executable, "-S", "-E", str(BURNERS / "needs.py")]
 
 
-def choices(*argv: str) -> fit_files.Choices:
+def choices(*argv: str) -> folder.Choices:
     """Return what a user asks for who gives no options."""
-    return fit_files.Choices(
+    return folder.Choices(
         argv or ("work",),
         Plan(["rss"]),
         MemoryUnit.MiB,
@@ -52,7 +51,7 @@ def result(folder: pathlib.Path) -> dict[str, object]:
 
 def left(pid: int) -> list[str]:
     """Return the groups of a search."""
-    return [path.name for path in pathlib.Path(places.parent_group().folder).glob(f"nncf-tools-fit-{pid}-*")]
+    return [path.name for path in pathlib.Path(groups.parent_group().folder).glob(f"nncf-tools-fit-{pid}-*")]
 
 
 class TestOptions:
@@ -78,7 +77,7 @@ class TestOptions:
 
     def test_no_swap(self, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         """Swap that the machine does not have cannot be allowed: the limits would be told as those with swap."""
-        monkeypatch.setattr(places, "has_swap", lambda: False)
+        monkeypatch.setattr(groups, "has_swap", lambda: False)
 
         assert "option --swap: this machine has no swap" in in_process("fit", "--swap", "1GiB", "--", "true").stderr
 
@@ -92,8 +91,8 @@ class TestOptions:
         def refuse() -> None:
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(places, "parent_group", refuse)
-        monkeypatch.setattr(places, "start_in_scope", lambda: None)
+        monkeypatch.setattr(groups, "parent_group", refuse)
+        monkeypatch.setattr(groups, "start_in_scope", lambda: None)
         done = in_process("fit", "--", "touch", "ran")
 
         assert done.returncode == NncfToolsError.exit_code
@@ -110,8 +109,8 @@ class TestOptions:
         (tmp_path / "fit.json").write_text("{}")
 
         with pytest.raises(UsageError, match="has a search already; use --resume or --force"):
-            fit_files.folder(choices(), tmp_path, resume=False, force=False)
-        assert fit_files.folder(choices(), tmp_path, resume=True, force=False) == tmp_path
+            folder.folder(choices(), tmp_path, resume=False, force=False)
+        assert folder.folder(choices(), tmp_path, resume=True, force=False) == tmp_path
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -128,7 +127,7 @@ class TestOptions:
         (tmp_path / "fit.json").write_text(content)
 
         with pytest.raises(UsageError, match=message):
-            fit_files.begun(choices(), tmp_path)
+            folder.begun(choices(), tmp_path)
 
     @pytest.mark.parametrize(
         ("fields", "message"),
@@ -143,39 +142,39 @@ class TestOptions:
         (tmp_path / "fit.json").write_text(content)
 
         with pytest.raises(UsageError, match=message):
-            fit_files.begun(choices(), tmp_path)
+            folder.begun(choices(), tmp_path)
 
     def test_begun_anew(self, tmp_path: pathlib.Path) -> None:
         """With --force nothing is left of an earlier search, and nothing else is touched."""
         others = ["run-all.json", "run-1.txt", "notes.md"]
         for name in ("fit.json", "fit.md", "fit.png", "run-1.json", "run-12.log", *others):
             (tmp_path / name).touch()
-        fit_files.remove_earlier(tmp_path)
+        folder.remove_earlier(tmp_path)
 
         assert {path.name for path in tmp_path.iterdir()} == set(others)
 
     def test_no_search_to_remove(self, tmp_path: pathlib.Path) -> None:
         """Where no search was, recordings of another one's are left alone."""
         (tmp_path / "run-1.json").touch()
-        fit_files.remove_earlier(tmp_path)
+        folder.remove_earlier(tmp_path)
 
         assert (tmp_path / "run-1.json").exists()
 
     def test_two_at_once(self, tmp_path: pathlib.Path) -> None:
         """A second search in the same folder is refused before it runs or removes anything."""
         (tmp_path / "fit.json").touch()
-        with fit_files.alone_in(tmp_path), pytest.raises(UsageError, match="another search writes to"):
-            fitting.search(choices(), tmp_path, None, resume=False)
-        with fit_files.alone_in(tmp_path):
+        with folder.alone_in(tmp_path), pytest.raises(UsageError, match="another search writes to"):
+            runs.search(choices(), tmp_path, None, resume=False)
+        with folder.alone_in(tmp_path):
             assert (tmp_path / "fit.json").exists()
 
     def test_nothing_to_go_on_with(self, tmp_path: pathlib.Path) -> None:
         """Where no search was begun, one begins."""
-        assert fit_files.begun(choices(), tmp_path) == Fit(command=["work"], tolerance=0.03, slower=1.1)
+        assert folder.begun(choices(), tmp_path) == Fit(command=["work"], tolerance=0.03, slower=1.1)
 
     def test_secrets(self) -> None:
         """The result does not contain what looks like a secret in the command."""
-        assert "hunter2" not in str(fit_files.new(choices("work", "--password", "hunter2")).command)
+        assert "hunter2" not in str(folder.new(choices("work", "--password", "hunter2")).command)
 
 
 @pytest.mark.process

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from nncftools.cli import planning
-from nncftools.cli.limits import limit
+from nncftools.cli.planning import limit
 from nncftools.errors import UsageError
 from nncftools.session.session import Session
 from tests import waiting

@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
-from nncftools.cli import closing, destination, naming
-from nncftools.cli.candidates import sessions
+from nncftools.cli import closing, destination
+from nncftools.cli.options import session_candidates
 from nncftools.errors import NncfToolsError
 from nncftools.render.view import View
 from nncftools.session.session import Session
@@ -45,7 +45,7 @@ def logs(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_words(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, typed: str, meant: str) -> None:
     """``latest``, ``latest~1`` and folders mean recordings, counted from the newest."""
     monkeypatch.chdir(logs.parent)
-    found = naming.recording(pathlib.Path(typed), destination.DEFAULT_LOG_DIR)
+    found = destination.recording(pathlib.Path(typed), destination.DEFAULT_LOG_DIR)
 
     assert found.resolve() == logs / meant / "session.json"
 
@@ -55,13 +55,13 @@ def test_a_file_of_such_a_name(logs: pathlib.Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(logs.parent)
     pathlib.Path("latest").touch()
 
-    assert naming.recording(pathlib.Path("latest"), destination.DEFAULT_LOG_DIR) == pathlib.Path("latest")
+    assert destination.recording(pathlib.Path("latest"), destination.DEFAULT_LOG_DIR) == pathlib.Path("latest")
 
 
 def test_too_far_back(logs: pathlib.Path) -> None:
     """More recordings back than there are is refused with their number."""
     with pytest.raises(NncfToolsError, match=r"there is no latest~3: '.*' holds 3 recordings"):
-        naming.newest(logs, 3)
+        destination.newest(logs, 3)
 
 
 @pytest.mark.parametrize("words", [("report",), ("watch",), ("report", "--format", "json"), ("compare", "latest~1")])
@@ -80,8 +80,8 @@ def test_completion(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None
     """Tab offers the words with the folders that they mean."""
     monkeypatch.chdir(logs.parent)
 
-    assert sessions("latest~") == [("latest~1", "middle"), ("latest~2", "oldest")]
-    assert sessions("run") == []
+    assert session_candidates("latest~") == [("latest~1", "middle"), ("latest~2", "oldest")]
+    assert session_candidates("run") == []
 
 
 def test_last_lines(logs: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nncftools.cli.repeated_input import RepeatedInput
+from nncftools.cli.recording import RepeatedInput
 
 if TYPE_CHECKING:
     import pathlib

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from nncftools.cli import destination, recording, repeating
+from nncftools.cli import closing, destination, recording
 from nncftools.render.view import View
 from tests.conftest import Run, burner
 from tests.made_up import session
@@ -30,7 +30,7 @@ def test_too_short(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -
     places = [destination.at_file(tmp_path / f"{number}.json", force=False) for number in (1, 2)]
     of = recording.Recorded(0, session({"rss": []}))
 
-    assert repeating.repeat(2, places, lambda _: of, View(["rss"]), quiet=False) == 0
+    assert closing.repeat(2, places, lambda _: of, View(["rss"]), quiet=False) == 0
     assert f"Written to {places[0].shown} … {places[1].shown}\n" in capsys.readouterr().err
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nncftools.cli import limits
+from nncftools.cli import planning
 from nncftools.errors import SessionFileError, UsageError
 from nncftools.limits import needs
 from nncftools.limits.needs import Available
@@ -37,18 +37,18 @@ def earlier(size: int = GIB, **fields: object) -> None:
 def refused(text: str, words: list[str] = WORDS) -> str:
     """Return why a command is not started."""
     with pytest.raises(UsageError) as error:
-        limits.check_required(text, words, pathlib.Path())
+        planning.check_required(text, words, pathlib.Path())
     return str(error.value)
 
 
 def test_nothing_required() -> None:
     """Without the option nothing is asked."""
-    limits.check_required(None, [], pathlib.Path())
+    planning.check_required(None, [], pathlib.Path())
 
 
 def test_size() -> None:
     """What fits is started; what does not is refused with the figures."""
-    limits.check_required("2GiB", WORDS, pathlib.Path())
+    planning.check_required("2GiB", WORDS, pathlib.Path())
 
     assert refused("3GiB") == (
         "option --require: 3 GiB of memory is needed, 2 GiB is available "
@@ -72,7 +72,7 @@ def test_running_process() -> None:
 def test_earlier_session(capsys: pytest.CaptureFixture[str]) -> None:
     """A session of the same command says what is needed."""
     earlier()
-    limits.check_required("earlier.json", WORDS, pathlib.Path())
+    planning.check_required("earlier.json", WORDS, pathlib.Path())
     fits = capsys.readouterr()
     earlier(3 * GIB)
 
@@ -102,13 +102,13 @@ def test_no_session() -> None:
     pathlib.Path("earlier.json").write_text("{}")
 
     with pytest.raises(SessionFileError, match=r"^earlier\.json: "):
-        limits.check_required("earlier.json", WORDS, pathlib.Path())
+        planning.check_required("earlier.json", WORDS, pathlib.Path())
 
 
 def test_another_command(capsys: pytest.CaptureFixture[str]) -> None:
     """If the session is of another command, a line says so, and the figures count."""
     earlier()
-    limits.check_required("earlier.json", ["rest"], pathlib.Path())
+    planning.check_required("earlier.json", ["rest"], pathlib.Path())
 
     assert capsys.readouterr().err == "nncf-tools: option --require: 'earlier.json' is of another command\n"
 
@@ -116,7 +116,7 @@ def test_another_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_hidden_words(capsys: pytest.CaptureFixture[str]) -> None:
     """A secret that the session hides makes no other command."""
     earlier(command=["work", "--password=***"])
-    limits.check_required("earlier.json", ["work", "--password=hush"], pathlib.Path())
+    planning.check_required("earlier.json", ["work", "--password=hush"], pathlib.Path())
 
     assert capsys.readouterr().err == ""
 
@@ -124,7 +124,7 @@ def test_hidden_words(capsys: pytest.CaptureFixture[str]) -> None:
 def test_cut_short(capsys: pytest.CaptureFixture[str]) -> None:
     """If the earlier run was killed, a line says that the command needs more than that run had."""
     earlier(exit=Exit(signal=9))
-    limits.check_required("earlier.json", WORDS, pathlib.Path())
+    planning.check_required("earlier.json", WORDS, pathlib.Path())
 
     assert capsys.readouterr().err == (
         "nncf-tools: option --require: the run in 'earlier.json' was cut short: it needs more than 1 GiB\n"

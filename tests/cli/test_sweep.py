@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from nncftools.cli import cluster_work, sweep_checks
-from nncftools.cli.sweep import sweep
-from nncftools.cli.sweep_checks import Asked
+from nncftools.cli.sweep import checks, cluster
+from nncftools.cli.sweep.checks import Asked
+from nncftools.cli.sweep.command import sweep
+from nncftools.cli.sweep.results import stamp
 from nncftools.cli.viz_compression import Also
-from nncftools.compression.sweep.folder import stamp
 from nncftools.errors import NncfToolsError, UsageError
 from tests.conftest import BURNERS, Run, command_line
 from tests.surroundings import HANGING_S
@@ -109,7 +109,7 @@ def run(folder: pathlib.Path, *more: object) -> subprocess.CompletedProcess[str]
 class TestChecks:
     def test_group_size_is_part_of_the_setup(self, inputs: pathlib.Path) -> None:
         """The first column says which group size the layers allow, the model is named like its folder."""
-        choices, _ = sweep_checks.checked(asked(inputs))
+        choices, _ = checks.checked(asked(inputs))
 
         assert (choices.state.model, choices.state.setup) == ("model", "model, group size 64")
 
@@ -131,7 +131,7 @@ class TestChecks:
     ) -> None:
         """The error names the option, before anything runs."""
         with pytest.raises(NncfToolsError) as error:
-            sweep_checks.checked(asked(inputs, **options))
+            checks.checked(asked(inputs, **options))
 
         assert expected in str(error.value) or "nowhere: cannot be read" in str(error.value)
 
@@ -148,7 +148,7 @@ class TestChecks:
         (inputs / name).write_bytes(content)
 
         with pytest.raises(NncfToolsError, match=f"option --prompts: .*{expected}"):
-            sweep_checks.checked(asked(inputs, inputs={"prompts": inputs / name}))
+            checks.checked(asked(inputs, inputs={"prompts": inputs / name}))
 
     @pytest.mark.process
     def test_results_do_not_replace_what_is_no_result(self, inputs: pathlib.Path) -> None:
@@ -168,7 +168,7 @@ class TestChecks:
         (inputs / "mine.sweep" / "precious").touch()
         for options, expected in cases:
             with pytest.raises(UsageError, match=expected):
-                sweep_checks.checked(asked(inputs, python=str(inputs / "python"), **options))
+                checks.checked(asked(inputs, python=str(inputs / "python"), **options))
 
         assert (inputs / "mine.sweep" / "precious").exists()
 
@@ -179,8 +179,8 @@ class TestChecks:
         (inputs / "results.sweep" / "sweep.json").write_text("{")
         options: dict[str, Any] = {"output": inputs / "results.csv", "python": str(inputs / "python"), "is_dry": False}
         with pytest.raises(UsageError, match="give --force to replace it"):
-            sweep_checks.checked(asked(inputs, **options))
-        sweep_checks.checked(asked(inputs, **options, force=True))
+            checks.checked(asked(inputs, **options))
+        checks.checked(asked(inputs, **options, force=True))
 
         assert not (inputs / "results.sweep").exists()
 
@@ -190,7 +190,7 @@ class TestChecks:
         lines.write_text(json.dumps({"text": "\n".join(WORDS.split())}))
 
         with pytest.raises(UsageError, match="holds the same words"):
-            sweep_checks.checked(asked(inputs, inputs={"calibration": lines}))
+            checks.checked(asked(inputs, inputs={"calibration": lines}))
 
     def test_figures_of_language_models_do_not_go_with_kind(self, inputs: pathlib.Path) -> None:
         """They would be missed after hours, when all has run."""
@@ -205,11 +205,11 @@ class TestChecks:
         (inputs / "calibration.txt").write_text(OTHER + WORDS)
 
         with pytest.raises(UsageError, match=r"option --calibration: .*each process has memory of its own"):
-            sweep_checks.checked(asked(inputs))
+            checks.checked(asked(inputs))
 
     def test_no_calibration_is_needed_without_a_configuration_that_needs_it(self, inputs: pathlib.Path) -> None:
         """What is chosen counts, not the whole grid."""
-        choices, _ = sweep_checks.checked(asked(inputs, only=("int4",), inputs={"calibration": None}))
+        choices, _ = checks.checked(asked(inputs, only=("int4",), inputs={"calibration": None}))
 
         assert [one.name for one in choices.chosen] == ["fp32", "int4"]
 
@@ -217,7 +217,7 @@ class TestChecks:
     def test_missing_packages_are_named_with_how_to_install_them(self, inputs: pathlib.Path) -> None:
         """One line names what is missing and both recipes."""
         with pytest.raises(NncfToolsError) as error:
-            sweep_checks.checked(asked(inputs, is_dry=False))
+            checks.checked(asked(inputs, is_dry=False))
 
         assert "has no nncf and no openvino and no optimum-intel" in str(error.value)
         assert "pip install 'nncf-tools[nncf]'" in str(error.value)
@@ -229,12 +229,12 @@ class TestChecks:
         kind.write_text("def calibration(): ...\n")
         without = {"text": None, "calibration": None, "kind": kind}
         with pytest.raises(UsageError, match=r"option --model: with --kind, a file \.xml \(OpenVINO\) or \.onnx"):
-            sweep_checks.checked(asked(inputs, inputs=without))
+            checks.checked(asked(inputs, inputs=without))
         (inputs / "m.onnx").touch()
         with pytest.raises(UsageError, match="no function 'score'"):
-            sweep_checks.checked(asked(inputs, inputs=without, model=inputs / "m.onnx"))
+            checks.checked(asked(inputs, inputs=without, model=inputs / "m.onnx"))
         with pytest.raises(UsageError, match="option --text: for language models"):
-            sweep_checks.checked(asked(inputs, inputs={"kind": kind}))
+            checks.checked(asked(inputs, inputs={"kind": kind}))
 
     @another_user.as_another
     @pytest.mark.parametrize(
@@ -246,12 +246,12 @@ class TestChecks:
         kind.write_text("def calibration(): ...\ndef score(): ...\n")
         (inputs / "m.onnx").touch()
         options: dict[str, Any] = {"inputs": {"text": None, "calibration": None, "kind": kind}}
-        choices, _ = sweep_checks.checked(asked(inputs, **options, model=inputs / "m.onnx"))
+        choices, _ = checks.checked(asked(inputs, **options, model=inputs / "m.onnx"))
         os.chown(kind, owner, owner)
         kind.chmod(mode)
 
         with pytest.raises(UsageError, match=f"option --kind: .*kind.py' .*{why}"):
-            sweep_checks.checked(asked(inputs, **options, model=inputs / "m.onnx"))
+            checks.checked(asked(inputs, **options, model=inputs / "m.onnx"))
         assert choices.code == kind.read_text()
 
     @another_user.as_another
@@ -262,22 +262,22 @@ class TestChecks:
         tasks = inputs / "shared" / "tasks"
         tasks.mkdir(parents=True)
         (tasks / "utils.py").touch()
-        sweep_checks.checked(asked(inputs, include_path=tasks))
+        checks.checked(asked(inputs, include_path=tasks))
         os.chown(inputs / name, owner, owner)
         (inputs / name).chmod(mode)
 
         with pytest.raises(UsageError, match=f"option --include-path: .*{name}'"):
-            sweep_checks.checked(asked(inputs, include_path=tasks))
+            checks.checked(asked(inputs, include_path=tasks))
         if name != "shared":
             return
         (inputs / name).chmod(0o1777)
         os.chown(inputs / name, 0, 0)
-        sweep_checks.checked(asked(inputs, include_path=tasks))
+        checks.checked(asked(inputs, include_path=tasks))
 
     def test_file_is_no_task(self, inputs: pathlib.Path) -> None:
         """Tasks are named: lm-evaluation-harness would run the code beside a file."""
         with pytest.raises(UsageError, match=r"option --tasks: the name of a task expected, found '\./task\.yaml:acc'"):
-            sweep_checks.checked(asked(inputs, tasks=("./task.yaml:acc",)))
+            checks.checked(asked(inputs, tasks=("./task.yaml:acc",)))
 
     @another_user.as_another
     @pytest.mark.process
@@ -409,7 +409,7 @@ class TestRuns:
     def test_help_is_short_of_heavy_modules(self, nncf_tools: Run) -> None:
         """The command itself loads none of the libraries that the steps use."""
         script = (
-            "import sys; from nncftools.cli import sweep, sweeping, sweep_checks, measuring; "
+            "import sys; from nncftools.cli.sweep import command, runs, checks, steps; "
             "print({'torch', 'nncf', 'openvino', 'distributed', 'matplotlib', 'pandas'} & set(sys.modules))"
         )
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -463,14 +463,12 @@ class TestCluster:
         same = {name: stamp(pathlib.Path(path)) for name, path in paths.items()}
         other = {**same, "text": "another"}
 
-        assert not cluster_work.lacking(paths, same, "abc")
-        assert cluster_work.lacking(paths, other, "abc")
-        sent = cluster_work.packed(
-            {f"{name}/{pathlib.Path(path).name}": pathlib.Path(path) for name, path in paths.items()}
-        )
-        cluster_work.receive(sent, "abc")
-        cluster_work.receive(sent, "abc")
-        assert not cluster_work.lacking(paths, other, "abc")
+        assert not cluster.lacking(paths, same, "abc")
+        assert cluster.lacking(paths, other, "abc")
+        sent = cluster.packed({f"{name}/{pathlib.Path(path).name}": pathlib.Path(path) for name, path in paths.items()})
+        cluster.receive(sent, "abc")
+        cluster.receive(sent, "abc")
+        assert not cluster.lacking(paths, other, "abc")
         received = inputs / "cache" / "nncf-tools" / "sweep" / "abc"
         assert (received / "text" / "text.txt").read_text() == WORDS
         assert (received / "model" / "model" / "config.json").exists()

@@ -24,7 +24,7 @@ from tests.made_up import session
 pytestmark = pytest.mark.process
 
 JOURNAL = "run.journal.jsonl"
-LINES_OFTEN = {"live.screen.viewer.STATUS_S": 0.1, "live.screen.viewer._STEP_S": 0.1}
+LINES_OFTEN = {"live.viewer.STATUS_S": 0.1, "live.viewer._STEP_S": 0.1}
 FIRST_MOMENT = re.compile(r"└[─┬]*(\d\S*)")
 """What the time axis begins with."""
 MOMENT = re.compile(r"\d+:\d\d")

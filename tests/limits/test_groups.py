@@ -10,10 +10,9 @@ import sys
 
 import pytest
 
+from nncftools.cli.fit import groups
+from nncftools.cli.fit.groups import LimitedGroup, Place, parent_group
 from nncftools.errors import NncfToolsError
-from nncftools.limits import groups
-from nncftools.limits.groups import LimitedGroup, Place
-from nncftools.limits.places import parent_group
 from tests.made_up import MIB
 from tests.memory_group import IS_POSSIBLE
 

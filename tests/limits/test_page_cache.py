@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nncftools.limits import page_cache
+from nncftools.cli.fit import groups
 from tests.made_up import MIB
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the page cache of Linux")
@@ -18,7 +18,7 @@ def test_cached(tmp_path: pathlib.Path) -> None:
     file.write_bytes(b"x" * (MIB + 10))
     descriptor = os.open(file, os.O_RDWR)
 
-    assert page_cache.cached(descriptor) == MIB + 10
+    assert groups.cached(descriptor) == MIB + 10
     os.close(descriptor)
 
 
@@ -27,7 +27,7 @@ def test_dropped(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "model.bin"
     file.write_bytes(b"x" * MIB)
 
-    assert page_cache.drop([str(file)]) in {0, MIB}
+    assert groups.drop([str(file)]) in {0, MIB}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_name_as_in_sessions(tmp_path: pathlib.Path, name: bytes, told: str) -> 
     except OSError:
         pytest.skip("the file system takes no such name")
 
-    assert page_cache._name(f"{tmp_path}/{told}") == file
+    assert groups._name(f"{tmp_path}/{told}") == file
 
 
 @pytest.mark.parametrize("name", ["missing", "", "folder", "empty", "a\0b"])
@@ -50,4 +50,4 @@ def test_no_such_file(tmp_path: pathlib.Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").touch()
 
-    assert page_cache.drop([f"{tmp_path}/{name}"]) == 0
+    assert groups.drop([f"{tmp_path}/{name}"]) == 0

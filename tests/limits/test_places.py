@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from nncftools.backports import running
-from nncftools.limits import groups, places
-from nncftools.limits.groups import LimitedGroup, Place
+from nncftools.cli.fit import groups
+from nncftools.cli.fit.groups import LimitedGroup, Place
 from tests.memory_group import IS_POSSIBLE
 from tests.sampler.grouped import V2, Machine
 
@@ -48,7 +48,7 @@ class TestVersion2:
         """A group with processes has no others with limits inside, so ours are made at the top."""
         limits_refused_in(monkeypatch)
 
-        assert places.parent_group().folder == str(tmp_path / "cg")
+        assert groups.parent_group().folder == str(tmp_path / "cg")
         assert [path.name for path in (tmp_path / "cg").iterdir()] == ["job"]
 
     @pytest.mark.usefixtures("machine")
@@ -57,7 +57,7 @@ class TestVersion2:
         limits_refused_in(monkeypatch, tmp_path / "cg")
         job = tmp_path / "cg/job"
 
-        assert places.parent_group() == Place(str(job), is_v2=True)
+        assert groups.parent_group() == Place(str(job), is_v2=True)
         assert (job / "nncf-tools/cgroup.procs").read_text() == str(os.getpid())
         assert (job / "cgroup.subtree_control").read_text() == "+memory"
 
@@ -67,7 +67,7 @@ class TestVersion2:
         machine.charge("cg/job/nncf-tools", V2, 0)
         (machine.proc / str(os.getpid()) / "cgroup").write_text("0::/job/nncf-tools\n")
 
-        assert places.parent_group() == Place(str(tmp_path / "cg/job"), is_v2=True)
+        assert groups.parent_group() == Place(str(tmp_path / "cg/job"), is_v2=True)
 
     @pytest.mark.usefixtures("machine")
     def test_not_ours(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ class TestVersion2:
         limits_refused_in(monkeypatch, tmp_path / "cg", tmp_path / "cg/job")
 
         with pytest.raises(PermissionError):
-            places.parent_group()
+            groups.parent_group()
 
 
 def test_no_controller(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_no_controller(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(groups, "PROC", str(Machine(tmp_path).proc))
 
     with pytest.raises(OSError, match="no memory controller"):
-        places.parent_group()
+        groups.parent_group()
 
 
 class TestScope:
@@ -103,7 +103,7 @@ class TestScope:
         executed: list[list[str]] = []
         monkeypatch.setattr(os, "execvp", lambda _, words: executed.append(words))
         monkeypatch.setattr(sys, "argv", ["nncf-tools", "fit", "--", "a b"])
-        places.start_in_scope()
+        groups.start_in_scope()
         [words] = executed
         scope = f"--unit={groups.own_name()}-0.scope"
 
@@ -118,7 +118,7 @@ class TestScope:
         systemd.write_text("#!/bin/sh\nexit 1\n")
         monkeypatch.setattr(os, "execvp", lambda *_: pytest.fail("started"))
 
-        places.start_in_scope()
+        groups.start_in_scope()
 
     def test_not_again(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What was started in a scope is not started in another one."""
@@ -130,7 +130,7 @@ class TestScope:
         monkeypatch.setattr(groups, "PROC", str(tmp_path))
         monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("tried"))
 
-        places.start_in_scope()
+        groups.start_in_scope()
 
 
 class TestLeftovers:
@@ -142,7 +142,7 @@ class TestLeftovers:
         for folder in (own, gone, *others):
             folder.mkdir()
 
-        assert places.remove_leftovers(Place(str(tmp_path), is_v2=True)) == [str(gone)]
+        assert groups.remove_leftovers(Place(str(tmp_path), is_v2=True)) == [str(gone)]
         assert {*tmp_path.iterdir()} == {own, *others}
 
     def test_scopes(self, tmp_path: pathlib.Path) -> None:
@@ -152,21 +152,21 @@ class TestLeftovers:
         for folder in (own / "nncf-tools", gone / "nncf-tools", gone / f"nncf-tools-fit-{os.getpid()}-1-3"):
             folder.mkdir(parents=True)
 
-        assert places.remove_leftovers(Place(str(own), is_v2=True)) == [str(gone)]
+        assert groups.remove_leftovers(Place(str(own), is_v2=True)) == [str(gone)]
         assert [*tmp_path.iterdir()] == [own]
 
     @as_root
     @pytest.mark.process
     def test_with_processes(self) -> None:
         """The group of a killed search is removed with all that still runs in it."""
-        place = places.parent_group()
+        place = groups.parent_group()
         left = LimitedGroup(place, 9)
         left.folder = pathlib.Path(place.folder) / f"nncf-tools-fit-{os.getpid()}-1-9"
         left.folder.mkdir()
         with subprocess.Popen([*left.entry, "sleep", "100"]) as process:
             while not left.pids():
                 pass
-            found = places.remove_leftovers(place)
+            found = groups.remove_leftovers(place)
 
         assert str(left.folder) in found
         assert process.returncode == -signal.SIGKILL
@@ -182,4 +182,4 @@ def test_swap(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, content: 
         (tmp_path / "swaps").write_text(content)
     monkeypatch.setattr(groups, "PROC", str(tmp_path))
 
-    assert places.has_swap() is expected
+    assert groups.has_swap() is expected

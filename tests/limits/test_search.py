@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from nncftools.limits.search import Search
-from nncftools.limits.trial import WORKED, Trial
+from nncftools.cli.fit.search import WORKED, Search, Trial
 from tests.made_up import MIB
 
 MOST_RUNS = 8

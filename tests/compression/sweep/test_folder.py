@@ -6,12 +6,10 @@ import pathlib
 
 import pytest
 
-from nncftools.cli import sweeping
-from nncftools.compression.sweep import grid
-from nncftools.compression.sweep.folder import Folder, State, differing, stamp
-from nncftools.compression.sweep.layers import Layers
-from nncftools.compression.sweep.plan import expected, left_s
-from nncftools.compression.sweep.row import Row, table, widths_text
+from nncftools.cli.sweep import grid, runs
+from nncftools.cli.sweep.grid import Layers
+from nncftools.cli.sweep.results import Folder, Row, State, differing, stamp, table, widths_text
+from nncftools.cli.sweep.runs import expected, time_left_s
 from nncftools.errors import NncfToolsError, UsageError
 
 GRID = grid.weight_grid("quick", Layers(frozenset(), None))[0]
@@ -116,8 +114,8 @@ def test_time_is_expected_by_runs_before() -> None:
 
     assert (known.seconds, known.is_measured, known.peak) == (20.0, True, 7)
     assert (other.seconds, other.is_measured, other.peak) == (pytest.approx(32), False, None)
-    assert left_s(GRID[2:], GRID, before) == pytest.approx(52)
-    assert left_s(GRID, GRID, {}) is None
+    assert time_left_s(GRID[2:], GRID, before) == pytest.approx(52)
+    assert time_left_s(GRID, GRID, {}) is None
 
 
 def test_one_sweep_at_a_time(tmp_path: pathlib.Path) -> None:
@@ -144,8 +142,8 @@ def test_collapsed_model_is_told_from_a_bad_one() -> None:
     """Its row is a failure: the error would be beyond what a picture can show."""
     base = row_of("fp32", figures={PERPLEXITY: (20.0, None)})
 
-    assert sweeping.collapsed(row_of("int4", figures={PERPLEXITY: (2e4, None)}), base) == ""
-    assert "has collapsed: held-out text, word perplexity 1e+14, the baseline's is 20" in sweeping.collapsed(
+    assert runs.collapsed(row_of("int4", figures={PERPLEXITY: (2e4, None)}), base) == ""
+    assert "has collapsed: held-out text, word perplexity 1e+14, the baseline's is 20" in runs.collapsed(
         row_of("int4", figures={PERPLEXITY: (1e14, None)}), base
     )
 
@@ -154,7 +152,7 @@ def test_figure_that_cannot_be_compared_is_no_part_of_the_error() -> None:
     """Neither a baseline of 0, nor a figure that a row lacks: the note names it."""
     base = row_of("fp32", figures={PERPLEXITY: (20.0, None), "score": (0.0, None), "similarity": (1.0, None)})
     other = row_of("int4", figures={PERPLEXITY: (21.0, None), "score": (0.5, None)})
-    metrics, notes = sweeping.metrics_of([base, other])
+    metrics, notes = runs.metrics_of([base, other])
 
     assert metrics == [f"{PERPLEXITY}:lower"]
     assert "score is not a part of the error, which is relative to the baseline: the baseline has 0" in notes[0]

@@ -4,8 +4,8 @@ import pathlib
 
 import pytest
 
-from nncftools.compression.sweep import grid
-from nncftools.compression.sweep.layers import Layers
+from nncftools.cli.sweep import grid
+from nncftools.cli.sweep.grid import Layers
 from nncftools.errors import NncfToolsError
 
 SMOLLM2 = Layers(frozenset({576, 1536}), 192)

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from nncftools.compression.sweep.layers import layers_of
+from nncftools.cli.sweep.grid import layers_of
 from nncftools.errors import NncfToolsError
 
 HUGE = b"\x1b\0\0\0\0\0\0\0" + b'{"a": {"shape": [1e999, 2]}}'

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from nncftools.compression.sweep.overlap import shared
+from nncftools.cli.sweep.checks import shared
 
 TEXT = "It was the best of times, it was the worst of times, it was the age of wisdom."
 

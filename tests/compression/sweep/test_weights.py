@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from nncftools.compression.sweep.worker.weights import Constant, by_width
+from nncftools.cli.sweep.worker.model import Constant, by_width
 
 
 def test_weights_are_counted_by_width() -> None:

@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 import pytest
 
-from nncftools.compression.sweep import worker
+from nncftools.cli.sweep import worker
 from tests.surroundings import HANGING_S
 
 FOLDER = pathlib.Path(worker.__file__).parent

@@ -10,8 +10,8 @@ from matplotlib import rc_context  # noqa: TID253 — drawing is what is tested
 from rich.console import Console
 
 from nncftools.cli import screen
-from nncftools.limits.trial import Fit
-from nncftools.render.fit import outputs, picture
+from nncftools.cli.fit import outputs, picture
+from nncftools.cli.fit.search import Fit
 from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, search, trial
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import msgspec
 
-from nncftools.limits.trial import Fit
-from nncftools.render.fit import words
+from nncftools.cli.fit import outputs
+from nncftools.cli.fit.search import Fit
 from nncftools.units import MemoryUnit
 from tests.render.fit.searches import FOUND, FREE, search, trial
 
@@ -12,7 +12,7 @@ GIB = MemoryUnit.GiB
 
 def said(fit: Fit) -> str:
     """Return the result in words."""
-    return words.sentence(fit, GIB)
+    return outputs.result_sentence(fit, GIB)
 
 
 def test_sentence() -> None:
@@ -30,7 +30,7 @@ def test_never_worked() -> None:
     fit = search(trial(9, ended="exit status 1"), works=None, fast=None)
 
     assert said(fit).startswith("worked with no limit that was tried, up to 9.00 GiB; ")
-    assert words.commands(fit) == []
+    assert outputs.limit_commands(fit) == []
 
 
 def test_never_fast() -> None:
@@ -49,27 +49,27 @@ def test_only_free() -> None:
 
 def test_free_run() -> None:
     """The free run is one line."""
-    assert words.of_free(FREE, GIB) == (
+    assert outputs.of_free(FREE, GIB) == (
         "without a limit, worked, 20.00 s, floor 5.20 GiB, comfortable 7.00 GiB, peak 7.20 GiB"
     )
 
 
 def test_runs() -> None:
     """Each run is one line, with how much slower it was if it worked, and a warm cache."""
-    assert words.of_trial(trial(5.3, 2.1), GIB) == "5.30 GiB, worked, 42.00 s, 2.1 × slower"
-    assert words.of_trial(trial(5.3, is_warm=True), GIB) == (
+    assert outputs.of_trial(trial(5.3, 2.1), GIB) == "5.30 GiB, worked, 42.00 s, 2.1 × slower"
+    assert outputs.of_trial(trial(5.3, is_warm=True), GIB) == (
         "5.30 GiB, worked, 20.00 s, as fast as without a limit, warm cache"
     )
-    assert words.of_trial(trial(5.3, 0.5, "out of memory"), GIB) == "5.30 GiB, out of memory, 10.00 s"
+    assert outputs.of_trial(trial(5.3, 0.5, "out of memory"), GIB) == "5.30 GiB, out of memory, 10.00 s"
 
 
 def test_commands() -> None:
     """Limits of the commands are whole MiB, rounded up, and swap is as it was in the runs."""
-    assert words.commands(FOUND) == [
+    assert outputs.limit_commands(FOUND) == [
         "docker run --memory 5428m --memory-swap 5428m IMAGE python 'export $x.py'",
         "systemd-run --scope -p MemoryMax=5428M -p MemorySwapMax=0M python 'export $x.py'",
     ]
-    with_swap = words.commands(search(trial(5.3), swap=1 << 30))
+    with_swap = outputs.limit_commands(search(trial(5.3), swap=1 << 30))
 
     assert "--memory 5428m --memory-swap 6452m" in with_swap[0]
     assert "MemorySwapMax=1024M" in with_swap[1]
@@ -78,14 +78,14 @@ def test_commands() -> None:
 def test_line_breaks_to_copy() -> None:
     """A script of several lines stays one when its line is copied to a shell; nothing in it acts on the terminal."""
     script = "printf 'a\\t'\necho \x1b"
-    line = words.commands(msgspec.structs.replace(FOUND, command=["sh", "-c", script]))[0]
+    line = outputs.limit_commands(msgspec.structs.replace(FOUND, command=["sh", "-c", script]))[0]
 
     assert line.endswith(r"""IMAGE sh -c $'printf \'a\\t\'\necho \x1b'""")
 
 
 def test_least_of_docker() -> None:
     """Docker refuses limits below 6 MiB; systemd does not."""
-    docker, systemd = words.commands(search(trial(0.002), works=0.002, swap=2**20))
+    docker, systemd = outputs.limit_commands(search(trial(0.002), works=0.002, swap=2**20))
 
     assert docker.startswith("docker run --memory 6m --memory-swap 7m ")
     assert "MemoryMax=3M -p MemorySwapMax=1M" in systemd
@@ -95,13 +95,13 @@ def test_not_finished_and_never_worked() -> None:
     """Where nothing worked yet, more runs try larger limits."""
     fit = search(trial(5.3, ended="out of memory"), works=None, fast=None, is_finished=False)
 
-    assert "with more runs, a larger limit may be enough" in next(words.notes(fit))
+    assert "with more runs, a larger limit may be enough" in next(outputs.notes(fit))
 
 
 def test_notes() -> None:
     """A search that was not finished and a warm cache are noted."""
-    assert list(words.notes(FOUND)) == []
-    assert list(words.notes(search(trial(5.3, is_warm=True), trial(6), is_finished=False))) == [
+    assert list(outputs.notes(FOUND)) == []
+    assert list(outputs.notes(search(trial(5.3, is_warm=True), trial(6), is_finished=False))) == [
         "the search is not finished: with more runs, the limits may be smaller",
         "warm cache: 1 of 2 runs found files in memory; without, they may need more",
     ]

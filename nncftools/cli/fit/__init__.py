@@ -1,0 +1,1 @@
+"""How little memory would do for a command: a search by runs under limits."""

@@ -1,0 +1,314 @@
+"""Control groups of our own with a memory limit, for the runs of a search (cgroups(7)).
+
+Where control groups of our own can be made, and what searches that were killed left there.
+
+v1: inside of our own group, so that a container's limit still holds. v2: a group with processes cannot have groups with
+controllers inside (cgroup-v2.rst, No Internal Process Constraint), so they are made at the top. Where that is not
+allowed, but our own group was delegated to this user, they are made there; this process moves to a group beside them.
+
+Drops files from the page cache: pages that are cached outside of a control group cost nothing inside of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from nncftools.backports import running
+from nncftools.errors import NncfToolsError
+from nncftools.sampler.control_groups import ControlGroup, Hierarchies
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from typing_extensions import Self
+
+
+PROC = "/proc"
+PREFIX = "nncf-tools-fit-"
+_REMOVE_WITHIN_S = 10.0
+_PAUSE_S = 0.02
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+class Place(NamedTuple):
+    """A group in which groups of our own can be made."""
+
+    folder: str
+    is_v2: bool
+
+
+class LimitedGroup:
+    """A group that exists within a ``with`` block; at its end all of its processes are killed."""
+
+    def __init__(self, parent: Place, number: int) -> None:
+        self.folder = pathlib.Path(parent.folder) / f"{own_name()}-{number}"
+        self._is_v2 = parent.is_v2
+        self._counts = ControlGroup(str(self.folder), parent.folder, is_v2=parent.is_v2)
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        remove(self.folder)
+
+    def limit(self, size: int, swap: int) -> None:
+        """Limit memory, and swap beside it, in bytes. Raises OSError."""
+        if self._is_v2:
+            write(self.folder / "memory.max", size)
+            if (self.folder / "memory.swap.max").exists():
+                write(self.folder / "memory.swap.max", swap)
+            return
+        write(self.folder / "memory.limit_in_bytes", size)
+        if (self.folder / "memory.memsw.limit_in_bytes").exists():
+            write(self.folder / "memory.memsw.limit_in_bytes", size + swap)
+
+    @property
+    def entry(self) -> list[str]:
+        """Words before a command that make it enter the group first: what it took before is charged elsewhere."""
+        return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.folder / "cgroup.procs")]
+
+    def pids(self) -> list[int]:
+        """Return its processes."""
+        return pids_of(self.folder)
+
+    def end(self, number: int) -> None:
+        """Send a signal to all of its processes."""
+        _signal(self.folder, number)
+
+    def oom_kills(self) -> int:
+        """Return how many of its processes the kernel killed."""
+        return self._counts.oom_kills() or 0
+
+    def most_charged(self) -> int | None:
+        """Return the most bytes that were charged to it; None for unknown (memory.peak: Linux 5.19)."""
+        with contextlib.suppress(OSError, ValueError):
+            file = "memory.peak" if self._is_v2 else "memory.max_usage_in_bytes"
+            return int((self.folder / file).read_text())
+        return None
+
+    def refaults(self) -> int | None:
+        """Return the bytes that were dropped and read again; None for unknown."""
+        with contextlib.suppress(OSError):
+            lines = (self.folder / "memory.stat").read_text().splitlines()
+            pages = [int(line.split()[1]) for line in lines if line.startswith("workingset_refault")]
+            return sum(pages) * _PAGE if pages else None
+        return None
+
+
+def remove(folder: pathlib.Path) -> None:
+    """Kill all processes of a group, give its page cache back and remove it; do nothing if it is gone.
+
+    Its parent would inherit the cache: what a run has read would be free for the next one. Raises NncfToolsError.
+    """
+    until_s = time.monotonic() + _REMOVE_WITHIN_S
+    while folder.exists():
+        for inner in (path for path in folder.glob("*") if path.is_dir()):
+            remove(inner)
+        _signal(folder, signal.SIGKILL)
+        if not pids_of(folder):
+            _give_back(folder)
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:  # EBUSY while a process ends
+            if time.monotonic() > until_s:
+                reason = error.strerror or error
+                raise NncfToolsError(f"the control group {str(folder)!r} cannot be removed: {reason}") from error
+            time.sleep(_PAUSE_S)
+
+
+def _give_back(folder: pathlib.Path) -> None:
+    """Drop a group's page cache; a v2 group drops as much as it is told to."""
+    with contextlib.suppress(OSError):
+        write(folder / "memory.force_empty", 0)
+    with contextlib.suppress(OSError, ValueError):
+        write(folder / "memory.reclaim", int((folder / "memory.current").read_text()))
+
+
+def pids_of(folder: pathlib.Path) -> list[int]:
+    """Return the processes of a group; none when it is gone."""
+    with contextlib.suppress(OSError):
+        return [int(line) for line in (folder / "cgroup.procs").read_text().split()]
+    return []
+
+
+def own_name() -> str:
+    """Return how the names of this process's groups begin: with its PID and when it began."""
+    return f"{PREFIX}{os.getpid()}-{started(os.getpid())}"
+
+
+def _signal(folder: pathlib.Path, number: int) -> None:
+    for pid in pids_of(folder):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def started(pid: int) -> str:
+    """Return when a process began, in clock ticks; empty when there is none."""
+    with contextlib.suppress(OSError, IndexError):
+        return pathlib.Path(PROC, str(pid), "stat").read_text().rpartition(")")[2].split()[19]
+    return ""
+
+
+def write(file: pathlib.Path, value: int | str) -> None:
+    """Write to a group's file. Raises OSError, which closing a Python file would swallow."""
+    descriptor = os.open(file, os.O_WRONLY)
+    try:
+        os.write(descriptor, str(value).encode())
+    finally:
+        os.close(descriptor)
+
+
+def files_of(pids: Iterable[int]) -> set[str]:
+    """Return the files that processes have mapped; bytes that are no UTF-8 are ``\\xff``, as in sessions."""
+    found: set[str] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in pathlib.Path(PROC, str(pid), "maps").read_text("utf-8", "backslashreplace").split("\n"):
+                path = line[line.find("/") :] if "/" in line else ""
+                if path and not path.startswith(("/dev/", "/memfd:", "/SYSV")) and not path.endswith(" (deleted)"):
+                    found.add(path)
+    return found
+
+
+_BESIDE = "nncf-tools"
+"""The group that this process moves to."""
+_SCOPE = ["systemd-run", "--user", "--scope", "--quiet", "--property=Delegate=yes"]
+"""A command in a group of its own that is delegated to its user (systemd.resource-control(5))."""
+_LONGEST_S = 10
+
+
+def parent_group() -> Place:
+    """Return the group in which groups can be made. Raises OSError, with a reason, where that is not allowed."""
+    own = Hierarchies(PROC).group_of(os.getpid())
+    if own is None:
+        raise OSError("no memory controller accounts this process's control group")
+    if not own.is_v2:
+        return _tried(Place(own.folder, is_v2=False))
+    try:
+        return _tried(Place(own.top, is_v2=True))
+    except OSError:
+        return _tried(_delegated(pathlib.Path(own.folder)))
+
+
+def _tried(parent: Place) -> Place:
+    trial = LimitedGroup(parent, 0)
+    with trial:
+        trial.limit(1 << 30, 0)
+    return parent
+
+
+def _delegated(own: pathlib.Path) -> Place:
+    """Make room in our own group for groups with limits. Raises OSError where it is not ours."""
+    folder = own.parent if own.name == _BESIDE else own
+    beside = folder / _BESIDE
+    beside.mkdir(exist_ok=True)
+    for pid in pids_of(folder):
+        write(beside / "cgroup.procs", pid)
+    write(folder / "cgroup.subtree_control", "+memory")
+    return Place(str(folder), is_v2=True)
+
+
+def start_in_scope() -> None:
+    """Start this program again in a group that this user's systemd delegates; return where that is not possible.
+
+    The process stays the same, with its PID: ``systemd-run --scope`` executes the command itself.
+    """
+    unit = f"{own_name()}-0.scope"
+    if unit in pathlib.Path(PROC, "self/cgroup").read_text(encoding="utf-8", errors="replace"):
+        return
+    try:
+        tried = subprocess.run([*_SCOPE, "--", "true"], capture_output=True, timeout=_LONGEST_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    if tried.returncode == 0:
+        again = [*running("nncftools"), *sys.argv[1:]]
+        os.execvp(_SCOPE[0], [*_SCOPE, f"--unit={unit}", "--", *again])  # noqa: S606 — no shell is wanted
+
+
+def remove_leftovers(parent: Place) -> list[str]:
+    """Remove the groups of searches that were killed, with all that runs in them; return their folders."""
+    place = pathlib.Path(parent.folder)
+    found = []
+    for folder in (*place.glob(f"{PREFIX}*"), *_scopes_beside(place)):
+        owner = re.fullmatch(rf"{PREFIX}(\d+)-(\d+)-\d+(\.scope)?", folder.name)
+        if owner is not None and started(int(owner[1])) != owner[2]:
+            remove(folder)
+            found.append(str(folder))
+    return found
+
+
+def has_swap() -> bool:
+    """Return whether the machine has swap; where nothing says so, it may."""
+    try:
+        return len(pathlib.Path(PROC, "swaps").read_text(encoding="utf-8").splitlines()) > 1
+    except OSError:
+        return True
+
+
+def _scopes_beside(place: pathlib.Path) -> Iterable[pathlib.Path]:
+    return place.parent.glob(f"{PREFIX}*.scope") if place.name.startswith(PREFIX) else ()
+
+
+def drop(paths: Iterable[str]) -> int:
+    """Drop files as far as that is possible; return how many of their bytes are still cached.
+
+    The kernel keeps pages that a process has mapped, and dirty ones (posix_fadvise(2)).
+    """
+    left = 0
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            left += _drop(path)
+    return left
+
+
+def _drop(path: str) -> int:
+    descriptor = os.open(_name(path), os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        return cached(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _name(path: str) -> bytes:
+    """Return the bytes of a path in which those that are no UTF-8 are ``\\xff``, and a line break is ``\\012``."""
+    name = os.fsencode(path)
+    if b"\\" not in name or os.path.lexists(name):
+        return name
+    name = re.sub(rb"\\x([89a-f][0-9a-f])", lambda found: bytes.fromhex(found[1].decode()), name)
+    return name.replace(b"\\012", b"\n")
+
+
+def cached(descriptor: int) -> int:
+    """Return how many bytes of a file are cached, without reading any (mincore(2)). Raises OSError, ValueError.
+
+    Without the right to write to the file, the kernel says that all of them are.
+    """
+    with mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY) as mapping:
+        size = len(mapping)
+        pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+        address = (ctypes.c_char * size).from_buffer(mapping)
+        try:
+            failed = ctypes.CDLL(None, use_errno=True).mincore(
+                ctypes.c_void_p(ctypes.addressof(address)), ctypes.c_size_t(size), pages
+            )
+        finally:
+            del address
+        if failed:
+            raise OSError(ctypes.get_errno(), "mincore failed")
+    return min(size, bytes(pages).count(1) * mmap.PAGESIZE)

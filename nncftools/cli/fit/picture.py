@@ -1,0 +1,85 @@
+"""The runs of a search as a picture: time over limit."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from nncftools import drawing
+from nncftools.units import printable, seconds_text, shortened
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from matplotlib.axes import Axes
+
+    from nncftools.cli.fit.search import Fit, Free
+    from nncftools.units import MemoryUnit
+
+
+_WORKED, _FAILED, _FREE = drawing.PALETTE[0], drawing.PALETTE[1], drawing.PALETTE[2]
+_TITLE = 90
+_WIDE = 4
+"""Sizes that differ by more than this factor are drawn on a logarithmic axis."""
+
+
+def draw(fit: Fit, unit: MemoryUnit, path: pathlib.Path) -> None:
+    """Draw the runs, failed ones as crosses, with the floor and the peak of the free run. Raises OSError."""
+    assert fit.free is not None
+    canvas, axes = drawing.figure()
+    title = shortened(printable(shlex.join(fit.command)), _TITLE)
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", parse_math=False)
+    _draw_runs(axes, fit, unit)
+    _draw_free(axes, fit.free, unit)
+    _scale(axes, [*(trial.limit for trial in fit.trials), fit.free.floor, fit.free.peak_rss], unit)
+    _name_limits(axes, fit, unit)
+    axes.set_ylim(0, max(fit.free.duration_s, *(trial.duration_s for trial in fit.trials)) * 1.18)
+    axes.set_ylabel("Time (s)")
+    axes.set_xlabel(f"Memory limit ({unit})")
+    drawing.legend_below(canvas, 5)
+    drawing.save(canvas, path)
+
+
+def _draw_runs(axes: Axes, fit: Fit, unit: MemoryUnit) -> None:
+    worked = sorted((unit.of(trial.limit), trial.duration_s) for trial in fit.trials if trial.worked)
+    failed = [(unit.of(trial.limit), trial.duration_s) for trial in fit.trials if not trial.worked]
+    if worked:
+        axes.plot(*zip(*worked, strict=True), marker="o", color=_WORKED, linewidth=1.2, label="worked")
+    if failed:
+        axes.plot(
+            *zip(*failed, strict=True), "x", color=_FAILED, markersize=8, markeredgewidth=2, label="failed or given up"
+        )
+
+
+def _draw_free(axes: Axes, free: Free, unit: MemoryUnit) -> None:
+    told = f"time without a limit, {seconds_text(free.duration_s)}"
+    axes.axhline(free.duration_s, color=_FREE, linewidth=1, label=told)
+    for size, style, name in ((free.floor, ":", "floor"), (free.peak_rss, "--", "free peak")):
+        label = f"{name}, {unit.brief(size)} {unit}"
+        axes.axvline(unit.of(size), color=drawing.INK, linewidth=1, linestyle=style, zorder=1.8, label=label)
+
+
+def _name_limits(axes: Axes, fit: Fit, unit: MemoryUnit) -> None:
+    for trial in fit.trials:
+        names = {"works": fit.works_from, "full speed": fit.fast_from}
+        found = [name for name, limit in names.items() if limit == trial.limit and trial.worked]
+        if found:
+            text = f"{', '.join(found)} from {unit.brief(trial.limit)} {unit}"
+            at = unit.of(trial.limit), trial.duration_s
+            drawing.annotate(axes, text, at, (6, 10), fontsize=9, bbox={"fc": "white", "ec": "none", "pad": 1})
+
+
+def _scale(axes: Axes, sizes: list[int], unit: MemoryUnit) -> None:
+    """Leave room on both sides; a wide range is logarithmic."""
+    least, most = unit.of(min(sizes)), unit.of(max(sizes))
+    if most > least * _WIDE:
+        axes.set_xscale("log")
+        axes.set_xlim(least / 1.15, most * 1.35)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        room = max(most - least, most * 0.05) * 0.08
+        axes.set_xlim(least - room, most + 2.5 * room)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

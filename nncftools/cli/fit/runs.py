@@ -1,0 +1,385 @@
+"""One run of the command of ``fit``: recorded, in a group if it has one, and ended when it takes too long.
+
+The search of ``fit``: one run without a limit, then runs under limits in control groups of our own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec.structs
+
+from nncftools.cli import destination, planning, recording, screen
+from nncftools.cli.display import DisplayOptions
+from nncftools.cli.fit import folder, groups, outputs
+from nncftools.cli.fit.search import WORKED, Fit, Free, Search, Trial
+from nncftools.cli.recording import RepeatedInput
+from nncftools.errors import NncfToolsError
+from nncftools.limits.needs import needs
+from nncftools.render.view import View
+from nncftools.sampler.starter import Starter, held_back
+from nncftools.units import printable, seconds_text
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
+
+    from nncftools.cli.fit.folder import Choices
+    from nncftools.cli.fit.groups import LimitedGroup, Place
+    from nncftools.session.session import Session
+
+
+_POLL_S = 0.1
+_GRACE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """What is known of a run that ended."""
+
+    name: str
+    session: Session | None
+    watch: Watch
+    ended: str
+    seconds: float
+    cached: int
+    """Bytes of its files that were in the page cache before."""
+
+
+class Recorder:
+    """Records runs of the command, each with the same input."""
+
+    def __init__(self, choices: Choices, place: pathlib.Path, starter: Starter) -> None:
+        self._choices = choices
+        self._place = place
+        self._starter = starter
+        self._input = RepeatedInput()
+
+    def is_interrupted(self) -> bool:
+        """Return whether we were asked to end."""
+        return self._starter.received is not None
+
+    def record(
+        self, number: int, group: LimitedGroup | None, most_s: float | None, files: Sequence[str] = ()
+    ) -> Done | None:
+        """Drop files from the page cache, and run the command once; return None if we were interrupted.
+
+        Raises NncfToolsError.
+        """
+        log = self._place / f"run-{number}.log"
+        with destination.opened("--output", log) as output:
+            failed = self._choices.before is not None and self._shell(self._choices.before, output)
+            if self.is_interrupted():
+                return None
+            if failed:
+                raise NncfToolsError(f"option --before: {self._choices.before!r} failed; its output is in {log}")
+            return self._record(f"run-{number}", group, most_s, files, output)
+
+    def _record(
+        self, name: str, group: LimitedGroup | None, most_s: float | None, files: Sequence[str], output: int
+    ) -> Done | None:
+        file = self._place / f"{name}.json"
+        place = destination.at_file(file, force=True)
+        plan = copy.deepcopy(self._choices.plan)
+        planning.watch_disks(plan, self._choices.argv, self._place)
+        entry = () if group is None else group.entry
+        run = recording.Run(self._starter, plan, name, self._choices.argv, place, entry=entry)
+        view = View(metrics=["rss"], unit=self._choices.unit)
+        self._input.rewind()
+        cached = groups.drop(files)
+        with Watch(group, most_s, self._starter) as watch:
+            recorded = recording.record(run, view, quiet=True, display=DisplayOptions(capture=output))
+        if self.is_interrupted():
+            return None
+        if watch.gave_up and recorded.session is not None:
+            _say_who_ended(recorded.session, watch.seconds, file)
+        ended = self._ended(recorded.status, watch, output)
+        if self.is_interrupted():  # its --success was ended
+            return None
+        return Done(name, recorded.session, watch, ended, watch.seconds, cached)
+
+    def _ended(self, status: int, watch: Watch, output: int) -> str:
+        """Return how a run ended."""
+        given_up = f"given up after {seconds_text(watch.seconds)}"
+        if watch.lost_processes:
+            return f"out of memory, {given_up}" if watch.gave_up else "out of memory"
+        if watch.gave_up:
+            return given_up
+        if status:
+            return f"exit status {status}"
+        if self._choices.success is not None and self._shell(self._choices.success, output):
+            return "not successful"
+        return WORKED
+
+    def _shell(self, script: str, output: int) -> int:
+        """Run a shell command, whose output goes to the log of a run; end it when we are asked to end."""
+        words, nothing = ["sh", "-c", script], subprocess.DEVNULL
+        with subprocess.Popen(words, stdin=nothing, stdout=output, stderr=output, start_new_session=True) as process:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(_POLL_S)
+                if self.is_interrupted():
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def _say_who_ended(session: Session, after_s: float, file: pathlib.Path) -> None:
+    """Add to a recording that the signal in its verdict came from us."""
+    text = f"it was ended by nncf-tools fit after {seconds_text(after_s)}, because it took too long (--give-up)"
+    session.warnings.insert(0, text)
+    with contextlib.suppress(OSError):
+        session.save(file)
+
+
+class Watch:
+    """A thread beside a run: it lists the files that the run maps, and ends a run that takes too long.
+
+    It also ends what ignores that we were asked to end.
+    """
+
+    def __init__(self, group: LimitedGroup | None, most_s: float | None, starter: Starter) -> None:
+        self._group = group
+        self._most_s = most_s
+        self._starter = starter
+        self._begun_s = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._ours = groups.files_of([os.getpid()])
+        """They stay in the page cache: we have mapped them, too."""
+        self.files: set[str] = set()
+        self.gave_up = False
+        self.lost_processes = False
+        """Whether the kernel killed some for want of memory; the others may wait for them for ever."""
+        self.seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self._begun_s = time.monotonic()
+        with held_back():
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self._begun_s
+        self._over.set()
+        self._thread.join()
+        self.lost_processes = self._group is not None and self._group.oom_kills() > 0
+
+    def _watch(self) -> None:
+        group = self._group
+        while group is not None and not self._over.wait(_POLL_S):
+            if self._starter.received is not None:
+                self._end(group)
+            elif self._most_s is None:
+                self.files |= groups.files_of(group.pids()) - self._ours
+            elif time.monotonic() > self._begun_s + self._most_s:
+                self.gave_up = True
+                group.end(signal.SIGTERM)
+                self._end(group)
+
+    def _end(self, group: LimitedGroup) -> None:
+        """Kill what does not end by itself."""
+        if not self._over.wait(_GRACE_S):
+            group.end(signal.SIGKILL)
+
+
+_SHORTEST_S = 2.0
+"""No run is given up earlier."""
+_MANY_FILES = 32 << 20
+"""Reading fewer bytes takes no time that matters."""
+_MUCH = 0.02
+"""Of the comfortable amount: with more of a run's files in the page cache before it, its limit seems too low."""
+_USUAL_RUNS, _SLOWER_AS_A_RULE = 7, 1.5
+
+
+def search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
+    """Run the command as often as needed; write and show the result. Return the exit status."""
+    with folder.alone_in(place):
+        if not resume:
+            folder.remove_earlier(place)
+        return _search(choices, place, parent, resume=resume)
+
+
+def _search(choices: Choices, place: pathlib.Path, parent: Place | None, *, resume: bool) -> int:
+    fit = folder.begun(choices, place) if resume else folder.new(choices)
+    if parent is not None:
+        for left in groups.remove_leftovers(parent):
+            screen.message(f"removed the control group of a search that was killed: {left}")
+    with Starter() as starter:
+        if not _Runs(choices, place, parent, fit, starter).go():
+            how = f"--resume --output {shlex.quote(str(place))}"
+            screen.message(f"interrupted; the runs that ended are kept; go on with: {how}")
+            return 128 + (starter.received or signal.SIGINT)
+    failure = folder.write_beside(fit, choices.unit, place)
+    if choices.as_json:
+        screen.to_stdout(folder.as_json(fit))
+    else:
+        screen.to_stdout(outputs.text(fit, choices.unit))
+        screen.to_stdout(outputs.commands(fit))
+    if failure is not None:
+        raise failure
+    screen.to_stderr(f"\nWritten to {printable(str(place))}\n")
+    return int(not choices.free_only and fit.works_from is None)
+
+
+class _Runs:
+    """The runs of a search."""
+
+    def __init__(self, choices: Choices, place: pathlib.Path, parent: Place | None, fit: Fit, starter: Starter) -> None:
+        self._choices = choices
+        self._place = place
+        self._parent = parent
+        self._fit = fit
+        self._recorder = Recorder(choices, place, starter)
+
+    def go(self) -> bool:
+        """Run until both limits are found, or no run is left; return False if we were interrupted before."""
+        fit, choices = self._fit, self._choices
+        if fit.free is None:
+            self._say(f"Run 1: {printable(shlex.join(fit.command))}, without a limit")
+            if not self._run_free():
+                return False
+        assert fit.free is not None
+        if choices.free_only or self._parent is None:
+            return True
+        free = fit.free
+        of = Search(
+            free.floor,
+            free.comfortable,
+            free.peak_rss,
+            free.duration_s,
+            choices.tolerance,
+            choices.slower,
+            free.charged,
+        )
+        self._announce(free)
+        limit = of.next_limit(fit.trials)
+        while limit is not None and fit.runs < choices.most_runs:
+            trial = self._try(limit, free)
+            if trial is None:
+                return False
+            fit.trials.append(trial)
+            self._keep(of)
+            limit = of.next_limit(fit.trials)
+            left = self._left(free) if limit is not None and fit.runs < choices.most_runs else "the last run"
+            self._say(f"Run {fit.runs}: {outputs.of_trial(trial, choices.unit)} ({left})")
+        fit.is_finished = limit is None
+        self._keep(of)
+        return True
+
+    def _keep(self, of: Search) -> None:
+        """Write all that is known after a run."""
+        works, fast = of.works_from(self._fit.trials), of.fast_from(self._fit.trials)
+        self._fit.works_from = None if works is None else works.limit
+        self._fit.fast_from = None if fast is None else fast.limit
+        folder.write(self._fit, self._place)
+
+    def _say(self, text: str) -> None:
+        screen.to_stderr(f"{text}\n")
+
+    def _announce(self, free: Free) -> None:
+        """Say how many runs follow, and how long they may take."""
+        self._say(f"Usually 2 to {_USUAL_RUNS} runs under a limit; {self._left(free)}")
+
+    def _left(self, free: Free) -> str:
+        """Return how many runs may follow, and how long they take as a rule: as long as those until now."""
+        most, trials = max(0, self._choices.most_runs - self._fit.runs), self._fit.trials
+        each_s = statistics.mean([t.duration_s for t in trials] or [free.duration_s * _SLOWER_AS_A_RULE])
+        runs = min(most, max(1, _USUAL_RUNS - len(trials)))
+        return f"at most {most} more, about {seconds_text(each_s * runs)}"
+
+    def _run_free(self) -> bool:
+        """Run without a limit; again, if the first run found its files in the page cache."""
+        fit = self._fit
+        is_warm = True
+        while is_warm:
+            found = self._free([] if fit.free is None else fit.free.files)
+            if found is None:
+                return False
+            free, is_warm = found
+            known = [] if fit.free is None else fit.free.files
+            fit.free = msgspec.structs.replace(free, files=sorted({*known, *free.files}))
+            fit.free_runs += 1
+            again = "; again, because its files were in the page cache" if is_warm else ""
+            self._say(f"Run {fit.runs}: {outputs.of_free(free, self._choices.unit)}{again}")
+        folder.write(fit, self._place)
+        return True
+
+    def _free(self, files: Sequence[str]) -> tuple[Free, bool] | None:
+        """Run once without a limit; return the figures, and whether most of its files came from the page cache."""
+        charged = None
+        if self._parent is None:
+            done = self._recorder.record(self._fit.runs + 1, None, None, files)
+        else:
+            with groups.LimitedGroup(self._parent, self._fit.runs + 1) as group:
+                done = self._recorder.record(self._fit.runs + 1, group, None, files)
+                charged = group.most_charged()
+        if done is None:
+            return None
+        session = done.session
+        needed = None if session is None else needs(session)
+        if session is None or done.ended != WORKED:
+            log = self._place / f"{done.name}.log"
+            raise NncfToolsError(f"the command does not work without a limit: {done.ended}; its output is in {log}")
+        if needed is None and session.finished:
+            took = seconds_text(session.duration_s)
+            raise NncfToolsError(f"the run without a limit took {took}: too short to see what memory it needs")
+        if needed is None or not session.finished:
+            raise NncfToolsError(f"the run without a limit is not known to its end: {' '.join(session.warnings[:1])}")
+        peak = session.peaks.get("rss")
+        read = {file.path for file in session.files_read}
+        of_files = needed.comfortable - needed.floor
+        stored = session.totals.get("read_bytes")
+        is_worth_it = self._parent is not None and of_files > max(_MANY_FILES, needed.comfortable * _MUCH)
+        is_warm = is_worth_it and self._fit.free_runs == 0 and (stored is None or stored < of_files / 2)
+        free = Free(
+            duration_s=session.duration_s,
+            floor=needed.floor,
+            comfortable=needed.comfortable,
+            peak_rss=0 if peak is None else peak.low or 0,
+            session=f"{done.name}.json",
+            charged=charged,
+            files=sorted(read | done.watch.files),
+        )
+        return free, is_warm
+
+    def _try(self, limit: int, free: Free) -> Trial | None:
+        assert self._parent is not None
+        with groups.LimitedGroup(self._parent, self._fit.runs + 1) as group:
+            try:
+                group.limit(limit, self._choices.swap)
+            except OSError as error:
+                reason = error.strerror or error
+                raise NncfToolsError(f"the control group {str(group.folder)!r} takes no limit: {reason}") from error
+            done = self._recorder.record(
+                self._fit.runs + 1, group, max(_SHORTEST_S, free.duration_s * self._choices.give_up), free.files
+            )
+            refaults = group.refaults()
+        if done is None:
+            return None
+        session = done.session
+        duration_s = session.duration_s if session is not None and session.finished else done.seconds
+        peak = None if session is None else session.peaks.get("rss")
+        return Trial(
+            limit=limit,
+            worked=done.ended == WORKED,
+            ended=done.ended,
+            gave_up=done.watch.gave_up and not done.watch.lost_processes,
+            duration_s=duration_s,
+            slower=duration_s / free.duration_s if free.duration_s else 0.0,
+            refaults=refaults,
+            stall_s=None if session is None else session.totals.get("memory_stall"),
+            peak_rss=None if peak is None else peak.low,
+            session=f"{done.name}.json",
+            is_warm=done.cached > free.comfortable * _MUCH,
+        )

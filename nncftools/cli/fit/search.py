@@ -1,0 +1,237 @@
+"""Which limit to try next, to find the smallest one with which a command works, and the smallest with which it is fast.
+
+More memory never hurts: what works with a limit works with any larger one.
+
+A run under a memory limit, and all runs of a search.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+FORMAT = "nncf-tools-fit"
+VERSION = 1
+"""1: first version (2026-11)."""
+WORKED = "worked"
+"""How a run ended that did what it should."""
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One run; bytes and seconds, null for unknown."""
+
+    limit: int
+    worked: bool
+    ended: str
+    """How it ended, in words: ``worked``, ``out of memory``, ``exit status 1``, ``given up after 12 s``."""
+    gave_up: bool = False
+    """Whether it was ended because it took too long, and not for a process that the kernel had killed."""
+    duration_s: float
+    slower: float
+    """How many times the duration of the free run."""
+    refaults: int | None = None
+    """What was dropped and read again."""
+    stall_s: float | None = None
+    """For how long a task waited for memory (PSI)."""
+    peak_rss: int | None = None
+    session: str = ""
+    """The file of its recording."""
+    is_warm: bool = False
+    """Whether many of its files were in the page cache before: what is cached outside of a group is free inside."""
+
+
+class Free(msgspec.Struct, frozen=True, kw_only=True):
+    """The run without a limit; bytes and seconds."""
+
+    duration_s: float
+    floor: int
+    comfortable: int
+    peak_rss: int
+    charged: int | None = None
+    """The most that was charged to its group, with all of its page cache: a limit of so much changes nothing."""
+    session: str = ""
+    files: list[str] = []
+    """What it read and mapped."""
+
+
+class Fit(msgspec.Struct, kw_only=True):
+    """A search, as far as it went: the file ``fit.json``."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    command: list[str]
+    tolerance: float
+    slower: float
+    swap: int = 0
+    give_up: float = 5.0
+    """After how many times the free run's duration a run was ended."""
+    success: str | None = None
+    """The shell command that had to say 0 after each run."""
+    free: Free | None = None
+    free_runs: int = 0
+    """2 where the first one found its files in the page cache."""
+    trials: list[Trial] = []
+    is_finished: bool = False
+    works_from: int | None = None
+    """The smallest limit with which the command worked."""
+    fast_from: int | None = None
+    """The smallest limit with which it took about as long as without one."""
+
+    @property
+    def runs(self) -> int:
+        """How many runs have ended."""
+        return self.free_runs + len(self.trials)
+
+
+_MIB = 1 << 20
+_LEAST_STEP = 4 * _MIB
+"""Smaller differences say nothing: Python itself differs by almost as much between two runs."""
+_ABOVE_FLOOR = (1.005, 1.034, 1.064, 1.125, 1.3, 2.0, 4.0)
+"""Multiples of the floor to try, until it works."""
+_ABOVE_SLOW = (1.125, 1.3, 1.6, 2.0)
+"""The same while it takes too long."""
+_MANY_FILES, _UP, _TRIES_WITH_FILES = 4, 2, 3
+"""A program that needs so many times its floor for its files is tried with twice what was too little, so often."""
+_FAR = 5
+_ABOVE_COMFORTABLE = (1.0, 1.15, 1.5)
+_DOWN = (0.01, 0.03, 0.25, 0.25)
+"""How much less to try while it works with less than the floor, which is seldom wrong by more than 1 %."""
+_NEAR_FULL = 0.05
+_NO_CLIFF, _NEAR_ON_SLOPE = 0.5, 0.1
+"""With less than half of the comfortable amount, time rises slowly: a tenth of that amount is near enough. Above all of
+it, a tenth of the limit is.
+"""
+_JUST_BELOW = 0.9
+"""Of the tolerance: if it fails with so much less, the limit is found."""
+_FEW, _SLOW_STORAGE = 0.02, 2.5
+_NOTHING_S = 0.1
+"""A difference of times that says nothing."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is known of a free run, and how exactly to search; bytes and seconds."""
+
+    floor: int
+    comfortable: int
+    peak: int
+    free_s: float
+    tolerance: float = 0.03
+    slower: float = 1.1
+    charged: int | None = None
+    """The most that was charged to the free run's group; None for unknown."""
+
+    def next_limit(self, trials: Sequence[Trial]) -> int | None:
+        """Return the limit to try next; None when both limits are found, or cannot be found."""
+        limit = self._next_working(trials) or self._next_fast(trials)
+        return None if limit is None else max(_MIB, round(limit))
+
+    def works_from(self, trials: Sequence[Trial]) -> Trial | None:
+        """Return the trial with the smallest limit with which the command worked."""
+        return min((trial for trial in trials if trial.worked), key=_limit, default=None)
+
+    def fast_from(self, trials: Sequence[Trial]) -> Trial | None:
+        """Return the trial with the smallest limit with which it took about as long as the free run."""
+        return min((trial for trial in trials if self.is_fast(trial)), key=_limit, default=None)
+
+    def is_fast(self, trial: Trial) -> bool:
+        """Return whether a trial took about as long as the free run.
+
+        Storage is not always as fast: what read nothing twice was not slow for want of memory, within reason.
+        """
+        has_refaults = trial.refaults is None or trial.refaults > max(self.comfortable * _FEW, _LEAST_STEP)
+        factor = self.slower if has_refaults else max(self.slower, _SLOW_STORAGE)
+        return trial.worked and trial.duration_s <= max(self.free_s * factor, self.free_s + _NOTHING_S)
+
+    def _next_working(self, trials: Sequence[Trial]) -> float | None:
+        works = self.works_from(trials)
+        below = (trial for trial in trials if not trial.worked and (works is None or trial.limit < works.limit))
+        failed = max(below, key=_limit, default=None)
+        if works is None:
+            return next(self._upwards(failed, trials), None)
+        if failed is None:
+            return self._next_below(works.limit, trials)
+        if _is_close(failed.limit, works.limit, self.tolerance):
+            return None
+        if failed.gave_up and works.limit > failed.limit * _FAR:
+            return _down([trial.limit for trial in trials if trial.worked], failed.limit, self.tolerance)
+        return _middle(failed.limit, works.limit)
+
+    def _upwards(self, failed: Trial | None, trials: Sequence[Trial]) -> Iterator[float]:
+        """Yield limits above one with which it failed; where it was only slow, its files need more room."""
+        ways = [self.comfortable * by for by in _ABOVE_COMFORTABLE]
+        if failed is None or not failed.gave_up:
+            ways += [self.floor * by for by in _ABOVE_FLOOR]
+        elif self.comfortable < self.floor * _MANY_FILES:
+            ways += [self.floor * by for by in _ABOVE_SLOW]
+        elif len(trials) < _TRIES_WITH_FILES:
+            ways.append(failed.limit * _UP)
+        least = 0.0 if failed is None else failed.limit + max(failed.limit * self.tolerance / 2, _LEAST_STEP)
+        return (limit for limit in sorted(ways) if limit >= least)
+
+    def _next_below(self, works: float, trials: Sequence[Trial]) -> float | None:
+        """Return a limit below all that were tried, with which it may fail; None to be content."""
+        tried = len([trial for trial in trials if trial.limit < self.floor * _ABOVE_FLOOR[0]])
+        if works <= _LEAST_STEP or tried >= len(_DOWN):
+            return None
+        step = max(works * _DOWN[tried], 0 if tried > 1 else _LEAST_STEP * _JUST_BELOW)
+        return max(works - step, works / 2)
+
+    def _next_fast(self, trials: Sequence[Trial]) -> float | None:
+        fast = self.fast_from(trials)
+        below = (trial for trial in trials if not self.is_fast(trial) and (fast is None or trial.limit < fast.limit))
+        slow = max(below, key=_limit, default=None)
+        if fast is None:
+            ways = self._enough_for_files()
+            if self.floor * (1 + _NEAR_FULL) < self.peak < self.comfortable * (1 - _NEAR_FULL):
+                ways[:0] = [self.peak, self.peak * (1 + _NEAR_FULL)]
+            return next((limit for limit in ways if slow is None or limit > slow.limit * 1.02), None)
+        near = max(self.tolerance, _NEAR_FULL)
+        if slow is None or _is_close(slow.limit, fast.limit, near):
+            return None
+        between = fast.limit - slow.limit
+        if slow.limit >= self.comfortable:
+            return None if between <= fast.limit * _NEAR_ON_SLOPE else _middle(slow.limit, fast.limit)
+        if fast.limit < self.comfortable * _NO_CLIFF and between <= self.comfortable * _NEAR_ON_SLOPE:
+            return None
+        good = [trial.limit for trial in trials if self.is_fast(trial)]
+        is_flat = len(good) > 1 and fast.limit > slow.limit * _FAR
+        return _middle(slow.limit, fast.limit) if is_flat else _down(good, slow.limit, near)
+
+    def _enough_for_files(self) -> list[float]:
+        """Return limits at which it may be at full speed; at the last one it was, if what was charged is known.
+
+        The comfortable amount is without page cache of files that were read once, and of what was written.
+        """
+        if self.charged is None or self.charged < self.comfortable * _ABOVE_COMFORTABLE[1]:
+            return [self.comfortable * by for by in _ABOVE_COMFORTABLE]
+        return [self.comfortable, _middle(self.comfortable, self.charged), self.charged]
+
+
+def _limit(trial: Trial) -> int:
+    return trial.limit
+
+
+def _down(good: list[int], bad: float, tolerance: float) -> float:
+    """Return a limit below the good ones: first so little below that it is found if that is bad.
+
+    Files that are read again and again fit or do not: the limit is often just below the first guess.
+    """
+    least, *others = sorted(good)
+    step = max(least * tolerance, _LEAST_STEP) * _JUST_BELOW
+    return max(least - max([step, *(2 * (other - least) for other in others[:1])]), _middle(bad, least))
+
+
+def _middle(failed: float, works: float) -> float:
+    return math.sqrt(failed * works) if works > failed * _FAR else (failed + works) / 2
+
+
+def _is_close(failed: float, works: float, tolerance: float) -> bool:
+    return works - failed <= max(works * tolerance, _LEAST_STEP)

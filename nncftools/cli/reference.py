@@ -1,0 +1,88 @@
+"""``nncf-tools metrics``: which metrics can be recorded, with source and cost.
+
+``nncf-tools schema``: the JSON Schema of a session file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nncftools.cli import options, screen
+from nncftools.metrics import METRICS, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from nncftools.sampler.client import Offer
+
+
+EXAMPLES = """\b
+Examples:
+  nncf-tools metrics
+  nncf-tools metrics --json"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommands."""
+    app.command(name="metrics", epilog=EXAMPLES)(metrics)
+    app.command(name="schema")(schema)
+
+
+def metrics(
+    *,
+    source: options.Source = options.DEFAULT_SOURCE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """List every metric: meaning, unit, source, cost per sample, and whether it is available here."""
+    import json
+
+    from nncftools.sampler import client
+
+    options.check_source(source)
+    offers = client.offers(source)
+    facts = [_facts(metric, offers.get(metric.name)) for metric in METRICS.values() if metric.probe]
+    screen.to_stdout(f"{json.dumps(facts, indent=2)}\n" if as_json else _table(facts))
+
+
+def _facts(metric: Metric, offer: Offer | None) -> dict[str, str]:
+    return {
+        "name": metric.name,
+        "meaning": metric.meaning,
+        "unit": metric.unit,
+        "kind": metric.kind,
+        "source": offer.source if offer else "",
+        "cost": offer.cost if offer else "",
+        "missing": offer.missing if offer else "not from this source",
+    }
+
+
+def _table(facts: Sequence[dict[str, str]]) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("Metric", no_wrap=True)
+    table.add_column("Unit")
+    table.add_column("Meaning, source, cost per sample", overflow="fold")
+    for of in facts:
+        origin = f"not here: {of['missing']}" if of["missing"] else f"{of['source']}, {of['cost']}"
+        table.add_row(of["name"], of["unit"] or "–", f"{of['meaning']}\n[dim]{origin}[/dim]")
+    return table
+
+
+def schema() -> None:
+    """Print the JSON Schema of a session file.
+
+    \b
+    Example:
+      nncf-tools schema > session.schema.json
+    """
+    import json
+
+    from nncftools.cli import screen
+    from nncftools.session import session
+
+    screen.to_stdout(f"{json.dumps(session.schema(), indent=2)}\n")

@@ -1,0 +1,1 @@
+"""Compress a model in many ways, and measure each in recordings."""

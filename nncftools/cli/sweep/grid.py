@@ -1,0 +1,350 @@
+"""Which configurations a sweep tries: a grid in a TOML file, checked against the layers of the model.
+
+The sizes of a model's layers, from the headers of its files: no library of models is needed to check a grid.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from nncftools import intake
+from nncftools.backports import toml_of
+from nncftools.compression.checking import BASELINE
+from nncftools.errors import NncfToolsError, SessionFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+_LONGEST_HEADER = 100_000_000
+_MATRIX = 2
+_EMBEDDINGS = ("embed", "lm_head", "wte", "wpe")
+"""Parts of names of what is compressed to int8 or not at all."""
+_INPUTS = ("hidden_size", "intermediate_size")
+
+
+class Layers(NamedTuple):
+    """What the sizes of the layers allow."""
+
+    inputs: frozenset[int]
+    """How many inputs the layers have; empty for unknown."""
+    smallest: int | None
+    """The smallest number of inputs or outputs; None for unknown."""
+
+    def indivisible(self, size: int) -> int | None:
+        """Return a number of inputs that groups of this size do not divide; None if they divide all."""
+        return next((inputs for inputs in sorted(self.inputs) if inputs % size), None)
+
+
+def layers_of(model: pathlib.Path) -> Layers:
+    """Return the layers of a Hugging Face folder. Raises NncfToolsError if a file in it cannot be read."""
+    shapes = [shape for file in sorted(model.glob("*.safetensors")) for shape in _shapes(file)]
+    if not shapes:
+        return _by_config(model / "config.json")
+    return Layers(frozenset(shape[-1] for shape in shapes), min(min(shape) for shape in shapes))
+
+
+def config_of(model: pathlib.Path) -> dict[str, Any]:
+    """Return the configuration of a Hugging Face folder. Raises NncfToolsError."""
+    file = model / "config.json"
+    try:
+        found = json.loads(intake.whole(file))
+    except (OSError, ValueError, RecursionError) as error:
+        raise NncfToolsError(f"{str(file)!r} cannot be read: {error}; the folder of a model expected") from error
+    if not isinstance(found, dict):
+        raise NncfToolsError(f"{str(file)!r}: an object expected")
+    return found
+
+
+def _by_config(file: pathlib.Path) -> Layers:
+    config = config_of(file.parent)
+    inputs = [config[name] for name in _INPUTS if isinstance(config.get(name), int)]
+    return Layers(frozenset(inputs), min(inputs, default=None))
+
+
+def _shapes(file: pathlib.Path) -> list[tuple[int, ...]]:
+    """Return the shapes of the matrices in a file of weights, without embeddings."""
+    try:
+        with file.open("rb") as opened:
+            size = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(min(size, _LONGEST_HEADER)))
+        found: list[tuple[int, ...]] = [
+            tuple(map(int, entry["shape"]))
+            for name, entry in header.items()
+            if name != "__metadata__" and not any(part in name for part in _EMBEDDINGS)
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise NncfToolsError(f"{str(file)!r} is not a file of weights (safetensors): {error}") from error
+    return [shape for shape in found if len(shape) == _MATRIX and min(shape) > 0]
+
+
+GRIDS = ("quick", "full")
+GROUP_SIZES = (128, 64, 32, 16)
+"""The usual ones, the preferred first."""
+_PER_CHANNEL = -1
+_FOLDER = pathlib.Path(__file__).with_name("grids")
+_INT8 = "int8"
+_WORDS = {"sym": "symmetric", "asym": "asymmetric"}
+_MODES = {
+    *("int8_sym", "int8_asym", "int4_sym", "int4_asym", "nf4", "mxfp4", "mxfp8_e4m3", "fp8_e4m3", "fp4"),
+    *("int2_sym", "int3_sym", "cb4", "nvfp4"),
+}
+_FOUR_BITS = ("int4", "nf4", "cb4", "fp4", "mxfp4", "nvfp4")
+_GROUPED = ("int4", "nf4", "int2", "int3", "cb4", "fp4")
+_PRESETS = ("performance", "mixed")
+_LONGEST_NAME = 60
+
+
+class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One compression of a language model's weights; None leaves a setting to NNCF."""
+
+    name: str
+    mode: str
+    """``fp32`` for the baseline, or a mode of ``nncf.compress_weights``."""
+    ratio: float | None = None
+    group_size: int | None = None
+    awq: bool | None = None
+    scale_estimation: bool | None = None
+    gptq: bool | None = None
+    lora_rank: int | None = None
+    all_layers: bool | None = None
+    backup_mode: str | None = None
+    subset_size: int | None = None
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether nothing is compressed."""
+        return self.mode == BASELINE
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether weights are compressed in groups, with int8 as the backup."""
+        return self.mode.startswith(_GROUPED)
+
+    @property
+    def title(self) -> str:
+        """The mode in words: ``int4 symmetric + awq``."""
+        first, _, last = self.mode.partition("_")
+        how = [("awq", self.awq), ("scale estimation", self.scale_estimation), ("gptq", self.gptq)]
+        parts = [f"{first} {_WORDS.get(last, last)}".strip(), *(text for text, is_on in how if is_on)]
+        return " + ".join([*parts, *(["lora correction"] if self.lora_rank else [])])
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The shares of layers in 4 bits and in 8 bits, as asked for."""
+        if self.is_baseline:
+            return 0.0, 0.0
+        if self.mode.startswith(_FOUR_BITS):
+            share = 1.0 if self.ratio is None else self.ratio
+            return share, round(1 - share, 6)
+        return 0.0, float("8" in self.mode)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of adapters."""
+        return self.lora_rank
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether it needs data for calibration."""
+        return bool(self.awq or self.scale_estimation or self.gptq or self.lora_rank)
+
+    @property
+    def effort(self) -> float:
+        """The usual time, in times of the baseline's: measured on SmolLM2-135M."""
+        parts = [(self.gptq, 5.0), (self.lora_rank, 6.0), (self.scale_estimation, 1.2), (self.awq, 1.2)]
+        return 1.0 if self.is_baseline else 2.0 + sum(more for is_on, more in parts if is_on)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that are given, without the name."""
+        return _settings(self)
+
+
+class Quantization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One quantization of a model of another kind; None leaves a setting to NNCF."""
+
+    name: str
+    preset: str
+    """``fp32`` for the baseline, ``performance`` or ``mixed``."""
+    fast_bias_correction: bool | None = None
+    smooth_quant: bool | None = None
+    subset_size: int | None = None
+    model_type: str | None = None
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether nothing is quantized."""
+        return self.preset == BASELINE
+
+    @property
+    def title(self) -> str:
+        """The settings in words: ``int8 mixed + accurate bias correction``."""
+        if self.is_baseline:
+            return BASELINE
+        smooth = {None: [], True: ["smooth quant"], False: ["no smooth quant"]}[self.smooth_quant]
+        accurate = ["accurate bias correction"] if self.fast_bias_correction is False else []
+        samples = [f"{self.subset_size} samples"] if self.subset_size else []
+        return " + ".join([f"{_INT8} {self.preset}", *accurate, *smooth, *samples])
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The shares of layers in 4 bits and in 8 bits."""
+        return 0.0, float(not self.is_baseline)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of adapters: none."""
+        return None
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether it needs data for calibration, which the user's file gives."""
+        return False
+
+    @property
+    def effort(self) -> float:
+        """The usual time, in times of the baseline's."""
+        return 1.0 if self.is_baseline else 4.0 if self.fast_bias_correction is False else 2.0
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that are given, without the name."""
+        return _settings(self)
+
+
+Configuration = Weights | Quantization
+_Kind = TypeVar("_Kind", bound="Weights | Quantization")
+
+
+def weight_grid(grid: str, layers: Layers) -> tuple[list[Weights], list[str]]:
+    """Return the configurations of a built-in grid or of a TOML file, with group sizes, and notes on what is left out.
+
+    The first one is the baseline. Raises NncfToolsError for a file that is none, or that does not fit the layers.
+    """
+    is_built_in = grid in GRIDS
+    path = _FOLDER / f"{grid}.toml" if is_built_in else pathlib.Path(grid)
+    found: list[Weights] = []
+    notes: list[str] = []
+    for one in _read(path, Weights):
+        wrong = _wrong_weights(one) or _misfit(one, layers)
+        if wrong and is_built_in:
+            notes.append(f"{one.name} is left out: {wrong}")
+        elif wrong:
+            raise NncfToolsError(f"{str(path)!r}: configuration {one.name!r}: {wrong}")
+        else:
+            found.append(_with_group_size(one, layers))
+    return _with_baseline(path, found, Weights(BASELINE, BASELINE)), notes
+
+
+def quantization_grid(grid: str) -> list[Quantization]:
+    """Return the configurations of a built-in grid or a TOML file; the first is the baseline. Raises NncfToolsError."""
+    path = _FOLDER / f"kind_{grid}.toml" if grid in GRIDS else pathlib.Path(grid)
+    found = _read(path, Quantization)
+    for one in found:
+        if not one.is_baseline and one.preset not in _PRESETS:
+            expected = f"preset {BASELINE}, {' or '.join(_PRESETS)} expected"
+            raise NncfToolsError(f"{str(path)!r}: configuration {one.name!r}: {expected}, found {one.preset!r}")
+    return _with_baseline(path, found, Quantization(BASELINE, BASELINE))
+
+
+def chosen(grid: Sequence[Configuration], names: Sequence[str]) -> list[Configuration]:
+    """Return the configurations of these names, and the baseline; all of them without names. Raises NncfToolsError."""
+    known = [one.name for one in grid]
+    for name in names:
+        if name not in known:
+            raise NncfToolsError(f"no configuration {name!r} in the grid: it has {', '.join(known)}")
+    return [one for one in grid if not names or one.name in names or one.is_baseline]
+
+
+def _read(path: pathlib.Path, kind: type[_Kind]) -> list[_Kind]:
+    expected = f"a grid has tables [[configuration]] with `name` and `{kind.__struct_fields__[1]}`"
+    try:
+        document: Mapping[str, Any] = toml_of(intake.whole(path).decode("utf-8"))
+        unknown = sorted(set(document) - {"configuration"})
+        if unknown:
+            raise NncfToolsError(f"{str(path)!r}: unknown key {unknown[0]!r}; {expected}")
+        found = [msgspec.convert(one, kind) for one in _tables(document)]
+    except (OSError, SessionFileError) as error:
+        raise NncfToolsError(f"{error}; {' or '.join(GRIDS)}, or a TOML file expected") from error
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise NncfToolsError(f"{str(path)!r}: {error}; {expected}") from error
+    if not found:
+        raise NncfToolsError(f"{str(path)!r}: no configuration; {expected}")
+    _check_names(path, [one.name for one in found])
+    return found
+
+
+def _tables(document: Mapping[str, Any]) -> Sequence[Any]:
+    found = document.get("configuration", [])
+    if not isinstance(found, list):
+        raise ValueError("`configuration` is no list of tables")  # noqa: TRY004 — as of any other wrong content
+    return found
+
+
+def _check_names(path: pathlib.Path, names: Sequence[str]) -> None:
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise NncfToolsError(f"{str(path)!r}: two configurations are named {name!r}")
+        if not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
+            raise NncfToolsError(f"{str(path)!r}: a name of 1 to {_LONGEST_NAME} characters expected, found {name!r}")
+
+
+def _wrong_weights(one: Weights) -> str:
+    """Return what is wrong with a configuration by itself; empty if nothing is."""
+    if not one.is_baseline and one.mode not in _MODES:
+        return f"mode {BASELINE} or {', '.join(sorted(_MODES))} expected, found {one.mode!r}"
+    others = [name for name in one.settings() if name != "mode"]
+    if one.is_baseline and others:
+        return f"the baseline has no {others[0]}"
+    if one.mode.startswith(_INT8):
+        given = [name for name in others if name != "all_layers"]
+        if given:
+            return f"{given[0]} does not go with {one.mode}"
+    if one.ratio is not None and not 0 <= one.ratio <= 1:
+        return f"ratio from 0 to 1 expected, found {one.ratio:g}"
+    if one.gptq and one.lora_rank:
+        return "NNCF cannot do gptq and lora_rank together"
+    return _wrong_count(one)
+
+
+def _wrong_count(one: Weights) -> str:
+    for name, value in (("lora_rank", one.lora_rank), ("subset_size", one.subset_size)):
+        if value is not None and value < 1:
+            return f"{name} of at least 1 expected, found {value}"
+    if one.group_size is not None and one.group_size < 1 and one.group_size != _PER_CHANNEL:
+        return f"group_size of at least 1, or {_PER_CHANNEL} for channels, expected, found {one.group_size}"
+    return ""
+
+
+def _misfit(one: Weights, layers: Layers) -> str:
+    """Return why a configuration cannot be applied to the layers; empty if it can."""
+    if one.lora_rank is not None and layers.smallest is not None and one.lora_rank > layers.smallest:
+        return f"rank {one.lora_rank} is more than the smallest layer has ({layers.smallest})"
+    if one.group_size is not None and one.group_size > 0:
+        odd = layers.indivisible(one.group_size)
+        if odd is not None:
+            return f"group size {one.group_size} does not divide layers with {odd} inputs"
+    return ""
+
+
+def _with_group_size(one: Weights, layers: Layers) -> Weights:
+    """Return a configuration with the largest usual group size that divides the layers; channels where none does."""
+    if one.group_size is not None or not one.is_grouped:
+        return one
+    size = next((size for size in GROUP_SIZES if layers.indivisible(size) is None), _PER_CHANNEL)
+    return msgspec.structs.replace(one, group_size=size)
+
+
+def _with_baseline(path: pathlib.Path, found: Sequence[_Kind], baseline: _Kind) -> list[_Kind]:
+    first = next((one for one in found if one.is_baseline), baseline)
+    if first is baseline and any(one.name == BASELINE for one in found):
+        raise NncfToolsError(f"{str(path)!r}: {BASELINE!r} is the name of the baseline; choose another one")
+    return [first, *(one for one in found if not one.is_baseline)]
+
+
+def _settings(one: Configuration) -> dict[str, Any]:
+    given: dict[str, Any] = msgspec.to_builtins(one)
+    return {name: value for name, value in given.items() if name != "name" and value is not None}

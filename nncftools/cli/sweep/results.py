@@ -1,0 +1,355 @@
+"""One row of the results: a configuration that ended, with its figures or with the verdict on its failure.
+
+What a sweep keeps beside its results: a folder for each configuration, with its row, recordings and logs.
+
+What each column of the results means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import io
+import os
+import re
+import shutil
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from nncftools import intake
+from nncftools.compression.filling import GIB
+from nncftools.compression.outputs import escaped
+from nncftools.compression.reading import INT4, INT8, LORA_RANK, MODE, PLOT_NAME, SIZE, STDERR
+from nncftools.errors import NncfToolsError, UsageError
+from nncftools.files import another_owner, held, replacing
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from nncftools.cli.sweep.grid import Configuration
+
+
+COMPRESSION = "compression time, s"
+PEAK, PEAK_HIGH, OWNER = "peak memory, MiB", "peak memory high, MiB", "peak owner"
+INFERENCE_PEAK = "inference peak memory, MiB"
+FIRST_TOKEN, PER_TOKEN, INFERENCE = "first token, s", "per token, s", "inference, s"
+BITS, WIDTHS = "bits per weight", "bit widths"
+FAILED = "failed"
+_MIB = 2**20
+
+
+class Row(msgspec.Struct):
+    """What is known of a configuration that ended; bytes and seconds, None is unknown."""
+
+    name: str
+    settings: dict[str, Any]
+    """Those of the grid: a configuration that was changed is run again."""
+    mode: str
+    int4: float
+    int8: float
+    rank: int | None = None
+    size: int | None = None
+    """Of the weights on disk."""
+    figures: dict[str, tuple[float, float | None]] = {}
+    """Value and standard error by column."""
+    compression_s: float | None = None
+    peak: int | None = None
+    """Of compression, the low end of the bracket."""
+    peak_high: int | None = None
+    owner: str = ""
+    inference_peak: int | None = None
+    first_token_s: float | None = None
+    per_token_s: float | None = None
+    inference_s: float | None = None
+    """One call, for a model that is no language model."""
+    widths: dict[str, int] = {}
+    """The number of weights by their width."""
+    failed: str = ""
+    measured_s: float = 0.0
+    """The time of its processes."""
+    wall_s: float = 0.0
+    """From its start to its end, with what the sweep itself does."""
+    continuations: list[list[int]] = []
+    """The tokens that follow the prompts; of the baseline, the others are compared with them."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it did not fail."""
+        return not self.failed
+
+    @property
+    def bits(self) -> float | None:
+        """How many bits of the file a weight takes, with scales and zero points."""
+        weights = sum(self.widths.values())
+        return None if self.size is None or not weights else self.size * 8 / weights
+
+
+def table(model: str, setup: str, rows: Sequence[Row]) -> str:
+    """Return the CSV file of the results. An empty cell is unknown; a row that failed has no size and no quality."""
+    quality = list(dict.fromkeys(column for row in rows for column in row.figures))
+    columns = [part for column in quality for part in (column, column + STDERR)]
+    described = [MODE, INT4, INT8, LORA_RANK, PLOT_NAME, SIZE]
+    text = io.StringIO()
+    writer = csv.DictWriter(
+        text, [setup, *described, *columns, *measured_columns(rows)], restval="", lineterminator="\n"
+    )
+    writer.writeheader()
+    for row in rows:
+        cells = {setup: model, **_cells(row)}
+        writer.writerow({column: cells[column] for column in writer.fieldnames if column in cells})
+    return text.getvalue()
+
+
+def measured_columns(rows: Sequence[Row]) -> list[str]:
+    """Return the columns after those of quality: a language model has times per token, another one that of a call."""
+    times = [INFERENCE] if any(row.inference_s is not None for row in rows) else [FIRST_TOKEN, PER_TOKEN]
+    return [COMPRESSION, PEAK, PEAK_HIGH, OWNER, INFERENCE_PEAK, *times, BITS, WIDTHS, FAILED]
+
+
+def widths_text(widths: dict[str, int]) -> str:
+    """Return the shares of weights by their width: ``int4 84%, int8 16%``; empty for unknown."""
+    whole = sum(widths.values())
+    shares = sorted(((size / whole, name) for name, size in widths.items()), reverse=True) if whole else []
+    return ", ".join(f"{name} {share:.0%}" for share, name in shares if share >= 0.005)  # noqa: PLR2004 — rounds to 0
+
+
+def _cells(row: Row) -> dict[str, str]:
+    known = {
+        MODE: row.mode,
+        INT4: f"{row.int4:g}",
+        INT8: f"{row.int8:g}",
+        LORA_RANK: "" if row.rank is None else str(row.rank),
+        PLOT_NAME: row.name if row.rank is not None or row.name != row.mode else "",
+        COMPRESSION: _figure(row.compression_s),
+        PEAK: _mib(row.peak),
+        PEAK_HIGH: _mib(row.peak_high),
+        OWNER: row.owner,
+        INFERENCE_PEAK: _mib(row.inference_peak),
+        FIRST_TOKEN: _figure(row.first_token_s),
+        PER_TOKEN: _figure(row.per_token_s),
+        INFERENCE: _figure(row.inference_s),
+        FAILED: row.failed,
+    }
+    if row.is_complete:
+        known |= {SIZE: _figure(None if row.size is None else row.size / GIB), BITS: _figure(row.bits)}
+        known[WIDTHS] = widths_text(row.widths)
+        for column, (value, stderr) in row.figures.items():
+            known |= {column: _figure(value), column + STDERR: _figure(stderr)}
+    return known
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.5g}"
+
+
+def _mib(size: int | None) -> str:
+    return "" if size is None else f"{size / _MIB:.0f}"
+
+
+_Kept = TypeVar("_Kept", "State", Row)
+
+ENDING = ".sweep"
+_STATE, ROW = "sweep.json", "row.json"
+_PIECE = 1 << 20
+_HASHED = 64 << 20
+"""Larger files are known by their size and the time of their last write."""
+
+
+class State(msgspec.Struct):
+    """What the results depend on; a sweep goes on only with the same."""
+
+    model: str
+    setup: str
+    inputs: dict[str, str]
+    """The stamp of each input, by what it is for."""
+    version: int = 1
+
+
+class Folder:
+    """The folder of the sweep whose results are ``output``."""
+
+    def __init__(self, output: pathlib.Path) -> None:
+        self.output = output
+        self.path = output.with_name(output.name.removesuffix(".csv") + ENDING)
+
+    @property
+    def exported(self) -> pathlib.Path:
+        """Where the model is exported to, once."""
+        return self.path / "model"
+
+    def of(self, name: str) -> pathlib.Path:
+        """Return the folder of a configuration."""
+        plain = re.sub(r"[^\w+-]+", "_", name).strip("_")
+        digest = hashlib.sha256(name.encode()).hexdigest()[:4]
+        return self.path / f"{plain}-{digest}"
+
+    def state(self) -> State | None:
+        """Return what an earlier sweep depended on; None without one. Raises NncfToolsError."""
+        return _read(self.path / _STATE, State)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether something else has the name of the folder: not a sweep, and not empty."""
+        try:
+            return not (self.path / _STATE).exists() and any(
+                not one.name.startswith(".") for one in self.path.iterdir()
+            )
+        except FileNotFoundError:
+            return False
+        except NotADirectoryError:
+            return self.path.exists()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder, and hold it: one sweep at a time.
+
+        Raises OSError; UsageError while another sweep holds it, and for a folder or a link of another user.
+        """
+        try:
+            self.path.mkdir(parents=True)
+        except FileExistsError:
+            why = another_owner(self.path.lstat()) or another_owner(self.path.stat())
+            if why:
+                raise UsageError(f"{str(self.path)!r} {why}; choose another name") from None
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(held(self.path))
+            except BlockingIOError as error:
+                raise UsageError(f"another sweep runs in {str(self.path)!r}") from error
+            yield
+
+    def begin(self, state: State) -> None:
+        """Write what the sweep depends on. Raises OSError."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        _write(self.path / _STATE, msgspec.json.format(msgspec.json.encode(state)))
+
+    def rows(self, grid: Sequence[Configuration]) -> dict[str, Row]:
+        """Return what has ended of a grid, by name; not what has other settings now.
+
+        Raises NncfToolsError for a row that is damaged.
+        """
+        try:
+            found = {one.name: _read(self.of(one.name) / ROW, Row) for one in grid}
+        except NncfToolsError as error:
+            raise NncfToolsError(f"{error}; remove that file, and its configuration runs again") from error
+        wanted = {one.name: one.settings() for one in grid}
+        return {name: row for name, row in found.items() if row is not None and row.settings == wanted[name]}
+
+    def keep(self, row: Row) -> None:
+        """Write the row of a configuration that ended. Raises OSError."""
+        folder = self.of(row.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / ROW, msgspec.json.encode(row))
+
+    def clear(self, name: str) -> pathlib.Path:
+        """Make the folder of a configuration, empty, and return it. Raises OSError.
+
+        What a sweep that was killed still writes goes to the old folder.
+        """
+        folder = self.of(name)
+        if folder.exists():
+            old = folder.with_name(f".{os.urandom(4).hex()}.{folder.name}")
+            folder.rename(old)
+            shutil.rmtree(old, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return folder
+
+    def write_table(self, state: State, rows: Sequence[Row]) -> None:
+        """Write the results, whole or not at all. Raises OSError."""
+        _write(self.output, table(state.model, state.setup, rows).encode())
+
+
+def stamp(path: pathlib.Path) -> str:
+    """Return what changes when a file or a folder changes. Raises NncfToolsError if it cannot be read."""
+    files = files_of(path) if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    digest = hashlib.sha256()
+    try:
+        for file in files:
+            found = file.stat()
+            digest.update(f"{file.name} {found.st_size}\n".encode())
+            if found.st_size > _HASHED:
+                digest.update(f"{found.st_mtime_ns}".encode())
+                continue
+            with file.open("rb") as opened:
+                while piece := opened.read(_PIECE):
+                    digest.update(piece)
+    except OSError as error:
+        raise NncfToolsError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+    return digest.hexdigest()[:32]
+
+
+def files_of(path: pathlib.Path) -> list[pathlib.Path]:
+    """Return a file, and of a model in OpenVINO's format (.xml) also its weights."""
+    weights = path.with_suffix(".bin")
+    return [path, weights] if path.suffix == ".xml" and weights.is_file() else [path]
+
+
+def differing(before: State, now: State) -> str:
+    """Return what differs between two sweeps, as a text; empty when a sweep can go on."""
+    if (before.model, before.setup) != (now.model, now.setup):
+        return f"it is of {before.model!r} ({before.setup}), not of {now.model!r} ({now.setup})"
+    names = [name for name in {**before.inputs, **now.inputs} if _differs(name, before.inputs, now.inputs)]
+    return f"it was made with another {' and another '.join(names)}" if names else ""
+
+
+def _differs(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    return before.get(name) != now.get(name)
+
+
+def _read(file: pathlib.Path, kind: type[_Kept]) -> _Kept | None:
+    if not os.path.lexists(file):
+        return None
+    try:
+        return msgspec.json.decode(intake.whole(file, may_wait=False), type=kind)
+    except msgspec.MsgspecError as error:
+        raise NncfToolsError(f"{file}: cannot be read: {error}") from error
+
+
+def _write(file: pathlib.Path, content: bytes) -> None:
+    with replacing(file) as beside:
+        beside.write_bytes(content)
+
+
+_LAST_WORD = "of the last word of passages: what follows the last blank, after all before it, as in the lambada task"
+_RIGHT = "share of right guesses, each token the most probable one,"
+_PASSAGES = "of the text: whole sentences, at least 40 words"
+DEFINITIONS = {
+    INT4: "share of the layers that are compressed to 4 bits, as asked for; embeddings are not among them",
+    INT8: "share of these layers that are compressed to 8 bits",
+    PLOT_NAME: "name of the configuration in the grid",
+    SIZE: "weights on disk (.bin), in GiB",
+    "held-out text, word perplexity": "exp(−sum of log-likelihoods ÷ number of words between whitespace), rolling "
+    "log-likelihood as in lm-evaluation-harness; windows of at most 2,048 tokens",
+    "held-out text, last-word acc": f"{_RIGHT} {_LAST_WORD}; {_PASSAGES}",
+    "held-out text, last-word perplexity": f"exp(−mean log-likelihood) {_LAST_WORD}; {_PASSAGES}",
+    "passages, last-word acc": f"{_RIGHT} {_LAST_WORD}; one per line",
+    "passages, last-word perplexity": f"exp(−mean log-likelihood) {_LAST_WORD}; one passage per line",
+    "prompts, similarity": "mean over prompts of 2 × matching tokens ÷ tokens of both, of greedy continuations of 32 "
+    "tokens and the baseline's (difflib.SequenceMatcher); 1 is the same text",
+    "score": "what the user's function `score` returned",
+    COMPRESSION: "time of nncf.compress_weights or nncf.quantize",
+    PEAK: "peak RSS of what reads, compresses and saves, children included; the real peak is at least this",
+    PEAK_HIGH: "the real peak is at most this",
+    OWNER: "the operation in which that peak was reached, or the place in the code",
+    INFERENCE_PEAK: "peak RSS of the process that evaluates, at least; it reads logits in steps of 128 tokens",
+    FIRST_TOKEN: "time to the first new token, median over prompts",
+    PER_TOKEN: "time per further token of a greedy continuation of 32 tokens, median over prompts",
+    INFERENCE: "time of a call, median over at most 20 items of calibration",
+    BITS: "bits of the file per weight, with scales and zero points",
+    WIDTHS: "share of the weights in matrices by their width",
+    FAILED: "why the configuration failed",
+}
+_TASK = "by lm-evaluation-harness, with its own definition"
+ERRORS = (
+    f"Columns that end in {STDERR!r} hold standard errors: of means over passages and prompts; of word perplexity from "
+    "sums over 64 tokens, taken as independent."
+)
+
+
+def markdown(columns: Iterable[str]) -> str:
+    """Return the definitions as a part of a Markdown file."""
+    lines = [f"- **{escaped(column)}**: {escaped(DEFINITIONS.get(column, _TASK))}" for column in columns]
+    return "\n\n## Columns\n\n" + "\n".join([*lines, "", ERRORS]) + "\n"

@@ -1,0 +1,360 @@
+"""The work on one configuration, as data: it may be done here or on another machine.
+
+Runs one configuration of a sweep: its steps as processes of their own, each recorded; and its row from that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from nncftools.cli import destination, options, planning, recording
+from nncftools.cli.display import DisplayOptions
+from nncftools.cli.fit import groups
+from nncftools.cli.sweep import worker
+from nncftools.cli.sweep.results import Row
+from nncftools.compression import filling
+from nncftools.compression.reading import STDERR
+from nncftools.errors import NncfToolsError
+from nncftools.files import above_standard
+from nncftools.render.view import View
+from nncftools.sampler.starter import held_back
+from nncftools.units import MemoryUnit, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from typing_extensions import Self
+
+    from nncftools.journal.lines import MemoryLimit
+    from nncftools.sampler.starter import Starter
+    from nncftools.session.session import Session
+
+
+MODEL, TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND = "model", "text", "lambada", "prompts", "calibration", "kind"
+"""What the inputs are for; the keys of ``Task.inputs``."""
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What to run for one configuration, and with which inputs."""
+
+    name: str
+    settings: dict[str, Any]
+    mode: str
+    int4: float
+    int8: float
+    rank: int | None
+    is_baseline: bool
+    needs_data: bool
+    inputs: dict[str, str]
+    """Paths by what they are for: the exported model, texts, the user's file."""
+    folder: str
+    """Where recordings and logs go."""
+    python: str
+    """The interpreter that has NNCF and OpenVINO."""
+    max_memory: int | None = None
+    keep_model: bool = False
+    tasks: list[str] = []
+    """Tasks of lm-evaluation-harness, each also with a metric: ``arc_easy:acc``."""
+    include_path: str = ""
+    """A folder with tasks of the user's."""
+    code: str = ""
+    """The user's file, for a model of another kind."""
+    reference: list[list[int]] | None = None
+    """The baseline's continuations of the prompts."""
+
+
+class Executor(Protocol):
+    """Runs tasks, here or elsewhere."""
+
+    def run(self, tasks: Sequence[Task], ended: Callable[[Row], None]) -> bool:
+        """Run tasks, and give each row to ``ended`` as soon as it is there; return False if it was interrupted."""
+        ...
+
+
+ENVIRONMENT = {"CI": "true", "HF_HUB_OFFLINE": "1"}
+"""Unless they are set: without the first, OpenVINO's telemetry forks the process that is measured."""
+INTERVAL_S = 0.05
+_WORKER = str(pathlib.Path(worker.__file__).parent)
+_ERROR = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b.*")
+_LOOKS_S = 0.2
+_LONGEST = 300
+_TAIL = 1 << 16
+KILL = "kill"
+_METRICS = ("rss",)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A step that ended."""
+
+    session: Session | None
+    result: dict[str, Any] | None
+    """What it measured; None if it failed."""
+    failed: str
+    """Why it failed; empty if it did not."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return 0.0 if self.session is None else self.session.duration_s
+
+    def peak(self, end: str) -> int | None:
+        """Return an end of the bracket of its RSS peak, ``low`` or ``high``, in bytes."""
+        peak = None if self.session is None else self.session.peaks.get("rss")
+        found: int | None = None if peak is None else getattr(peak, end)
+        return found
+
+
+def parent_group() -> groups.Place | None:
+    """Return where control groups with a limit can be made; None where that is not allowed."""
+    try:
+        return groups.parent_group()
+    except OSError:
+        return None
+
+
+def run_task(task: Task, starter: Starter) -> Row | None:
+    """Compress, save and evaluate one configuration; return its row, or None if we were interrupted.
+
+    What fails makes a row with the verdict. Raises NncfToolsError if no process can be started.
+    """
+    begun_s = time.monotonic()
+    steps = _Steps(task, starter)
+    row = Row(task.name, task.settings, task.mode, task.int4, task.int8, task.rank)
+    try:
+        saved = steps.model(row)
+        if saved is not None:
+            steps.evaluate(saved, row)
+    finally:
+        if not task.keep_model:
+            shutil.rmtree(steps.saved, ignore_errors=True)
+    row.wall_s = time.monotonic() - begun_s
+    return None if starter.received is not None else row
+
+
+class _Steps:
+    """The steps of one configuration."""
+
+    def __init__(self, task: Task, starter: Starter) -> None:
+        self._task = task
+        self._starter = starter
+        self._folder = pathlib.Path(task.folder)
+        self.saved = self._folder / "model"
+        self._parent = None if task.max_memory is None else parent_group()
+
+    def model(self, row: Row) -> pathlib.Path | None:
+        """Make the compressed model, and return its folder; None if that failed."""
+        task = self._task
+        if task.is_baseline and KIND not in task.inputs:
+            return pathlib.Path(task.inputs[MODEL])
+        of_weights = KIND not in task.inputs
+        ran = self._run("compress" if of_weights else "quantize", task.inputs[MODEL])
+        row.measured_s += ran.seconds
+        row.failed = ran.failed
+        if not task.is_baseline:
+            row.peak, row.peak_high, row.owner = ran.peak("low"), ran.peak("high"), owner(ran.session)
+        if ran.result is None:
+            return None
+        row.compression_s = ran.result["compression_s"]
+        return self.saved
+
+    def evaluate(self, saved: pathlib.Path, row: Row) -> None:
+        """Evaluate a saved model into the row."""
+        ran = self._run("score" if KIND in self._task.inputs else "evaluate", str(saved))
+        row.measured_s += ran.seconds
+        row.inference_peak, row.failed = ran.peak("low"), ran.failed
+        if ran.result is None:
+            return
+        row.size = sum(file.stat().st_size for file in saved.glob("*.bin") if "tokenizer" not in file.name)
+        self._keep(row, ran.result["figures"])
+        row.widths = ran.result["widths"]
+        row.first_token_s, row.per_token_s = ran.result.get("first_token_s"), ran.result.get("per_token_s")
+        row.inference_s = ran.result.get("inference_s")
+        row.continuations = ran.result.get("continuations", [])
+        if self._task.tasks and row.is_complete:
+            self._evaluate_tasks(saved, row)
+
+    def _evaluate_tasks(self, saved: pathlib.Path, row: Row) -> None:
+        """Add the figures of tasks of lm-evaluation-harness to the row."""
+        task, results = self._task, self._folder / "tasks"
+        names = ",".join(dict.fromkeys(name.partition(":")[0] for name in task.tasks))
+        argv = ["--model", "openvino", "--model_args", f"pretrained={saved}"]
+        argv += ["--tasks", names, "--device", "cpu", "--output_path", str(results)]
+        argv += ["--include_path", task.include_path] if task.include_path else []
+        ran = of_module("lm_eval", argv, task.python, self._folder, "tasks", self._starter)
+        row.measured_s += ran.seconds
+        row.failed = ran.failed
+        if ran.failed:
+            return
+        try:
+            wanted = filling.tasks_of([name for name in task.tasks if ":" in name])
+            (file,) = results.rglob("results_*.json")
+            found = filling.from_lm_eval(file, wanted)
+        except (NncfToolsError, ValueError) as error:
+            row.failed = shortened(f"tasks: {error}", _LONGEST)
+            return
+        figures = {
+            name: (value, found.get(name + STDERR)) for name, value in found.items() if not name.endswith(STDERR)
+        }
+        self._keep(row, figures)
+
+    @staticmethod
+    def _keep(row: Row, figures: Mapping[str, Sequence[float | None]]) -> None:
+        """Add figures of quality to the row; it has failed if one is no number."""
+        for column, (value, stderr) in figures.items():
+            if value is None or not math.isfinite(value):
+                row.failed = f"evaluate: {column} is {value}: the model has collapsed, or its score has"
+                return
+            row.figures[column] = value, stderr if stderr is not None and math.isfinite(stderr) else None
+
+    def _run(self, step: str, model: str) -> Ran:
+        task = self._task
+        job: dict[str, Any] = {
+            "step": step,
+            "name": task.name,
+            "model": model,
+            "output": str(self.saved),
+            "settings": task.settings,
+            "needs_data": task.needs_data,
+            "reference": task.reference,
+            "code": task.code,
+            **{name: task.inputs.get(name) for name in ("text", "lambada", PROMPTS, "calibration", KIND)},
+        }
+        with _Step(task.python, job, self._starter) as running:
+            return self._limited(running, step)
+
+    def _limited(self, running: _Step, step: str) -> Ran:
+        task = self._task
+        if self._parent is None:
+            return _recorded(running, self._folder, step, task.max_memory)
+        with groups.LimitedGroup(self._parent, 1) as group:
+            assert task.max_memory is not None
+            group.limit(task.max_memory, 0)
+            ran = _recorded(running, self._folder, step, entry=group.entry)
+            killed = group.oom_kills() and ran.result is None
+        over = f"{step}: out of memory, the limit was {MemoryUnit.MiB.label(task.max_memory)}"
+        return Ran(ran.session, None, over) if killed else ran
+
+
+class _Step:
+    """What the process of a step inherits: its job, a file without a name to which it appends its result, and a pipe.
+
+    The pipe ends when we are gone; a thread ends it when we are asked to end, also if only we got the signal.
+    """
+
+    def __init__(self, python: str, job: Mapping[str, Any], starter: Starter) -> None:
+        self.starter = starter
+        self._written = json.dumps(job).encode()
+        with tempfile.TemporaryFile() as file:
+            file.write(self._written)
+            file.seek(0)
+            self._job = above_standard(os.dup(file.fileno()))
+        self._theirs, self._ours = map(above_standard, os.pipe())
+        for descriptor in (self._job, self._theirs):
+            os.set_inheritable(descriptor, True)
+        self.argv = [python, _WORKER, str(self._job), str(self._theirs)]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        with held_back():
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        os.close(self._theirs)
+        os.close(self._job)
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOKS_S) and self.starter.received is None:
+            pass
+        os.close(self._ours)
+
+    def result(self) -> dict[str, Any] | None:
+        """Return what the step measured, after its end; None if it did not come so far."""
+        with open(self._job, "rb", closefd=False) as file:
+            file.seek(len(self._written))
+            found = file.read()
+        return json.loads(found) if found else None
+
+
+def of_module(  # noqa: PLR0913, PLR0917 — what a step is recorded with
+    module: str, words: Sequence[str], python: str, folder: pathlib.Path, name: str, starter: Starter
+) -> Ran:
+    """Record a module of a library with a command line of its own; it ends with the sweep. Raises NncfToolsError.
+
+    It runs in an empty folder: lm-evaluation-harness and the data sets of Hugging Face take a folder that has the name
+    of a task for the task, and run the code in it.
+    """
+    with tempfile.TemporaryDirectory(prefix="nncf-tools-") as empty:
+        job = {"step": "module", "name": name, "module": module, "words": list(words), "folder": empty}
+        with _Step(python, job, starter) as running:
+            return _recorded(running, folder.absolute(), name)
+
+
+def _recorded(
+    running: _Step, folder: pathlib.Path, name: str, max_memory: int | None = None, entry: Sequence[str] = ()
+) -> Ran:
+    """Record a step, with operations and stacks; its output goes to a log. Raises NncfToolsError."""
+    metrics, others = planning.columns(list(_METRICS), "proc", _METRICS)
+    limit: MemoryLimit | None = None if max_memory is None else {"rss": max_memory, "action": KILL}
+    plan = planning.plan([*metrics, *others], interval=INTERVAL_S, limit=limit)
+    place = destination.at_file(folder / f"{name}.json", force=True)
+    looking = planning.looking(stacks=None, default=True, source="proc")
+    share = options.share("--stacks-budget", options.DEFAULT_STACKS_BUDGET)
+    marking = recording.Marking([])
+    run = recording.Run(
+        running.starter, plan, name, running.argv, place, marking, looking, share, entry=entry, environment=ENVIRONMENT
+    )
+    with destination.opened("--output", folder / f"{name}.log") as log:
+        found = recording.record(run, View(metrics=metrics), quiet=True, display=DisplayOptions(capture=log))
+        result = None if found.status else running.result()
+        failed = "" if result is not None else f"{name}: {_verdict(found, log)}"
+    return Ran(found.session, result, failed)
+
+
+def owner(session: Session | None) -> str:
+    """Return the operation that holds the RSS peak, or the place in the code; empty for unknown."""
+    from nncftools.analysis import build_up, code_places
+    from nncftools.analysis.peak_text import where_text
+
+    if session is None:
+        return ""
+    where = where_text(session).removeprefix("during ")
+    if where:
+        return where
+    found = build_up.of_peak(session)
+    stack = () if found is None or found.top is None else found.top.stack
+    frames = [frame for frame in stack if not code_places.is_machinery(frame)]
+    return code_places.label(frames[-1]) if frames else ""
+
+
+def _verdict(found: recording.Recorded, log: int) -> str:
+    """Return why a step failed, in one line: the verdict of its session, else its status; and its last error."""
+    from nncftools.limits.judges import verdict
+    from nncftools.render.peak_lines import headline
+
+    judged = None if found.session is None else verdict(found.session, MemoryUnit.MiB)
+    ended = f"exit status {found.status}" + ("" if found.status else ", without a result")
+    text = ended if judged is None else headline(judged)
+    with contextlib.suppress(OSError):
+        tail = os.pread(log, _TAIL, max(0, os.fstat(log).st_size - _TAIL))
+        lines = tail.decode("utf-8", errors="replace").splitlines()
+        error = next((line for line in reversed(lines) if _ERROR.fullmatch(line)), "")
+        text += f": {error}" if error else ""
+    return shortened(" ".join(text.split()), _LONGEST)

@@ -1,0 +1,207 @@
+"""Measures of quality from a model's logits: NumPy only, and nothing of the model's library.
+
+Word perplexity and last words follow the definitions of lm-evaluation-harness.
+
+Texts for calibration and evaluation.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import pathlib
+import re
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Encode = Callable[[str], "list[int]"]
+    """Returns the tokens of a text, without special ones."""
+
+BLOCK = 64
+"""Tokens whose log-likelihoods are summed to one observation of the standard error: neighbours depend on each other."""
+_FEWEST = 2
+
+
+class Model(Protocol):
+    """What computes logits."""
+
+    def logits(self, tokens: Sequence[int]) -> Iterator[NDArray[np.float32]]:
+        """Yield the logits after each token of a new sequence, in arrays of (some positions, vocabulary)."""
+        ...
+
+
+class Figure(NamedTuple):
+    """A measured figure."""
+
+    value: float
+    stderr: float | None
+    """Standard error; None when there are too few observations."""
+
+
+class Likelihood(NamedTuple):
+    """How a model predicts a continuation."""
+
+    of_tokens: NDArray[np.float64]
+    """The natural logarithm of each token's probability."""
+    is_greedy: bool
+    """Whether each token is the most probable one."""
+
+
+def likelihood(model: Model, context: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+    """Return how probable a continuation is after a context, which holds at least one token."""
+    tokens = [*context, *continuation[:-1]]
+    wanted = np.asarray(continuation)
+    skipped = len(context) - 1
+    found = np.empty(len(wanted))
+    is_greedy, at = True, 0
+    for logits in model.logits(tokens):
+        first, last = max(skipped - at, 0), len(logits)
+        at += last
+        if first >= last:
+            continue
+        place = at - last + first - skipped
+        targets = wanted[place : place + last - first]
+        rows = logits[first:last].astype(np.float64)
+        top = rows.max(axis=1)
+        logsumexp = top + np.log(np.exp(rows - top[:, None]).sum(axis=1))
+        chosen = rows[np.arange(len(rows)), targets]
+        found[place : place + len(rows)] = chosen - logsumexp
+        is_greedy = is_greedy and bool(np.all(rows.argmax(axis=1) == targets))
+    return Likelihood(found, is_greedy)
+
+
+def windows(tokens: Sequence[int], prefix: int, length: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield context and continuation of a rolling log-likelihood: each token is predicted once.
+
+    The first window begins with the token ``prefix``. A window holds at most ``length`` tokens to read; the last one
+    ends with the text and has as much context as fits.
+    """
+    if not tokens:
+        return
+    first = min(length, len(tokens))
+    yield [prefix], list(tokens[:first])
+    for start in range(first, len(tokens), length):
+        end = min(start + length, len(tokens))
+        begin = end - length - 1
+        yield list(tokens[begin:start]), list(tokens[start:end])
+
+
+def word_perplexity(model: Model, documents: Sequence[str], encode: Encode, prefix: int, length: int) -> Figure:
+    """Return exp(−(sum of log-likelihoods) ÷ (number of words)); words are what whitespace separates."""
+    words = sum(len(re.split(r"\s+", document)) for document in documents)
+    blocks: list[tuple[float, int]] = []
+    for document in documents:
+        parts = [likelihood(model, *window).of_tokens for window in windows(encode(document), prefix, length)]
+        of_tokens = np.concatenate(parts) if parts else np.empty(0)
+        blocks += [(float(part.sum()), len(part)) for part in _cut(of_tokens)]
+    total = math.fsum(one for one, _ in blocks)
+    value = _exp(-total / words)
+    error = _error_of_sum(blocks)
+    return Figure(value, None if error is None else value * error / words)
+
+
+def last_words(model: Model, passages: Sequence[str], encode: Encode) -> tuple[Figure, Figure]:
+    """Return accuracy and perplexity of the last word of passages: what follows the last blank, after all before it.
+
+    A word counts as right when each of its tokens is the most probable one. Perplexity is exp(−(mean log-likelihood)).
+    """
+    found = [likelihood(model, *_split(passage, encode)) for passage in passages]
+    right = np.array([one.is_greedy for one in found], dtype=float)
+    logs = np.array([one.of_tokens.sum() for one in found])
+    perplexity, error = _exp(-logs.mean()), _error_of_mean(logs)
+    return (
+        Figure(float(right.mean()), _error_of_mean(right)),
+        Figure(perplexity, None if error is None else perplexity * error),
+    )
+
+
+def similarity(found: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> Figure:
+    """Return how alike continuations are: per pair, twice the number of matching tokens ÷ the number of both.
+
+    Matching runs of tokens are found as by ``difflib.SequenceMatcher``; 1 is the same text, 0 has no token in common.
+    """
+    ratios = np.array(
+        [difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() for a, b in zip(found, reference, strict=True)]
+    )
+    return Figure(float(ratios.mean()), _error_of_mean(ratios))
+
+
+def _split(passage: str, encode: Encode) -> tuple[list[int], list[int]]:
+    """Return the tokens before the last word, and those of the last word with its blank."""
+    context = passage.rpartition(" ")[0]
+    whole, before = encode(passage), encode(context)
+    return whole[: len(before)], whole[len(before) :]
+
+
+def _exp(value: float) -> float:
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
+
+
+def _cut(of_tokens: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    return [of_tokens[start : start + BLOCK] for start in range(0, len(of_tokens), BLOCK)]
+
+
+def _error_of_mean(values: NDArray[np.float64]) -> float | None:
+    if len(values) < _FEWEST:
+        return None
+    return float(values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def _error_of_sum(blocks: Sequence[tuple[float, int]]) -> float | None:
+    """Return the standard error of the sum of blocks, which are taken as independent; the last one may be shorter."""
+    if len(blocks) < _FEWEST:
+        return None
+    sums, sizes = np.array([one for one, _ in blocks]), np.array([size for _, size in blocks])
+    rest = sums - sums.sum() / sizes.sum() * sizes
+    return float(math.sqrt(len(blocks) / (len(blocks) - 1) * float((rest**2).sum())))
+
+
+LEAST_WORDS = 40
+"""A passage whose last word is guessed has at least so many words."""
+_SENTENCE = re.compile(r"(?<=[.!?])[\"'”’)]*\s+")
+_AROUND = "\"'“”‘’()[].,;:!?*_—-"
+
+
+def documents(path: str) -> list[str]:
+    """Return the documents of a file that are not empty: ``text`` of each line of a ``.jsonl``, or the whole file."""
+    file = pathlib.Path(path)
+    text = file.read_text(encoding="utf-8-sig")
+    if file.suffix != ".jsonl":
+        return [text.strip()]
+    # other ends of lines than \n, such as U+2028, may be inside of a text
+    found: list[str] = [json.loads(line)["text"].strip() for line in text.split("\n") if line.strip()]
+    return [document for document in found if document]
+
+
+def lines(path: str) -> list[str]:
+    """Return the lines of a file that hold something; of a ``.jsonl`` the field ``text``."""
+    if path.endswith(".jsonl"):
+        return documents(path)
+    return [line.strip() for line in pathlib.Path(path).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+
+
+def passages(document: str) -> list[str]:
+    """Return passages of whole sentences, without a full stop at their end, on one line each.
+
+    A passage ends with the first sentence after 40 words.
+    """
+    found: list[str] = []
+    held: list[str] = []
+    for sentence in _SENTENCE.split(" ".join(document.split())):
+        held += sentence.split()
+        if len(held) >= LEAST_WORDS:
+            held[-1] = held[-1].rstrip(_AROUND)
+            if held[-1]:
+                found.append(" ".join(held))
+            held = []
+    return found

@@ -1,0 +1,70 @@
+"""The steps: compress and save, or evaluate what was saved. A step reads its job and appends its result, both JSON.
+
+Both are in a file without a name, which is inherited: nobody else can open or replace it.
+
+Runs a module of a library as a step, so that it ends with the sweep.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import runpy
+import sys
+import threading
+import time
+import types
+from typing import Any
+
+STEPS = {
+    "compress": "language",
+    "evaluate": "language",
+    "quantize": "model",
+    "score": "model",
+    "module": "steps",
+}
+"""The module of each step, which has a function with the step's name: ``compress(job) -> result``."""
+
+
+def run(job: int, sweep: int) -> None:
+    """Run the step of a job. Nobody writes to the pipe ``sweep``: it ends when the sweep is gone or says so."""
+    for descriptor in (job, sweep):
+        os.set_inheritable(descriptor, False)
+    threading.Thread(target=_end_with, args=(sweep,), daemon=True).start()
+    with open(job, "r+b") as file:
+        todo = json.loads(file.read())
+        step = getattr(importlib.import_module(f".{STEPS[todo['step']]}", __package__), todo["step"])
+        file.write(b"\n" + json.dumps(step(todo)).encode())
+
+
+def _end_with(sweep: int) -> None:
+    """End this process with the sweep: another one may measure here next."""
+    os.read(sweep, 1)
+    os._exit(1)
+
+
+def seconds(begun_s: float) -> float:
+    """Return the seconds since a moment of ``time.perf_counter``."""
+    return time.perf_counter() - begun_s
+
+
+def user_module(job: dict[str, Any]) -> Any:  # noqa: ANN401 — it is the user's
+    """Return the user's Python file as a module: the text that the sweep has read, not what has its name by now."""
+    theirs = types.ModuleType("nncf_tools_sweep_kind")
+    theirs.__file__ = job["kind"]
+    code = compile(job["code"], job["kind"], "exec", dont_inherit=True)
+    exec(code, theirs.__dict__)  # noqa: S102 — the user asks for it
+    return theirs
+
+
+def module(job: dict[str, Any]) -> dict[str, Any]:
+    """Run ``module`` with the command line ``words`` in ``folder``; return nothing. It may end the process."""
+    os.chdir(job["folder"])
+    sys.argv = [job["module"], *job["words"]]
+    try:
+        runpy.run_module(job["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    return {}
