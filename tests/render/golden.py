@@ -1,31 +1,12 @@
-"""The made-up session whose output in every text format is in ``tests/golden``.
-
-``python -m tests.render.golden`` rewrites the outputs: read the difference before you commit it.
-"""
+"""A made-up session with operations, counters and a gap; saved as ``tests/data/runs/export.json`` it has goldens."""
 
 from __future__ import annotations
 
-import pathlib
-
-from nncftools.cli import screen
-from nncftools.render.view import View, format_named
+from nncftools.render.view import View
 from nncftools.session.model import Exit, Host, Mark, SamplerFacts
 from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session
 
-FOLDER = pathlib.Path(__file__).parents[1] / "golden"
-ENDINGS = {
-    "text": "txt",
-    "markdown": "md",
-    "json": "json",
-    "csv": "csv",
-    "terminal": "chart.txt",
-    "perfetto": "perfetto.json",
-    "openmetrics": "openmetrics.txt",
-    "hyperfine": "hyperfine.json",
-    "bencher": "bencher.json",
-    "benchmark-action": "benchmark-action.json",
-}
 VIEW = View(metrics=["rss", "system"], depth=2)
 
 
@@ -101,15 +82,3 @@ def run() -> Session:
         ],
         warnings=["made up | by hand"],
     )
-
-
-def rendered(name: str) -> str:
-    """Return what a file gets in a format."""
-    content = format_named(name)(run(), VIEW)
-    assert not isinstance(content, dict)
-    return content.decode() if isinstance(content, bytes) else screen.plain(content)
-
-
-if __name__ == "__main__":
-    for name, ending in ENDINGS.items():
-        (FOLDER / f"report.{ending}").write_text(rendered(name), encoding="utf-8")

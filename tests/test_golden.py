@@ -1,0 +1,38 @@
+"""What people and programs see stays as it is; ``python -m tests.golden_outputs`` writes it again."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+
+import pytest
+
+from tests.golden_outputs import FOLDER, IN_CHILD, OUTPUTS, texts_of
+
+_HAS_OLD_RICH = tuple(map(int, importlib.metadata.version("rich").split(".")[:2])) < (14, 3)
+"""It gives columns of tables other widths."""
+
+
+def _comparable(name: str, text: str, other: str) -> object:
+    """Return what a text must have in common with another one: all, but for what depends on releases of libraries.
+
+    Each release of Matplotlib, which the first line of a picture names, places texts elsewhere.
+    """
+    if name.endswith(".picture.txt") and text.partition("\n")[0] != other.partition("\n")[0]:
+        return texts_of(text)
+    return re.sub(" +", " ", text) if _HAS_OLD_RICH else text
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.process] if name in IN_CHILD else []) for name in OUTPUTS]
+)
+def test_golden(name: str) -> None:
+    """An output is as in ``tests/golden``, to the byte."""
+    expected, found = (FOLDER / name).read_bytes().decode(), OUTPUTS[name]()
+
+    assert _comparable(name, found, expected) == _comparable(name, expected, found)
+
+
+def test_no_other() -> None:
+    """Each file in ``tests/golden`` is that of an output."""
+    assert {path.name for path in FOLDER.iterdir()} == set(OUTPUTS)
