@@ -1,0 +1,283 @@
+"""Records the journals of ``tests/data/journals`` anew: ``python -m tests.recorded.record``, on Linux, as root.
+
+The goldens must be written after it: they are of these very recordings. A recording removes its journal and its logs
+when it ends, so links to them are made while it runs. Paths, names and the machine's identity are replaced; process IDs
+and figures stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import pathlib
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from nncftools.sampler.client import boot_id
+from tests.memory_group import MemoryGroup
+
+FOLDER = pathlib.Path(__file__).parents[1] / "data" / "journals"
+ENDINGS = (".journal.jsonl", ".marks.jsonl", ".snapshots.jsonl")
+ROOT = pathlib.Path(__file__).parents[2]
+MIB = 1 << 20
+NAMES = ("children", "operations", "stacks", "limit", "group", "late", "nested", "pytest")
+
+HOLD = "import time; held = bytearray(b'x') * ({mib} << 20); time.sleep({seconds})"
+CHILDREN = f"""
+import os, signal, subprocess, sys, time
+def child(mib, seconds, end=""):
+    program = {HOLD!r}.format(mib=mib, seconds=seconds) + end
+    return subprocess.Popen([sys.executable, "-S", "-E", "-c", program])
+first = child(20, 0.7)
+time.sleep(0.3)
+second = child(40, 5)
+time.sleep(0.3)
+third = child(10, 0.4, "; raise SystemExit(3)")
+held = bytearray(b"x") * (15 << 20)
+first.wait()
+time.sleep(0.2)
+second.kill()
+second.wait()
+if os.fork() == 0:
+    if os.fork() == 0:
+        time.sleep(0.3)
+    os._exit(0)
+os.wait()
+third.wait()
+spike = bytearray(b"x") * (60 << 20)
+del spike
+time.sleep(0.15)
+"""
+OPERATIONS = """
+import os, shutil, subprocess, sys, threading, time
+import nncftools
+from nncftools import mark_operation, operation
+held = []
+def take(mib, seconds=0.12):
+    held.append(bytearray(b"x") * (mib << 20))
+    time.sleep(seconds)
+with operation("Model Loading"):
+    take(20)
+    with operation("Weights"):
+        take(30)
+with operation("Export"):
+    for number in range(3):
+        with operation("Trace"):
+            take(5, 0.06)
+    child = "import time, nncftools\\nwith nncftools.operation('Worker'):\\n held = bytearray(b'x') * (25 << 20)"
+    subprocess.run([sys.executable, "-c", child + "; time.sleep(0.2)"], check=True)
+    try:
+        with operation("Check"):
+            raise ValueError("made up: --token=hunter2secret")
+    except ValueError:
+        pass
+for number in range(3):
+    shutil.copyfile(sys.argv[0], f"copy-{number}")
+failing = "held = bytearray(b'x') * (8 << 20)\\nimport time; time.sleep(0.1)\\nraise MemoryError('made up')"
+subprocess.run([sys.executable, "-c", failing], stderr=subprocess.DEVNULL, check=False)
+print("Epoch 1", flush=True)
+time.sleep(0.1)
+print("Epoch 2", flush=True)
+subprocess.run([sys.executable, "-m", "nncftools", "mark", "Told by a shell"], check=True)
+thread = threading.Thread(target=lambda: operation("Beside")(take)(10, 0.3))
+thread.start()
+with operation("Compress"):
+    take(10, 0.2)
+thread.join()
+if os.fork() == 0:
+    with operation("Forked"):
+        take(15)
+    os._exit(0)
+os.wait()
+mark_operation("Saving")
+time.sleep(0.12)
+mark_operation("Cleaning up")
+held.clear()
+time.sleep(0.12)
+"""
+STACKS = """
+import threading, time
+held = []
+def grow(mib):
+    for _ in range(mib // 2):
+        held.append(bytearray(b"x") * (2 << 20))
+        time.sleep(0.008)
+def first():
+    grow(90)
+def second():
+    grow(110)
+import nncftools
+with nncftools.operation("Loading"):
+    first()
+with nncftools.operation("Folding"):
+    thread = threading.Thread(target=second)
+    thread.start()
+    thread.join()
+time.sleep(0.25)
+"""
+TAKES = """
+import time
+held = []
+for _ in range(200):
+    held.append(bytearray(b"x") * (4 << 20))
+    time.sleep(0.03)
+"""
+LATE = """
+import time
+held = [bytearray(b"x") * (30 << 20)]
+time.sleep(0.8)
+held.append(bytearray(b"x") * (70 << 20))
+time.sleep(0.2)
+del held[1:]
+time.sleep(1.0)
+"""
+NESTED = """
+import pathlib, time
+from nncftools import Profiler
+weights = pathlib.Path("weights.bin")
+with weights.open("wb") as file:
+    file.truncate(80 << 20)
+with Profiler():
+    time.sleep(0.1)
+    with weights.open("rb") as file:
+        while file.read(4 << 20):
+            time.sleep(0.012)
+"""
+TESTS = """
+import subprocess, sys, time, pytest
+def test_small():
+    held = bytearray(b"x") * (10 << 20)
+    time.sleep(0.1)
+def test_large():
+    held = bytearray(b"x") * (50 << 20)
+    time.sleep(0.1)
+def test_child():
+    subprocess.run([sys.executable, "-S", "-E", "-c", "held = bytearray(b'x') * (30 << 20); import time; time.sleep(0.2)"])
+@pytest.mark.limit_peak("1 MiB")
+def test_too_large():
+    held = bytearray(b"x") * (20 << 20)
+    time.sleep(0.05)
+"""  # noqa: E501 — a program
+
+
+def recorded(
+    name: str,
+    words: list[str],
+    folder: pathlib.Path,
+    environment: Mapping[str, str] | None = None,
+    beside: Callable[[pathlib.Path], object] = lambda _: None,
+) -> None:
+    """Run a recording and keep links to its logs; ``beside`` runs in a thread, with the journal's path."""
+    kept = folder / "kept"
+    kept.mkdir(exist_ok=True)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **(environment or {})}
+    with subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.DEVNULL) as process:
+        started = False
+        while process.poll() is None:
+            for ending in ENDINGS:
+                for found in [*folder.glob(f"*{ending}"), *folder.glob(f"nncf-tools-*/*{ending}")]:
+                    with contextlib.suppress(OSError):
+                        os.link(found, kept / f"{name}{ending}")
+                    if ending == ENDINGS[0] and not started:
+                        started = True
+                        threading.Thread(target=beside, args=(kept / f"{name}{ending}",), daemon=True).start()
+            time.sleep(0.005)
+    for ending in ENDINGS:
+        log = kept / f"{name}{ending}"
+        if log.exists():
+            data = neutral(log.read_bytes(), folder)
+            (FOLDER / f"{log.name}.gz").write_bytes(gzip.compress(data, mtime=0))
+            print(f"{log.name}: {data.count(bytes([10]))} lines, {len(data):,} bytes")
+        else:
+            (FOLDER / f"{log.name}.gz").unlink(missing_ok=True)
+
+
+def neutral(data: bytes, folder: pathlib.Path) -> bytes:
+    """Return a log that names no path, name or identity of this machine."""
+    scripts = pathlib.Path(sys.executable).parent
+    replaced = {
+        str(folder): "/home/user/run",
+        str(folder.parent): "/tmp",
+        sys.executable: "/usr/bin/python3",
+        os.path.realpath(sys.executable): "/usr/bin/python3",
+        str(scripts): "/usr/bin",
+        str(scripts.parent): "/usr/local",
+        str(pathlib.Path(os.path.realpath(sys.executable)).parents[1]): "/usr/local",
+        sys.base_prefix: "/usr/local",
+        str(ROOT): "/opt/nncf-tools",
+        f'"host":{{"name":"{platform.node()}"': '"host":{"name":"box"',
+        platform.release(): "6.8.0-generic",
+        boot_id() or "-": "00000000-0000-0000-0000-000000000000",
+    }
+    for group in pathlib.Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
+        inside = group.rpartition(":")[2]
+        if inside != "/":
+            replaced[inside] = "/user.slice"
+    for old, new in sorted(replaced.items(), key=lambda pair: -len(pair[0])):
+        data = data.replace(old.encode(), new.encode())
+    return data
+
+
+def pause_sampler(journal: pathlib.Path) -> None:
+    """Stop the sampler for three of its intervals, so that samples are missed."""
+    while b'"sampler_pid":' not in journal.read_bytes():
+        time.sleep(0.01)
+    pid = int(journal.read_bytes().partition(b'"sampler_pid":')[2].split(b"}")[0].split(b",")[0])
+    time.sleep(0.4)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.35)
+    os.kill(pid, signal.SIGCONT)
+
+
+def tool(command: str, *words: str) -> list[str]:
+    """Return the words of a recording that writes ``run.json``."""
+    return [sys.executable, "-m", "nncftools", command, "-q", "--no-plot", "-o", "run.json", *words]
+
+
+def record(name: str, folder: pathlib.Path) -> None:
+    """Make one of the recordings."""
+    python = [sys.executable, "-S", "-E", "-c"]
+    if name == "children":
+        words = ["-i", "0.05", "--per-process", "--wait-all", "--name", "children", "--", *python, CHILDREN]
+        recorded(name, tool("monitor", *words, "--token", "hunter2secret"), folder)
+    elif name == "operations":
+        (folder / "export.py").write_text(OPERATIONS, encoding="utf-8")
+        words = ["-i", "0.05", "--no-stacks", "--mark-on", r"Epoch \d", "--mark-call", "shutil:copyfile=Copying"]
+        recorded(name, tool("profile", *words, "--", sys.executable, "export.py"), folder)
+    elif name == "stacks":
+        (folder / "grow.py").write_text(STACKS, encoding="utf-8")
+        words = ["-i", "0.03", "--stacks", "--stacks-budget", "50%", "--", sys.executable, "grow.py"]
+        recorded(name, tool("profile", *words), folder)
+    elif name == "limit":
+        words = ["-i", "0.05", "--max-memory", "60MiB", "--on-limit", "kill", "--", *python, TAKES]
+        recorded(name, tool("monitor", *words), folder)
+    elif name == "group":
+        with MemoryGroup("recorded", 80 * MIB) as group:
+            script = f'{group.enter}; "$@"; exit $?'
+            words = ["-i", "0.05", "--", "sh", "-c", script, "sh", *python, TAKES]
+            recorded(name, tool("monitor", *words), folder)
+    elif name == "late":
+        words = ["-i", "0.1", "-t", "rss,pss,uss,swap,system", "--max-memory", "90MiB", "--", *python, LATE]
+        job = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+        recorded(name, tool("monitor", *words), folder, job, pause_sampler)
+    elif name == "nested":
+        (folder / "nested.py").write_text(NESTED, encoding="utf-8")
+        recorded(name, tool("monitor", "-i", "0.01", "--", sys.executable, "nested.py"), folder)
+    else:
+        (folder / "test_made_up.py").write_text(TESTS, encoding="utf-8")
+        words = ["-p", "no:cacheprovider", "--memory", "--memory-interval", "0.04", "--memory-output", "run.json"]
+        recorded(name, [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", *words], folder)
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for each in sys.argv[1:] or NAMES:
+        with tempfile.TemporaryDirectory() as temporary:
+            record(each, pathlib.Path(temporary))

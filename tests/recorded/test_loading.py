@@ -1,0 +1,35 @@
+"""What the processes of a recording load: later changes may make the lists shorter, not longer."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import pytest
+
+from tests.recorded import loading
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform != "linux", reason="the sampler loads other modules elsewhere"),
+]
+
+
+@pytest.mark.parametrize("name", loading.LISTS)
+def test_no_further_module_of_others_is_loaded(name: str, tmp_path: pathlib.Path) -> None:
+    """A process loads no module of the standard library, or of another package, that it did not load before."""
+    releases, before = loading.listed(name)
+    if releases != loading.releases(name):
+        pytest.skip(f"the list is of{releases.removeprefix('#')}; python -m tests.recorded.loading writes it anew")
+
+    assert loading.foreign(name, tmp_path) - before == set()
+
+
+@pytest.mark.parametrize("name", loading.COMMANDS)
+def test_our_modules_are_no_more(name: str, tmp_path: pathlib.Path) -> None:
+    """Command line and sampler together load no more modules of ours than before."""
+    words, most = loading.COMMANDS[name]
+    found = loading.ours(words, tmp_path)
+
+    assert len(found["sampler"]) > 1
+    assert len(set.union(*found.values())) <= most
