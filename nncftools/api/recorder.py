@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import pathlib
 import shutil
 import sys
 import tempfile
+import threading
 import warnings
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, refuse_to_record
 from nncftools.journal import reading
 from nncftools.journal.writing import Plan
-from nncftools.marks import operations
+from nncftools.marks.line import VARIABLE
 from nncftools.metrics import recorded_with
 from nncftools.session import launcher
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Self
 
@@ -32,6 +34,10 @@ _LONGEST_S = 366 * 24 * 3600.0
 _READY_WITHIN_S = 30.0
 _ENDED_EARLY = "the recording ended early"
 _ENDS_WITHIN_S = 30.0
+_log_lock = threading.Lock()
+_log_users = 0
+_own_log: tuple[str, Callable[[], None]] | None = None
+"""The path of the log, and what removes it."""
 
 
 def check_interval(interval_s: float) -> None:
@@ -85,7 +91,7 @@ class Recorder:
         try:
             journal = self._place()
             try:
-                self._marks = operations.acquire()
+                self._marks = acquire_log()
                 self._sampler = client.DetachedSampler(header, self._plan, journal, self._marks)
             finally:
                 if journal != self._memory:
@@ -154,8 +160,48 @@ class Recorder:
             os.close(self._memory)
             self._memory = -1
         if self._marks is not None:
-            operations.release()
+            release_log()
             self._marks = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+
+def acquire_log() -> pathlib.Path:
+    """Return the log for this program's marks; each call needs a matching ``release_log``.
+
+    Inside a run of ``nncf-tools``, that is the log of the outer recording.
+    """
+    global _log_users, _own_log  # noqa: PLW0603 — one log for all recorders of a program
+    with _log_lock:
+        _log_users += 1
+        around = os.environ.get(VARIABLE)
+        if not around or not pathlib.Path(around).is_file():
+            _own_log = _new_log()
+            around = os.environ[VARIABLE] = _own_log[0]
+        return pathlib.Path(around)
+
+
+def release_log() -> None:
+    """Release the log; the last user removes it."""
+    global _log_users, _own_log  # noqa: PLW0603 — the same
+    with _log_lock:
+        _log_users -= 1
+        if _log_users or _own_log is None:
+            return
+        path, remove = _own_log
+        if os.environ.get(VARIABLE) == path:
+            del os.environ[VARIABLE]
+        remove()
+        _own_log = None
+
+
+def _new_log() -> tuple[str, Callable[[], None]]:
+    """Return path and removal of an empty file: a temporary one, or one in memory when none can be written."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="nncf-tools-", suffix=".marks.jsonl")
+    except OSError:
+        memory = os.memfd_create("nncf-tools-marks")
+        return f"/proc/{os.getpid()}/fd/{memory}", functools.partial(os.close, memory)
+    os.close(descriptor)
+    return name, functools.partial(pathlib.Path(name).unlink, missing_ok=True)

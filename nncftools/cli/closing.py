@@ -11,7 +11,6 @@ import contextlib
 import pathlib
 import re
 import shlex
-import webbrowser
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -278,5 +277,7 @@ def _group(written: Sequence[str]) -> str:
 
 def show(page: pathlib.Path) -> None:
     """Open a page in the user's browser; without one, say where the page is."""
+    import webbrowser
+
     if not webbrowser.open(page.absolute().as_uri()):
         screen.message(f"no browser could be opened; the page is {page}")

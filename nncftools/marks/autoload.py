@@ -10,7 +10,6 @@ the starter asks for this only where it is needed.
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from time import monotonic_ns
@@ -191,6 +190,8 @@ def start() -> None:
     line.append(path, line.started(monotonic_ns()))
     if HELPER in os.environ:
         _open_door(os.environ[HELPER])
+    import atexit
+
     atexit.register(_report_failure, path)
     entries: Entries = {}
     for text in os.environ.get(CALLS, "").splitlines():

@@ -9,7 +9,6 @@ The session itself, whether it was read from a journal, another tool's log or se
 
 from __future__ import annotations
 
-import csv
 import io
 from dataclasses import replace
 from functools import partial
@@ -95,6 +94,8 @@ _ROWS = 10_000
 
 def csv_report(session: Session, _view: View) -> str:
     """Return all samples with all metrics."""
+    import csv
+
     names = [TIME, *session.samples.metrics]
     columns = [session.samples[name] for name in names]
     text = io.StringIO()

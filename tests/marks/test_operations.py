@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import nncftools
-from nncftools.marks import operations
+from nncftools.api.recorder import acquire_log, release_log
 from nncftools.marks.line import VARIABLE
 from nncftools.marks.operations import mark_from_outside
 
@@ -228,11 +228,11 @@ def test_from_outside(log: pathlib.Path) -> None:
 def test_own_log_is_shared_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """All recorders of a program share one log; the last one removes it."""
     monkeypatch.delenv(VARIABLE, raising=False)
-    first, second = operations.acquire(), operations.acquire()
+    first, second = acquire_log(), acquire_log()
     known = os.environ[VARIABLE]
-    operations.release()
+    release_log()
     there = first.exists()
-    operations.release()
+    release_log()
 
     assert first == second == pathlib.Path(known)
     assert there
@@ -242,8 +242,8 @@ def test_own_log_is_shared_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_log_of_the_recording_around(log: pathlib.Path) -> None:
     """Inside a recorded run, marks go to the run's log, which is kept."""
-    assert operations.acquire() == log
-    operations.release()
+    assert acquire_log() == log
+    release_log()
 
     assert log.exists()
     assert os.environ[VARIABLE] == str(log)
@@ -253,10 +253,10 @@ def test_log_of_the_recording_around(log: pathlib.Path) -> None:
 def test_log_without_a_temporary_folder() -> None:
     """When no file can be written, the log is in memory."""
     script = (
-        "import os, tempfile; from nncftools.marks import operations; import nncftools\n"
+        "import os, tempfile; from nncftools.api.recorder import acquire_log, release_log; import nncftools\n"
         "def mkstemp(**_): raise OSError\n"
         "tempfile.mkstemp = mkstemp\n"
-        "path = operations.acquire(); nncftools.mark_operation('a'); print(path.read_text()); operations.release()\n"
+        "path = acquire_log(); nncftools.mark_operation('a'); print(path.read_text()); release_log()\n"
         "print('NNCF_TOOLS_MARKS' in os.environ)"
     )
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}

@@ -12,8 +12,8 @@ from nncftools.cli import app
 from nncftools.journal import reading
 from nncftools.journal.reading import Tail
 from nncftools.live.figures import Look, Machine, after, status_line
-from nncftools.live.layout import Drawing
 from nncftools.live.follower import Follower, Replay
+from nncftools.live.layout import Drawing
 from nncftools.live.run import Run
 from nncftools.testing.tap import Tap
 
