@@ -16,7 +16,7 @@ from nncftools.session.envelope import Envelope
 from nncftools.session.model import Mark
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Figures, LazyMapping, Operation
 from nncftools.session.parallel import with_parallel
-from nncftools.session.peak_place import place_of
+from nncftools.session.peak_place import enclosing, place_of
 from nncftools.session.peaks import MostHeld, Reached, earliest, held_at_most, noise, of_rise, read_at_marks
 
 if TYPE_CHECKING:
@@ -40,7 +40,13 @@ def operations(session: SessionData) -> list[Operation]:
     place = peak_place(session, found)
     if place is None or peak is None:
         return found
-    certain, possible = set(map(id, place.path)), set(map(id, (*place.either, *place.rivals)))
+    certain, above = set(map(id, place.path)), enclosing(found)
+    possible = set[int]()
+    for one in (*place.either, *place.rivals):
+        around: Operation | None = one
+        while around is not None and id(around) not in possible:
+            possible.add(id(around))
+            around = above.get(id(around))
     return [
         _with_peak(one, peak.low or 0)
         if id(one) in certain
@@ -53,8 +59,8 @@ def operations(session: SessionData) -> list[Operation]:
 
 def peak_place(session: SessionData, of: Sequence[Operation]) -> PeakPlace | None:
     """Return the moment and the operation of a session's RSS peak, given its operations; None for unknown."""
-    with_rivals = session.unseen is not None
-    return place_of(session.peaks.get(RSS), of, session.processes, session.duration_s, with_rivals=with_rivals)
+    gaps = None if session.unseen is None else [gap for gap in unmarked(session, 0.0) if gap.end_s > gap.start_s]
+    return place_of(session.peaks.get(RSS), of, session.processes, session.duration_s, gaps=gaps)
 
 
 def _with_peak(operation: Operation, low: int) -> Operation:
