@@ -182,9 +182,9 @@ class ProcSource:
         has_details = now_s >= self._details_at_s
         restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
         if self._rss is not None:
-            is_due = self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, (self._sampled_s, now_s))
-            self._settle_unseen(now_s, is_due=is_due)
-            self._is_growing = is_due
+            span_s = self._sampled_s, now_s
+            self._is_growing = self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, span_s)
+            self._settle_unseen(now_s, is_due=self._is_growing)
         if for_mark and self._stat is not None:
             row = self._hold(row, now_s)
         self._floor.read(self._tree.processes, restless, now_s)

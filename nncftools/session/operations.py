@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from math import inf, nextafter
 from typing import TYPE_CHECKING
 
@@ -129,6 +130,7 @@ class _FiguresOf:
 
     def __init__(self, session: SessionData) -> None:
         self._columns = _columns(session.samples)
+        self._sampled_s: Sequence[float] = session.samples.time_s
         self._duration_s = session.duration_s
         self._held = MostHeld(held_at_most(session.processes))
         self._envelope = Envelope(session)
@@ -203,16 +205,27 @@ class _FiguresOf:
     def _at_most(self, mark: Mark, end_s: float, process: Process | None) -> float | None:
         """Return the most that all processes can have held during an operation; None for unknown.
 
-        That is the least of what high-water marks, page faults of its own process, and those of the tree leave.
+        Up to its first sample, from there to its last one, and after that, it is the least of what high-water marks,
+        page faults of its own process, those of the tree, and what was read of the others at the marks leave.
         """
-        by_samples = self._envelope.most(mark.start_s, end_s)
-        # A process of which a mark says that it had ended, or had not begun, is not in the operation beside this mark.
-        by_marks: float | None = self._held.most(nextafter(mark.start_s, inf), nextafter(end_s, -inf)) or None
         own = self._own_at_most(mark, end_s)
         ever = None if process is None else process.high_water_mark
-        if by_marks is not None and own is not None and ever is not None:
-            by_marks -= max(0, ever - own)
-        return min((most for most in (by_samples, by_marks) if most is not None), default=None)
+        above = 0.0 if own is None or ever is None else max(0, ever - own)
+        after = None if mark.own_start is None else mark.own_start.others_after
+        before = None if mark.own_end is None else mark.own_end.others_before
+        times = self._sampled_s
+        first, last = bisect_left(times, mark.start_s), bisect_right(times, end_s) - 1
+        edges = sorted({mark.start_s, *((times[first], times[last]) if first <= last else ()), end_s})
+        highs = []
+        for from_s, to_s in pairwise(edges if len(edges) > 1 else edges * 2):
+            # A process of which a mark says that it had ended, or had not begun, is not in the operation beside it.
+            by_marks = self._held.most(nextafter(from_s, inf), nextafter(to_s, -inf))
+            others = [after if from_s == mark.start_s else None, before if to_s == end_s else None]
+            bounds = [own + most for most in others if own is not None and most is not None]
+            bounds += [by_marks - above] if by_marks else []
+            by_samples = self._envelope.most(from_s, to_s)
+            highs.append(min(bounds if by_samples is None else [*bounds, by_samples], default=None))
+        return None if None in highs else max(high for high in highs if high is not None)
 
     def _own_at_most(self, mark: Mark, end_s: float) -> float | None:
         """Return the most that the process of an operation can have held itself."""
