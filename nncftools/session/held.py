@@ -224,7 +224,8 @@ class Holdings:
             return mark.is_listed and not (lives_after and (process.start_s or 0.0) + _SURE_S <= mark.at_s)
         if not mark.absent[above.id]:
             return False
-        is_yet_to_begin = above.end_s is None or above.end_s > to_s
+        was_sampled = process.samples > 0 and (process.counted_s or 0.0) <= mark.at_s  # the one above had begun
+        is_yet_to_begin = not was_sampled and (above.end_s is None or above.end_s > to_s)
         return is_yet_to_begin or (process.end_s is not None and process.end_s <= (above.end_s or 0.0))  # no orphan
 
     def _narrow(self, absent: Sequence[Process], at_s: float) -> None:

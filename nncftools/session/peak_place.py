@@ -98,6 +98,7 @@ def place_of(
         place = place._replace(rivals=[*inner, *place.rivals])
         either = []
     nearest = None if path or either else _nearest(place, candidates, duration_s)
+    either = [inner for one in either for inner in (_innermost(one, inside, place) if one.is_parallel else [one])]
     return place._replace(path=path, either=either, nearest=nearest)
 
 

@@ -74,6 +74,15 @@ class TestItself:
 
         assert tree(of.at(0.3, OWN, ALONE)) == (50, None, None)
 
+    def test_orphan(self) -> None:
+        """A process that a sample shows lives on where its parent has just ended, and is no descendant any more."""
+        family = [process(), process(1, parent=0, start_s=0.28, end_s=0.32)]
+        orphan = process(2, parent=1, start_s=0.285, counted_s=0.29, samples=9)
+        of = holdings(line(0.29, 0.31, [2, 9]), processes=[*family, orphan])
+
+        assert tree(of.at(0.3, OWN, ALONE)) == (59, 50, 59)
+        assert of.ended_s == {}
+
     def test_crowd(self) -> None:
         """Where the process could not read its descendants, they count as others do."""
         of = holdings(line(0.2, 0.301, [1, 400, 390, 410]), processes=[process(), process(1, parent=0)])
