@@ -146,7 +146,7 @@ class ProcSource:
             self._drain(now_s)
         if for_mark:
             restless = self._stat.restless if self._stat is not None and not self._still.samples else ()
-            self._held.begin(self._tree.processes, restless, self._huge_so_far(is_due=True))
+            self._held.begin(self._tree.processes, restless, self._huge_so_far(is_due=self._is_growing))
         self._unseen.begin(self._huge_so_far(is_due=self._is_growing and not for_mark))
         if self._young:
             self._settle(now_s)
