@@ -539,7 +539,7 @@ def write(beginnings: tuple[str, ...]) -> None:
             (FOLDER / name).write_bytes(make().encode())
     if not beginnings:
         for path in FOLDER.iterdir():
-            if path.name not in OUTPUTS:
+            if path.is_file() and path.name not in OUTPUTS:
                 path.unlink()
 
 

@@ -156,7 +156,8 @@ def _where(place: PeakPlace | None, session: Session) -> str:
     if len(names) > _MOST_LEVELS:
         names[_MOST_LEVELS // 2 : -_MOST_LEVELS // 2] = ["…"]
     path = SEPARATOR.join(names)
-    rivals = _rivals([_name(operation, performers, short) for operation in place.rivals])
+    rest = ("the rest of " if any(one is around for around in place.path) else "" for one in place.rivals)
+    rivals = _rivals([of + _name(one, performers, short) for of, one in zip(rest, place.rivals, strict=True)])
     rivals += ", or outside of all operations" if place.may_be_outside else ""
     if place.either:
         either = _either(place, [_name(operation, performers, short) for operation in place.either])

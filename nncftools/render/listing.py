@@ -145,7 +145,9 @@ def peak_notes(shown: Iterable[Operation], session: Session) -> dict[int, str]:
     every = list(shown)
     possible = [one for one in every if one.has_peak is None]
     if possible:
-        return {id(one): "<- peak?" for one in possible}
+        above = enclosing(every)
+        around = {id(above.get(id(one))) for one in possible}
+        return {id(one): "<- peak?" for one in possible if id(one) not in around}
     certain = max((one for one in every if one.has_peak), key=lambda one: one.depth, default=None)
     if certain is not None:
         return {id(certain): "<- peak"}

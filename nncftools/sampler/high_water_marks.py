@@ -299,7 +299,8 @@ def is_new(process: Process) -> bool:
 class Unseen:
     """Records between which samples more can have been held than they show.
 
-    Huge pages are counted for the whole machine, and seldom: what depends on them waits for the next count.
+    Huge pages are counted for the whole machine, and seldom: what depends on them waits for the next count. What was
+    mapped between two samples is the difference of a count before the first one and a count after the second one.
     """
 
     def __init__(self, write_line: Callable[[str, object], None]) -> None:
@@ -307,8 +308,14 @@ class Unseen:
         self._before = 0
         self._grown = self._grown_huge = 0
         """The pages that processes can have added which ended since the sample before, without and with huge ones."""
-        self._waiting: list[tuple[float, float, int, int, int]] = []
+        self._waiting: list[tuple[float, float, int, int, int, int | None]] = []
         self._huge_before: int | None = None
+        self._huge_now: int | None = None
+        """Bytes in huge pages, counted before the processes were read: for the sample before, and for this one."""
+
+    def begin(self, huge_pages: int | None) -> None:
+        """Begin a sample: so many bytes were mapped in huge pages at some moment before; None for unknown."""
+        self._huge_before, self._huge_now = self._huge_now, huge_pages
 
     def ended(self, process: Process) -> None:
         """Take a process that has left the tree since the sample before."""
@@ -354,14 +361,13 @@ class Unseen:
             most += max(process.rss, min(held + added, mark)) - base
             most_huge += max(process.rss, min(held + added * LARGEST_FAULT, mark)) - base
         if most_huge > max(now, before) + _noise(now):
-            self._waiting.append((*span_s, max(now, before), most, most_huge))
+            self._waiting.append((*span_s, max(now, before), most, most_huge, self._huge_before))
         return may_be_huge or bool(self._waiting)
 
     def settle(self, huge_pages: int | None) -> None:
         """Write what waits: so many bytes were mapped in huge pages so far, None for unknown."""
-        before, self._huge_before = self._huge_before, huge_pages
-        huge = _UNKNOWN if before is None or huge_pages is None else (huge_pages - before) // PAGE
-        for from_s, to_s, seen, most, most_huge in self._waiting:
+        for from_s, to_s, seen, most, most_huge, before in self._waiting:
+            huge = _UNKNOWN if before is None or huge_pages is None else (huge_pages - before) // PAGE
             size = max(most, min(most + huge, most_huge))
             if size > seen + _noise(seen):
                 rss = size * PAGE if size < _UNKNOWN else None

@@ -68,14 +68,17 @@ class HeldAtMarks:
     def __init__(self, write_line: Callable[[str, object], None]) -> None:
         self._write_line = write_line
         self._huge_before: int | None = None
+        self._huge_now: int | None = None
+        """Bytes in huge pages, counted before the processes were read: at the mark before, and at this one."""
         self._before: dict[Process, tuple[int, int, int]] = {}
         self._written: dict[Process, int] = {}
 
-    def begin(self, processes: Sequence[Process], restless: Collection[Process]) -> None:
+    def begin(self, processes: Sequence[Process], restless: Collection[Process], huge_pages: int | None) -> None:
         """Remember RSS and faults before the sample that comes now; ``restless`` had page faults in the one before.
 
         A mark may have been made while that sample was read, so what restless processes held before it counts, too.
         """
+        self._huge_before, self._huge_now = self._huge_now, huge_pages
         self._before = {process: (process.rss, process.rss, process.faults) for process in processes}
         for process in restless:
             if process in self._before:
@@ -94,7 +97,8 @@ class HeldAtMarks:
         huge pages. RSS grows by page faults only, and each adds a page, or a huge one. What they added and is not there
         any more was there for a while.
         """
-        huge = self._huge_since(huge_pages)
+        before = self._huge_before
+        huge = _UNKNOWN if before is None or huge_pages is None else (huge_pages - before) // PAGE
         found = []
         written, self._written = self._written, {}
         for process in processes:
@@ -116,8 +120,3 @@ class HeldAtMarks:
         from_s, to_s = span_s
         rss = found if len(found) <= _MOST else None
         self._write_line("held", {"from_s": round(from_s, 6), "to_s": round(to_s, 6), "rss": rss})
-
-    def _huge_since(self, now: int | None) -> int:
-        """Return how many pages the machine has mapped in huge pages since the last time, at most."""
-        before, self._huge_before = self._huge_before, now
-        return _UNKNOWN if before is None or now is None else (now - before) // PAGE

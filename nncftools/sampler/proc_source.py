@@ -97,6 +97,8 @@ class ProcSource:
         self._held = HeldAtMarks(write_line)
         self._huge_pages: HugePages | None = None
         self._huge_at_s = 0.0
+        self._is_growing = False
+        """Whether processes may have mapped huge pages before the last sample, so that they go on."""
         self._rss: int | None = None
         """The place of this column in a row; None when nothing is known of the time between samples."""
         self._sampled_s = 0.0
@@ -139,7 +141,8 @@ class ProcSource:
             self._drain(now_s)
         if for_mark:
             restless = self._stat.restless if self._stat is not None and not self._still.samples else ()
-            self._held.begin(self._tree.processes, restless)
+            self._held.begin(self._tree.processes, restless, self._huge_so_far(is_due=self._is_growing))
+        self._unseen.begin(self._huge_so_far(is_due=self._is_growing and not for_mark))
         if self._young:
             self._settle(now_s)
         if self._tree.rescans:
@@ -174,8 +177,9 @@ class ProcSource:
         has_details = now_s >= self._details_at_s
         restless = self._read_marks(now_s, begun_s, all_of_them=for_mark or has_details)
         if self._rss is not None:
-            is_due = self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, (self._sampled_s, now_s))
-            self._settle_unseen(now_s, is_due=is_due)
+            span_s = self._sampled_s, now_s
+            self._is_growing = self._unseen.read(row[self._rss], restless, fresh, self._marks.unread, span_s)
+            self._settle_unseen(now_s, is_due=self._is_growing)
         if for_mark and self._stat is not None:
             row = self._hold(row, now_s)
         self._floor.read(self._tree.processes, restless, now_s)
@@ -194,6 +198,13 @@ class ProcSource:
         for process in ended:
             if not process.alive:
                 self._remove(process, now_s)
+
+    def _huge_so_far(self, *, is_due: bool) -> int | None:
+        """Return what was mapped in huge pages before a sample, counted now or before."""
+        if self._huge_pages is not None and is_due:
+            self._huge_pages.count()
+            self._huge_pages.is_new = False  # the sample comes after it
+        return None if self._huge_pages is None else self._huge_pages.latest
 
     def _settle_unseen(self, now_s: float, *, is_due: bool) -> None:
         """Settle what depends on huge pages, if they were counted at this sample, or are now."""

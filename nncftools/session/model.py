@@ -241,6 +241,10 @@ class OwnMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of ``tree``; both are null when it is known to 1 % or 1 MiB."""
     tree_high: int | None = None
     """Null also when it is unknown."""
+    others_before: int | None = None
+    """The most that all other processes held together between the sample before and this mark; null for unknown."""
+    others_after: int | None = None
+    """The same between this mark and the sample after it."""
 
 
 class LimitReached(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from math import inf, nextafter
 from typing import TYPE_CHECKING
 
@@ -120,7 +121,13 @@ def operations(session: SessionData) -> list[Operation]:
     place = peak_place(session, found)
     if place is None or peak is None:
         return found
-    certain, possible = set(map(id, place.path)), set(map(id, (*place.either, *place.rivals)))
+    certain, above = set(map(id, place.path)), enclosing(found)
+    possible = set[int]()
+    for one in (*place.either, *place.rivals):
+        around: Operation | None = one
+        while around is not None and id(around) not in possible:
+            possible.add(id(around))
+            around = above.get(id(around))
     return [
         _with_peak(one, peak.low or 0)
         if id(one) in certain
@@ -133,8 +140,8 @@ def operations(session: SessionData) -> list[Operation]:
 
 def peak_place(session: SessionData, of: Sequence[Operation]) -> PeakPlace | None:
     """Return the moment and the operation of a session's RSS peak, given its operations; None for unknown."""
-    with_rivals = session.unseen is not None
-    return place_of(session.peaks.get(RSS), of, session.processes, session.duration_s, with_rivals=with_rivals)
+    gaps = None if session.unseen is None else [gap for gap in unmarked(session, 0.0) if gap.end_s > gap.start_s]
+    return place_of(session.peaks.get(RSS), of, session.processes, session.duration_s, gaps=gaps)
 
 
 def _with_peak(operation: Operation, low: int) -> Operation:
@@ -203,6 +210,7 @@ class _FiguresOf:
 
     def __init__(self, session: SessionData) -> None:
         self._columns = _columns(session.samples)
+        self._sampled_s: Sequence[float] = session.samples.time_s
         self._duration_s = session.duration_s
         self._held = MostHeld(held_at_most(session.processes))
         self._envelope = Envelope(session)
@@ -277,16 +285,27 @@ class _FiguresOf:
     def _at_most(self, mark: Mark, end_s: float, process: Process | None) -> float | None:
         """Return the most that all processes can have held during an operation; None for unknown.
 
-        That is the least of what high-water marks, page faults of its own process, and those of the tree leave.
+        Up to its first sample, from there to its last one, and after that, it is the least of what high-water marks,
+        page faults of its own process, those of the tree, and what was read of the others at the marks leave.
         """
-        by_samples = self._envelope.most(mark.start_s, end_s)
-        # A process of which a mark says that it had ended, or had not begun, is not in the operation beside this mark.
-        by_marks: float | None = self._held.most(nextafter(mark.start_s, inf), nextafter(end_s, -inf)) or None
         own = self._own_at_most(mark, end_s)
         ever = None if process is None else process.high_water_mark
-        if by_marks is not None and own is not None and ever is not None:
-            by_marks -= max(0, ever - own)
-        return min((most for most in (by_samples, by_marks) if most is not None), default=None)
+        above = 0.0 if own is None or ever is None else max(0, ever - own)
+        after = None if mark.own_start is None else mark.own_start.others_after
+        before = None if mark.own_end is None else mark.own_end.others_before
+        times = self._sampled_s
+        first, last = bisect_left(times, mark.start_s), bisect_right(times, end_s) - 1
+        edges = sorted({mark.start_s, *((times[first], times[last]) if first <= last else ()), end_s})
+        highs = []
+        for from_s, to_s in pairwise(edges if len(edges) > 1 else edges * 2):
+            # A process of which a mark says that it had ended, or had not begun, is not in the operation beside it.
+            by_marks = self._held.most(nextafter(from_s, inf), nextafter(to_s, -inf))
+            others = [after if from_s == mark.start_s else None, before if to_s == end_s else None]
+            bounds = [own + most for most in others if own is not None and most is not None]
+            bounds += [by_marks - above] if by_marks else []
+            by_samples = self._envelope.most(from_s, to_s)
+            highs.append(min(bounds if by_samples is None else [*bounds, by_samples], default=None))
+        return None if None in highs else max(high for high in highs if high is not None)
 
     def _own_at_most(self, mark: Mark, end_s: float) -> float | None:
         """Return the most that the process of an operation can have held itself."""

@@ -42,10 +42,11 @@ class PeakPlace(NamedTuple):
     nearest: Operation | None = None
     """If the peak was just outside of all operations: the nearest one."""
     rivals: Sequence[Operation] = ()
-    """Operations at other times in which memory may have been higher, or as high before: their brackets allow it. And
-    those of other processes at this time, where nothing says whose memory grew."""
+    """Operations at other times in which memory may have been higher, or as high before: their brackets allow it. One
+    of ``path`` stands for its time outside of those inside of it. And those of other processes at this time, where
+    nothing says whose memory grew."""
     may_be_outside: bool = False
-    """Whether only an estimate says that ``path`` holds the peak, and it was proven outside of all operations."""
+    """Whether more may have been held outside of all operations than is proven in ``path``."""
 
 
 def place_of(
@@ -54,13 +55,14 @@ def place_of(
     processes: Sequence[Process],
     duration_s: float,
     *,
-    with_rivals: bool = False,
+    gaps: Sequence[Operation] | None = None,
 ) -> PeakPlace | None:
     """Return where the RSS peak belongs; None when its moment is unknown.
 
     It belongs to the operation in which memory first came within noise of it. If operations of several
     processes ran then, it is that of the process which, with its descendants, held most at its own peak at this moment.
-    ``with_rivals``: the upper ends of the operations' brackets are close enough to say which others it may have been.
+    ``gaps`` are the times outside of all operations. None: upper ends of brackets are not close enough to say where
+    else it may have been.
     """
     span_s = None if peak is None else span_of(peak)
     if peak is None or span_s is None:
@@ -81,21 +83,22 @@ def place_of(
         path.append(min(holders, key=lambda one: _order(one, peak, share)))
         if peak.process is None and path[-1].process not in share:  # nothing says whose memory grew
             beside += [one for one in holders if one.process != path[-1].process]
-    if with_rivals:
+    if gaps is not None:
         proven = _proven(path, peak)
         place = place._replace(
-            rivals=[*beside, *_rivals([one for one in operations if one not in path], place, proven, above)],
-            may_be_outside=bool(path) and _may_be_outside(operations, processes, peak, proven),
+            rivals=[*beside, *_rivals(operations, path, place, proven, above)],
+            may_be_outside=bool(path) and any(_may_exceed(gap, proven) for gap in gaps),
         )
     shared = _shared(path, inside, place)
     if shared is not None:
         return shared
     either = [one for one in candidates if one.overlaps(place.from_s, place.to_s)]
     if path and (len(either) == 1 or not _cover(either, place)):
-        inner = [one for one in either if _may_hold(one, peak)] if with_rivals else []
+        inner = [one for one in either if _may_hold(one, peak)] if gaps is not None else []
         place = place._replace(rivals=[*inner, *place.rivals])
         either = []
     nearest = None if path or either else _nearest(place, candidates, duration_s)
+    either = [inner for one in either for inner in (_innermost(one, inside, place) if one.is_parallel else [one])]
     return place._replace(path=path, either=either, nearest=nearest)
 
 
@@ -121,27 +124,29 @@ def _proven(path: Path, peak: Peak) -> float:
     return peak.low or 0 if of is None else of.low
 
 
-def _rivals(operations: Sequence[Operation], place: PeakPlace, level: float, above: Above) -> Iterator[Operation]:
-    """Yield operations at other times whose brackets allow that the peak was in them, the inner ones if these do.
+def _rivals(
+    operations: Sequence[Operation], path: Path, place: PeakPlace, level: float, above: Above
+) -> Iterator[Operation]:
+    """Yield operations whose brackets allow that the peak was at another time, the inner ones if these do.
 
-    ``level`` is what was certainly reached at its place.
+    ``level`` is what was certainly reached at its place. An operation around this place is a rival if it may have held
+    more than any operation inside of it.
     """
     found = []
-    for operation in operations:
-        of = _bracket(operation)
-        if of is None or of.high is None or operation.overlaps(place.from_s, place.to_s):
-            continue
-        is_before = operation.end_s <= place.from_s
-        if of.high >= level - noise(level) if is_before else of.high > level + noise(level):
-            found.append(operation)
     highest_inside: dict[int, float] = {}
-    for operation in found:
-        outer, of = above.get(id(operation)), _bracket(operation)
-        if outer is not None and of is not None and of.high is not None:
+    for operation in operations:
+        of, outer = _bracket(operation), above.get(id(operation))
+        if of is None or of.high is None:
+            continue
+        is_here = operation.overlaps(place.from_s, place.to_s)
+        is_before = operation.end_s <= place.from_s and of.high >= level - noise(level)
+        is_rival = is_before or _may_exceed(operation, level)
+        if is_rival and (not is_here or operation in path[:-1]):
+            found.append((operation, of.high))
+        if outer is not None and (is_rival or is_here):
             highest_inside[id(outer)] = max(of.high, highest_inside.get(id(outer), 0.0))
-    for operation in found:
-        of = _bracket(operation)
-        if of is not None and of.high is not None and highest_inside.get(id(operation), 0.0) < of.high - noise(of.high):
+    for operation, high in found:
+        if highest_inside.get(id(operation), 0.0) < high - noise(high):
             yield operation
 
 
@@ -150,13 +155,10 @@ def _may_hold(operation: Operation, peak: Peak) -> bool:
     return of is not None and (of.high is None or of.high >= level - noise(level))
 
 
-def _may_be_outside(operations: Sequence[Operation], processes: Sequence[Process], peak: Peak, proven: float) -> bool:
-    """Return whether a mark proves the peak outside of all operations, and less is proven where it was looked for."""
-    enough = (peak.low or 0) - noise(peak.low or 0)
-    if proven >= enough:
-        return False
-    rises = (rise for process in processes for rise in process.rises if rise.high_water_mark + rise.others >= enough)
-    return any(not any(one.overlaps(rise.from_s, rise.to_s) for one in operations) for rise in rises)
+def _may_exceed(operation: Operation, level: float) -> bool:
+    """Return whether more than a level may have been held in an operation."""
+    of = _bracket(operation)
+    return of is not None and of.high is not None and of.high > level + noise(level)
 
 
 def span_of(peak: Peak) -> tuple[float, float] | None:
@@ -201,13 +203,24 @@ def _holds(operation: Operation, peak: Peak, place: PeakPlace) -> bool:
 
 
 def _shared(path: Path, inside: Inside, place: PeakPlace) -> PeakPlace | None:
-    """Return the place of a peak that is the memory of one process in which several operations ran then; else None."""
+    """Return the place of a peak that is the memory of one process in which several operations ran then; else None.
+
+    The innermost ones are named.
+    """
     for level, holder in enumerate(path):
         siblings = inside[id(path[level - 1]) if level else None]
         beside = [one for one in siblings if one is holder or _is_beside(one, holder, place)]
         if len(beside) > 1:
-            return place._replace(path=path[:level], either=beside)
+            either = [inner for one in beside for inner in _innermost(one, inside, place)]
+            return place._replace(path=path[:level], either=either)
     return None
+
+
+def _innermost(operation: Operation, inside: Inside, place: PeakPlace) -> list[Operation]:
+    """Return the innermost operations at the moment of the peak, and those around them that they do not cover."""
+    inner = [one for one in inside.get(id(operation), ()) if one.overlaps(place.from_s, place.to_s)]
+    found = [] if inner and _cover(inner, place) else [operation]
+    return found + [deeper for one in inner for deeper in _innermost(one, inside, place)]
 
 
 def _is_beside(operation: Operation, holder: Operation, place: PeakPlace) -> bool:

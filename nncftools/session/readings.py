@@ -52,6 +52,8 @@ def rss_error(host: Host) -> int:
 _LINES = "held"
 _EARLY_S, _SURE_S = 0.01, 0.02
 """A process begins at most this much before its start, which is rounded (ticks of 10 ms, proc(5)), or after it."""
+_ROUNDED_S = 2e-6
+"""Times are rounded."""
 _MOST = 64
 """Other processes that are looked at."""
 
@@ -114,6 +116,7 @@ class Holdings:
         self._families: dict[int, set[int]] = {}
         self._alive = _Alive(session.processes)
         self._most = MostHeld(held_at_most(session.processes))
+        self._unsampled = MostHeld(held_at_most(session.processes, unsampled=True))
         self._samples = session.samples
         self._error = rss_error(session.host)
         self.ended_s: dict[int, float] = {}
@@ -125,7 +128,8 @@ class Holdings:
     def at(self, at_s: float, pid: int | None, reading: Reading) -> OwnMemory | None:
         """Return what ``reading`` says, and what the whole tree held at ``at_s`` seconds; None for unknown."""
         own = OwnMemory(rss=reading.rss, high_water_mark=reading.high_water_mark, faults=reading.faults)
-        level, processes = self._level(at_s, pid, reading)
+        mark = _Mark(at_s, self._process(pid, at_s), reading.listed, reading.descendants is not None)
+        level, processes = self._level(mark, reading)
         if level is None:
             return None if reading.rss is None and reading.high_water_mark is None else own
         error = self._error * processes
@@ -134,11 +138,14 @@ class Holdings:
         if width is None or width > noise(level.rss):
             high = None if level.high is None else level.high + error
             bounds = {"tree_low": max(0, level.low - error), "tree_high": high}
+        before, after = self._sampled_around(at_s)
+        bounds["others_before"] = self._others(mark, before, at_s)
+        bounds["others_after"] = self._others(mark, at_s, after)
         return msgspec.structs.replace(own, tree=level.rss, **bounds)
 
-    def _level(self, at_s: float, pid: int | None, reading: Reading) -> tuple[Level | None, int]:
+    def _level(self, mark: _Mark, reading: Reading) -> tuple[Level | None, int]:
         """Return what the tree held as the kernel says, and how many processes had memory."""
-        mark = _Mark(at_s, self._process(pid, at_s), reading.listed, reading.descendants is not None)
+        at_s = mark.at_s
         levels = []
         if reading.rss is not None and (mark.process is not None or self._with_descendants):
             levels.append(Level(reading.rss, reading.rss, reading.rss))
@@ -146,6 +153,7 @@ class Holdings:
             process = self._process(child, at_s)
             if process is not None:
                 mark.covered.add(process.id)
+                mark.absent[process.id] = not rss and process.samples > 0
             if process is not None or self._with_descendants:
                 levels.append(Level(rss, rss, rss))
         known = sum(level.low for level in levels)
@@ -153,7 +161,7 @@ class Holdings:
         line = self._lines[place] if place < len(self._lines) else None
         others = [one for one in self._alive.at(at_s) if one is not mark.process and one.id not in mark.covered]
         below = self._below(mark.process) if mark.process is not None and mark.is_complete else ()
-        sampled_s = self._sampled_after(at_s)
+        sampled_s = self._sampled_around(at_s)[1]
         absent = [one for one in others if one.id in below and self._is_absent(one, mark, sampled_s)]
         if absent:
             self._narrow(absent, at_s)
@@ -168,11 +176,33 @@ class Holdings:
         whole = Level(sum(level.rss for level in levels), sum(level.low for level in levels), high) if levels else None
         return whole, sum(level.rss > 0 for level in levels)
 
-    def _sampled_after(self, at_s: float) -> float:
-        """Return the time of the sample after a moment."""
+    def _sampled_around(self, at_s: float) -> tuple[float, float]:
+        """Return the times of the samples before and after a moment."""
         times = self._samples.time_s
         place = bisect_left(times, at_s)
-        return times[place] if place < len(times) else inf
+        return times[place - 1] if place else -inf, times[place] if place < len(times) else inf
+
+    def _others(self, mark: _Mark, from_s: float, to_s: float) -> int | None:
+        """Return the most that all but the process of a mark held between it and the sample before or after it.
+
+        None for unknown. The line of the sample after a mark says of each process what it held since the one before.
+        """
+        place = bisect_left(self._times, mark.at_s)
+        line = self._lines[place] if place < len(self._lines) else None
+        if mark.process is None or line is None or line["rss"] is None:
+            return None
+        if from_s < line["from_s"] - _ROUNDED_S or to_s > line["to_s"] + _ROUNDED_S:
+            return None
+        others = {one.id: one for at_s in (from_s, to_s) for one in self._alive.at(at_s) if one.samples}
+        found: list[int | None] = [self._unsampled.most(from_s, to_s)]
+        for one in others.values():
+            is_later = (one.counted_s or 0.0) > mark.at_s
+            if one is mark.process or (mark.absent.get(one.id) and is_later == (from_s < mark.at_s)):
+                continue
+            was_sampled = one.counted_s is not None and one.counted_s <= line["from_s"] + _ROUNDED_S
+            high = self._of_other(one, mark.at_s, place).high if was_sampled else most_held_by(one, self._by_id)
+            found.append(None if high is None else high + self._error)
+        return None if None in found else sum(high for high in found if high is not None)
 
     def _process(self, pid: int | None, at_s: float) -> Process | None:
         """Return the process with a PID at a moment: a PID may be reused."""
@@ -221,7 +251,8 @@ class Holdings:
             return mark.is_listed and not (lives_after and (process.start_s or 0.0) + _SURE_S <= mark.at_s)
         if not mark.absent[above.id]:
             return False
-        is_yet_to_begin = above.end_s is None or above.end_s > to_s
+        was_sampled = process.samples > 0 and (process.counted_s or 0.0) <= mark.at_s  # the one above had begun
+        is_yet_to_begin = not was_sampled and (above.end_s is None or above.end_s > to_s)
         return is_yet_to_begin or (process.end_s is not None and process.end_s <= (above.end_s or 0.0))  # no orphan
 
     def _narrow(self, absent: Sequence[Process], at_s: float) -> None:

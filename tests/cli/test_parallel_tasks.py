@@ -88,11 +88,13 @@ def test_page(recorded: pathlib.Path) -> None:
 
 
 def test_peak_is_the_same_at_each_depth(recorded: pathlib.Path) -> None:
-    """The peak may be in each of the tasks that were open: that is said once, and of each of them."""
+    """The peak may be in each of the tasks that were open: the innermost shown operation of each has the note."""
     texts = [report(recorded, "--depth", depth) for depth in ("1", "3")]
     headlines = [next(line for line in text.splitlines() if line.startswith("Peak memory")) for text in texts]
 
     assert headlines[0] == headlines[1]
     for depth in (1, 3):
-        assert [of["name"] for of in operations(recorded, depth) if of["has_peak"] is None] == TASKS
+        found = operations(recorded, depth)
+        assert [of["name"] for of in found if of["depth"] == 0 and of["has_peak"] is None] == TASKS
+        assert {of["has_peak"] for of in found} == {None}
     assert [text.count("<- peak?") for text in texts] == [6, 6]

@@ -26,7 +26,7 @@ class Tree:
 
     def mark(self, *, restless: Any = (), vforked: Any = (), huge: int | None = 0, **now: tuple[int, int]) -> Any:  # noqa: ANN401 — anything that JSON has
         """Return the entries of a mark at which processes have another RSS and more faults; in pages."""
-        self.held.begin(self.processes, restless)
+        self.held.begin(self.processes, restless, huge)
         for name, (rss, faults) in now.items():
             process = self.processes[int(name[1:])]
             process.rss_before, process.faults_before = process.rss, process.faults
@@ -106,7 +106,7 @@ def test_found_in_this_sample(proc: FakeProc) -> None:
     """A process that the sample has just found may have held anything up to its mark before."""
     tree = Tree(proc)
     tree.mark()
-    tree.held.begin(tree.processes, ())
+    tree.held.begin(tree.processes, (), 0)
     new = tree.new(proc, 2)
     new.samples, new.rss, new.faults = 1, 40, 40
     tree.processes.append(new)
@@ -118,7 +118,7 @@ def test_ended(proc: FakeProc) -> None:
     """A process that ended in the sample holds nothing, and another one with its number begins anew."""
     tree = Tree(proc)
     tree.mark()
-    tree.held.begin(tree.processes, ())
+    tree.held.begin(tree.processes, (), 0)
     gone = tree.processes.pop()
 
     assert tree.write() == [[1, 0]]
@@ -139,7 +139,7 @@ def test_vforked(proc: FakeProc) -> None:
     """A child of vfork(2) holds nothing before its exec, although it shows its parent's memory."""
     tree = Tree(proc)
     tree.mark()
-    tree.held.begin(tree.processes, ())
+    tree.held.begin(tree.processes, (), 0)
     child = tree.new(proc, 2)
     child.samples, child.faults, child.mark.size = 0, 0, 0
     tree.processes.append(child)

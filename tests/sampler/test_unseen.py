@@ -23,8 +23,7 @@ class Tree:
         self.told: Told = []
         self.unseen = Unseen(lambda *line: self.told.append(line))
         self.processes: list[Process] = []
-        self.huge = 0
-        self.unseen.settle(0)
+        self.unseen.begin(0)
 
     def add(self, rss: int = BIG, mark: int = 9 * BIG, **fields: Any) -> Process:  # noqa: ANN401 — any attribute
         """Add a process that this many pages and the next sample find."""
@@ -49,6 +48,7 @@ class Tree:
             process.samples += 1
         rss = sum(process.rss for process in counted) * PAGE
         self.told.clear()
+        self.unseen.begin(huge)
         self.unseen.read(rss if counted else None, restless, fresh, unread, SPAN_S)
         self.unseen.settle(huge)
         if not self.told:
@@ -118,6 +118,16 @@ def test_huge_pages(tree: Tree, huge: int | None, expected: int | None) -> None:
     assert tree.sample(tree.grow(process, BIG, 200), huge=None if huge is None else huge * PAGE) == (
         None if expected is None else expected + (200 if huge == 20_000 else 0)
     )
+
+
+def test_huge_pages_that_were_mapped_during_the_sample_before(tree: Tree) -> None:
+    """What was mapped after a process had been read and before huge pages were counted belongs to the next time."""
+    (process,) = tree.settled(BIG)
+    tree.unseen.begin(0)
+    tree.unseen.read(BIG * PAGE, (), (), (), SPAN_S)
+    tree.unseen.settle(20_000 * PAGE)
+
+    assert tree.sample(tree.grow(process, BIG, 200), huge=20_000 * PAGE) == BIG + 20_000 + 200
 
 
 class TestFresh:

@@ -74,6 +74,15 @@ class TestItself:
 
         assert tree(of.at(0.3, OWN, ALONE)) == (50, None, None)
 
+    def test_orphan(self) -> None:
+        """A process that a sample shows lives on where its parent has just ended, and is no descendant any more."""
+        family = [process(), process(1, parent=0, start_s=0.28, end_s=0.32)]
+        orphan = process(2, parent=1, start_s=0.285, counted_s=0.29, samples=9)
+        of = holdings(line(0.29, 0.31, [2, 9]), processes=[*family, orphan])
+
+        assert tree(of.at(0.3, OWN, ALONE)) == (59, 50, 59)
+        assert of.ended_s == {}
+
     def test_crowd(self) -> None:
         """Where the process could not read its descendants, they count as others do."""
         of = holdings(line(0.2, 0.301, [1, 400, 390, 410]), processes=[process(), process(1, parent=0)])
@@ -217,3 +226,41 @@ def test_session_without_a_journal() -> None:
     of: Session = session({"rss": mib(1, 2)})
 
     assert tree(Holdings(of).at(0.1, OWN, ALONE)) == (50, None, None)
+
+
+class TestAround:
+    """The most that all other processes held between a mark and the samples around it."""
+
+    def around(self, *rss: list[int], reading: Reading = ALONE, to_s: float = 0.5, **fields: Any) -> tuple[Any, Any]:  # noqa: ANN401 — any field of a process
+        """Return it in MiB for a mark at 0.3 s beside one other process, between samples at 0.0 and 0.5 s."""
+        known = {"samples": 9, "counted_s": 0.0, "high_water_mark": 100 * MIB, "accounted": True}
+        other = process(2, **{**known, **fields})
+        found = holdings(line(0.0, to_s, *rss), processes=[process(samples=9), other]).at(0.3, OWN, reading)
+        assert found is not None
+        before, after = found.others_before, found.others_after
+        return before if before is None else before // MIB, after if after is None else after // MIB
+
+    def test_bounds(self) -> None:
+        """Between the samples a process held at most what the line says, not its high-water mark."""
+        assert self.around([2, 30]) == (30, 30)
+        assert self.around([2, 30, 20, 45]) == (45, 45)
+
+    def test_unknown(self) -> None:
+        """It is unknown where the line does not cover the time, or says nothing."""
+        assert self.around([2, 30], to_s=0.4) == (30, None)
+        assert self.around([2, 30], high_water_mark=None, counted_s=0.4) == (None, None)
+
+    def test_new(self) -> None:
+        """A process that the sample before does not contain can have held all it ever did."""
+        assert self.around([2, 30], counted_s=0.5) == (100, 100)
+
+    @pytest.mark.parametrize("read", [[], [(102, 0)]], ids=["reaped", "zombie"])
+    def test_child_that_has_ended(self, read: list[tuple[int, int]]) -> None:
+        """A child that the process did not find, or without memory, held nothing after the mark."""
+        reading = Reading(rss=50 * MIB, descendants=read)
+
+        assert self.around([2, 0], reading=reading, parent=0, end_s=0.4) == (100, 0)
+
+    def test_child_that_has_not_begun(self) -> None:
+        """A child that the process did not find, and a later sample shows, held nothing before the mark."""
+        assert self.around([2, 30], parent=0, start_s=0.295, counted_s=0.5) == (0, 100)

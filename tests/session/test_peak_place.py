@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from nncftools.analysis.peak_text import where_text
 from nncftools.marks.collecting import narrow
-from nncftools.session.model import Mark, OwnMemory, Peak, Rise
+from nncftools.session.model import Mark, OwnMemory, Peak, Rise, Unseen
 from nncftools.session.peak_place import PeakPlace, span_of
 from nncftools.session.session import Session
 from tests.made_up import MIB, mib, process, session
@@ -67,6 +68,40 @@ def test_parallel_operations_of_one_process() -> None:
 
     assert names(of) == (["A"], ["C", "D"], None)
     assert marked == {"A": True, "C": None, "D": None, "B": False}
+
+
+def test_inside_of_parallel_operations() -> None:
+    """Of parallel operations the innermost ones are named; those around them may hold the peak, too."""
+    of = run(
+        {"A": (0.1, 0.9), "A/C": (0.15, 0.8), "A/C/E": (0.5, 0.7), "B": (0.2, 0.6)},
+        [10, 10, 10, 10, 600, 600, 600, 600, 600, 10, 10],
+    )
+    marked = {one.name: one.has_peak for one in of.operations}
+
+    assert names(of) == ([], ["C", "B"], None)
+    assert marked == {"A": None, "C": None, "E": False, "B": None}
+
+
+@pytest.mark.parametrize(
+    ("unseen_s", "rivals", "expected"),
+    [
+        ((0.0, 0.1), [], "during A › B, or outside of all operations"),
+        ((0.3, 0.4), ["A"], "during A › B, or in the rest of A"),
+        ((0.5, 0.6), [], "during A › B"),
+    ],
+    ids=["before all operations", "between inner operations", "in the operation itself"],
+)
+def test_more_may_have_been_held_elsewhere(unseen_s: tuple[float, float], rivals: list[str], expected: str) -> None:
+    """Time outside of all operations, or of those inside of one, is named if more may have been held there."""
+    of = run(
+        {"A": (0.15, 0.95), "A/B": (0.45, 0.75), "A/C": (0.82, 0.88)},
+        [10, 10, 10, 10, 10, 600, 600, 10, 10, 10, 10],
+    )
+    of.processes[0].samples = len(TENTHS)
+    of.unseen = Unseen(from_s=[unseen_s[0]], to_s=[unseen_s[1]], most=mib(900))
+
+    assert [one.name for one in place(of).rivals] == rivals
+    assert where_text(of) == expected
 
 
 def test_drift_on_a_plateau() -> None:
