@@ -274,7 +274,7 @@ class TestEndings:
     def test_interrupt(self, tmp_path: pathlib.Path) -> None:
         """Ctrl-C ends the command; the terminal is restored, and the summary says how the command ended."""
         terminal = live(tmp_path, "sleep", 60)
-        terminal.until(RECORDING)
+        terminal.until(RECORDING, CHART)
         terminal.process.sendintr()
         text = terminal.until_end()
 
@@ -300,7 +300,7 @@ class TestEndings:
     def test_signals(self, tmp_path: pathlib.Path, number: int) -> None:
         """The terminal is restored, however the command is ended through us."""
         terminal = live(tmp_path, "sleep", 60)
-        terminal.until(RECORDING)
+        terminal.until(RECORDING, CHART)
         terminal.process.kill(number)
         terminal.until_end()
 
