@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import datetime as dt
+from typing import Any
 
 if sys.version_info >= (3, 11):
     StrEnum = enum.StrEnum

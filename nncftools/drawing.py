@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pathlib
 import warnings
 from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +18,6 @@ from nncftools.files import replacing
 from nncftools.units import shortened, time_unit
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Callable, Iterator, Sized
-
     from matplotlib.axes import Axes
     from matplotlib.backend_bases import RendererBase
 

@@ -9,18 +9,21 @@ here. ``docs/reading.md`` lists the limits for users.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import gzip
 import io
 import os
+import pathlib
 import select
 import stat
 import time
 import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import pairwise
 from math import isfinite
 from operator import le
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -29,11 +32,6 @@ from nncftools.errors import SessionFileError
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
-    import datetime as dt
-    import pathlib
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import BinaryIO
-
     from _typeshed import WriteableBuffer
 
 

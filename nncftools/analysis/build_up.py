@@ -8,18 +8,14 @@ the same stack certainly belongs to it, else to one of the two.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from nncftools.analysis.rise_owners import UNSEEN, Owners, rss_at
+from nncftools.analysis.rise_owners import UNSEEN, Owner, Owners, rss_at
+from nncftools.session.model import Frame, Process, SessionData, Snapshots, WatchedProcess
+from nncftools.session.operation import Operation
 from nncftools.session.peak_place import span_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from nncftools.analysis.rise_owners import Owner
-    from nncftools.session.model import Frame, Process, SessionData, Snapshots, WatchedProcess
-    from nncftools.session.operation import Operation
-    from nncftools.session.session import Session
+from nncftools.session.session import Session
 
 CERTAIN, EITHER, NOT_SEEN, INHERITED = "certain", "either", "not_seen", "inherited"
 _AROUND_S = 0.06

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
+from nncftools.session.model import Frame
+from nncftools.session.session import Session
 from nncftools.units import printable, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nncftools.session.model import Frame
-    from nncftools.session.session import Session
-
 
 PROGRAM, PYTHON = "", "python"
 _SITE = re.compile(r".*/(?:site|dist)-packages/")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import count
@@ -21,29 +22,26 @@ from nncftools.analysis.figures import (
     DURATION,
     MODEL_SIZE,
     PEAK,
+    Difference,
+    Figure,
     Value,
+    Values,
     differences,
     figure_of,
     in_order,
     known_figure,
     recorded,
 )
-from nncftools.analysis.grown_stacks import grown, places
+from nncftools.analysis.grown_stacks import GrownStack, Held, Place, grown, places
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.summary import cpu_s
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import is_memory, memory_of
-from nncftools.session.operation import kind_of
+from nncftools.session.operation import Operation, kind_of
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-
-    from nncftools.analysis.figures import Difference, Figure, Values
-    from nncftools.analysis.grown_stacks import GrownStack, Held, Place
-    from nncftools.session.operation import Operation
-    from nncftools.session.session import Session
-
     Key = Callable[["Function"], Hashable]
 
 COMMAND = "command"

@@ -5,16 +5,12 @@ One figure on two sides: by how much it changed, and whether that is more than n
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import comb
 from statistics import median
-from typing import TYPE_CHECKING
 
 from nncftools import metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 DURATION = "duration"
 CPU_TIME = "cpu"

@@ -7,10 +7,11 @@ The tree of a build-up as a few rows: where it branches, and what holds the memo
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
+from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp, Part
 from nncftools.analysis.code_places import (
     PROGRAM,
     PYTHON,
@@ -21,13 +22,7 @@ from nncftools.analysis.code_places import (
     shared_depth,
 )
 from nncftools.analysis.peak_text import SEPARATOR
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from nncftools.analysis.build_up import BuildUp, Part
-    from nncftools.session.model import Frame
-
+from nncftools.session.model import Frame
 
 _SMALL = 0.05
 """A part of the peak that is smaller has no line of its own."""

@@ -9,20 +9,15 @@ in the metric's unit; without, to the figure of NEW itself.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from nncftools import metrics
-from nncftools.analysis.comparison import unit_for
+from nncftools.analysis.comparison import Comparison, Function, Run, unit_for
 from nncftools.analysis.figures import FIGURES, Difference, Figure, Side, figure_of
 from nncftools.errors import UsageError
 from nncftools.units import MemoryUnit, not_one_of, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from nncftools.analysis.comparison import Comparison, Function, Run
 
 _PERCENT = "%"
 _GATE = re.compile(

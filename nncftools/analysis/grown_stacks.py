@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from nncftools.analysis.build_up import EITHER, NOT_SEEN
+from nncftools.analysis.build_up import EITHER, NOT_SEEN, BuildUp
 from nncftools.analysis.code_places import PROGRAM, PYTHON, is_machinery, package_of, short_file
 from nncftools.analysis.frames import WITHOUT_STACK, Node, place_labels, tree_of
 from nncftools.session.model import Frame
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from nncftools.analysis.build_up import BuildUp
 
 Place = tuple[tuple[str, str], ...]
 """Functions with their files, the outermost first: the same in another environment or at other lines. What has no stack

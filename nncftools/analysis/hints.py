@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
-from typing import TYPE_CHECKING
 
 from nncftools.analysis.peak_text import where_reached
 from nncftools.analysis.summary import largest_process, pss_near_peak, taken
 from nncftools.metrics import in_order, is_counter
+from nncftools.session.model import Process
 from nncftools.session.readings import rss_error
-from nncftools.units import seconds_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nncftools.session.model import Process
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit, seconds_text
 
 _MANY_MISSED = 0.05
 _DISK_WAS_FULL = "the journal could not be written"

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from nncftools.session.model import MappingGroup
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nncftools.session.model import MappingsMoment, SessionData
+from nncftools.session.model import MappingGroup, MappingsMoment, SessionData
 
 _FAR_S = 10.0
 """Mappings that were read so long before or after count as little as some of a peak twice as large."""

@@ -9,20 +9,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
 from nncftools.session.model import Peak
-from nncftools.session.peak_place import place_of
+from nncftools.session.operation import Operation
+from nncftools.session.peak_place import PeakPlace, place_of
+from nncftools.session.session import Session
 from nncftools.units import UNKNOWN, printable, seconds_text, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from nncftools.session.operation import Operation
-    from nncftools.session.peak_place import PeakPlace
-    from nncftools.session.session import Session
-
 
 _PERFORMER_NAME = 16
 

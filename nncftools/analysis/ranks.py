@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,6 @@ from nncftools.session.session import Session
 from nncftools.units import seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     Column = NDArray[np.float64]

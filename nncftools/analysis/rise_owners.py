@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.analysis.code_places import shared_depth
+from nncftools.session.model import Look, Snapshots, ThreadLook, WatchedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nncftools.session.model import Look, Snapshots, ThreadLook, WatchedProcess
-
     Weights = dict[tuple[int | None, bool], float]
     """By thread, None for an unknown one, and by whether it still lives."""
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nncftools.metrics import cpu_counters
 from nncftools.session.operation import CPU, RATE_WINDOW_S, spaced
+from nncftools.session.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import ArrayLike, NDArray
-
-    from nncftools.session.session import Session
 
     Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 

@@ -6,21 +6,17 @@ How close to the RSS peak PSS was counted: it takes long, so most samples do not
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import isnan
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nncftools.metrics import cpu_counters
+from nncftools.session.model import Peak, Process, RankRun
 from nncftools.session.peak_place import span_of
 from nncftools.session.peaks import drift, mark_of_tree
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from nncftools.session.model import Peak, Process, RankRun
-    from nncftools.session.samples import Samples
-    from nncftools.session.session import Session
-
+from nncftools.session.samples import Samples
+from nncftools.session.session import Session
 
 _FEWEST_SAMPLES = 2
 

@@ -14,7 +14,7 @@ import pathlib
 import threading
 import time
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Queue
 from typing import TYPE_CHECKING
 
@@ -25,15 +25,13 @@ from nncftools.api.recorder import SHORTEST_S, Recorder, check_interval
 from nncftools.backports import StrEnum
 from nncftools.metrics import MEMORY
 from nncftools.session import launcher
+from nncftools.session.session import Session as Recorded
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from typing_extensions import Self
 
     from nncftools.api.session import Session
-    from nncftools.session.session import Session as Recorded
 
     Path = str | os.PathLike[str]
 

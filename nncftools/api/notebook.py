@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import pathlib
 from typing import TYPE_CHECKING, Any, overload
 
 from nncftools.api.recorder import Recorder
@@ -15,9 +17,6 @@ from nncftools.marks import operations
 from nncftools.units import seconds_from, seconds_text
 
 if TYPE_CHECKING:
-    import os
-    import pathlib
-
     from IPython.core.interactiveshell import InteractiveShell
     from typing_extensions import Self
 

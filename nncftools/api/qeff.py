@@ -8,10 +8,12 @@ The figures of a ``QEffMemoryProfiler``: views over its recordings, with the nam
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import logging
 import os
 import pathlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -25,15 +27,11 @@ from nncftools.errors import NncfToolsError
 from nncftools.marks.operations import SOURCE
 from nncftools.render.colours import FILLS, REST
 from nncftools.session.model import Mark
-from nncftools.session.operation import KINDS
+from nncftools.session.operation import KINDS, Operation
 from nncftools.version import __version__
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Mapping
-
     from nncftools.api.session import Session
-    from nncftools.session.operation import Operation
 
 
 @dataclass

@@ -10,9 +10,9 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -20,20 +20,14 @@ from nncftools.backports import moment_of
 from nncftools.marks.operations import SOURCE
 from nncftools.metrics import is_counter
 from nncftools.render.table import bounds_text
-from nncftools.session.model import Mark
-from nncftools.session.operation import RATE_WINDOW_S, kind_of
+from nncftools.session.model import Mark, Peak
+from nncftools.session.operation import RATE_WINDOW_S, Operation, kind_of
 from nncftools.session.operations import in_order, renumbered, with_ends
 from nncftools.session.peak_place import span_of
 from nncftools.session.peaks import moved
 from nncftools.session.samples import TIME, Samples
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from nncftools.session.model import Peak
-    from nncftools.session.operation import Operation
-    from nncftools.session.session import Session
 
 
 def joined(earlier: Session, later: Session) -> Session:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, refuse_to_record
@@ -22,8 +23,6 @@ from nncftools.metrics import recorded_with
 from nncftools.session import launcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from typing_extensions import Self
 
     from nncftools.api.session import Session

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import pathlib
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 from nncftools.metrics import memory_of
+from nncftools.render.view import View
 from nncftools.session import session
-
-if TYPE_CHECKING:
-    import os
-
-    from nncftools.render.view import View
 
 _SHOWN = ("rss", "pss", "uss", "system")
 """Where a session has one of these, outputs show these and no other memory."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -11,10 +12,6 @@ from nncftools.cli import screen
 from nncftools.cli.parameters import Command, Group
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 PROGRAM = "nncf-tools"
 SECTIONS: Mapping[str, Mapping[str, str]] = {

@@ -5,18 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Iterator
+from typing import BinaryIO
 
-from nncftools.cli.destination import check_owner, session_stem
+from nncftools.cli.destination import Destination, check_owner, session_stem
 from nncftools.errors import UsageError
 from nncftools.files import above_standard
 from nncftools.journal import reading
 from nncftools.marks.calls import SIDECARS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nncftools.cli.destination import Destination
 
 _NEW_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC

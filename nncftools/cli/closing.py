@@ -11,23 +11,21 @@ import contextlib
 import pathlib
 import re
 import shlex
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, screen
+from nncftools.cli.destination import Destination
 from nncftools.errors import NncfToolsError
 from nncftools.metrics import columns_of
-from nncftools.render.view import label
+from nncftools.render.view import View, label
+from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from nncftools.analysis.comparison import Run
-    from nncftools.cli.destination import Destination
     from nncftools.cli.recording import Recorded
-    from nncftools.render.view import View
-    from nncftools.session.session import Session
 
 
 _HEAD = 65_536

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,8 +14,6 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit, not_one_of, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from rich.console import RenderableType
 
     from nncftools.analysis.comparison import Comparison, Run

@@ -10,9 +10,9 @@ import os
 import pathlib
 import re
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import another_owner, open_ours
@@ -21,10 +21,6 @@ from nncftools.marks.calls import MARKS_ENDING, SIDECARS
 from nncftools.render.samples import stem
 from nncftools.session import launcher
 from nncftools.units import nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 SESSION = "session.json"
 JOURNAL_ENDING = reading.ENDING

@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import re
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import above_standard, open_ours, write_all
-from nncftools.sampler.starter import Interrupted, held_back
+from nncftools.render.view import View
+from nncftools.sampler.starter import Interrupted, Starter, held_back
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Callable
-
     from typing_extensions import Self
 
     from nncftools.live.figures import Look
     from nncftools.live.live_view import LiveView
-    from nncftools.render.view import View
-    from nncftools.sampler.starter import Starter
 
 
 _CHUNK = 1 << 16

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+from collections.abc import Sequence
 from math import isnan
-from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, planning, recording, screen
 from nncftools.errors import NncfToolsError
 from nncftools.render.view import View
-from nncftools.units import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit, printable
 
 _PROGRAM = "memory_monitor"
 _EXAMPLES = """examples:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from nncftools.errors import UsageError
 from nncftools.units import nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 _OTHER_WORDS = {"version": "--version", "record": "monitor", "run": "profile", "list": "metrics", "diff": "compare"}
 """Words of other programs for what we call differently."""

@@ -10,18 +10,13 @@ import os
 import pathlib
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from nncftools import intake
 from nncftools.cli import destination, options
 from nncftools.errors import UsageError
 from nncftools.marks.calls import MARKS_ENDING, SIDECARS, find_sidecar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from nncftools.session.session import Session
-
+from nncftools.session.session import Session
 
 _AFTER_S = 2.0
 """A shorter read shows no bar."""

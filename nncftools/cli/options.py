@@ -11,7 +11,8 @@ import os
 import pathlib
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -21,10 +22,6 @@ from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.metrics import MEMORY, METRICS, columns_of
 from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 _MOST_SESSIONS = 10
 

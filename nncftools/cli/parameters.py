@@ -17,7 +17,8 @@ import functools
 import inspect
 import textwrap
 import typing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -25,10 +26,6 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from nncftools.cli import screen
 from nncftools.errors import UsageError
 from nncftools.units import not_one_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
 
 RECORD = "What to record"
 RUN = "How to run the command"

@@ -14,6 +14,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,15 +27,13 @@ from nncftools.errors import (
     UsageError,
     refuse_to_record,
 )
+from nncftools.journal.lines import MemoryLimit
 from nncftools.journal.writing import Plan
 from nncftools.metrics import MEMORY, METRICS, is_memory, is_room, recorded_with
 from nncftools.redaction import Redaction
 from nncftools.units import brief_size, bytes_from, nearest, not_one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nncftools.journal.lines import MemoryLimit
     from nncftools.limits.needs import Requirement
     from nncftools.snapshots.client import Looking
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,8 +18,6 @@ from nncftools.render.view import View
 from nncftools.units import MemoryUnit, seconds_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from nncftools.cli.destination import Destination
     from nncftools.cli.recording import Recorded
     from nncftools.marks.calls import Call

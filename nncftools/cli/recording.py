@@ -12,35 +12,31 @@ import contextlib
 import os
 import pathlib
 import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from nncftools.cli import screen
-from nncftools.cli.claim import claim_files
+from nncftools.cli.claim import Claim, claim_files
 from nncftools.cli.display import NO_DISPLAY, DisplayOptions, OutputDisplay
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.journal.lines import Header
+from nncftools.journal.writing import Plan
 from nncftools.marks.line import OUTPUT, VARIABLE
 from nncftools.metrics import columns_of
 from nncftools.redaction import Redaction
 from nncftools.render.view import View, label
 from nncftools.sampler import client
-from nncftools.sampler.starter import Interrupted
+from nncftools.sampler.client import Outcome
+from nncftools.sampler.starter import Interrupted, Starter
 from nncftools.session import launcher
-from nncftools.snapshots.client import Helper
+from nncftools.session.session import Session
+from nncftools.snapshots.client import Helper, Looking
 from nncftools.units import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from nncftools.cli.claim import Claim
     from nncftools.cli.destination import Destination, Log
-    from nncftools.journal.lines import Header
-    from nncftools.journal.writing import Plan
     from nncftools.marks.calls import Call
-    from nncftools.sampler.client import Outcome
-    from nncftools.sampler.starter import Starter
-    from nncftools.session.session import Session
-    from nncftools.snapshots.client import Looking
 
 
 @dataclass(frozen=True)

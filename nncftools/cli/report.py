@@ -14,13 +14,13 @@ from nncftools.errors import UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.metrics import memory_of
 from nncftools.render import view as render_view
+from nncftools.render.view import Content, View
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, seconds_from
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from nncftools.render.view import Content, View
-    from nncftools.session.session import Session
 
 EXAMPLES = """\b
 Examples:

@@ -7,14 +7,13 @@ import io
 import os
 import pathlib
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from nncftools.errors import NncfToolsError
 from nncftools.units import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import RenderableType
 
 PLAIN_WIDTH = 100

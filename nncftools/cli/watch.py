@@ -11,19 +11,18 @@ import pathlib
 import platform
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nncftools.cli import options, parameters
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from nncftools.live.follower import Follower, Replay
-    from nncftools.session.session import Session
 
 
 WATCH_EXAMPLES = """\b

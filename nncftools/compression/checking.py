@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nncftools.compression.reading import (
     COMPUTED,
@@ -16,18 +17,15 @@ from nncftools.compression.reading import (
     PLOT_NAME,
     SIZE,
     UNNAMED,
+    Metric,
     MissingInputError,
+    RawTable,
+    Record,
     ResultsError,
     read,
 )
 from nncftools.intake import are_within
 from nncftools.units import nearest
-
-if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from nncftools.compression.reading import Metric, RawTable, Record
 
 BASELINE = "fp32"
 FAILED = "failed"

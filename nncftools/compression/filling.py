@@ -9,7 +9,9 @@ import csv
 import io
 import json
 import math
-from typing import TYPE_CHECKING, NamedTuple
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from nncftools import intake
 from nncftools.compression.checking import number, shown
@@ -31,10 +33,6 @@ from nncftools.compression.reading import (
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import replacing
 from nncftools.units import printable, shortened
-
-if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Mapping, Sequence
 
 
 class Key(NamedTuple):

@@ -14,9 +14,11 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import pathlib
 import re
 import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,19 +35,25 @@ from nncftools.compression.reading import (
     SIZE,
     STANDARD,
     STDERR,
+    Figure,
+    Metric,
     ResultsError,
 )
-from nncftools.compression.results import chosen, comparisons, differing, left_out_text, require
+from nncftools.compression.results import (
+    Bounds,
+    Comparison,
+    Result,
+    chosen,
+    comparisons,
+    differing,
+    left_out_text,
+    require,
+)
 from nncftools.files import replacing
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Iterator, Sequence
-
     from nncftools.compression.picture import Drawing
-    from nncftools.compression.reading import Figure, Metric
-    from nncftools.compression.results import Bounds, Comparison, Result
 
 
 _COLUMNS = (MODE, INT4, INT8, LORA_RANK, ERROR, RATE)

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from matplotlib.text import Text
+from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nncftools.compression.labels import FAR, Labels
-from nncftools.compression.reading import MODEL_SIZE
-from nncftools.compression.results import Group, measured, pareto, scale_of
+from nncftools.compression.reading import MODEL_SIZE, Figure
+from nncftools.compression.results import Bound, Bounds, Comparison, Group, Result, measured, pareto, scale_of
 from nncftools.drawing import FAINT
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
     from matplotlib.backend_bases import RendererBase
-    from matplotlib.text import Annotation
 
     from nncftools.compression.labels import Point as Place
     from nncftools.compression.labels import Segment
-    from nncftools.compression.reading import Figure
-    from nncftools.compression.results import Bound, Bounds, Comparison, Result
 
 LABEL = 40
 MAX_NAMED = 80

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +16,17 @@ from matplotlib.ticker import FuncFormatter
 
 from nncftools.compression import panel as panels
 from nncftools.compression.panel import DOMINATED, GROUPS, LABEL, LINE, MARKER_SIZE, MARKERS, Panel, Shown
-from nncftools.compression.results import Group, chosen, joined, series_name
+from nncftools.compression.results import Bounds, Comparison, Group, Result, chosen, joined, series_name
 from nncftools.drawing import PALETTE, Ruler, figure, missing_glyphs_as_boxes, plain
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
     from matplotlib.backend_bases import RendererBase
     from matplotlib.figure import Figure
 
     from nncftools.compression import reading
     from nncftools.compression.labels import Segment
-    from nncftools.compression.results import Bounds, Comparison, Result
 
 
 _NAME = 70

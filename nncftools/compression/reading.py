@@ -13,21 +13,18 @@ import io
 import itertools
 import math
 import os
+import pathlib
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nncftools import intake
 from nncftools.backports import StrEnum
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.intake import limits
 from nncftools.units import MemoryUnit
-
-if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 
 MODE = "mode"
 INT4 = "%int4"

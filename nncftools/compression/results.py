@@ -12,22 +12,18 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.backports import StrEnum
-from nncftools.compression.checking import number
-from nncftools.compression.reading import ERROR, FIGURES, MODEL_SIZE, RATE, Direction, ResultsError
+from nncftools.compression.checking import Model, Row, number
+from nncftools.compression.reading import ERROR, FIGURES, MODEL_SIZE, RATE, Direction, Figure, Metric, ResultsError
 from nncftools.errors import UsageError
 from nncftools.intake import are_within
 from nncftools.units import MemoryUnit, nearest, seconds_from, size_from, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from nncftools.compression.checking import Model, Row
-    from nncftools.compression.reading import Figure, Metric
-
     Points = Sequence[tuple[float, float]]
     """Error and rate of each row."""
 

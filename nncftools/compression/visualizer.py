@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 import pathlib
 import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nncftools.compression import reading
-from nncftools.compression.checking import BASELINE, check_table, number
+from nncftools.compression.checking import BASELINE, Model, check_table, number
 from nncftools.compression.outputs import FORMATS, error_text, markdown, percent, rate_text, unnamed_text, write
-from nncftools.compression.reading import STANDARD, RawTable, Record, ResultsError
+from nncftools.compression.reading import STANDARD, Metric, RawTable, Record, ResultsError
 from nncftools.compression.results import comparisons, evaluated
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Sequence
-
     import pandas as pd
 
-    from nncftools.compression.checking import Model
-    from nncftools.compression.reading import Metric
 
 WIKI_PPL = reading.WIKITEXT.column
 LAMBADA_ACC = reading.LAMBADA_ACCURACY.column

@@ -7,6 +7,7 @@ lifetime rather than by the time since the last report; CPU time is therefore un
 
 from __future__ import annotations
 
+import pathlib
 from math import nan
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,11 @@ from nncftools import intake
 from nncftools.errors import SessionFileError
 from nncftools.importers.table import Children, Table, session_of, words
 from nncftools.session.model import Exit, Host
+from nncftools.session.session import Session
 from nncftools.units import size_text
 
 if TYPE_CHECKING:
-    import pathlib
-
     from nncftools.importers.source import Head, Lines, Source
-    from nncftools.session.session import Session
 
 _INFO = "info.json"
 _USAGE = ("usage.jsonl", "usage.json")

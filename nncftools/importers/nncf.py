@@ -16,11 +16,11 @@ from nncftools.importers.table import RowLog
 from nncftools.intake import LARGEST
 from nncftools.metrics import MEMORY
 from nncftools.session.samples import TIME
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from nncftools.importers.source import Head, Source
-    from nncftools.session.session import Session
 
 _NAME = re.compile(rf"(?:.*[^a-z])?({'|'.join(MEMORY)}|rss_top)_memory_usage(.*)")
 _FROM_ZERO = ("_from-zero", "_mem_increase")

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from nncftools.errors import SessionFileError
 from nncftools.importers.table import RowLog
 from nncftools.session.samples import TIME
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
     from nncftools.importers.source import Head, Source
-    from nncftools.session.session import Session
 
 _CLOCK = "time"
 _METRICS = {

@@ -13,6 +13,7 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from math import isnan, nan
 from operator import sub
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,6 @@ from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, u
 from nncftools.session.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from nncftools.importers.source import Lines, Problems, Source
 
 

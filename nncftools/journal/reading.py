@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import re
 import stat
 import time
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -24,11 +26,6 @@ from nncftools.files import above_standard
 from nncftools.intake import UTF_8_MARK
 from nncftools.journal.lines import FORMAT, VERSION, Header, Line
 from nncftools.journal.writing import Plan
-
-if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterator, Sequence
-
 
 ENDING = ".journal.jsonl"
 SNAPSHOTS_ENDING = ".snapshots.jsonl"

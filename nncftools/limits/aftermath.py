@@ -13,17 +13,12 @@ import os
 import pathlib
 import re
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Iterator
 
 from nncftools.limits.verdict import deaths
 from nncftools.sampler.control_groups import oom_kills_in
 from nncftools.session.model import KernelKill, OomKills
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from nncftools.session.session import Session
-
+from nncftools.session.session import Session
 
 LOG = "/dev/kmsg"
 _RECORD = 8192

@@ -12,10 +12,10 @@ The verdict on a run: the first cause that the evidence of its session shows.
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP
-from nncftools.limits.needs import smallest_of
+from nncftools.limits.needs import Effective, smallest_of
 from nncftools.limits.verdict import (
     ALLOCATION,
     CERTAIN,
@@ -31,20 +31,13 @@ from nncftools.limits.verdict import (
     TERMINATED,
     VERY_NEAR,
     Case,
+    Death,
+    Verdict,
     judge_ranks,
 )
-from nncftools.session.model import DISK, MEMORY
-from nncftools.session.session import STILL_RUNS
-from nncftools.units import printable, seconds_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nncftools.limits.needs import Effective
-    from nncftools.limits.verdict import Death, Verdict
-    from nncftools.session.model import FileSystem, Process, SessionData
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
+from nncftools.session.model import DISK, MEMORY, FileSystem, Process, SessionData
+from nncftools.session.session import STILL_RUNS, Session
+from nncftools.units import MemoryUnit, printable, seconds_text
 
 
 def judge_allocation(case: Case) -> Verdict | None:

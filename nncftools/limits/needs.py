@@ -18,18 +18,13 @@ import pathlib
 import re
 import sys
 import tempfile
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE
 from nncftools.sampler.control_groups import Hierarchies
-from nncftools.session.model import MEMORY
+from nncftools.session.model import MEMORY, MemoryLimit, SessionData
 from nncftools.units import MemoryUnit, brief_size, part_text, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from nncftools.session.model import MemoryLimit, SessionData
-
 
 MAX_MEMORY, MACHINE = "--max-memory", "machine"
 _ABOVE = 1.1

@@ -13,29 +13,23 @@ from __future__ import annotations
 
 import signal
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isnan
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from nncftools.analysis import build_up
 from nncftools.analysis.frames import running_text
 from nncftools.analysis.peak_text import SEPARATOR
 from nncftools.analysis.summary import end_of, failed_in_order
-from nncftools.limits.needs import effective_limit
+from nncftools.limits.needs import Effective, effective_limit
 from nncftools.metrics import cpu_counters
+from nncftools.session.model import Failure, Process, RankRun, SessionData
+from nncftools.session.operation import Operation
 from nncftools.session.peak_place import enclosing
-from nncftools.units import printable, seconds_text, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nncftools.limits.needs import Effective
-    from nncftools.session.model import Failure, Process, RankRun, SessionData
-    from nncftools.session.operation import Operation
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
-
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
 SHELL = 128
 """A shell ends with this plus the number of the signal that killed its command (POSIX, Shell Command Language)."""

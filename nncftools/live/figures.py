@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import isnan
@@ -25,15 +26,12 @@ from nncftools.analysis.code_places import brief_label
 from nncftools.backports import StrEnum
 from nncftools.limits.needs import Available, available
 from nncftools.metrics import is_memory
-from nncftools.render.terminal_plot import MOST_LINES, clock
+from nncftools.render.terminal_plot import MOST_LINES, Span, clock
 from nncftools.render.view import label
 from nncftools.units import MemoryUnit, brief_size, cores_text, part_text, printable, seconds_text, shortened, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from nncftools.live.run import LiveProcess, Run, SampledPeak
-    from nncftools.render.terminal_plot import Span
 
 
 _MOST = 200

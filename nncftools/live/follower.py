@@ -10,8 +10,10 @@ Replays a recorded session as if it were running.
 from __future__ import annotations
 
 import io
+import pathlib
 import shlex
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -21,7 +23,7 @@ from msgspec.structs import replace
 from nncftools.analysis.frames import most_telling
 from nncftools.errors import SessionFileError
 from nncftools.journal import reading
-from nncftools.journal.lines import SnapshotLine
+from nncftools.journal.lines import Line, Look, SnapshotLine
 from nncftools.journal.reading import Lines, Tail
 from nncftools.live.run import LiveOperations, LiveProcess, RecordedOperations, Run, SampledPeak
 from nncftools.marks.calls import MARKS_ENDING
@@ -32,16 +34,11 @@ from nncftools.session.model import Exit, Frame, MemoryLimit, Process, Start
 from nncftools.session.peak_place import span_of
 from nncftools.session.peaks import mark_of_tree
 from nncftools.session.recording import host_and_rank
+from nncftools.session.session import Session
 from nncftools.units import printable
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterable, Iterator
-
     from typing_extensions import Self
-
-    from nncftools.journal.lines import Line, Look
-    from nncftools.session.session import Session
 
 
 _FRAME, _STACK, _LOOK = b'{"frame"', b'{"stack"', b'{"look"'

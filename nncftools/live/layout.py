@@ -10,19 +10,21 @@ The rows above and below the chart: what is known of the run, of what is left fo
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nncftools.live import figures
-from nncftools.live.figures import charted
+from nncftools.live.figures import Look, Machine, Seen, charted
 from nncftools.live.processes import chosen, gauge, process_rows
 from nncftools.render.canvas import GUTTER, Medium, Window, fitted, length, painted, text
 from nncftools.render.terminal_plot import (
     LABEL,
     Line,
     Marked,
+    Rate,
     key,
     operations_row,
     plot,
@@ -34,12 +36,8 @@ from nncftools.render.view import label
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nncftools.live.figures import Look, Machine, Seen
     from nncftools.live.run import Run
     from nncftools.render.canvas import Row
-    from nncftools.render.terminal_plot import Rate
 
 
 _SHORTEST_S, _GROWTH = 5.0, 1.25

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import platform
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nncftools.live.shared_terminal import SharedTerminal, TerminalReaders, can_draw
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Callable
-
     from typing_extensions import Self
 
     from nncftools.live.figures import Look, Machine

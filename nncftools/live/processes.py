@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
-from nncftools.live.figures import Order
+from nncftools.live.figures import Look, Order, Seen
 from nncftools.render.canvas import CURVES, text
 from nncftools.units import cores_text, printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from nncftools.live.figures import Look, Seen
     from nncftools.render.canvas import Medium, Row
 
 

@@ -11,31 +11,26 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nncftools.limits.needs import MACHINE, smallest
-from nncftools.marks.entries import AUTO, END
-from nncftools.marks.nesting import Nesting
+from nncftools.journal.lines import ProcessFields
+from nncftools.limits.needs import MACHINE, Effective, smallest
+from nncftools.marks.entries import AUTO, END, Entry
+from nncftools.marks.nesting import Nesting, Open
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.terminal_plot import Span
+from nncftools.session.model import Exit, Frame, Host, MemoryLimit
 from nncftools.session.operations import with_ends
 from nncftools.session.peaks import noise
+from nncftools.session.session import Session
 from nncftools.units import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
-
-    from nncftools.journal.lines import ProcessFields
-    from nncftools.limits.needs import Effective
-    from nncftools.marks.entries import Entry
-    from nncftools.marks.nesting import Open
-    from nncftools.session.model import Exit, Frame, Host, MemoryLimit
-    from nncftools.session.session import Session
 
     Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 

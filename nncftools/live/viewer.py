@@ -9,19 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nncftools.live.figures import after
+from nncftools.live.figures import Look, Machine, after
 from nncftools.live.live_view import FRAME_S, STATUS_S
 from nncftools.live.shared_terminal import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from typing_extensions import Self
 
-    from nncftools.live.figures import Look, Machine
     from nncftools.live.run import Run
 
 

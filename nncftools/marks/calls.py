@@ -8,17 +8,14 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from nncftools import intake
 from nncftools.backports import toml_of
 from nncftools.marks.autoload import CALLS, HELPER, began_at
 from nncftools.marks.line import VARIABLE
 from nncftools.session.operation import kind_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 HOOK = pathlib.Path(__file__).with_name("hook")
 """The folder that goes first on a command's PYTHONPATH."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 import heapq
 import io
 import os
+import pathlib
 import re
 from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -24,25 +26,19 @@ from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
 from nncftools.intake import limits
-from nncftools.marks.entries import BEGIN, Entry, rows
+from nncftools.marks.entries import BEGIN, Entry, Row, rows
 from nncftools.marks.line import OUTPUT
 from nncftools.marks.resolving import TellingTogether, resolve
 from nncftools.redaction import Redaction
-from nncftools.session.model import Failure, Mark, Rise, SavedModel
+from nncftools.session.model import Failure, Mark, Process, Rise, SavedModel, Start
 from nncftools.session.operation import RSS
 from nncftools.session.operations import in_order, renumbered, with_ends
 from nncftools.session.peaks import drift, read_at_marks, rss_peak
 from nncftools.session.readings import Holdings
+from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from nncftools.marks.entries import Row
-    from nncftools.session.model import Process, Start
-    from nncftools.session.session import Session
-
     Readings = Sequence[tuple[float, int]]
     """Seconds since the start and bytes, in order."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
@@ -11,15 +12,12 @@ import msgspec
 from nncftools import intake
 from nncftools.errors import NncfToolsError
 from nncftools.intake import UTF_8_MARK
-from nncftools.session.model import OwnMemory
+from nncftools.session.model import OwnMemory, Start
 from nncftools.session.readings import Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from typing_extensions import Self
 
-    from nncftools.session.model import Start
 
 _LOOKED_AT = 100
 """The beginning of a file that shows whether it is a list."""

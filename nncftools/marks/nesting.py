@@ -10,23 +10,20 @@ What marks say where operations run beside each other: what each is inside of, a
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from nncftools.marks.entries import AUTO
+from nncftools.marks.entries import AUTO, Entry
+from nncftools.session.model import Mark
 from nncftools.session.operations import with_ends
 from nncftools.session.peak_place import enclosing
+from nncftools.session.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from nncftools.marks.entries import Entry
-    from nncftools.session.model import Mark
-    from nncftools.session.session import Session
-
     Number = int | None
 
 _What = TypeVar("_What")

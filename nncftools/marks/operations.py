@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from nncftools.marks import context, line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 

@@ -6,25 +6,18 @@ Counts operations together where a log holds more than a report can list.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from nncftools.intake import limits
 from nncftools.marks.entries import AUTO, BEGIN, END, Entry
-from nncftools.marks.nesting import Nesting, tell_apart
-from nncftools.session.model import UNFINISHED, Mark
+from nncftools.marks.nesting import Nesting, Open, tell_apart
+from nncftools.session.model import UNFINISHED, Mark, Process
 from nncftools.session.operation import kind_of
 from nncftools.session.operations import in_order
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from nncftools.marks.nesting import Open
-    from nncftools.session.model import Process
-    from nncftools.session.session import Session
-
+from nncftools.session.session import Session
 
 _DEEPEST_TREE = 200
 """Processes above a process that are looked at."""

@@ -16,25 +16,18 @@ Runs in the format of ``hyperfine --export-json`` of version 1, which many scrip
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from nncftools import metrics
-from nncftools.analysis.comparison import figures_of_run, matched, unique_names
-from nncftools.analysis.figures import CPU_TIME, DURATION, Figure, figure_of
-from nncftools.render.view import command_text
+from nncftools.analysis.comparison import Run, figures_of_run, matched, unique_names
+from nncftools.analysis.figures import CPU_TIME, DURATION, Figure, Value, Values, figure_of
+from nncftools.render.view import View, command_text
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from nncftools.analysis.comparison import Run
-    from nncftools.analysis.figures import Value, Values
-    from nncftools.render.view import View
-    from nncftools.session.session import Session
-
 
 SEPARATOR = " › "
 _LONGEST = 1000

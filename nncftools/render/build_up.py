@@ -7,15 +7,16 @@ The build-up of a peak for a terminal, readable at 80 columns and without colour
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from nncftools.analysis import build_up, memory_kinds
-from nncftools.analysis.build_up import NOT_SEEN
+from nncftools.analysis.build_up import NOT_SEEN, BuildUp
 from nncftools.analysis.comparison import function_of, unique_names
 from nncftools.analysis.frames import branches, tree_of
 from nncftools.analysis.gates import selected
@@ -25,18 +26,12 @@ from nncftools.render.markdown import code, painted, text
 from nncftools.render.peak_lines import as_sentences, kind_name, lines_of, missing, moment_text
 from nncftools.render.table import FIRST_COLUMN, Cell, Column, Row, Table, grid, pairs, size_cell
 from nncftools.render.view import command_text
-from nncftools.units import UNKNOWN, printable, seconds_text, shortened
+from nncftools.session.model import MappingGroup
+from nncftools.session.session import Session
+from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rich.console import RenderableType
     from rich.table import Table as Grid
-
-    from nncftools.analysis.build_up import BuildUp
-    from nncftools.session.model import MappingGroup
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
 
 
 _SHARE = 0.01

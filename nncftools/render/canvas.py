@@ -9,6 +9,7 @@ The part of a run that a chart shows.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,8 +22,6 @@ from rich.style import Style
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from numpy.typing import NDArray
     from rich.console import Console
 

@@ -6,6 +6,7 @@ The data of the page's panel of what the memory was: bars at the moments at whic
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,21 +16,16 @@ from nncftools import metrics
 from nncftools.analysis.comparison import unit_for
 from nncftools.analysis.memory_kinds import Kinds, at
 from nncftools.analysis.series import rates_of, run_s
-from nncftools.metrics import cpu_counters, is_memory
+from nncftools.metrics import Metric, cpu_counters, is_memory
 from nncftools.render.colours import PATTERNS
-from nncftools.render.listing import counters_of, lanes
+from nncftools.render.listing import Listed, counters_of, lanes
 from nncftools.render.memory_line import drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, label
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened, time_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from numpy.typing import NDArray
-
-    from nncftools.metrics import Metric
-    from nncftools.render.listing import Listed
-    from nncftools.session.session import Session
 
     Points = NDArray[np.float64]
     Line = dict[str, Any]

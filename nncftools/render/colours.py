@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, product
-from typing import TYPE_CHECKING
 
-from nncftools.session.operation import KINDS, kind_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nncftools.session.operation import Operation
+from nncftools.session.operation import KINDS, Operation, kind_of
 
 
 @dataclass(frozen=True)

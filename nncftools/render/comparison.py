@@ -7,19 +7,26 @@ Repeated runs of one command as one table: the median of each figure, and how fa
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from nncftools.analysis.comparison import matched, unique_names, unit_for
-from nncftools.analysis.figures import CPU_TIME, DURATION, MODEL_SIZE, SIGNIFICANT, figure_of, smallest_p
+from nncftools.analysis.comparison import ComparedOperation, Comparison, Run, matched, unique_names, unit_for
+from nncftools.analysis.figures import (
+    CPU_TIME,
+    DURATION,
+    MODEL_SIZE,
+    SIGNIFICANT,
+    Difference,
+    Figure,
+    Values,
+    figure_of,
+    smallest_p,
+)
 from nncftools.render.table import Cell, Column, Row, Table
 from nncftools.units import UNKNOWN, MemoryUnit, fixed, printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from nncftools.analysis.comparison import ComparedOperation, Comparison, Run
-    from nncftools.analysis.figures import Difference, Figure, Values
     from nncftools.analysis.gates import Verdict
 
     Write = Callable[[float], str]

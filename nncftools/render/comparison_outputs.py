@@ -5,10 +5,11 @@ The comparison as Markdown, for a pull request: short, with everything else fold
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from nncftools.render import markdown
@@ -29,18 +30,12 @@ from nncftools.render.comparison import (
     verdict,
 )
 from nncftools.render.markdown import code, text
-from nncftools.render.table import painted, pairs, warnings
-from nncftools.units import printable
+from nncftools.render.table import Row, Table, painted, pairs, warnings
+from nncftools.units import MemoryUnit, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rich.console import RenderableType
-
     from nncftools.analysis.comparison import Comparison
     from nncftools.analysis.gates import Verdict
-    from nncftools.render.table import Row, Table
-    from nncftools.units import MemoryUnit
 
 
 _NARROW = 20

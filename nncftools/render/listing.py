@@ -8,9 +8,9 @@ The operations of the page: those of the view's levels, numbered as in every out
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -21,13 +21,8 @@ from nncftools.render.table import finite
 from nncftools.session.model import UNFINISHED
 from nncftools.session.operation import CPU, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import enclosing
+from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from nncftools.session.session import Session
-
 
 _LONGEST_TEXT = 200
 _LONG_NAME, _MOST_LONG_NAMES = 20, 1000

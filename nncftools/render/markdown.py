@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from nncftools.analysis.hints import hints
 from nncftools.render import session_tables
 from nncftools.render.peak_lines import as_sentences, peak_lines, verdict_lines
 from nncftools.render.session_tables import memory, operations, ranks
-from nncftools.render.table import Output
-from nncftools.render.view import command_text
-from nncftools.units import printable, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nncftools.render.table import Cell, Row, Table
-    from nncftools.render.view import View
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
-
+from nncftools.render.table import Cell, Output, Row, Table
+from nncftools.render.view import View, command_text
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit, printable, shortened
 
 _TITLE = 200
 _MOST_OPERATIONS = 60

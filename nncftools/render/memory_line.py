@@ -17,16 +17,13 @@ from nncftools.analysis.peak_text import SEPARATOR, span_text, where_text
 from nncftools.analysis.series import decimated_with_gaps
 from nncftools.analysis.summary import is_between_samples, level
 from nncftools.limits.needs import MACHINE, Effective, effective_limit
-from nncftools.render.view import label
+from nncftools.render.view import View, label
 from nncftools.session.peaks import sampled_peak
-from nncftools.units import brief_size, printable, shortened
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit, brief_size, printable, shortened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from nncftools.render.view import View
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
 
     Points = NDArray[np.float64]
 

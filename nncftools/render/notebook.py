@@ -9,31 +9,24 @@ A session in five lines, as Python prints it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nncftools.analysis.hints import hints
 from nncftools.analysis.series import run_s
 from nncftools.analysis.summary import cpu_s, taken
 from nncftools.metrics import METRICS, STORAGE
 from nncftools.render import session_tables
-from nncftools.render.listing import lanes, listed, timeline
-from nncftools.render.memory_line import memory_line
+from nncftools.render.listing import Listed, lanes, listed, timeline
+from nncftools.render.memory_line import MemoryLine, memory_line
 from nncftools.render.peak_lines import verdict_lines
 from nncftools.render.session_tables import memory, operations
-from nncftools.render.table import Output
+from nncftools.render.table import Output, Row, Table
 from nncftools.render.terminal_plot import rounded_up, ticks
 from nncftools.render.view import View, command_text, label
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, printable, seconds_text, shortened, size_text, time_unit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nncftools.render.listing import Listed
-    from nncftools.render.memory_line import MemoryLine
-    from nncftools.render.table import Row, Table
-    from nncftools.session.session import Session
-
 
 _WIDE, _HIGH = 860, 190
 """The picture, and the part with the line; all lengths are in pixels."""

@@ -8,27 +8,23 @@ counter must not fall; and OpenMetrics names it without ``_total`` where the old
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools import metrics
 from nncftools.analysis.summary import largest_process, level, short_lived, taken
 from nncftools.backports import moment_of
-from nncftools.metrics import is_memory, memory_of
+from nncftools.metrics import Metric, is_memory, memory_of
 from nncftools.render.listing import timeline
 from nncftools.render.table import finite
-from nncftools.render.view import command_text
+from nncftools.render.view import View, command_text
+from nncftools.session.model import Peak
 from nncftools.session.operation import RSS
 from nncftools.session.peak_place import span_of
+from nncftools.session.session import Session
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from nncftools.metrics import Metric
-    from nncftools.render.view import View
-    from nncftools.session.model import Peak
-    from nncftools.session.session import Session
-
     Labels = Mapping[str, str]
     Sample = tuple[Labels, float | None]
 

@@ -7,28 +7,24 @@ The band of operations above a panel over time, and their tint in it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from matplotlib.collections import PolyCollection
 
 from nncftools import metrics
-from nncftools.drawing import DPI, FAINT, INK
-from nncftools.render.listing import lanes
+from nncftools.drawing import DPI, FAINT, INK, Ruler
+from nncftools.metrics import Metric
+from nncftools.render.listing import Listed, lanes
 from nncftools.render.table import change_text, level_text
 from nncftools.render.view import label
-from nncftools.units import UNKNOWN, brief_size, seconds_text, text_of
+from nncftools.units import UNKNOWN, MemoryUnit, brief_size, seconds_text, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from matplotlib.axes import Axes
 
-    from nncftools.drawing import Ruler
-    from nncftools.metrics import Metric
     from nncftools.render.colours import Fill
-    from nncftools.render.listing import Listed
-    from nncftools.units import MemoryUnit
 
     Corners = list[tuple[float, float]]
     Span = tuple[float, float]

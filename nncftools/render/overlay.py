@@ -5,6 +5,8 @@ The bands of operations above a comparison: one for each side, with the same col
 
 from __future__ import annotations
 
+import pathlib
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,25 +15,18 @@ from matplotlib.patches import Rectangle
 
 from nncftools.analysis.peak_text import told_apart
 from nncftools.analysis.series import decimated_with_gaps
-from nncftools.analysis.summary import level
+from nncftools.analysis.summary import Level, level
 from nncftools.drawing import DPI, FAINT, INK, Ruler, draw_peak, legend_below, look, marker_for, plain, save, time_axis
 from nncftools.metrics import MEMORY, is_memory
-from nncftools.render.colours import fills
+from nncftools.render.colours import Fill, fills
 from nncftools.render.view import label
 from nncftools.session.operation import Operation
-from nncftools.units import printable, seconds_text, shortened
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Mapping, Sequence
-
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
-
-    from nncftools.analysis.summary import Level
-    from nncftools.render.colours import Fill
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
 
     Line = tuple[NDArray[np.float64], NDArray[np.float64]]
     Drawn = tuple[Line, Level]

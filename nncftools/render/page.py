@@ -14,34 +14,25 @@ import json
 import pathlib
 import re
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
+from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp, of_peak
 from nncftools.analysis.code_places import module_of, package_of
 from nncftools.analysis.frames import Node, tree_of
 from nncftools.analysis.hints import hints
 from nncftools.errors import NncfToolsError
 from nncftools.render import charts, session_tables
-from nncftools.render.colours import OTHER_PACKAGES, REST, package_fills
-from nncftools.render.listing import with_inner_levels
+from nncftools.render.colours import OTHER_PACKAGES, REST, Fill, package_fills
+from nncftools.render.listing import Listed, with_inner_levels
 from nncftools.render.memory_line import limit_text
 from nncftools.render.peak_lines import verdict_lines
 from nncftools.render.session_tables import memory, processes, ranks, shown_of, table_of
 from nncftools.render.stacks import WITHOUT_STACK, place_text
-from nncftools.render.table import Output
-from nncftools.render.view import command_text
+from nncftools.render.table import Output, Table
+from nncftools.render.view import View, command_text
+from nncftools.session.session import Session
 from nncftools.units import printable, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nncftools.analysis.build_up import BuildUp
-    from nncftools.render.colours import Fill
-    from nncftools.render.listing import Listed
-    from nncftools.render.table import Table
-    from nncftools.render.view import View
-    from nncftools.session.session import Session
-
 
 _FILE = "package_data/plotly.min.js"
 _LEVEL = 6

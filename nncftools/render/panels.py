@@ -5,6 +5,8 @@ The panels over the run's time: memory, CPU, and I/O where no operations were ma
 
 from __future__ import annotations
 
+import pathlib
+from collections.abc import Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -31,20 +33,15 @@ from nncftools.drawing import (
 )
 from nncftools.metrics import cpu_counters
 from nncftools.render.listing import counters_of, listed, rows, timeline
-from nncftools.render.memory_line import drawn_limit, memory_line, peak_label
+from nncftools.render.memory_line import MemoryLine, drawn_limit, memory_line, peak_label
 from nncftools.render.operation_bars import MOST_ROWS, WIDTH, Band, Shown, draw_rows, height
 from nncftools.render.view import View, command_text, label
 from nncftools.session.samples import known
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, cores_text, printable, seconds_text, shortened, size_text
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
-
-    from nncftools.render.memory_line import MemoryLine
-    from nncftools.session.session import Session
 
 
 _GREYS = ("#8a8f94", "#b9bdc1", "#dfe1e3")

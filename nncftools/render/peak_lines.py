@@ -5,26 +5,22 @@ The verdict on a run that died, as headings and texts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nncftools.analysis import build_up, memory_kinds
-from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN
-from nncftools.analysis.frames import certain_at_places, held_by, running_text, tree_of
+from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, BuildUp
+from nncftools.analysis.frames import Holder, certain_at_places, held_by, running_text, tree_of
+from nncftools.analysis.memory_kinds import Kinds
 from nncftools.limits.judges import verdict
 from nncftools.limits.needs import MACHINE, needs
 from nncftools.render.memory_line import limit_text
-from nncftools.units import UNKNOWN, printable, seconds_text, shortened
+from nncftools.session.model import MappingGroup, Process
+from nncftools.session.session import Session
+from nncftools.units import UNKNOWN, MemoryUnit, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nncftools.analysis.build_up import BuildUp
-    from nncftools.analysis.frames import Holder
-    from nncftools.analysis.memory_kinds import Kinds
     from nncftools.limits.verdict import LastState, Verdict
-    from nncftools.session.model import MappingGroup, Process
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
 
 
 _HOLDERS = 3

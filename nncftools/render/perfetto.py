@@ -8,6 +8,7 @@ Stacks over time as slices: how long a frame was seen at its place in the stack 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,18 +23,14 @@ from nncftools.analysis.series import decimated, rates_of, run_s, window_s
 from nncftools.metrics import cpu_counters, is_memory
 from nncftools.render.listing import bounds_by_key, by_key
 from nncftools.render.stacks import place_text
-from nncftools.render.view import command_text, label
+from nncftools.render.view import View, command_text, label
+from nncftools.session.model import Exit, Frame, Process, RankRun, Snapshots, WatchedProcess
+from nncftools.session.operation import Operation
 from nncftools.session.peak_place import span_of
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from nncftools.render.view import View
-    from nncftools.session.model import Exit, Frame, Process, RankRun, Snapshots, WatchedProcess
-    from nncftools.session.operation import Operation
-    from nncftools.session.session import Session
-
     Event = dict[str, Any]
     Values = Iterable[float | None]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pathlib
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,19 +25,14 @@ from nncftools.drawing import (
     time_axis,
 )
 from nncftools.render.listing import listed
-from nncftools.render.memory_line import drawn_limit, memory_line, peak_label
+from nncftools.render.memory_line import DrawnLimit, drawn_limit, memory_line, peak_label
 from nncftools.render.view import View, command_text
+from nncftools.session.model import RankRun
+from nncftools.session.session import Session
 from nncftools.units import printable, shortened
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
-
-    from nncftools.render.memory_line import DrawnLimit
-    from nncftools.session.model import RankRun
-    from nncftools.session.session import Session
 
 
 _TITLE, _TITLE_LINE, _NAME = 180, 95, 30

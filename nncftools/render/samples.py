@@ -10,28 +10,23 @@ The session itself, whether it was read from a journal, another tool's log or se
 from __future__ import annotations
 
 import io
+import pathlib
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from nncftools.analysis.summary import level
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
+from nncftools.render.view import View
 from nncftools.session.samples import TIME, are_whole
-from nncftools.session.session import encoded
-
-if TYPE_CHECKING:
-    import pathlib
-    from array import array
-    from collections.abc import Callable, Sequence
-
-    from nncftools.render.view import View
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
-
+from nncftools.session.session import Session, encoded
+from nncftools.units import MemoryUnit
 
 FROM_ZERO = "_from-zero"
 _NOTHING = "No measurements recorded.\nThe recording ended before the first sample that is known."

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nncftools import metrics
 from nncftools.analysis.peak_text import span_text, where_text
 from nncftools.analysis.summary import (
+    Level,
     cores_average,
     cpu_s,
     failed_in_order,
@@ -26,7 +28,8 @@ from nncftools.analysis.summary import (
 )
 from nncftools.backports import moment_of
 from nncftools.limits.needs import needs
-from nncftools.render.listing import PARALLEL_NOTE, listed, peak_notes, timeline, without_small
+from nncftools.metrics import Metric
+from nncftools.render.listing import PARALLEL_NOTE, Listed, listed, peak_notes, timeline, without_small
 from nncftools.render.table import (
     NOTE,
     Cell,
@@ -40,21 +43,23 @@ from nncftools.render.table import (
     level_text,
     size_cell,
 )
-from nncftools.render.view import label
+from nncftools.render.view import View, label
+from nncftools.session.model import Process, RankRun, SavedModel
 from nncftools.session.peak_place import span_of
-from nncftools.units import UNKNOWN, cores_text, number_text, printable, seconds_text, shortened, size_text, text_of
+from nncftools.session.session import Session
+from nncftools.units import (
+    UNKNOWN,
+    MemoryUnit,
+    cores_text,
+    number_text,
+    printable,
+    seconds_text,
+    shortened,
+    size_text,
+    text_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nncftools.analysis.summary import Level
-    from nncftools.metrics import Metric
-    from nncftools.render.listing import Listed
-    from nncftools.render.view import View
-    from nncftools.session.model import Process, RankRun, SavedModel
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
-
     Metrics = Sequence[tuple[str, Metric]]
     """Columns with their metrics."""
 

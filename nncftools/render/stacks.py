@@ -9,28 +9,21 @@ The format: https://www.speedscope.app/file-format-schema.json
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from nncftools.analysis.build_up import INHERITED, NOT_SEEN, Moment, build_ups, of_peak
+from nncftools.analysis.build_up import INHERITED, NOT_SEEN, BuildUp, Moment, build_ups, of_peak
 from nncftools.analysis.code_places import is_machinery, short_file
 from nncftools.errors import NncfToolsError
-from nncftools.render.listing import listed, timeline, without_small
-from nncftools.render.view import command_text
+from nncftools.render.listing import Listed, listed, timeline, without_small
+from nncftools.render.view import View, command_text
+from nncftools.session.model import Frame
+from nncftools.session.operation import Bracket
+from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from nncftools.analysis.build_up import BuildUp
-    from nncftools.render.listing import Listed
-    from nncftools.render.view import View
-    from nncftools.session.model import Frame
-    from nncftools.session.operation import Bracket
-    from nncftools.session.session import Session
-
 
 UNCERTAIN = "not certain"
 """In brackets, the only frame of "A or B" whose stacks share no frame, if only what is certain counts."""

@@ -5,15 +5,16 @@ The comparison for scripts; ``docs/compare.md`` describes its keys.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nncftools.analysis.build_up import CERTAIN, EITHER, INHERITED, NOT_SEEN, of_peak
-from nncftools.analysis.figures import smallest_p
-from nncftools.analysis.frames import holders, tree_of
+from nncftools.analysis.figures import Difference, Side, smallest_p
+from nncftools.analysis.frames import Node, holders, tree_of
 from nncftools.analysis.hints import hints
-from nncftools.analysis.memory_kinds import near
+from nncftools.analysis.memory_kinds import Kinds, near
 from nncftools.analysis.peak_text import where_text
 from nncftools.analysis.summary import cores_average, cpu_s, largest_process, level, short_lived, taken
 from nncftools.limits.judges import verdict
@@ -21,19 +22,14 @@ from nncftools.limits.needs import needs
 from nncftools.metrics import is_memory
 from nncftools.render.listing import bounds_by_key, by_key, timeline
 from nncftools.render.session_tables import significant
+from nncftools.render.view import View
+from nncftools.session.operation import Operation
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from nncftools.analysis.comparison import Comparison, Run
-    from nncftools.analysis.figures import Difference, Side
-    from nncftools.analysis.frames import Node
     from nncftools.analysis.gates import Verdict
-    from nncftools.analysis.memory_kinds import Kinds
-    from nncftools.render.view import View
-    from nncftools.session.operation import Operation
-    from nncftools.session.session import Session
 
 
 FORMAT = "nncf-tools-summary"

@@ -7,6 +7,7 @@ Figures of memory that are known within bounds only, as short texts.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Flag, auto
 from math import isinf
@@ -16,15 +17,11 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from nncftools.units import UNKNOWN, printable, text_of
+from nncftools.session.operation import Bounds, Figures, Operation
+from nncftools.units import UNKNOWN, MemoryUnit, printable, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-
-    from nncftools.session.operation import Bounds, Figures, Operation
-    from nncftools.units import MemoryUnit
 
 
 class Output(Flag):

@@ -5,6 +5,7 @@ The live view is made of the same parts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,18 +29,15 @@ from nncftools.render.terminal_plot import (
     rate_rows,
     rates_shown,
 )
-from nncftools.render.view import label
+from nncftools.render.view import View, label
 from nncftools.session.operation import RATE_WINDOW_S
+from nncftools.session.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from numpy.typing import NDArray
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from nncftools.render.canvas import Row
-    from nncftools.render.view import View
-    from nncftools.session.session import Session
 
 
 _LOWEST, _HIGHEST, _NOT_ON_A_TERMINAL = 12, 40, 24

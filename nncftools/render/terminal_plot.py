@@ -10,6 +10,7 @@ Memory over time: the first metric as an area, the others as curves, with their 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,8 +25,6 @@ from nncftools.session.operation import Operation
 from nncftools.units import brief_size, fixed, printable, shortened, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
     from numpy.typing import NDArray
 
     from nncftools.render.canvas import Floats, Medium, Row, Window

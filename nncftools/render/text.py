@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from nncftools.analysis.hints import hints
@@ -21,6 +22,7 @@ from nncftools.render.table import (
     Column,
     Fitting,
     Output,
+    Table,
     change_text,
     fits,
     grid,
@@ -29,19 +31,13 @@ from nncftools.render.table import (
     warnings,
 )
 from nncftools.render.view import View, command_text
+from nncftools.session.operation import Operation
 from nncftools.session.operations import unmarked
-from nncftools.units import printable, seconds_text, shortened
+from nncftools.session.session import Session
+from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table as Grid
-
-    from nncftools.render.table import Table
-    from nncftools.session.operation import Operation
-    from nncftools.session.session import Session
-    from nncftools.units import MemoryUnit
 
 
 _TITLE, _NAME, _SIGNATURE = 200, 40, 140

@@ -18,20 +18,17 @@ from __future__ import annotations
 import importlib
 import pathlib
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 
 from nncftools import metrics
 from nncftools.errors import UsageError
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, not_one_of, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import RenderableType
-
-    from nncftools.session.session import Session
 
 
 @dataclass(frozen=True)

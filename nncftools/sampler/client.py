@@ -8,27 +8,24 @@ import pathlib
 import signal
 import subprocess
 import sys
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard, descriptors_in_use, write_all
-from nncftools.journal.lines import FORMAT, VERSION
+from nncftools.journal.lines import FORMAT, VERSION, End, ExitStatus, Header, Start
+from nncftools.journal.writing import Plan
 from nncftools.sampler import link, target
 from nncftools.sampler.probes import references, resolved, why_unavailable
 from nncftools.sampler.signals import readable
-from nncftools.sampler.starter import StarterLink, held_back
+from nncftools.sampler.starter import Starter, StarterLink, held_back
 from nncftools.sampler.tree import DETACHED_ARGUMENT
 from nncftools.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from typing_extensions import Self
 
-    from nncftools.journal.lines import End, ExitStatus, Header, Start
-    from nncftools.journal.writing import Plan
     from nncftools.sampler.link import Order
-    from nncftools.sampler.starter import Starter
 
 PROC = "/proc"
 _FEWEST_DESCRIPTORS = 24

@@ -10,6 +10,7 @@ import os
 import resource
 import select
 import signal
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from nncftools.files import above_standard, descriptors_in_use, write_all
@@ -18,8 +19,6 @@ from nncftools.sampler.service import adopt_orphans
 from nncftools.sampler.signals import CAUGHT, ENDING, OF_FAULTS, catch_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from typing_extensions import Self
 
     from nncftools.sampler.link import Order

@@ -5,10 +5,8 @@ This runs before the command starts, so it imports nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 
 class _Launcher(NamedTuple):

@@ -10,19 +10,15 @@ The figures of one column between two moments.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf, isnan, nextafter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from nncftools.session.model import Mark
 from nncftools.session.peaks import first_at_least, noise
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 KINDS = (
     "Model Loading",

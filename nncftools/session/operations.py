@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf, nextafter
 from typing import TYPE_CHECKING
@@ -16,17 +17,14 @@ import msgspec
 from msgspec.structs import replace
 
 from nncftools import metrics
-from nncftools.session.model import Mark
+from nncftools.session.model import Mark, OwnMemory, Process, SessionData
 from nncftools.session.operation import CPU, RSS, Bounds, Bracket, Column, Figures, LazyMapping, Operation
 from nncftools.session.peak_place import enclosing, place_of
 from nncftools.session.peaks import Envelope, MostHeld, Reached, earliest, held_at_most, noise, of_rise, read_at_marks
+from nncftools.session.samples import Samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from nncftools.session.model import OwnMemory, Process, SessionData
     from nncftools.session.peak_place import Above, PeakPlace
-    from nncftools.session.samples import Samples
 
 
 _DEEPEST = 400

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from nncftools.session.model import Mark, Peak, Process
+from nncftools.session.operation import Bracket, Operation
 from nncftools.session.peaks import drift, noise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from nncftools.session.model import Mark, Peak, Process
-    from nncftools.session.operation import Bracket, Operation
-
     Path = Sequence[Operation]
     """Operations from the outermost to the innermost one; each encloses the next."""
     Above = Mapping[int, Operation]

@@ -6,21 +6,16 @@ The most that a process tree can have held between samples.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import inf, isnan
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from nncftools.metrics import is_memory
-from nncftools.session.model import Peak
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from nncftools.session.model import Mark, Process, Rise, SessionData
-    from nncftools.session.samples import Samples
-
+from nncftools.session.model import Mark, Peak, Process, Rise, SessionData
+from nncftools.session.samples import Samples
 
 SAMPLED = "sampled"
 HIGH_WATER_MARK = "high_water_mark"

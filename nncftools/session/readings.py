@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from nncftools.session.model import OwnMemory
+from nncftools.journal.lines import Held
+from nncftools.session.model import Host, OwnMemory, Process, SessionData
 from nncftools.session.peaks import MostHeld, held_at_most, most_held_by, noise
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from nncftools.journal.lines import Held
-    from nncftools.session.model import Host, Process, SessionData
-
 
 _SINCE, _EXACT_AGAIN = (6, 2), (6, 16)
 """Linux counts RSS on each CPU since commit f1a7941243c1. /proc adds these counts up again since 82241a83cd15."""

@@ -10,15 +10,18 @@ from __future__ import annotations
 import io
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 from math import isnan, nan
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from nncftools import intake
 from nncftools.errors import SessionFileError
-from nncftools.journal.lines import SnapshotLine
+from nncftools.journal import lines
+from nncftools.journal.lines import End, Header, Held, Line, ProcessFields, SnapshotLine
+from nncftools.journal.lines import Start as StartFields
 from nncftools.journal.reading import Tail
 from nncftools.metrics import cpu_counters, is_counter, is_memory
 from nncftools.redaction import Redaction
@@ -53,14 +56,6 @@ from nncftools.session.model import (
 )
 from nncftools.session.peaks import peaks, sampled_peak
 from nncftools.session.samples import TIME, Samples, kept_rows, merge_warning, rising, usual_distance
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nncftools.journal import lines
-    from nncftools.journal.lines import End, Header, Held, Line, ProcessFields
-    from nncftools.journal.lines import Start as StartFields
-
 
 TICKS_PER_S = 100
 """Clock ticks in ``/proc`` (USER_HZ), the same on all machines that Linux runs on today."""

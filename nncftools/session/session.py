@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import pathlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import msgspec
@@ -18,18 +20,14 @@ from nncftools.files import replacing
 from nncftools.journal import lines, reading
 from nncftools.session import recording
 from nncftools.session.model import FORMAT, VERSION, SessionData, check_snapshots
+from nncftools.session.operation import Operation
 from nncftools.session.operations import operations, peak_place
+from nncftools.session.peak_place import PeakPlace
 from nncftools.session.samples import Samples, are_whole
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
-
     import pandas as pd
     from typing_extensions import Self
-
-    from nncftools.session.operation import Operation
-    from nncftools.session.peak_place import PeakPlace
 
 
 _HOLDING = ", with a session of `nncf-tools monitor`"

@@ -16,8 +16,9 @@ import sys
 import sysconfig
 from typing import TYPE_CHECKING, NamedTuple
 
+from nncftools.journal.writing import Plan
+
 if TYPE_CHECKING:
-    from nncftools.journal.writing import Plan
     from nncftools.snapshots.helper import Order
 
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"

@@ -7,24 +7,21 @@ The table of the largest peaks, at the end of pytest's output.
 
 from __future__ import annotations
 
+import pathlib
 import textwrap
 import warnings
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nncftools.errors import NncfToolsError
-from nncftools.testing.meter import KERNEL, SAMPLED, UNSAMPLED, put, taken
+from nncftools.testing.meter import KERNEL, SAMPLED, UNSAMPLED, Meter, Peak, put, taken
 from nncftools.units import MemoryUnit, size_from, size_text
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Generator
-
     import pluggy
-
-    from nncftools.testing.meter import Meter, Peak
 
 
 _MARKER = "limit_peak"

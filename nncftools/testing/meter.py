@@ -15,19 +15,14 @@ import re
 import sys
 import time
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nncftools.errors import NncfToolsError
 from nncftools.marks.line import VARIABLE
-from nncftools.testing.tap import Tap
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from nncftools.testing.tap import Row
-
+from nncftools.testing.tap import Row, Tap
 
 _STATUS, _CLEAR_REFS, _TASKS = "/proc/self/status", "/proc/self/clear_refs", "/proc/self/task"
 _FIGURES = re.compile(rb"^VmHWM:\s*(\d+) kB\nVmRSS:\s*(\d+) kB$", re.MULTILINE)

@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from nncftools.api.recorder import Recorder
 from nncftools.journal import reading
+from nncftools.journal.lines import Line
 from nncftools.journal.reading import Tail
 from nncftools.marks import line
 from nncftools.redaction import Redaction
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nncftools.journal.lines import Line
 
 _NO_MARK = "\n"
 """Any write to the marks log triggers a sample; an empty line is no mark."""

@@ -6,8 +6,8 @@ import contextlib
 import os
 import pathlib
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,14 +17,9 @@ from nncftools.cli.fit import outputs
 from nncftools.cli.fit.search import Fit
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.files import held, replacing
+from nncftools.journal.writing import Plan
 from nncftools.redaction import Redaction
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nncftools.journal.writing import Plan
-    from nncftools.units import MemoryUnit
-
+from nncftools.units import MemoryUnit
 
 STATE = "fit.json"
 

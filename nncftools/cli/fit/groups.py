@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from nncftools.backports import running
@@ -28,8 +29,6 @@ from nncftools.errors import NncfToolsError
 from nncftools.sampler.control_groups import ControlGroup, Hierarchies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from typing_extensions import Self
 
 

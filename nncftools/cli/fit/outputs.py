@@ -8,26 +8,18 @@ Words for the runs of a search, and for its result.
 from __future__ import annotations
 
 import math
+import pathlib
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from nncftools.cli.fit.search import WORKED
+from nncftools.cli.fit.search import WORKED, Fit, Free, Trial
 from nncftools.files import replacing
 from nncftools.render import markdown as render_markdown
 from nncftools.render.table import Cell, Column, Fitting, Row, Table, figure_cell, size_cell, warnings
-from nncftools.units import printable, seconds_text
-
-if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterator
-
-    from rich.console import RenderableType
-
-    from nncftools.cli.fit.search import Fit, Free, Trial
-    from nncftools.units import MemoryUnit
+from nncftools.units import MemoryUnit, printable, seconds_text
 
 
 def runs(fit: Fit, unit: MemoryUnit) -> Table:

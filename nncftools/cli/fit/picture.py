@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import pathlib
 import shlex
 from typing import TYPE_CHECKING
 
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from nncftools import drawing
-from nncftools.units import printable, seconds_text, shortened
+from nncftools.units import MemoryUnit, printable, seconds_text, shortened
 
 if TYPE_CHECKING:
-    import pathlib
-
     from matplotlib.axes import Axes
 
     from nncftools.cli.fit.search import Fit, Free
-    from nncftools.units import MemoryUnit
 
 
 _WORKED, _FAILED, _FREE = drawing.PALETTE[0], drawing.PALETTE[1], drawing.PALETTE[2]

@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import pathlib
 import shlex
 import signal
 import statistics
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,23 +24,19 @@ import msgspec.structs
 from nncftools.cli import destination, planning, recording, screen
 from nncftools.cli.display import DisplayOptions
 from nncftools.cli.fit import folder, groups, outputs
+from nncftools.cli.fit.folder import Choices
+from nncftools.cli.fit.groups import LimitedGroup, Place
 from nncftools.cli.fit.search import WORKED, Fit, Free, Search, Trial
 from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
 from nncftools.limits.needs import needs
 from nncftools.render.view import View
 from nncftools.sampler.starter import Starter, held_back
+from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Sequence
-
     from typing_extensions import Self
-
-    from nncftools.cli.fit.folder import Choices
-    from nncftools.cli.fit.groups import LimitedGroup, Place
-    from nncftools.session.session import Session
 
 
 _POLL_S = 0.1

@@ -8,14 +8,10 @@ A run under a memory limit, and all runs of a search.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 FORMAT = "nncf-tools-fit"
 VERSION = 1

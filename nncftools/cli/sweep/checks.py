@@ -10,31 +10,25 @@ import importlib.util
 import itertools
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nncftools import intake
 from nncftools.backports import SAFE_PATH
 from nncftools.cli import destination, options
 from nncftools.cli.sweep import grid
-from nncftools.cli.sweep.results import Folder, State, differing, stamp
+from nncftools.cli.sweep.grid import Configuration
+from nncftools.cli.sweep.results import Folder, Row, State, differing, stamp
 from nncftools.cli.sweep.runs import Choices
 from nncftools.cli.sweep.steps import CALIBRATION, KIND, LAST_WORDS, MODEL, PROMPTS, TEXT
 from nncftools.cli.sweep.worker import evaluation
 from nncftools.compression import filling
 from nncftools.errors import NncfToolsError, UsageError, refuse_to_record
 from nncftools.files import another_owner, open_to_all
-
-if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from nncftools.cli.sweep.grid import Configuration
-    from nncftools.cli.sweep.results import Row
-
 
 RUN = 12
 """So many words in the same order, in both texts, are no accident."""

@@ -16,19 +16,17 @@ import tarfile
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nncftools.backports import running
-from nncftools.cli.sweep.results import ROW, Row, files_of, stamp
+from nncftools.cli.sweep.results import ROW, Folder, Row, files_of, stamp
 from nncftools.cli.sweep.steps import Task
 from nncftools.errors import NncfToolsError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from nncftools.cli.sweep.results import Folder
     from nncftools.sampler.starter import Starter
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import pathlib
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,10 +16,6 @@ from nncftools import intake
 from nncftools.backports import toml_of
 from nncftools.compression.checking import BASELINE
 from nncftools.errors import NncfToolsError, SessionFileError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 _LONGEST_HEADER = 100_000_000
 _MATRIX = 2

@@ -12,8 +12,10 @@ import csv
 import hashlib
 import io
 import os
+import pathlib
 import re
 import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -26,9 +28,6 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import another_owner, held, replacing
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from nncftools.cli.sweep.grid import Configuration
 
 

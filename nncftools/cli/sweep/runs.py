@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +17,7 @@ from nncftools import intake
 from nncftools.cli import destination, screen
 from nncftools.cli.fit import groups
 from nncftools.cli.sweep import steps
-from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Task
+from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Executor, Task
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
@@ -24,11 +25,8 @@ from nncftools.sampler.starter import Starter
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from nncftools.cli.sweep.grid import Configuration
     from nncftools.cli.sweep.results import Folder, Row, State
-    from nncftools.cli.sweep.steps import Executor
 
 
 class Expected(NamedTuple):

@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,18 +30,14 @@ from nncftools.compression import filling
 from nncftools.compression.reading import STDERR
 from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard
+from nncftools.journal.lines import MemoryLimit
 from nncftools.render.view import View
-from nncftools.sampler.starter import held_back
+from nncftools.sampler.starter import Starter, held_back
+from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from typing_extensions import Self
-
-    from nncftools.journal.lines import MemoryLimit
-    from nncftools.sampler.starter import Starter
-    from nncftools.session.session import Session
 
 
 MODEL, TEXT, LAST_WORDS, PROMPTS, CALIBRATION, KIND = "model", "text", "lambada", "prompts", "calibration", "kind"
