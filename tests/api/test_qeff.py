@@ -124,9 +124,10 @@ def test_child_io_counts(recorded: Recorded) -> None:
 def test_peak(profiler: QEffMemoryProfiler) -> None:
     """The peak is in MB and belongs to the operation that reached it; its moment is known to a sample, or better."""
     place = profiler.rss_memory.index(max(profiler.rss_memory))
+    near = next(i for i, rss in enumerate(profiler.rss_memory) if rss >= 0.98 * profiler.rss_memory[place])
 
     assert profiler.peak_rss == pytest.approx(profiler.rss_memory[place], rel=0.02)
-    assert profiler.timestamps[place - 1] <= profiler.peak_rss_time <= profiler.timestamps[place]
+    assert profiler.timestamps[max(0, near - 1)] <= profiler.peak_rss_time <= profiler.timestamps[place]
     assert profiler.peak_vms == pytest.approx(max(profiler.vms_memory))
     assert profiler.peak_vms_time in profiler.timestamps
     assert profiler.peak_operation == "Model Loading"
