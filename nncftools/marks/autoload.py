@@ -1,11 +1,10 @@
 """Wraps the functions of the catalogue, and those that the user names, as their modules are imported.
 
-Runs in the marked program at its start: Python 3.8 and later, as little of the standard library as possible.
+Runs in the marked program at its start: Python 3.8 and later, as little of the standard library as possible. ``json``
+is imported with the first catalogued library, and ``ctypes`` (10 ms) only where the kernel allows nobody but parents to
+read stacks (yama), so that this process must allow it to the recording's helper.
 
-Lets the helper of a recording read this process's stacks, where the kernel allows only parents to (yama).
-
-Runs in the marked program: Python 3.8 and later, the standard library only. ``ctypes`` takes 10 ms to import, so
-the starter asks for this only where it is needed.
+``catalogue/README.md`` describes the catalogue's files.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import sys
 from time import monotonic_ns
 
 from . import line
-from .catalogue import LIBRARIES
 
 TYPE_CHECKING = False
 
@@ -64,8 +62,27 @@ def began_at(pid: int) -> str:
 CALLS = "NNCF_TOOLS_MARK_CALLS"
 """The user's functions, one per line, tab-separated: module, function, name, kind (empty if unknown)."""
 HELPER = "NNCF_TOOLS_STACKS"
-"""``PID:START`` of the process that reads stacks, if it needs the permission of the others: see ``door.py``."""
-_PACKAGE = __name__.rpartition(".")[0]
+"""``PID:START`` of the process that reads stacks, if it needs the permission of the others: see ``open_for``."""
+LIBRARIES = {
+    "QEfficient": "qefficient",
+    "nncf": "nncf",
+    "onnx": "onnx",
+    "onnxruntime": "onnxruntime",
+    "openvino": "openvino",
+    "openvino_tokenizers": "openvino",
+    "optimum": "optimum",
+    "torch": "torch",
+    "transformers": "transformers",
+}
+"""The catalogue's file for each root package."""
+
+
+def catalogued(file: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the functions in a file of the catalogue, by module and qualified name, with their facts."""
+    import json
+
+    with open(os.path.join(os.path.dirname(__file__), "catalogue", file + ".json"), "rb") as text:
+        return json.load(text)  # type: ignore[no-any-return]
 
 
 class Finder:
@@ -95,9 +112,7 @@ class Finder:
         file = self._unread.pop(module.partition(".")[0], None)
         if file is not None:
             try:
-                name = _PACKAGE + ".catalogue." + file
-                __import__(name)
-                for listed, functions in sys.modules[name].CALLS.items():
+                for listed, functions in catalogued(file).items():
                     self._entries.setdefault(listed, []).extend(functions.items())
             except Exception:  # noqa: BLE001, S110 — a program that cannot be marked must run as it would have
                 pass
