@@ -166,7 +166,7 @@ METRICS = {
                probe="machine:Pressure", scope=GROUP, merging=NEVER, per_operation=False),
         Metric("disk_free", "B", GAUGE, "Disk free",
                "bytes that can be written to the file system of working folder, TMPDIR, output or an argument",
-               probe="free_space:FreeSpace", scope=DEVICE, merging=NEVER, per_operation=False, is_room=True),
+               probe="machine:FreeSpace", scope=DEVICE, merging=NEVER, per_operation=False, is_room=True),
         Metric("threads", "", GAUGE, "Threads", "threads of all processes", probe="process:Stat", per_operation=False),
         Metric("processes", "", GAUGE, "Processes", "processes alive", probe="process:Stat", per_operation=False),
     )

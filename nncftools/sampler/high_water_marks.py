@@ -25,10 +25,9 @@ from nncftools.sampler.tree import PAGE, value_of
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from nncftools.sampler.exits import Exit
-    from nncftools.sampler.tree import Process
+    from nncftools.sampler.tree import Exit, Process
 
 
 _MOST = 2
@@ -382,3 +381,67 @@ def _was_there(process: Process) -> bool:
 
 def _noise(pages: int) -> int:
     return max(_NOISE // PAGE, pages // _SHARE)
+
+
+_MOST_HELD = 64
+"""Processes in one line."""
+
+
+class HeldAtMarks:
+    """Records the RSS of the processes whose RSS is not the same as at the mark before."""
+
+    def __init__(self, write_line: Callable[[str, object], None]) -> None:
+        self._write_line = write_line
+        self._huge_before: int | None = None
+        self._huge_now: int | None = None
+        """Bytes in huge pages, counted before the processes were read: at the mark before, and at this one."""
+        self._before: dict[Process, tuple[int, int, int]] = {}
+        self._written: dict[Process, int] = {}
+
+    def begin(self, processes: Sequence[Process], restless: Collection[Process], huge_pages: int | None) -> None:
+        """Remember RSS and faults before the sample that comes now; ``restless`` had page faults in the one before.
+
+        A mark may have been made while that sample was read, so what restless processes held before it counts, too.
+        """
+        self._huge_before, self._huge_now = self._huge_now, huge_pages
+        self._before = {process: (process.rss, process.rss, process.faults) for process in processes}
+        for process in restless:
+            if process in self._before:
+                self._before[process] = (process.rss, process.rss_before, process.faults_before)
+
+    def write(
+        self,
+        processes: Sequence[Process],
+        vforked: Collection[Process],
+        span_s: tuple[float, float],
+        huge_pages: int | None,
+    ) -> None:
+        """Write what changed between two samples; ``vforked`` processes have no memory of their own before exec.
+
+        ``span_s`` are the times at which the samples began, ``huge_pages`` the bytes that the machine has mapped in
+        huge pages. RSS grows by page faults only, and each adds a page, or a huge one. What they added and is not there
+        any more was there for a while.
+        """
+        before = self._huge_before
+        huge = _UNKNOWN if before is None or huge_pages is None else (huge_pages - before) // PAGE
+        found = []
+        written, self._written = self._written, {}
+        for process in processes:
+            now = 0 if process in vforked else process.rss
+            at_sample, before, faults = self._before.pop(process, (now, 0, 0))
+            count = process.faults - faults
+            added = count + min(count * LARGEST_FAULT, huge)
+            came_and_went = max(0, added - max(0, now - before))
+            low = max(0, min(now, before, at_sample) - came_and_went)
+            most = max(now, before, at_sample)
+            mark = max(most, process.mark.size // PAGE)
+            high = mark if is_new(process) else min(most + came_and_went, mark)
+            if low != high:
+                found.append([process.number, now * PAGE, low * PAGE, high * PAGE])
+            elif written.get(process) != now:
+                found.append([process.number, now * PAGE])
+            self._written[process] = now
+        found += [[process.number, 0] for process in self._before]  # ended
+        from_s, to_s = span_s
+        rss = found if len(found) <= _MOST_HELD else None
+        self._write_line("held", {"from_s": round(from_s, 6), "to_s": round(to_s, 6), "rss": rss})

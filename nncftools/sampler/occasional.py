@@ -15,8 +15,7 @@ import stat
 import time
 
 from nncftools.sampler.probes import columns_of
-from nncftools.sampler.probes.free_space import FreeSpace
-from nncftools.sampler.probes.machine import HugePages
+from nncftools.sampler.probes.machine import FreeSpace, HugePages
 
 TYPE_CHECKING = False
 

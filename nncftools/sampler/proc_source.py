@@ -9,13 +9,12 @@ from nncftools.metrics import is_counter
 from nncftools.metrics import name_of as metric_name
 from nncftools.sampler import tree
 from nncftools.sampler.control_groups import LimitWatch
-from nncftools.sampler.high_water_marks import Floor, HighWaterMarks, Unseen
+from nncftools.sampler.high_water_marks import Floor, HeldAtMarks, HighWaterMarks, Unseen
 from nncftools.sampler.loop import Counters, Stillness
-from nncftools.sampler.mark_watch import HeldAtMarks
 from nncftools.sampler.occasional import FilesRead, Occasional
 from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM, columns_of, references, resolved
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.process_records import ProcessRecords
+from nncftools.sampler.process_records import Exits, ProcessRecords
 from nncftools.sampler.tree import NONE_LEFT, PAGE, RESERVE, TICKS_PER_S, Tree
 
 TYPE_CHECKING = False
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from nncftools.journal.lines import ExitStatus
     from nncftools.journal.writing import Plan
-    from nncftools.sampler.exits import Exits
     from nncftools.sampler.probes.machine import HugePages
     from nncftools.sampler.tree import Process
 

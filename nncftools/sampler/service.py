@@ -12,15 +12,13 @@ import errno
 import gc
 import os
 import signal
-import sys
 import time
 
 from nncftools.journal.writing import Plan, Writer
 from nncftools.metrics import is_counter, is_memory
 from nncftools.sampler import link, target
-from nncftools.sampler.link import Link
-from nncftools.sampler.loop import NANOSECONDS, Loop, Thinner
-from nncftools.sampler.output_relay import OutputRelay
+from nncftools.sampler.link import Link, OutputRelay
+from nncftools.sampler.loop import NANOSECONDS, Loop, MarkWatch, Thinner
 from nncftools.sampler.signals import ENDING, SignalForwarder, Signals
 from nncftools.sampler.tree import DETACHED_NAME
 
@@ -31,11 +29,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nncftools.journal.lines import ExitStatus
-    from nncftools.sampler.exits import Exits
     from nncftools.sampler.limit import Limit
     from nncftools.sampler.link import Order
-    from nncftools.sampler.mark_watch import MarkWatch
     from nncftools.sampler.proc_source import ProcSource
+    from nncftools.sampler.process_records import Exits
     from nncftools.sampler.psutil_source import PsutilSource
 
 
@@ -66,16 +63,6 @@ def _utc_error_s() -> float | None:
 
 _STANDARD_ERROR = 2
 _URGENT = -10
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def adopt_orphans() -> bool:
-    """Make orphaned descendants children of this process (prctl(2), Linux only); return whether that worked."""
-    if sys.platform != "linux":
-        return False
-    import ctypes
-
-    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def detach() -> None:
@@ -186,7 +173,7 @@ class Recording:
         """Whether nothing but deadlines, signals and descriptors asks for work between two ticks."""
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)
         self._starter_leads = os.getpgrp() == os.getppid()
-        reaper = os.getpid() if not self._attached and adopt_orphans() else None
+        reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
         self._marks = _mark_watch(order["marks"], self._sample_for_mark)
         self._exits = _exit_accounting(plan)
         self._source = _source(plan, writer.line, reaper, self._exits)
@@ -457,7 +444,7 @@ class Recording:
 def _exit_accounting(plan: Plan) -> Exits | None:
     """Subscribe to the kernel's exit accounting; return None without privilege, and off Linux."""
     if plan.source == "proc":
-        from nncftools.sampler.exits import Exits
+        from nncftools.sampler.process_records import Exits
 
         with contextlib.suppress(OSError, AttributeError):  # AttributeError: not on Linux
             return Exits()
@@ -467,8 +454,6 @@ def _exit_accounting(plan: Plan) -> Exits | None:
 def _mark_watch(marks: str | None, sample: Callable[[], None]) -> MarkWatch | None:
     """Watch the marks log; return None without a log, and where it cannot be watched."""
     if marks is not None:
-        from nncftools.sampler.mark_watch import MarkWatch
-
         with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
             return MarkWatch(marks, sample)
     return None

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from nncftools.files import above_standard, descriptors_in_use, write_all
 from nncftools.sampler import link
-from nncftools.sampler.service import adopt_orphans
 from nncftools.sampler.signals import CAUGHT, ENDING, OF_FAULTS, catch_all
+from nncftools.sampler.target import adopt_orphans
 
 if TYPE_CHECKING:
     from typing_extensions import Self

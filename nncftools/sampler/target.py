@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from nncftools.journal.lines import ExitStatus
 
 _SHELL = b"/bin/sh"
+_PR_SET_CHILD_SUBREAPER = 36
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, *OF_FAULTS)
 """Python ignores some of these at its start, we ignore the others, and exec keeps ignored signals ignored."""
@@ -103,6 +104,15 @@ def _path_of(program: bytes) -> bytes:
         return program
     candidates = (os.path.join(folder, program) for folder in map(os.fsencode, os.get_exec_path()))
     return next((path for path in candidates if os.access(path, os.X_OK)), program)
+
+
+def adopt_orphans() -> bool:
+    """Make orphaned descendants children of this process (prctl(2), Linux only); return whether that worked."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def reap_ended(before: Callable[[int, ExitStatus], None]) -> Iterator[tuple[int, ExitStatus, int]]:

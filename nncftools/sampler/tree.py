@@ -23,8 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from nncftools.sampler.exits import Exit
-
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 """No file can be opened: that means nothing about the process whose file it is."""
@@ -130,6 +128,25 @@ class Allowance:
         """Only descriptors below this number are kept."""
         self.ran_out = False
         """Whether a file could not even be opened for a moment: figures are missing."""
+
+
+class Exit:
+    """A process that has ended, as the kernel accounted it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.parent_pid = 0
+        self.name = ""
+        self.wait_status = 0
+        self.forked_copy = False
+        self.cpu_s = 0.0
+        self.elapsed_s = 0.0
+        self.after_s = 0.0
+        self.at_s = 0.0
+        """It ended after the first and before the second of these times of the recording."""
+        self.high_water_mark = 0
+        self.faults = 0
+        """Page faults of all its threads."""
 
 
 class MarkReading:

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from nncftools.sampler import process_records
-from nncftools.sampler.exits import Exit
 from nncftools.sampler.high_water_marks import HighWaterMarks
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.process_records import ProcessRecords, apart
+from nncftools.sampler.process_records import Exit, ProcessRecords, apart
 from nncftools.sampler.tree import PAGE, TICKS_PER_S, Allowance, Process, Tree
 from tests.sampler.fake_proc import FakeProc, Told, facts, look
 
