@@ -27,8 +27,7 @@ from nncftools.metrics import columns_of
 from nncftools.redaction import Redaction
 from nncftools.render.view import View, label
 from nncftools.sampler import client
-from nncftools.sampler.client import Outcome
-from nncftools.sampler.starter import Interrupted, Starter
+from nncftools.sampler.client import Interrupted, Outcome, Starter
 from nncftools.session import launcher
 from nncftools.session.session import Session
 from nncftools.snapshots.client import Helper, Looking

@@ -1,14 +1,18 @@
-"""Start a sampler from another process and wait for it."""
+"""Starts a sampler from another process, and waits for it.
+
+``Starter`` is what that process changes in itself for it, and what a command still gets unchanged.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools.errors import NncfToolsError
@@ -16,9 +20,9 @@ from nncftools.files import above_standard, descriptors_in_use, write_all
 from nncftools.journal.lines import FORMAT, VERSION, End, ExitStatus, Header, Start
 from nncftools.journal.writing import Plan
 from nncftools.sampler import link, target
+from nncftools.sampler.link import StarterLink
 from nncftools.sampler.probes import references, resolved, why_unavailable
-from nncftools.sampler.signals import readable
-from nncftools.sampler.starter import Starter, StarterLink, held_back
+from nncftools.sampler.signals import CAUGHT, ENDING, OF_FAULTS, catch_all, readable
 from nncftools.sampler.tree import DETACHED_ARGUMENT
 from nncftools.version import __version__
 
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 PROC = "/proc"
 _FEWEST_DESCRIPTORS = 24
 """The free descriptors that a recording needs; without a live view, half of them would just do."""
+_USUAL_DESCRIPTORS = 256
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"
 
 
@@ -118,8 +123,6 @@ def _working_folder() -> str:
 
 def check(source: str) -> None:
     """Raise NncfToolsError, with the reason, when nothing can be recorded here."""
-    import resource
-
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = descriptors_in_use()
     if hard != resource.RLIM_INFINITY and hard - used < _FEWEST_DESCRIPTORS:
@@ -137,6 +140,86 @@ def check(source: str) -> None:
             f"cannot record: {PROC} belongs to another PID namespace (this process is {os.getpid()}, there {own}); "
             "mount its own (unshare --mount-proc)"
         )
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Block signals until the end of the block; threads that are started meanwhile never receive one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Interrupted(BaseException):
+    """A signal arrived while results were shown; ``number`` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(number).name}")
+        self.number = number
+
+
+class Starter:
+    """A context manager around one recording or several: inside it, no signal ends this process.
+
+    A signal goes to ``passes_to``, which sends it to the sampler of the running command. At the end of the context,
+    signals are ignored: the only thing left to do is to exit with the command's status. (If they were blocked, other
+    threads would take them.)
+    """
+
+    def __init__(self) -> None:
+        self.passes_to: Callable[[int], None] | None = None
+        self.asked_to_end: int | None = None
+        """A signal that asked for the end while no command ran: no further command is started."""
+        self.received: int | None = None
+        """The first signal that asks for the end, also one that was passed on."""
+        self.ignored: list[int] = []
+        """Signals that a command must ignore, because this process did."""
+        self.blocked: list[int] = []
+        """Signals that a command must block, because this process does."""
+        self.descriptors: int | None = None
+        """A command's soft limit of open files; None when it is the same as this process's."""
+        self._raises = False
+
+    def __enter__(self) -> Self:
+        """Catch signals; an ignored signal (nohup) stays ignored."""
+        self.blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the exit status of children would be lost
+            self.ignored = [signal.SIGCHLD]
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self.ignored += [number for number in OF_FAULTS if signal.getsignal(number) is signal.SIG_IGN]
+        catch_all(self._take)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and soft - descriptors_in_use() < _USUAL_DESCRIPTORS:
+            self.descriptors = soft
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        target.adopt_orphans()  # if a sampler is killed, its command becomes our child, and we can wait for it
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in CAUGHT:
+            signal.signal(number, signal.SIG_IGN)
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Raise Interrupted when a signal asks for the end."""
+        self._raises = True
+        try:
+            yield
+        finally:
+            self._raises = False
+
+    def _take(self, number: int, _frame: object) -> None:
+        if self._raises and number in ENDING:
+            self._raises = False
+            raise Interrupted(number)
+        if number in ENDING:
+            self.received = self.received or number
+        if self.passes_to is not None:
+            self.passes_to(number)
+        elif number in ENDING:
+            self.asked_to_end = self.asked_to_end or number
 
 
 class Outcome(NamedTuple):

@@ -14,8 +14,9 @@ import _thread
 import contextlib
 import json
 import os
+import select
 
-from nncftools.files import write_all
+from nncftools.files import above_standard, write_all
 from nncftools.sampler.signals import readable
 
 TYPE_CHECKING = False
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 STARTED, START, SAMPLED, EXIT, END, ASK = "started", "start", "sampled", "exit", "end", "ask"
 SIGNAL, STOP, RELEASE, ANSWER = "signal", "stop", "release", "answer"
 _CHUNK = 1 << 16
+_ROOM_WITHIN_S = 1.0
 _STANDARD_OUTPUTS = (1, 2)
 
 
@@ -57,7 +59,7 @@ def encoded(value: object) -> bytes:
 
 
 class Link:
-    """One end of the two pipes: the sampler's; ``starter_link.py`` has the starter's."""
+    """One end of the two pipes: the sampler's."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         """Read from ``incoming``, write to ``outgoing``; the command inherits neither."""
@@ -103,6 +105,73 @@ class Link:
         *whole, self._rest = self._rest.split(b"\n")
         for text in whole:
             yield json.loads(text)
+
+
+class StarterLink(Link):
+    """The starter's ends of the two pipes."""
+
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        """Read from ``incoming``, write to ``outgoing``."""
+        super().__init__(incoming, outgoing)
+        self.received: dict[str, Any] = {}
+        """The sampler's messages so far."""
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls) -> Iterator[tuple[StarterLink, tuple[int, int]]]:
+        """Yield our ends and the sampler's; ours are closed when its start fails, and the sampler's in any case."""
+        theirs_in, ours_out = map(above_standard, os.pipe())
+        ours_in, theirs_out = map(above_standard, os.pipe())
+        ours = cls(ours_in, ours_out)
+        try:
+            yield ours, (theirs_in, theirs_out)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+
+    def send_order(self, order: Order) -> None:
+        """Send the order, which may be longer than a pipe holds; later messages are short, and never wait."""
+        with contextlib.suppress(BrokenPipeError):  # the sampler has failed: its exit status says so
+            write_all(self._outgoing, encoded(order))
+        os.set_blocking(self._outgoing, False)
+
+    def send_message(self, key: str, value: object = True) -> bool:  # noqa: FBT002 — JSON's true
+        """Send a message; return whether the sampler is still there.
+
+        The end of a long order may still fill the pipe. The wait for a stopped sampler is limited to one second.
+        """
+        try:
+            select.select([], [self._outgoing], [], _ROOM_WITHIN_S)
+            os.write(self._outgoing, encoded({key: value}))
+        except BlockingIOError:
+            return True
+        except (OSError, ValueError):  # ValueError: closed
+            return False
+        return True
+
+    def listen(self) -> dict[str, Any]:
+        """Return all messages of the sampler up to its end."""
+        while (message := self.next_message()) is not None:
+            if ASK in message:
+                self.send_message(ANSWER)
+            self.received.update(message)
+        return self.received
+
+    def hang_up(self) -> None:
+        """Close the pipe to the sampler."""
+        if self._outgoing >= 0:
+            os.close(self._outgoing)
+        self._outgoing = -1
+
+    def close(self) -> None:
+        """Close both pipes."""
+        self.hang_up()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
 
 
 class OutputRelay:
