@@ -88,6 +88,11 @@ class Plan:
         return fields
 
 
+def span(from_s: float, to_s: float) -> dict[str, float]:
+    """Return two moments as a line has them."""
+    return {"from_s": round(from_s, 6), "to_s": round(to_s, 6)}
+
+
 NULL = "null"
 _EACH = b'{"each"'
 _LONGEST_WAIT_S = 0.1

@@ -63,17 +63,8 @@ CALLS = "NNCF_TOOLS_MARK_CALLS"
 """The user's functions, one per line, tab-separated: module, function, name, kind (empty if unknown)."""
 HELPER = "NNCF_TOOLS_STACKS"
 """``PID:START`` of the process that reads stacks, if it needs the permission of the others: see ``open_for``."""
-LIBRARIES = {
-    "QEfficient": "qefficient",
-    "nncf": "nncf",
-    "onnx": "onnx",
-    "onnxruntime": "onnxruntime",
-    "openvino": "openvino",
-    "openvino_tokenizers": "openvino",
-    "optimum": "optimum",
-    "torch": "torch",
-    "transformers": "transformers",
-}
+_WITH_A_FILE = "QEfficient", "nncf", "onnx", "onnxruntime", "openvino", "optimum", "torch", "transformers"
+LIBRARIES = {"openvino_tokenizers": "openvino", **{library: library.lower() for library in _WITH_A_FILE}}
 """The catalogue's file for each root package."""
 
 
@@ -183,13 +174,6 @@ class Loader:
     exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap>")
 
 
-def _open_door(helper: str) -> None:
-    try:
-        open_for(helper)
-    except Exception:  # noqa: BLE001, S110 — the same
-        pass
-
-
 def _report_failure(path: bytes) -> None:
     try:
         from . import causes
@@ -203,8 +187,11 @@ def start() -> None:
     """Start to mark, into the log that the environment names."""
     path = os.fsencode(os.environ[line.VARIABLE])
     line.append(path, line.started(monotonic_ns()))
-    if HELPER in os.environ:
-        _open_door(os.environ[HELPER])
+    try:
+        if HELPER in os.environ:
+            open_for(os.environ[HELPER])
+    except Exception:  # noqa: BLE001, S110 — the same
+        pass
     import atexit
 
     atexit.register(_report_failure, path)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import time
 
+from nncftools.journal.writing import span
 from nncftools.sampler.tree import PAGE, value_of
 
 TYPE_CHECKING = False
@@ -47,7 +48,8 @@ class HighWaterMarks:
         self._sampled_s = 0.0
         self._unread: dict[Process, None] = {}
         """The processes whose mark may have risen since its last reading, in the order in which they wait."""
-        self._waiting: list[Rise] = []
+        self._waiting: list[tuple[int, int, float, float]] = []
+        """Rises: the number of a process, the mark that it rose to, and the moments between which it did."""
 
     def add(self, process: Process) -> None:
         """Expect a process whose memory counts from now on."""
@@ -101,7 +103,9 @@ class HighWaterMarks:
     def _due(self, restless: Iterable[Process], *, all_of_them: bool) -> list[Process]:
         """Return the processes whose marks to read now."""
         for process in restless:
-            if process not in self._unread and process.counted and _may_have_risen(process):
+            added = process.faults - process.faults_before
+            may_have_risen = (process.rss_before + added * LARGEST_FAULT) * PAGE > process.mark.size
+            if may_have_risen and process not in self._unread and process.counted:
                 process.mark.sampled_s = max(process.mark.sampled_s, self._sampled_s)
                 self._unread[process] = None
         for process in [process for process in self._unread if not process.alive]:
@@ -125,13 +129,13 @@ class HighWaterMarks:
     def ended_unseen(self, number: int, mark: int, span_s: tuple[float, float]) -> None:
         """Record the mark of a process that no sample shows, and its first and last second."""
         if mark > _SMALLEST_RISE:
-            self._waiting.append(Rise(number, mark, *span_s))
+            self._waiting.append((number, mark, *span_s))
 
     def _rose(self, process: Process, mark: int, now_s: float) -> None:
         """Record a rise unless a sample shows that much memory, too: as the mark is new, so is this sample."""
         shown = process.peak_rss * PAGE
         if process.introduced and mark > shown + max(_SMALLEST_RISE, mark // _RISE_SHARE):
-            self._waiting.append(Rise(process.number, mark, process.mark.sampled_s, now_s))
+            self._waiting.append((process.number, mark, process.mark.sampled_s, now_s))
 
     def _write(self, processes: Iterable[Process], restless: Collection[Process]) -> None:
         """Write the rises since the last sample, each with what the other processes held meanwhile.
@@ -141,47 +145,32 @@ class HighWaterMarks:
         """
         held = [process for process in processes if process.counted and process.rss and process.samples > 1]
         for rise in self._waiting:
+            number, _, from_s, _ = rise
             others = around = 0
             for process in held:
-                if process.number == rise.number:
+                if process.number == number:
                     continue
                 if process in restless:
                     around += min(process.rss, process.rss_before)
-                    if self._sampled_s <= rise.from_s:
+                    if self._sampled_s <= from_s:
                         added = (process.faults - process.faults_before) * LARGEST_FAULT
                         others += max(0, process.rss - added)
                 else:
                     around += process.rss
-                    others += process.rss if process.mark.still_from_s <= rise.from_s else 0
-            self._write_line("rise", rise.line(others * PAGE, around * PAGE))
+                    others += process.rss if process.mark.still_from_s <= from_s else 0
+            self._write_rise(rise, others * PAGE, around * PAGE)
         self._waiting.clear()
+
+    def _write_rise(self, rise: tuple[int, int, float, float], others: int, around: int) -> None:
+        number, mark, from_s, to_s = rise
+        known = {"high_water_mark": mark, "others": others, "others_around": around}
+        self._write_line("rise", {"id": number, **span(from_s, max(from_s, to_s)), **known})
 
     def close(self) -> None:
         """Write the rises since the last sample; what the other processes held is unknown."""
         for rise in self._waiting:
-            self._write_line("rise", rise.line(0, 0))
+            self._write_rise(rise, 0, 0)
         self._waiting.clear()
-
-
-class Rise:
-    """The rise of a mark to ``mark`` bytes between two moments."""
-
-    def __init__(self, number: int, mark: int, from_s: float, to_s: float) -> None:
-        self.number = number
-        self.mark = mark
-        self.from_s = from_s
-        self.to_s = max(from_s, to_s)
-
-    def line(self, others: int, around: int) -> dict[str, float]:
-        """Return it as a line of the journal, with the bytes that the other processes held."""
-        moments = {"from_s": round(self.from_s, 6), "to_s": round(self.to_s, 6)}
-        return {"id": self.number, **moments, "high_water_mark": self.mark, "others": others, "others_around": around}
-
-
-def _may_have_risen(process: Process) -> bool:
-    """Return False if page faults since the sample before cannot have raised RSS above the mark."""
-    most = process.rss_before + (process.faults - process.faults_before) * LARGEST_FAULT
-    return most * PAGE > process.mark.size
 
 
 def _read(process: Process) -> bool:
@@ -370,7 +359,7 @@ class Unseen:
             size = max(most, min(most + huge, most_huge))
             if size > seen + _noise(seen):
                 rss = size * PAGE if size < _UNKNOWN else None
-                self._write_line("unseen", {"from_s": round(from_s, 6), "to_s": round(to_s, 6), "rss": rss})
+                self._write_line("unseen", {**span(from_s, to_s), "rss": rss})
         self._waiting.clear()
 
 
@@ -442,6 +431,4 @@ class HeldAtMarks:
                 found.append([process.number, now * PAGE])
             self._written[process] = now
         found += [[process.number, 0] for process in self._before]  # ended
-        from_s, to_s = span_s
-        rss = found if len(found) <= _MOST_HELD else None
-        self._write_line("held", {"from_s": round(from_s, 6), "to_s": round(to_s, 6), "rss": rss})
+        self._write_line("held", {**span(*span_s), "rss": found if len(found) <= _MOST_HELD else None})

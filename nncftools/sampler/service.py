@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nncftools.journal.lines import ExitStatus
-    from nncftools.sampler.limit import Limit
     from nncftools.sampler.link import Order
     from nncftools.sampler.proc_source import ProcSource
     from nncftools.sampler.process_records import Exits
@@ -85,25 +84,13 @@ def occupy_standard_descriptors() -> None:
     os.close(descriptor)
 
 
-def raise_descriptor_limit() -> None:
-    """Allow as many open files as the system does. Call it after the start of the command, which inherits limits."""
+def set_descriptor_limit(soft: int | None = None) -> None:
+    """Set the soft limit of open files, if the system allows it; by default to all that it allows."""
     import resource
 
-    set_descriptor_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-
-
-def set_descriptor_limit(soft: int) -> None:
-    """Set the soft limit of open files, if the system allows it."""
-    import resource
-
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-
-
-def raise_priority() -> None:
-    """Run before the command where that is allowed: a sampler that is late cannot measure a busy machine."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft is None else soft, hard))
 
 
 def high_water_mark() -> int:
@@ -174,10 +161,17 @@ class Recording:
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)
         self._starter_leads = os.getpgrp() == os.getppid()
         reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
-        self._marks = _mark_watch(order["marks"], self._sample_for_mark)
+        self._marks: MarkWatch | None = None
+        if order["marks"] is not None:
+            with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
+                self._marks = MarkWatch(order["marks"], self._sample_for_mark)
         self._exits = _exit_accounting(plan)
         self._source = _source(plan, writer.line, reaper, self._exits)
-        self._limit = _limit(plan, self._source, self._warn, writer.line)
+        self._limit: Limit | None = None
+        if plan.limit is not None:
+            from nncftools.sampler.limit import Limit
+
+            self._limit = Limit(plan.limit, self._source.alive, self._warn, writer.line)
         self._thinner = Thinner(plan.max_samples, [], writer.sample)
         self._loop = Loop(plan.interval_s, plan.duration_s)
 
@@ -195,7 +189,7 @@ class Recording:
             except OSError as error:
                 self._write_end({"error": f"cannot run {self._order['argv'][0]!r}: {os.strerror(error.errno or 0)}"})
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
-        raise_descriptor_limit()
+        set_descriptor_limit()  # only now: the command inherits limits
         start = {**recording_start(self._loop.start_ns), "pid": self._pid, "sampler_pid": os.getpid()}
         self._protect(self._writer.line, "start", start)
         if not self._order["detached"]:  # a program that records itself waits for the first sample only
@@ -247,7 +241,8 @@ class Recording:
             self._starter.send(link.SAMPLED)
         if self._loop.missed and not self._is_urgent:
             self._is_urgent = True
-            raise_priority()
+            with contextlib.suppress(OSError):  # a sampler that is late cannot measure a busy machine
+                os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
 
     def _watch(self) -> None:
         """Wake up, from now on, for news from the starter, the command's end and marks."""
@@ -291,7 +286,7 @@ class Recording:
         self._forwarder.settle(now_s, alone=not self._starter.is_open)
         waits = self._is_ending() or (self._plan.wait_all and not self._attached)
         ended = self._has_ended() or (self._attached and not self._loop.sampling)
-        if ended and not (waits and self._has_descendants()):
+        if ended and not (waits and not self._failed and self._source.alive(self._loop.elapsed_s())):
             self._over = True
         if self._figures is None and (self._over or not self._loop.sampling):
             self._protect(self._close)
@@ -360,9 +355,6 @@ class Recording:
         self._protect(self._limit.enforce, self._loop.elapsed_s())
         return self._limit.is_ending and not self._failed
 
-    def _has_descendants(self) -> bool:
-        return not self._failed and bool(self._source.alive(self._loop.elapsed_s()))
-
     def _has_ended(self) -> bool:
         """Return whether the target has ended."""
         if self._exit_watch is not None:
@@ -408,9 +400,8 @@ class Recording:
         until_s = time.monotonic() + _FULL_DISK_PATIENCE_S
         while not self._writer.flush() and time.monotonic() < until_s:
             time.sleep(_PAUSE_S)
-        if (
-            self._writer.unwritten and not self._order["detached"]
-        ):  # a program that records itself reads the journal only
+        # A program that records itself reads the journal only.
+        if self._writer.unwritten and not self._order["detached"]:
             end = {**end, "unwritten": self._writer.unwritten}
         self._starter.send(link.END, end)
 
@@ -449,27 +440,6 @@ def _exit_accounting(plan: Plan) -> Exits | None:
         with contextlib.suppress(OSError, AttributeError):  # AttributeError: not on Linux
             return Exits()
     return None
-
-
-def _mark_watch(marks: str | None, sample: Callable[[], None]) -> MarkWatch | None:
-    """Watch the marks log; return None without a log, and where it cannot be watched."""
-    if marks is not None:
-        with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
-            return MarkWatch(marks, sample)
-    return None
-
-
-def _limit(
-    plan: Plan,
-    source: ProcSource | PsutilSource,
-    warn: Callable[[str], None],
-    write_line: Callable[[str, object], None],
-) -> Limit | None:
-    if plan.limit is None:
-        return None
-    from nncftools.sampler.limit import Limit
-
-    return Limit(plan.limit, source.alive, warn, write_line)
 
 
 def _source(

@@ -60,14 +60,8 @@ _DELETED = b" (deleted)"
 _SHARED = (b"/dev/shm/", b"/memfd:", b"/SYSV", b"/dev/zero", b"/anon_hugepage")
 _MOST_FILES = 20
 _SMALLEST_FILE = 1 << 20
-ANONYMOUS, FILE, OTHER_FILES, LIBRARIES, STACK, SHARED = (
-    "anonymous",
-    "file",
-    "other_files",
-    "libraries",
-    "stack",
-    "shared",
-)
+ANONYMOUS, STACK, SHARED = "anonymous", "stack", "shared"
+FILE, OTHER_FILES, LIBRARIES = "file", "other_files", "libraries"
 
 
 def groups(smaps: bytes) -> list[tuple[str, str, list[int]]]:
@@ -142,37 +136,30 @@ class MappingWatch:
 
     def look(self, watched: Collection[Watched], now_ns: int, rose_ns: int) -> None:
         """Read the mappings if it is time to; ``rose_ns`` is when the memory of the tree last rose."""
-        total = sum([one.growth.rss for one in watched])
+        total = sum([process.growth.rss for process in watched])
         at_rest = now_ns - rose_ns >= _AT_REST_NS
         step = _STEP_AT_REST if at_rest else _STEP + _MORE_WHEN_USED * self._budget.used
-        anonymous = sum([one.anonymous for one in watched])
-        is_copied = (
-            at_rest and anonymous >= (self._most_anonymous + _SMALLEST) * step and total >= self._highest * _HELD
-        )
-        if total < self._highest * step and not is_copied:
-            return
-        if not self._budget.allows(self._expected_s):
+        anonymous = sum([process.anonymous for process in watched])
+        is_more_anonymous = anonymous >= (self._most_anonymous + _SMALLEST) * step
+        is_copied = at_rest and is_more_anonymous and total >= self._highest * _HELD
+        is_due = total >= self._highest * step or is_copied
+        if not (is_due and self._budget.allows(self._expected_s)):
             return
         self._budget.begin(self._expected_s)
         before_s = time.process_time()
         self._highest, self._most_anonymous = max(total, self._highest), anonymous
-        self._write(watched, total)
+        t_ns, covered, found = time.monotonic_ns(), 0, []
+        for largest in sorted(watched, key=lambda process: -process.growth.rss)[:_MOST_PROCESSES]:
+            if covered >= total * _COVERED:
+                break
+            with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+                found.append((largest.process.number, groups(largest.process.read("smaps"))))
+                covered += largest.growth.rss
+        if found:
+            self._writer.line("mappings", {"t_ns": t_ns, "total": total, "processes": found})
         cost_s = time.process_time() - before_s
         self.spent_s += cost_s
         self._expected_s = (self._expected_s + cost_s) / 2
-
-    def _write(self, watched: Collection[Watched], total: int) -> None:
-        t_ns, covered, found = time.monotonic_ns(), 0, []
-        for one in sorted(watched, key=lambda one: -one.growth.rss)[:_MOST_PROCESSES]:
-            if covered >= total * _COVERED:
-                break
-            try:
-                found.append((one.process.number, groups(one.process.read("smaps"))))
-            except OSError:  # it has ended, or belongs to another user
-                continue
-            covered += one.growth.rss
-        if found:
-            self._writer.line("mappings", {"t_ns": t_ns, "total": total, "processes": found})
 
 
 _GROWING_NS = 200_000_000
@@ -190,11 +177,8 @@ class Helper:
         self._order = order
         share, least_s = order["share"], order["least_s"]
         self._mappings = mappings = MappingWatch(writer, share * _OF_MAPPINGS, least_s * _OF_MAPPINGS)
-        self._budget = Budget(
-            share * (1 - _OF_MAPPINGS),
-            least_s * (1 - _OF_MAPPINGS),
-            own_cpu=lambda: time.process_time() - mappings.spent_s,
-        )
+        left = 1 - _OF_MAPPINGS
+        self._budget = Budget(share * left, least_s * left, own_cpu=lambda: time.process_time() - mappings.spent_s)
         self._poller = select.poll()
         self._tree = TreeWatch(writer, order["sampler"], order["pid"], children=order["children"])
         self._looks = Looks(writer, self._budget, self._poller, order["py_spy"])

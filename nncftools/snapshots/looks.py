@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     import select
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from nncftools.journal.writing import Writer
     from nncftools.snapshots.budget import Budget
@@ -60,8 +60,7 @@ class Dump:
     def __init__(self, program: str, pid: int, *, blocking: bool) -> None:
         """Start it; with ``blocking``, it stops the process while it reads. Raises OSError."""
         words = [program, "dump", "--pid", str(pid), "--json", "--full-filenames"]
-        if not blocking:
-            words.append("--nonblocking")
+        words += [] if blocking else ["--nonblocking"]
         self._output = os.memfd_create("stacks")
         self._errors = os.memfd_create("errors")
         self.cpu_s = 0.0
@@ -69,18 +68,11 @@ class Dump:
         """When the stacks were read, on CLOCK_MONOTONIC."""
         self._begun_s = time.monotonic()
         self._failed = self._is_late = False
+        environment = {"PATH": os.defpath, "RUST_BACKTRACE": "0"}
+        outputs = (os.POSIX_SPAWN_DUP2, self._output, 1), (os.POSIX_SPAWN_DUP2, self._errors, 2)
+        files = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), *outputs
         try:
-            self._pid = os.posix_spawn(
-                program,
-                words,
-                {"PATH": os.defpath, "RUST_BACKTRACE": "0"},
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, self._output, 1),
-                    (os.POSIX_SPAWN_DUP2, self._errors, 2),
-                ],
-                setsigmask=[],
-            )
+            self._pid = os.posix_spawn(program, words, environment, file_actions=files, setsigmask=[])
         except OSError:
             self._close()
             raise
@@ -178,9 +170,7 @@ def _harmless(text: object) -> str:
 def is_whole(frames: Sequence[Frame], before: Sequence[Frame] | None) -> bool:
     """Return whether a stack has its root: while frames change, py-spy can lose it and still report success."""
     root = frames[0]
-    if root[0] in _ROOTS:
-        return True
-    return before is None or before[0][:2] == root[:2]
+    return root[0] in _ROOTS or before is None or before[0][:2] == root[:2]
 
 
 class Interned:
@@ -276,18 +266,23 @@ class Looks:
 
     def _forget_stacks(self, one: Watched, now_ns: int) -> None:
         """Begin as with a new process: it runs another program now."""
-        ended = dict.fromkeys(one.seen)
-        if ended:
-            look = {
-                "process": one.process.number,
-                "t_ns": now_ns,
-                "stacks": ended,
-                "faults": {},
-                "ticks": {},
-                "lost": 0,
-            }
-            self._writer.line("look", look)
+        if one.seen:
+            self._write(one, now_ns, dict.fromkeys(one.seen), {}, 0)
         one.begin_program()
+
+    def _write(
+        self,
+        one: Watched,
+        t_ns: int,
+        stacks: Mapping[int, int | None],
+        used: Mapping[int, tuple[int, int]],
+        lost: int,
+    ) -> None:
+        """Write the stacks that changed, and the page faults and clock ticks of each thread since the last look."""
+        faults = {thread: count for thread, (count, _) in used.items() if count}
+        ticks = {thread: count for thread, (_, count) in used.items() if count}
+        facts = {"stacks": stacks, "faults": faults, "ticks": ticks, "lost": lost}
+        self._writer.line("look", {"process": one.process.number, "t_ns": t_ns, **facts})
 
     def _may_be_python(self, one: Watched, now_ns: int) -> bool:
         """Return whether it has a file of Python mapped; if not, look again later, each time later."""
@@ -296,10 +291,9 @@ class Looks:
         try:
             if _PYTHON in one.process.read("maps"):
                 return True
-        except PermissionError:
-            self._refuse(one)
-            return False
-        except OSError:  # it has ended
+        except OSError as error:  # another one than this: it has ended
+            if isinstance(error, PermissionError):
+                self._refuse(one)
             return False
         self._others.add(one.process.number)
         self._postpone(one, now_ns)
@@ -368,7 +362,7 @@ class Looks:
         if any(stack.thread is None for stack in stacks) and len(stacks) > 1:  # before Python 3.11
             one.needs_blocking = True
             return
-        faults, lost = one.threads.read()
+        used, lost = one.threads.read()
         now: dict[int, tuple[int, tuple[Frame, ...]]] = {}
         for stack in stacks:
             thread = one.process.pid if stack.thread is None else stack.thread
@@ -387,15 +381,7 @@ class Looks:
         one.growth.looked()
         self.taken += 1
         self._others.clear()
-        look = {
-            "process": one.process.number,
-            "t_ns": at_ns,
-            "stacks": changed,
-            "faults": {thread: count for thread, (count, _) in faults.items() if count},
-            "ticks": {thread: ticks for thread, (_, ticks) in faults.items() if ticks},
-            "lost": lost,
-        }
-        self._writer.line("look", look)
+        self._write(one, at_ns, changed, used, lost)
 
     def close(self) -> None:
         """End the dumps that still run; say it if no program that grew was a Python."""

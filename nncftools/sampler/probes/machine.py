@@ -44,9 +44,7 @@ class Meminfo:
     def read(self) -> tuple[float | None, ...]:
         """Return the bytes in use; None on a kernel without MemAvailable (before 3.14)."""
         words = os.pread(self._file, 256, 0).split(None, 8)
-        if words[6] != b"MemAvailable:":
-            return (None,)
-        return ((int(words[1]) - int(words[7])) * 1024,)
+        return ((int(words[1]) - int(words[7])) * 1024 if words[6] == b"MemAvailable:" else None,)
 
 
 class Cgroup:
@@ -111,10 +109,8 @@ class Pressure:
             self._counts = self._read_counts()
         self._stalled_us = stalled_us
         now = [None if stalled_us is None else stalled_us / 1e6, *self._counts]
-        return [
-            None if value is None or first is None else value - first
-            for value, first in zip(now, self._first, strict=True)
-        ]
+        since = zip(now, self._first, strict=True)
+        return [None if value is None or first is None else value - first for value, first in since]
 
     def _read_stall(self) -> int | None:
         """Return for how long some task waited for memory."""
@@ -162,16 +158,13 @@ class HugePages:
     def __init__(self, root: str, pid: int = 0, plan: Plan | None = None) -> None:  # noqa: ARG002 — as other probes
         self._size = _size_of_page()
         self._first = 0
-        try:
-            self._file = os.open(f"{root}/vmstat", os.O_RDONLY)
-        except OSError:
-            self._size = None
+        self._file = _opened(f"{root}/vmstat")
         self.latest: int | None = None
         """The count at the last reading."""
         self.is_new = False
         """Whether ``latest`` was read and not used yet."""
         self._first = self.count() or 0
-        self.latest = None if self._size is None else 0
+        self.latest = None if self._size is None or self._file is None else 0
 
     def read(self, *, thorough: bool = False) -> list[int | None]:  # noqa: ARG002 — one file
         """Return the bytes that were mapped so far."""
@@ -179,16 +172,11 @@ class HugePages:
 
     def count(self) -> int | None:
         """Return the bytes that were mapped so far; None for unknown."""
-        if self._size is not None:
+        if self._size is not None and self._file is not None:
             data = read_all(self._file)
-            self.latest = sum(_huge_page_count(data, key) for key in _HUGE_PAGE_KEYS) * self._size - self._first
+            self.latest = sum(_count(data, key) or 0 for key in _HUGE_PAGE_KEYS) * self._size - self._first
             self.is_new = True
         return self.latest
-
-
-def _huge_page_count(data: bytes, key: bytes) -> int:
-    place = data.find(key)
-    return 0 if place < 0 else int(data[place + len(key) :].split(b"\n", 1)[0])
 
 
 def _size_of_page() -> int | None:
@@ -267,7 +255,7 @@ class FreeSpace:
 
     def __init__(self, root: str, pid: int, plan: Plan) -> None:  # noqa: ARG002 — the same for every process
         self._file_systems = [FileSystem(role, path) for role, path in plan.file_systems]
-        self.columns = tuple(f"disk_free@{one.role}" for one in self._file_systems)
+        self.columns = tuple(f"disk_free@{file_system.role}" for file_system in self._file_systems)
         self._ended = _thread.allocate_lock()
         self._ended.acquire()
         if self._file_systems:
@@ -277,19 +265,19 @@ class FreeSpace:
     def _watch(self) -> None:
         due_s = dict.fromkeys(self._file_systems, 0.0)
         while True:
-            for one, at_s in due_s.items():
+            for file_system, at_s in due_s.items():
                 if at_s <= time.monotonic():
-                    due_s[one] = one.ask() + time.monotonic()
+                    due_s[file_system] = file_system.ask() + time.monotonic()
             if self._ended.acquire(timeout=max(0.0, min(due_s.values()) - time.monotonic())):
                 return
 
     def read(self, *, thorough: bool) -> list[int | None]:  # noqa: ARG002 — the thread has its own times
         """Return the bytes that were free when the thread asked last."""
-        return [one.free for one in self._file_systems]
+        return [file_system.free for file_system in self._file_systems]
 
     def lines(self, start_ns: int, *, always: bool = False) -> list[dict[str, object]]:
         """Return lines for the journal: of file systems whose lowest level has halved, or ``always``."""
-        lines = (one.line(start_ns, always=always) for one in self._file_systems)
+        lines = (file_system.line(start_ns, always=always) for file_system in self._file_systems)
         return [line for line in lines if line is not None]
 
     def close(self) -> None:
