@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from itertools import pairwise
 from math import isfinite
 from operator import le
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -194,13 +194,9 @@ def _check_fields(fields: Mapping[str, object], place: str, depth: int) -> None:
 
 def _check_text(text: str, place: str, name: str) -> None:
     _check_count(len(text), limits().text, place, "characters")
-    if name == _UTC:
-        _check_moment(text, place)
-
-
-def _check_moment(text: str, place: str) -> None:
     try:
-        moment(text)
+        if name == _UTC:
+            moment(text)
     except (ValueError, OverflowError) as error:
         raise wrong(place, str(error)) from error
 
@@ -233,17 +229,14 @@ def _check_list(values: Sequence[object], place: str, name: str, depth: int) -> 
     limit = {"processes": most.processes, "warnings": most.warnings}.get(name, most.items)
     _check_count(len(values), limit, place, "items")
     if set(map(type, values)) <= {int, float, type(None)}:
-        _check_numbers([value for value in values if value is not None], place, name)  # type: ignore[misc]
+        numbers: list[float] = [value for value in values if value is not None]  # type: ignore[misc]
+        low, high = range_of(name)
+        if not are_within(numbers, low, high):
+            number, value = next((number, value) for number, value in enumerate(numbers) if not low <= value <= high)
+            _check_number(value, f"{place}[{number}]", name)
         return
     for number, item in enumerate(values):
         _check(item, f"{place}[{number}]", name, depth + 1)
-
-
-def _check_numbers(values: Sequence[float], place: str, name: str) -> None:
-    low, high = range_of(name)
-    if not are_within(values, low, high):
-        number, value = next((number, value) for number, value in enumerate(values) if not low <= value <= high)
-        _check_number(value, f"{place}[{number}]", name)
 
 
 def _check_order(fields: Mapping[str, object], place: str) -> None:
@@ -344,10 +337,6 @@ class _Fifo(io.RawIOBase):
             os.close(self._descriptor)
         super().close()
 
-    def _had_writer(self) -> bool:
-        """Return whether somebody has opened it for writing, and closed it, since we opened it."""
-        return any(event & select.POLLHUP for _, event in self._poll.poll(0))
-
     def readinto(self, buffer: WriteableBuffer) -> int:
         while True:
             try:
@@ -360,7 +349,8 @@ class _Fifo(io.RawIOBase):
                 self._until_s = None
                 memoryview(buffer)[: len(data)] = data
                 return len(data)
-            if self._until_s is None or self._had_writer():
+            had_writer = any(event & select.POLLHUP for _, event in self._poll.poll(0))  # it has closed it again
+            if self._until_s is None or had_writer:
                 return 0
             if time.monotonic() > self._until_s:
                 raise OSError(f"nobody writes to this FIFO: a writer within {_WRITER_S:g} seconds expected")
@@ -410,22 +400,15 @@ def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
     is_packed = counted.peek(len(GZIP))[: len(GZIP)] == GZIP
     source = gzip.GzipFile(fileobj=counted) if is_packed else counted
     total = 0
-    piece = _first(source)
+    piece = source.read1(_PIECE).removeprefix(UTF_8_MARK) or source.read1(_PIECE)  # a mark alone is no end
     while piece:
         total += len(piece)
-        if is_packed and total > _FREE and total > limits().packed_ratio * read.count:
-            raise TooLargeError(
-                f"{path}: it unpacks to more than {limits().packed_ratio} times its size, which no recording does",
-                mended_by="size",
-            )
+        ratio = limits().packed_ratio
+        if is_packed and total > _FREE and total > ratio * read.count:
+            message = f"{path}: it unpacks to more than {ratio} times its size, which no recording does"
+            raise TooLargeError(message, mended_by="size")
         yield piece
         piece = source.read1(_PIECE)
-
-
-def _first(source: gzip.GzipFile | io.BufferedReader[Any]) -> bytes:
-    """Return the first piece without a byte-order mark; a mark alone is no end."""
-    piece = source.read1(_PIECE)
-    return piece.removeprefix(UTF_8_MARK) or source.read1(_PIECE)
 
 
 def begin(packed: bytes, most: int) -> bytes:

@@ -55,18 +55,15 @@ class Parameters:
         self._shown: dict[str, str] = facts.get("arguments", {})
         self._saves: str | None = facts.get("saves")
         always: Sequence[str] = facts.get("always", ())
-        self._left_out = {
-            name: _text(defaults[name], form)
-            for name, form in self._shown.items()
-            if name in defaults and name not in always
-        }
+        left_out = defaults.keys() - {*always}
+        self._left_out = {name: _text(defaults[name], form) for name, form in self._shown.items() if name in left_out}
         self._defaults = {name: defaults[name] for name in always if name in defaults}
 
     def members(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return the arguments of a call as a JSON member; empty when there is nothing to show."""
         try:
-            texts = [self._one(name, form, args, kwargs) for name, form in self._shown.items()]
-            shown = ",".join([quoted(text) for text in texts if text])
+            texts = [(name, _text(self._value(name, args, kwargs), form)) for name, form in self._shown.items()]
+            shown = ",".join([quoted(text) for name, text in texts if text and text != self._left_out.get(name)])
         except Exception:
             here = sys.exc_info()[2]
             while here is not None and here.tb_next is not None:
@@ -75,10 +72,6 @@ class Parameters:
                 raise  # by the program's signal handler, which may run between these lines
             return ""
         return ',"arguments":[' + shown + "]" if shown else ""
-
-    def _one(self, name: str, form: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        text = _text(self._value(name, args, kwargs), form)
-        return "" if text == self._left_out.get(name) else text
 
     def saved(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
         """Return the absolute path of what a call saves, if it saves to a path."""
@@ -126,7 +119,7 @@ def _plain(value: Any, *, by_value: bool = False) -> str:
     """Return a plain value as text; empty for any other."""
     kind = type(value)
     if kind is list or kind is tuple:
-        texts = [_plain(one, by_value=by_value) for one in value] if len(value) <= _MOST_ITEMS else []
+        texts = [_plain(item, by_value=by_value) for item in value] if len(value) <= _MOST_ITEMS else []
         return "[" + ", ".join(texts) + "]" if texts and all(texts) else ""
     enumerations = getattr(sys.modules.get("enum"), "Enum", None)
     if enumerations is not None and issubclass(kind, enumerations):

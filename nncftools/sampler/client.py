@@ -41,9 +41,8 @@ _MAIN = pathlib.Path(__file__).parent / "__main__.py"
 def host() -> dict[str, Any]:
     """Return the facts about this machine that a session keeps; memory in bytes."""
     of = os.uname()
-    memory = None
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    has_pages = "SC_PHYS_PAGES" in os.sysconf_names
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if has_pages else None
     return {
         "name": of.nodename,
         "system": of.sysname,
@@ -87,12 +86,12 @@ def offers(source: str) -> dict[str, Offer]:
 
         return dict.fromkeys(SUPPORTED, Offer("psutil", "80 µs a process"))
     missing = "" if sys.platform == "linux" else "only on Linux"
-    found = {}
+    offers = {}
     for reference in references():
         probe = resolved(reference)
         offer = Offer(probe.source, probe.cost, missing or why_unavailable(reference, PROC))
-        found.update(dict.fromkeys(probe.metrics, offer))
-    return found
+        offers.update(dict.fromkeys(probe.metrics, offer))
+    return offers
 
 
 def header(name: str, command: Sequence[str], rank: dict[str, Any] | None, plan: Plan) -> Header:
@@ -136,10 +135,8 @@ def check(source: str) -> None:
         message = f"cannot record: {PROC} is not mounted here ({error.strerror}); mount it (mount -t proc proc /proc)"
         raise NncfToolsError(message) from error
     if own != str(os.getpid()):
-        raise NncfToolsError(
-            f"cannot record: {PROC} belongs to another PID namespace (this process is {os.getpid()}, there {own}); "
-            "mount its own (unshare --mount-proc)"
-        )
+        why = f"{PROC} belongs to another PID namespace (this process is {os.getpid()}, there {own})"
+        raise NncfToolsError(f"cannot record: {why}; mount its own (unshare --mount-proc)")
 
 
 @contextlib.contextmanager
@@ -284,10 +281,14 @@ class Sampler:
         relays = [(source, above_standard(os.dup(sink))) for source, sink in self._relays]
         try:
             with held_back():  # until there is a sampler to pass signals to
-                self._refuse_if_interrupted()
+                number = self._starter.asked_to_end
+                if number is not None:
+                    error = NncfToolsError(f"interrupted by {signal.Signals(number).name} before the command began")
+                    error.exit_code = 128 + number
+                    raise error
                 self._begin(journal, relays)
-        except OSError as error:
-            raise NncfToolsError(f"the sampler could not be started: {error}") from error
+        except OSError as failure:
+            raise NncfToolsError(f"the sampler could not be started: {failure}") from failure
         finally:
             for _, sink in relays:
                 os.close(sink)
@@ -297,13 +298,6 @@ class Sampler:
         """The PID of the sampler, after its start."""
         assert self._process is not None
         return self._process.pid
-
-    def _refuse_if_interrupted(self) -> None:
-        number = self._starter.asked_to_end
-        if number is not None:
-            error = NncfToolsError(f"interrupted by {signal.Signals(number).name} before the command began")
-            error.exit_code = 128 + number
-            raise error
 
     def _begin(self, journal: int, relays: Sequence[tuple[int, int]]) -> None:
         self._known_children = _children()
@@ -400,12 +394,8 @@ class DetachedSampler:
         with StarterLink.opened() as (ours, theirs):
             inherited = (journal, *theirs)
             with open(os.devnull, "rb") as nothing:
-                starter = subprocess.Popen(
-                    [*_words(plan, inherited), DETACHED_ARGUMENT],
-                    stdin=nothing,
-                    pass_fds=inherited,
-                    env=target.environment(),
-                )
+                words = [*_words(plan, inherited), DETACHED_ARGUMENT]
+                starter = subprocess.Popen(words, stdin=nothing, pass_fds=inherited, env=target.environment())
             # While the other end is open here, a sampler that failed cannot cause SIGPIPE; the order is short.
             ours.send_order(_order(plan, (), marks, None, ()))
         if starter.wait() != 0:

@@ -169,10 +169,8 @@ class Thinner:
         bucket, self._bucket = self._bucket, []
         if not bucket:
             return
-        gauges = [
-            [_UNKNOWN if (value := values[gauge]) is None else value for _, values, _ in bucket]
-            for gauge in self._gauges
-        ]
+        columns = [[values[gauge] for _, values, _ in bucket] for gauge in self._gauges]
+        gauges = [[_UNKNOWN if value is None else value for value in column] for column in columns]
         for place in kept_of_bucket(gauges, 0, len(bucket)):
             self._write_kept(bucket[place])
 

@@ -10,6 +10,7 @@ of resident memory; ``_socket``, its core, costs next to nothing.
 from __future__ import annotations
 
 import _socket
+import contextlib
 import errno
 import os
 import struct
@@ -262,8 +263,9 @@ class ProcessRecords:
         if -1 / TICKS_PER_S <= start_s < 0:  # the kernel rounds down to a tick
             start_s = 0.0
         if start_s < 0:
-            process.earlier_mark = process.mark.size = _high_water_mark(process)
-            process.earlier_ticks = _cpu_ticks(process)
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                process.earlier_mark = process.mark.size = value_of(process.read("status"), b"\nVmHWM:") or 0
+                process.earlier_ticks = sum(map(int, process.read("stat").rpartition(b")")[2].split()[11:13]))
         process.mark.sampled_s = max(0.0, start_s)
         parent = process.parent.number if process.parent is not None else None
         born = {"pid": process.pid, "parent": parent, "start_s": round(start_s, 2)}
@@ -379,22 +381,6 @@ class ProcessRecords:
         """Warn about the processes that are not listed."""
         if self._unlisted:
             self._write_line("warning", f"{self._unlisted:,} more processes, all small and short-lived, are not listed")
-
-
-def _high_water_mark(process: Process) -> int:
-    """Return VmHWM in bytes, 0 for a process that is gone or a zombie."""
-    try:
-        return value_of(process.read("status"), b"\nVmHWM:") or 0
-    except OSError:
-        return 0
-
-
-def _cpu_ticks(process: Process) -> int:
-    """Return the CPU time of a process so far, in ticks; 0 for one that is gone."""
-    try:
-        return sum(map(int, process.read("stat").rpartition(b")")[2].split()[11:13]))
-    except OSError:
-        return 0
 
 
 def _figures(process: Process) -> dict[str, object]:

@@ -54,8 +54,8 @@ class _Seen:
     @property
     def cpu_s(self) -> float | None:
         """Its CPU time since it began; None for unknown."""
-        cpu = [self.counters.get("cpu_user"), self.counters.get("cpu_system")]
-        return None if None in cpu else sum(part for part in cpu if part is not None)
+        user, system = self.counters.get("cpu_user"), self.counters.get("cpu_system")
+        return None if user is None or system is None else user + system
 
 
 class PsutilSource:

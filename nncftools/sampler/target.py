@@ -56,9 +56,8 @@ def spawn(argv: list[bytes], blocked: Sequence[int] = (), ignored: Sequence[int]
 def _forked(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -> int:
     """Start a command by fork and exec: posix_spawn(3) cannot ignore a signal in the command only."""
     reader, writer = os.pipe()
-    before = signal.pthread_sigmask(
-        signal.SIG_BLOCK, CAUGHT
-    )  # in the child, signals wait until no handler of ours takes them
+    # In the child, signals wait until no handler of ours takes them.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
     pid = os.fork()
     if pid == 0:
         try:
