@@ -1,9 +1,7 @@
-"""Opens files that others wrote, and reads them in bounded memory: packed or not, from a file or a FIFO.
+"""Opens files that others wrote, reads them in bounded memory, and checks the numbers, times, texts and lists in them.
 
-Limits of what files bring: numbers, times, texts, lists, and their size. Every reader checks with this module.
-
-A key names what its value is: ``..._s`` are seconds, ``pid`` is a PID, ``time_s`` rises. So a new field needs no line
-here. ``docs/reading.md`` lists the limits for users.
+Every reader checks with this module. A key names what its value is: ``..._s`` are seconds, ``pid`` is a PID, ``time_s``
+rises. So a new field needs no line here. ``docs/reading.md`` lists the limits for users.
 """
 
 from __future__ import annotations
@@ -124,13 +122,13 @@ def raised(size: int | None) -> Iterator[None]:
 class WrongValueError(ValueError):
     """A value cannot be; the message says where it is, what was expected and what was found."""
 
-    mended_by = ""
+    remedy = ""
 
 
 class TooManyError(WrongValueError):
     """There is more than a limit allows, which can be raised."""
 
-    mended_by = "size"
+    remedy = "size"
 
 
 def moment(text: str) -> dt.datetime:
@@ -159,7 +157,7 @@ def _check(value: object, place: str, name: str, depth: int) -> None:
     elif isinstance(value, str):
         _check_text(value, place, name)
     elif depth > DEEPEST:
-        raise wrong(place, f"at most {DEEPEST} levels of lists and objects expected")
+        raise error_at(place, f"at most {DEEPEST} levels of lists and objects expected")
     elif isinstance(value, list | tuple):
         _check_list(value, place, name, depth)
     elif isinstance(value, dict):
@@ -198,7 +196,7 @@ def _check_text(text: str, place: str, name: str) -> None:
         if name == _UTC:
             moment(text)
     except (ValueError, OverflowError) as error:
-        raise wrong(place, str(error)) from error
+        raise error_at(place, str(error)) from error
 
 
 def range_of(name: str) -> tuple[float, float]:
@@ -211,7 +209,7 @@ def range_of(name: str) -> tuple[float, float]:
 def _check_number(value: float, place: str, name: str) -> None:
     low, high = range_of(name)
     if not low <= value <= high:
-        raise wrong(place, f"a number from {low:.12g} to {high:.12g} expected, found {shown(value)}")
+        raise error_at(place, f"a number from {low:.12g} to {high:.12g} expected, found {shown(value)}")
 
 
 def are_within(values: Sequence[float], low: float = -LARGEST, high: float = LARGEST) -> bool:
@@ -246,12 +244,12 @@ def _check_order(fields: Mapping[str, object], place: str) -> None:
             continue
         begin, end = fields.get(first), fields[second]
         if isinstance(begin, int | float) and isinstance(end, int | float) and end < begin:
-            raise wrong(f"{place}.{second}", f"not before `{first}` ({begin:g}) expected, found {end:g}")
+            raise error_at(f"{place}.{second}", f"not before `{first}` ({begin:g}) expected, found {end:g}")
     times, values = fields.get(_TIMES), fields.get(_VALUES)
     if isinstance(times, list) and isinstance(values, list):
         if len(times) != len(values):
             what = f"as many values as `{_TIMES}` expected ({len(times):,}), found {len(values):,}"
-            raise wrong(f"{place}.{_VALUES}", what)
+            raise error_at(f"{place}.{_VALUES}", what)
         check_rising(times, f"{place}.{_TIMES}")
 
 
@@ -261,7 +259,7 @@ def check_rising(times: Sequence[float], place: str) -> None:
         number, (before, after) = next(
             (number, pair) for number, pair in enumerate(pairwise(times), start=1) if not pair[0] <= pair[1]
         )
-        raise wrong(f"{place}[{number}]", f"time goes back from {before} to {after}")
+        raise error_at(f"{place}[{number}]", f"time goes back from {before} to {after}")
 
 
 def _check_count(count: int, most: int, place: str, what: str) -> None:
@@ -274,7 +272,7 @@ def shown(value: object) -> str:
     return printable(shortened(value if isinstance(value, str) else repr(value), _SHOWN))
 
 
-def wrong(place: str, what: str) -> WrongValueError:
+def error_at(place: str, what: str) -> WrongValueError:
     """Return the error of the value at a place; ``what`` was expected, and what was found."""
     return WrongValueError(_at(place, what))
 
@@ -387,7 +385,7 @@ def content(file: BinaryIO, path: pathlib.Path, most: int | None = None) -> byte
 def too_large(path: pathlib.Path, limit: int) -> TooLargeError:
     """Return the error of a file that holds more than ``limit`` bytes."""
     size = f"{limit >> 30} GiB" if limit >= 1 << 30 else f"{limit:,} bytes"
-    return TooLargeError(f"{path}: larger than {size}, the largest file that is read", mended_by="size")
+    return TooLargeError(f"{path}: larger than {size}, the largest file that is read", remedy="size")
 
 
 def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
@@ -406,7 +404,7 @@ def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
         ratio = limits().packed_ratio
         if is_packed and total > _FREE and total > ratio * read.count:
             message = f"{path}: it unpacks to more than {ratio} times its size, which no recording does"
-            raise TooLargeError(message, mended_by="size")
+            raise TooLargeError(message, remedy="size")
         yield piece
         piece = source.read1(_PIECE)
 

@@ -1,8 +1,7 @@
-"""Formats bytes, seconds and rates. Everything inside the package is in bytes and seconds.
+"""Formats and parses bytes, seconds and rates, and makes text from outside safe to display, and short.
 
-Makes text from outside the program safe to display, and short.
-
-Every layer may import this module, so it imports nothing that is not needed.
+Everything inside the package is in bytes and seconds. Every layer may import this module, so it imports nothing that is
+not needed.
 """
 
 from __future__ import annotations

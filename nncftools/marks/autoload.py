@@ -29,7 +29,7 @@ _BEGAN = 19
 """Position after the closing parenthesis of the name (proc(5))."""
 
 
-def open_for(helper: str) -> None:
+def allow_helper(helper: str) -> None:
     """Allow the process that ``PID:START`` names, and no other, to read our memory; again in forked children.
 
     ``START`` is when it began (field 22 of ``/proc/PID/stat``): after its end, another process may have its PID. The
@@ -62,7 +62,7 @@ def began_at(pid: int) -> str:
 CALLS = "NNCF_TOOLS_MARK_CALLS"
 """The user's functions, one per line, tab-separated: module, function, name, kind (empty if unknown)."""
 HELPER = "NNCF_TOOLS_STACKS"
-"""``PID:START`` of the process that reads stacks, if it needs the permission of the others: see ``open_for``."""
+"""``PID:START`` of the process that reads stacks, if it needs the permission of the others: see ``allow_helper``."""
 _WITH_A_FILE = "QEfficient", "nncf", "onnx", "onnxruntime", "openvino", "optimum", "torch", "transformers"
 LIBRARIES = {"openvino_tokenizers": "openvino", **{library: library.lower() for library in _WITH_A_FILE}}
 """The catalogue's file for each root package."""
@@ -133,7 +133,7 @@ class Finder:
         asked = self._entries.pop(of_script.MAIN, None)
         if asked is not None:
             members = {function: _members(of_script.MAIN, function, facts) for function, facts in asked}
-            of_script.OfScript(members, self._recorded(), lambda *why: self._warn(of_script.MAIN, *why)).start()
+            of_script.ScriptTracer(members, self._recorded(), lambda *why: self._warn(of_script.MAIN, *why)).start()
 
     def _recorded(self) -> Any:
         if self._recorder is None:
@@ -189,7 +189,7 @@ def start() -> None:
     line.append(path, line.started(monotonic_ns()))
     try:
         if HELPER in os.environ:
-            open_for(os.environ[HELPER])
+            allow_helper(os.environ[HELPER])
     except Exception:  # noqa: BLE001, S110 — the same
         pass
     import atexit

@@ -1,15 +1,8 @@
-"""Writes calls to the marks log: one line each, or aggregated when there are thousands.
+"""Replaces functions by ones that record their calls in the marks log: a line each, aggregated when thousands.
 
-Runs in the marked program: Python 3.8 and later, the standard library only.
-
-Shows what a marked function was called with, as far as the catalogue says that it matters.
-
-Runs in the marked program: Python 3.8 and later, the standard library only. It runs no code of the program: a value is
-shown only if it is a number, a text, a path, an enumeration's member, or a short list of these.
-
-Replaces a function by one that records its calls, and what a saved OpenVINO model holds about itself.
-
-Runs in the marked program: Python 3.8 and later, the standard library only.
+Runs in the marked program: Python 3.8 and later, the standard library only. Arguments are shown as the catalogue says,
+and no code of the program runs for that: a value is shown only if it is a number, a text, a path, an enumeration's
+member, or a short list of these. The line of a saved OpenVINO model has what the model holds about itself.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class _Later:
         self.waiting = context.swap(self.waiting)
 
 
-class OfScript:
+class ScriptTracer:
     """Records the calls of some functions of ``__main__``."""
 
     def __init__(self, members: Mapping[str, str], recorder: Recorder, warn: Callable[[str, str], None]) -> None:

@@ -1,12 +1,10 @@
-"""The control group that accounts a process's memory: its limits, its use and its killed processes (cgroups(7)).
+"""The control groups of processes (cgroups(7)): the memory limits they set, their use, and their killed processes.
 
 v1: Documentation/admin-guide/cgroup-v1/memory.rst of the kernel; v2: cgroup-v2.rst. On a hybrid system the memory
 controller belongs to one of the two: to v1, if ``/proc/PID/cgroup`` has a group for v1's memory controller.
 
-Which memory limits the processes of a run have, and how many of them the kernel killed.
-
-A process may get its limits at any time, by ``ulimit``, ``prlimit`` or by entering a control group. So they are read
-when its memory has doubled since the last time: whatever meets a limit has grown.
+A process may get a limit at any time, by ``ulimit``, ``prlimit`` or by entering a group. So ``LimitWatch`` reads its
+limits when its memory has doubled since the last time: whatever meets a limit has grown.
 """
 
 from __future__ import annotations

@@ -1,18 +1,16 @@
-"""When the kernel's high-water mark of a process rose: between which two readings of ``VmHWM`` (proc(5)).
+"""What processes held between samples: high-water marks, bounds by page faults, and what each held at marks.
 
-A mark shows a peak that came and went between two samples, but not its moment. So marks are read at each sample, of
-those processes whose mark may have risen since the last reading. Marks are never reset (``clear_refs``): the program
-would see it.
-
-The least memory that a run needs: anonymous and shared memory cannot be dropped, pages of files can be read again.
-
-``RssAnon`` and ``RssShmem`` are in ``/proc/PID/status`` (proc(5)), which takes 8 µs to read. So it is read of processes
-whose RSS has changed, and the marks of ``high_water_marks.py`` come from the same readings.
-
-What the tree can have held between two samples: as much as page faults and high-water marks leave.
-
-RSS grows by page faults only, and each adds a page, or a huge page. So between two samples a process held at most what
-it held before and what its faults since then can have added, and at most its high-water mark.
+- ``HighWaterMarks``: when VmHWM (proc(5)) of a process rose, between which two readings. A mark shows a peak that came
+  and went between two samples, but not its moment. So marks are read at each sample, of those processes whose mark may
+  have risen since. They are never reset (``clear_refs``): the program would see it.
+- ``Floor``: the least memory that a run needs. Anonymous and shared memory cannot be dropped, pages of files can be
+  read again. Reading the status file takes 8 µs, so it is read of processes whose RSS has changed, or with their
+  marks.
+- ``Unseen``: what the tree can have held between two samples. RSS grows by page faults only, and each adds a page, or
+  a huge page. So a process held at most what it held before and what its faults since can have added, and at most its
+  mark.
+- ``HeldAtMarks``: what each process held when an operation was marked. The process that marks it reads itself and its
+  descendants; all others are read by the sample that the mark triggers, and their RSS lies within what faults leave.
 """
 
 from __future__ import annotations

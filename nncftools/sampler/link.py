@@ -1,7 +1,8 @@
-"""The messages between starter and sampler: JSON Lines through two pipes that no other process can reach.
+"""What passes between starter and sampler: JSON Lines through two pipes that no other process can reach.
 
 To the sampler: the order first, then ``{"signal": N}`` for each signal that the starter received, ``{"release": FD}``
-for a relay that has ended, ``{"answer": true}``, or ``{"stop": true}``. When this pipe closes, the starter is gone.
+for a relay that has ended, ``{"answer": true}``, or ``{"stop": true}``. When this pipe closes, the starter is gone, and
+the sampler relays the command's output in its place: the terminal must not vanish.
 
 From the sampler: ``{"started": PID}``, ``{"start": …}`` as in the journal, ``{"sampled": true}`` with the first sample,
 ``{"exit": …}`` before the command is reaped, and ``{"end": …}``, the journal's last line. After ``{"ask": true}``, the

@@ -1,14 +1,12 @@
-"""The only loop: absolute deadlines, ticks, and their punctuality.
+"""The only loop, what wakes it between its deadlines, and what becomes of the rows that it takes.
 
-Limits the rows of a long recording: above a limit, neighbours merge into buckets (``nncftools.journal.writing``).
-
-Counters as a session keeps them: totals since its start that never fall.
-
-Whether nothing has changed since a sample: then its figures hold again, and nothing is taken apart or compared.
-
-The files of ``/proc`` are read all the same. But where their bytes are equal, all that follows from them is, too. A
-tree that sleeps or waits costs half as much in this way; at 10 ms, most of it is what the caches have lost since the
-sample before, so what matters is how much code runs at all.
+- ``Loop``: absolute deadlines, ticks, and their punctuality; ``MarkWatch`` adds a sample when an operation is marked.
+- ``Thinner``: above a limit of rows, neighbours merge into buckets (``nncftools.journal.writing``).
+- ``Counters``: totals since the start that never fall.
+- ``Stillness``: whether nothing has changed since a sample. The files of ``/proc`` are read all the same, but where
+  their bytes are equal, all that follows from them is, too. A tree that sleeps or waits costs half as much in this
+  way: at 10 ms, most of it is what the caches have lost since the sample before, so what matters is how much code runs
+  at all.
 """
 
 from __future__ import annotations

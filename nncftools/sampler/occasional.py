@@ -1,9 +1,7 @@
-"""What is read about once a second: occasional probes, counts of killed processes, and room on disks.
+"""What is read about once a second: occasional probes, killed processes, room on disks, and which files are read.
 
-Which files a run reads: those that its processes have open for reading while they read much.
-
-Their pages are in the page cache: with less memory than all of them, what is read twice comes from storage twice. A
-file on a network may not answer, so a thread looks.
+The pages of files that the processes read are in the page cache: with less memory than all of them, what is read twice
+comes from storage twice. A file on a network may not answer, so a thread looks.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ _OF_FILES = 3
 """Of the four users of a process, the one that decides which files it may open (proc(5))."""
 
 
-def apart(process: Process) -> list[str]:
+def log_barriers(process: Process) -> list[str]:
     """Return which of these differ from our own; what the kernel does not tell is left out."""
     found = []
     if _user(process) not in {None, 0, os.geteuid()}:
@@ -240,7 +240,7 @@ class ProcessRecords:
         self._write_line = write_line
         self._reaper = reaper
         self._boot_at_start_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-        self._apart: dict[int, list[str]] = {}
+        self._barriers: dict[int, list[str]] = {}
         """By process: what kept it from the marks log at some moment."""
         self._parentless: dict[int, list[Exit]] = {}
         self._kept = 0
@@ -285,20 +285,20 @@ class ProcessRecords:
         if not (process.alive and process.introduced):
             return
         has_changed = process.identify()
-        if has_changed or at_end or process.number not in self._apart:
-            has_changed |= self._is_more_apart(process)
+        if has_changed or at_end or process.number not in self._barriers:
+            has_changed |= self._has_new_barriers(process)
         if has_changed:
             self._write_line("process", self._identity(process))
 
     def _identity(self, process: Process) -> dict[str, object]:
         facts = {"name": process.name, "command": process.command, "forked_copy": process.forked_copy}
-        ways = self._apart.get(process.number)
+        ways = self._barriers.get(process.number)
         return {"id": process.number, **facts, **({"apart": ways} if ways else {})}
 
-    def _is_more_apart(self, process: Process) -> bool:
+    def _has_new_barriers(self, process: Process) -> bool:
         """Look again what keeps a process from the marks log; return whether there is something new."""
-        known = self._apart.setdefault(process.number, [])
-        new = [way for way in apart(process) if way not in known]
+        known = self._barriers.setdefault(process.number, [])
+        new = [way for way in log_barriers(process) if way not in known]
         known += new
         return bool(new)
 

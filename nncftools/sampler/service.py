@@ -1,9 +1,4 @@
-"""One recording, from the order to the journal's last line.
-
-The wall clock at the start of a recording, and its accuracy.
-
-What the sampler changes and reads of its own process: parents, descriptors, priority, memory.
-"""
+"""One recording, from the order to the journal's last line, and what the sampler changes in its own process for it."""
 
 from __future__ import annotations
 

@@ -4,11 +4,8 @@ Directories and files of ``/proc/PID`` are opened once and kept open. Reading a 
 reused PID cannot be mistaken for the process: a read fails with ESRCH when the process is gone. Near the limit of open
 files, files are opened, read and closed for each sample: that is slower, but no figure is missing.
 
-Reading files of ``/proc`` by kept descriptors, and the units in which the kernel counts.
-
-The kinds of memory that a process holds, as its status file says (``/proc/PID/status``, proc(5)).
-
-Whether two processes share one address space: a child of vfork(2) shares its parent's until exec.
+Of each process this module also knows the kinds of memory (``/proc/PID/status``, proc(5)), and whether it shares its
+address space with another one: a child of vfork(2) shares its parent's until exec.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How much CPU time the helper may still spend, and when it may take the next stacks.
-
-How often the helper polls: seldom while memory does not grow, and never more than its budget allows.
-"""
+"""How much CPU time the helper may still spend: when it may take the next stacks, and how far apart its polls are."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The helper process beside the sampler: watches a tree for growth, and takes stacks and mappings of what grew.
 
-It polls ``statm`` of each process (10 µs) and never changes the command. What it sees goes to a log of its own, line by
-line, as ``nncftools.journal.lines`` describes. Nobody depends on it: if it dies, only stacks are missing.
+It polls ``statm`` of each process (10 µs) and never changes the command. Near each new maximum of the tree it reads
+the mappings of the largest processes (``/proc/PID/smaps``, proc(5)). What it sees goes to a log of its own, line by
+line, as ``nncftools.journal.lines`` describes. Nobody depends on it: if it dies, only stacks and mappings are missing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 
 from nncftools.journal.writing import Writer
 from nncftools.snapshots.budget import Budget, Pace
-from nncftools.snapshots.looks import Looks
+from nncftools.snapshots.looks import StackTaker
 from nncftools.snapshots.tree_watch import PROC, TreeWatch
 
 TYPE_CHECKING = False
@@ -181,7 +182,7 @@ class Helper:
         self._budget = Budget(share * left, least_s * left, own_cpu=lambda: time.process_time() - mappings.spent_s)
         self._poller = select.poll()
         self._tree = TreeWatch(writer, order["sampler"], order["pid"], children=order["children"])
-        self._looks = Looks(writer, self._budget, self._poller, order["py_spy"])
+        self._looks = StackTaker(writer, self._budget, self._poller, order["py_spy"])
         self._pace = Pace(self._budget)
 
     def run(self, control: int) -> None:

@@ -1,13 +1,8 @@
-"""Reads ``statm`` of every process of the tree, and writes how their memory changes.
+"""Reads ``statm`` of every process of the tree, and writes how their memory changes: a short list of points for each.
 
-How the RSS of one process changes: what it has gained since its stacks were read, and a short list of points.
-
-Which threads of a process touched memory: their page faults and CPU time (``task/TID/stat``, proc(5)).
-
-The kernel counts a page fault in the thread that touches a new page. So the faults since the last reading tell which
-thread made the process grow, whoever holds Python's lock.
-
-One process as the helper watches it.
+It also reads which threads touched memory (``task/TID/stat``, proc(5)). The kernel counts a page fault in the thread
+that touches a new page, so the faults since the last reading tell which thread made a process grow, whoever holds
+Python's lock.
 """
 
 from __future__ import annotations
