@@ -147,7 +147,6 @@ class Finder:
 
 
 def _members(module: str, function: str, facts: dict[str, Any]) -> str:
-    """Return the JSON members that all lines of a function share."""
     kind: Any = facts.get("kind")
     shown = facts.get("call") or module.partition(".")[0] + "." + function
     return line.common_members(facts.get("name", kind), "auto", kind, shown, step=facts.get("step", False))

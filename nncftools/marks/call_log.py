@@ -76,8 +76,8 @@ class Parameters:
     def _value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if name in kwargs:
             return kwargs[name]
-        place = self._places.get(name)
-        return args[place] if place is not None and place < len(args) else self._defaults.get(name)
+        position = self._places.get(name)
+        return args[position] if position is not None and position < len(args) else self._defaults.get(name)
 
 
 def _signature(function: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
@@ -354,12 +354,12 @@ def mark(module: object, qualified_name: str, members: str, facts: Mapping[str, 
     *classes, name = qualified_name.split(".")
     for part in classes:
         owner = _member(owner, part)
-    found = _member(owner, name)
-    function = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
+    attribute = _member(owner, name)
+    function = attribute.__func__ if isinstance(attribute, (classmethod, staticmethod)) else attribute
     files = {marked.__code__.co_filename, context.marked.__code__.co_filename}
     if getattr(getattr(function, "__code__", None), "co_filename", None) in files:
         return
-    if type(function).__name__ not in _KINDS or (classes and not hasattr(found, "__get__")):
+    if type(function).__name__ not in _KINDS or (classes and not hasattr(attribute, "__get__")):
         raise NotMarkable("is not a function")
     runs_later = context.flags_of(function)
     if not runs_later and _returns_later(function):
@@ -368,10 +368,10 @@ def mark(module: object, qualified_name: str, members: str, facts: Mapping[str, 
     if "arguments" in facts or "saves" in facts:
         call.parameters = Parameters(function, facts)
     replacement: Any = (_marked_later if runs_later else marked)(function, call, recorder)
-    if function is not found:
-        replacement = type(found)(replacement)
+    if function is not attribute:
+        replacement = type(attribute)(replacement)
     for alias, member in list(vars(owner).items()):
-        if member is found:
+        if member is attribute:
             setattr(owner, alias, replacement)
 
 
@@ -453,11 +453,11 @@ def _rt_info(path: str) -> str:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _READ))
         tail = file.read(_READ)
     tail = tail[tail.rfind(b"</edges>") + 1 :]
-    found = b""
+    elements = b""
     for element in _ELEMENTS:
         start = tail.find(b"<%s>" % element.encode())
         closing = b"</%s>" % element.encode()
         end = tail.find(closing, start)
         if start >= 0 and end >= 0:
-            found += tail[start : end + len(closing)]
-    return found.decode("utf-8", "replace")
+            elements += tail[start : end + len(closing)]
+    return elements.decode("utf-8", "replace")

@@ -55,9 +55,9 @@ class Open:
 
 def _shared() -> ContextVar[Open | None]:
     for name in _COPIES:
-        found: ContextVar[Open | None] | None = getattr(sys.modules.get(name), "variable", None)
-        if found is not None:
-            return found
+        variable_of_copy: ContextVar[Open | None] | None = getattr(sys.modules.get(name), "variable", None)
+        if variable_of_copy is not None:
+            return variable_of_copy
     return ContextVar("nncf_tools_operation", default=None)
 
 
@@ -68,8 +68,8 @@ variable = _shared()
 def around() -> str:
     """Return the member of a line that names the operation around what begins now: 0 for none."""
     innermost = variable.get()
-    found = None if innermost is None else _around(innermost)
-    return ',"in":0' if found is None else f',"in":{found.op}'
+    operation = None if innermost is None else _around(innermost)
+    return ',"in":0' if operation is None else f',"in":{operation.op}'
 
 
 def swap(innermost: Open | None) -> Open | None:

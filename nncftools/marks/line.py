@@ -147,17 +147,17 @@ def _read_descendants(pages: int) -> str:
         threads = os.listdir("/proc/self/task")
         children = [child for thread in threads for child in _children(f"/proc/self/task/{thread}".encode(), pages)]
     is_listed = len(children) <= _MOST_PARENTS
-    found = ""
+    listed = ""
     for pid, beginner, above in children:  # grows while it is read
         if len(children) > _MOST_DESCENDANTS:
             return ""
-        held = _pages(b"/proc/%b/statm" % pid)
-        if beginner and held * 4 > above * 3:
-            held = _of_copy(pid, beginner)
+        pages_of_child = _pages(b"/proc/%b/statm" % pid)
+        if beginner and pages_of_child * 4 > above * 3:
+            pages_of_child = _of_copy(pid, beginner)
         if is_listed:
-            children += _children(b"/proc/%b/task/%b" % (pid, pid), held)
-        found += f",[{pid.decode()},{held * _PAGE}]"
-    return f',"descendants":[{found[1:]}]' + (',"listed":true' if is_listed else "")
+            children += _children(b"/proc/%b/task/%b" % (pid, pid), pages_of_child)
+        listed += f",[{pid.decode()},{pages_of_child * _PAGE}]"
+    return f',"descendants":[{listed[1:]}]' + (',"listed":true' if is_listed else "")
 
 
 def _children(thread: bytes, pages: int) -> list[tuple[bytes, bytes, int]]:

@@ -57,7 +57,6 @@ def host() -> dict[str, Any]:
 
 
 def _swap() -> int | None:
-    """Return the bytes of swap space; None for unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(pathlib.Path(PROC, "meminfo").read_bytes().partition(b"SwapTotal:")[2].split(None, 1)[0]) * 1024
     return None

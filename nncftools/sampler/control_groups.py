@@ -44,9 +44,9 @@ class ControlGroup:
 
     def limits(self) -> list[Limit]:
         """Return the smallest limit of this group and all groups above it, for each kind of limit that is set."""
-        found = self._limits_of_v2() if self.is_v2 else self._limits_of_v1()
+        all_limits = self._limits_of_v2() if self.is_v2 else self._limits_of_v1()
         smallest: dict[str, Limit] = {}
-        for limit in found:
+        for limit in all_limits:
             if limit[1] < _UNLIMITED and (limit[0] not in smallest or limit[1] < smallest[limit[0]][1]):
                 smallest[limit[0]] = limit
         return list(smallest.values())
@@ -281,7 +281,6 @@ class LimitWatch:
 
 
 def _rlimits(data: bytes) -> list[tuple[str, int, str]]:
-    """Return the limits of address space and data that are set."""
     return [
         (kind, int(soft), "ulimit or setrlimit(2)")
         for line in data.splitlines()

@@ -99,7 +99,6 @@ class HighWaterMarks:
         self._sampled_s = now_s
 
     def _due(self, restless: Iterable[Process], *, all_of_them: bool) -> list[Process]:
-        """Return the processes whose marks to read now."""
         for process in restless:
             added = process.faults - process.faults_before
             may_have_risen = (process.rss_before + added * LARGEST_FAULT) * PAGE > process.mark.size
@@ -141,11 +140,11 @@ class HighWaterMarks:
         Certainly, that is the RSS that a process has now, less what its page faults since then can have added.
         Probably, it is the smaller RSS of the samples before and after.
         """
-        held = [process for process in processes if process.counted and process.rss and process.samples > 1]
+        resident = [process for process in processes if process.counted and process.rss and process.samples > 1]
         for rise in self._waiting:
             number, _, from_s, _ = rise
             others = around = 0
-            for process in held:
+            for process in resident:
                 if process.number == number:
                     continue
                 if process in restless:
@@ -336,16 +335,16 @@ class Unseen:
         self._grown = self._grown_huge = 0
         may_be_huge = False
         for process in restless:
-            held, added = process.rss_before, process.faults - process.faults_before
+            rss_then, added = process.rss_before, process.faults - process.faults_before
             mark = _UNKNOWN if process in unread else process.mark.size // PAGE
             if process.exit is not None:
                 mark = process.exit.high_water_mark // PAGE
             if is_new(process):
                 added = max(added, mark) if mark < _UNKNOWN else added
-            base = held if _was_there(process) else 0
-            may_be_huge |= process.rss - held >= LARGEST_FAULT
-            most += max(process.rss, min(held + added, mark)) - base
-            most_huge += max(process.rss, min(held + added * LARGEST_FAULT, mark)) - base
+            base = rss_then if _was_there(process) else 0
+            may_be_huge |= process.rss - rss_then >= LARGEST_FAULT
+            most += max(process.rss, min(rss_then + added, mark)) - base
+            most_huge += max(process.rss, min(rss_then + added * LARGEST_FAULT, mark)) - base
         if most_huge > max(now, before) + _noise(now):
             self._waiting.append((*span_s, max(now, before), most, most_huge, self._huge_before))
         return may_be_huge or bool(self._waiting)
@@ -411,7 +410,7 @@ class HeldAtMarks:
         """
         before = self._huge_before
         huge = _UNKNOWN if before is None or huge_pages is None else (huge_pages - before) // PAGE
-        found = []
+        changes = []
         written, self._written = self._written, {}
         for process in processes:
             now = 0 if process in vforked else process.rss
@@ -424,9 +423,9 @@ class HeldAtMarks:
             mark = max(most, process.mark.size // PAGE)
             high = mark if is_new(process) else min(most + came_and_went, mark)
             if low != high:
-                found.append([process.number, now * PAGE, low * PAGE, high * PAGE])
+                changes.append([process.number, now * PAGE, low * PAGE, high * PAGE])
             elif written.get(process) != now:
-                found.append([process.number, now * PAGE])
+                changes.append([process.number, now * PAGE])
             self._written[process] = now
-        found += [[process.number, 0] for process in self._before]  # ended
-        self._write_line("held", {**span(*span_s), "rss": found if len(found) <= _MOST_HELD else None})
+        changes += [[process.number, 0] for process in self._before]  # ended
+        self._write_line("held", {**span(*span_s), "rss": changes if len(changes) <= _MOST_HELD else None})

@@ -169,8 +169,8 @@ class Thinner:
             return
         columns = [[values[gauge] for _, values, _ in bucket] for gauge in self._gauges]
         gauges = [[_UNKNOWN if value is None else value for value in column] for column in columns]
-        for place in kept_of_bucket(gauges, 0, len(bucket)):
-            self._write_kept(bucket[place])
+        for number in kept_of_bucket(gauges, 0, len(bucket)):
+            self._write_kept(bucket[number])
 
     def _write_kept(self, row: Row) -> None:
         self._write(row)
@@ -203,16 +203,16 @@ class Counters:
             self._from_now = False
             self._before = list(row)
         reached = self._reached
-        for place in self._places:
-            value, before = row[place], self._before[place]
+        for column in self._places:
+            value, before = row[column], self._before[column]
             if value is None or before is None:
-                row[place] = None
+                row[column] = None
                 continue
-            row[place] = reached[place] = max(reached[place], value - before)
+            row[column] = reached[column] = max(reached[column], value - before)
 
     def only(self, row: Sequence[float | None]) -> list[float | None]:
         """Return the row with None for every gauge."""
-        return [value if place in self._places else None for place, value in enumerate(row)]
+        return [value if column in self._places else None for column, value in enumerate(row)]
 
 
 class Stillness:

@@ -262,17 +262,17 @@ class ProcSource:
 
     def _look(self, now_s: float) -> None:
         """Find new descendants; they may still have their parent's name."""
-        found = self._tree.refresh()
-        if found:
+        new = self._tree.refresh()
+        if new:
             self._wake()
-        for process in found:
+        for process in new:
             process.counted = False
             is_itself = process.is_named and (not process.forked_copy or _age_s(process) >= _EXEC_WITHIN_S)
             # A child of vfork(2) may exec after its name was read, and have memory of its own then: look at it again.
             if is_itself and self._has_own_memory(process) and not process.identify():
                 self._count(process, now_s)
             self._records.add(process, now_s)
-        self._young += [(now_s, process) for process in found]
+        self._young += [(now_s, process) for process in new]
 
     def _count(self, process: Process, now_s: float) -> None:
         """Make the memory of a process part of the sums from now on."""
@@ -421,7 +421,6 @@ def _age_s(process: Process) -> float:
 
 
 def _most_kept() -> int:
-    """Return the number of the first descriptor that is not kept."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

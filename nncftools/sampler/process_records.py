@@ -49,8 +49,8 @@ class Netlink:
             self._socket.bind((0, 0))
             self._socket.setsockopt(_socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer_bytes)
             answer = self._ask(_CONTROLLER, _GET_FAMILY, _FAMILY_NAME, family.encode() + b"\0")
-            found = dict(attributes(answer, HEADERS))
-            self._family = int.from_bytes(found[_FAMILY_ID][:2], "little")
+            known = dict(attributes(answer, HEADERS))
+            self._family = int.from_bytes(known[_FAMILY_ID][:2], "little")
         except BaseException:
             self.close()
             raise
@@ -87,14 +87,14 @@ class Netlink:
                 return
 
 
-def attributes(data: bytes, place: int) -> Iterator[tuple[int, bytes]]:
+def attributes(data: bytes, offset: int) -> Iterator[tuple[int, bytes]]:
     """Yield the kind and value of each attribute from offset ``place`` on."""
-    while place + 4 <= len(data):
-        length, kind = struct.unpack_from("=HH", data, place)
+    while offset + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, offset)
         if length < 4:  # noqa: PLR2004 — the attribute's own header
             raise OSError(errno.EBADMSG, "a netlink attribute without length")
-        yield kind, data[place + 4 : place + length]
-        place += (length + 3) & ~3
+        yield kind, data[offset + 4 : offset + length]
+        offset += (length + 3) & ~3
 
 
 _GET = 1
@@ -172,7 +172,6 @@ class Exits:
 
 
 def _statistics(message: bytes) -> bytes | None:
-    """Return the ``struct taskstats`` of a thread; None for the summary of a thread group."""
     for kind, value in attributes(message, HEADERS):
         if kind == _AGGREGATE_OF_TASK:
             return dict(attributes(value, 0)).get(_STATISTICS)
@@ -187,14 +186,14 @@ _OF_FILES = 3
 
 def log_barriers(process: Process) -> list[str]:
     """Return which of these differ from our own; what the kernel does not tell is left out."""
-    found = []
+    barriers = []
     if _user(process) not in {None, 0, os.geteuid()}:
-        found.append(USER)
+        barriers.append(USER)
     if _differs(process, "root", "/"):
-        found.append(ROOT)
+        barriers.append(ROOT)
     if _differs(process, "ns/time", "/proc/self/ns/time"):
-        found.append(CLOCK)
-    return found
+        barriers.append(CLOCK)
+    return barriers
 
 
 def _user(process: Process) -> int | None:

@@ -150,14 +150,14 @@ class PsutilSource:
         if not self._children:
             return
         pids = {process.pid for process in self._alive}
-        found = [] if self._attached else psutil.Process().children(recursive=True)
+        descendants = [] if self._attached else psutil.Process().children(recursive=True)
         for process in list(self._alive):
             try:
                 if process == self._root or process.ppid() not in pids:
-                    found += process.children(recursive=True)
+                    descendants += process.children(recursive=True)
             except psutil.Error:
                 continue
-        for process in found:
+        for process in descendants:
             if process not in self._alive and process.pid not in {os.getpid(), os.getppid()}:
                 self._add(process, now_s)
 

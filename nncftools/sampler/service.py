@@ -351,7 +351,6 @@ class Recording:
         return self._limit.is_ending and not self._failed
 
     def _has_ended(self) -> bool:
-        """Return whether the target has ended."""
         if self._exit_watch is not None:
             if self._exit_watch in self._signals.ready:
                 self._target_ended = True
@@ -375,7 +374,6 @@ class Recording:
         }
 
     def _finish(self) -> None:
-        """Write the last lines."""
         self._thinner.flush()
         self._writer.flush()
         self._writer.warn_of_lost()
@@ -410,7 +408,6 @@ class Recording:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Stop the recording."""
         self._failed = True
         self._loop.stop()
         text = f"the recording stopped early: {error}"

@@ -98,7 +98,6 @@ def _as_script(argv: list[bytes]) -> list[bytes]:
 
 
 def _path_of(program: bytes) -> bytes:
-    """Return the path of a program's file."""
     if b"/" in program:
         return program
     candidates = (os.path.join(folder, program) for folder in map(os.fsencode, os.get_exec_path()))
@@ -125,12 +124,12 @@ def reap_ended(before: Callable[[int, ExitStatus], None]) -> Iterator[tuple[int,
         try:
             ready = -1
             if sys.platform == "linux":  # waitid came to macOS with Python 3.13
-                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                if found is None:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None:
                     return
-                ready = found.si_pid
-                has_exited = found.si_code == os.CLD_EXITED
-                before(ready, _ended_by(found.si_status, has_exited=has_exited))
+                ready = ended.si_pid
+                has_exited = ended.si_code == os.CLD_EXITED
+                before(ready, _ended_by(ended.si_status, has_exited=has_exited))
             pid, status, usage = os.wait4(ready, os.WNOHANG)
         except ChildProcessError:
             return

@@ -49,10 +49,10 @@ def read_all(descriptor: int) -> bytes:
 
 def value_of(data: bytes, key: bytes) -> int | None:
     """Return the size in a line of a status file, in bytes; None when the line is missing."""
-    place = data.find(key)
-    if place < 0:
+    begin = data.find(key)
+    if begin < 0:
         return None
-    return int(data[place + len(key) : data.index(b"kB", place)]) * _KIB
+    return int(data[begin + len(key) : data.index(b"kB", begin)]) * _KIB
 
 
 class MemoryKinds:

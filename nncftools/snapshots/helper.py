@@ -71,7 +71,7 @@ def groups(smaps: bytes) -> list[tuple[str, str, list[int]]]:
     Large files have a group of their own, named by their path. In a group of files, anonymous pages are copies: the
     process has written to its private mapping.
     """
-    found: dict[tuple[str, bytes], list[int]] = {}
+    mappings: dict[tuple[str, bytes], list[int]] = {}
     executable = set()
     for match in _MAPPING.finditer(smaps):
         rights, name, *sizes = match.groups()
@@ -80,10 +80,10 @@ def groups(smaps: bytes) -> list[tuple[str, str, list[int]]]:
         if sizes[0] == b"0":
             continue
         key = _kind(name), name
-        sums = found.setdefault(key, [0] * len(sizes))
-        for place, size in enumerate(sizes):
-            sums[place] += int(size) * _KIB
-    return _merged(found, executable)
+        sums = mappings.setdefault(key, [0] * len(sizes))
+        for column, size in enumerate(sizes):
+            sums[column] += int(size) * _KIB
+    return _merged(mappings, executable)
 
 
 def _kind(name: bytes) -> str:
@@ -94,21 +94,21 @@ def _kind(name: bytes) -> str:
     return STACK if name.startswith(b"[stack") else ANONYMOUS
 
 
-def _merged(found: dict[tuple[str, bytes], list[int]], executable: set[bytes]) -> list[tuple[str, str, list[int]]]:
-    sizes = sorted((of[0] for (kind, _), of in found.items() if kind == FILE), reverse=True)
+def _merged(mappings: dict[tuple[str, bytes], list[int]], executable: set[bytes]) -> list[tuple[str, str, list[int]]]:
+    sizes = sorted((figures[0] for (kind, _), figures in mappings.items() if kind == FILE), reverse=True)
     least = max(_SMALLEST_FILE, sizes[_MOST_FILES - 1] if len(sizes) >= _MOST_FILES else 0)
     merged: dict[tuple[str, str], list[int]] = {}
-    for (kind, name), of in found.items():
+    for (kind, name), figures in mappings.items():
         key = kind, ""
         if kind == FILE and name in executable:
             key = LIBRARIES, ""
         elif kind == FILE:
             path = name.removesuffix(_DELETED).decode(errors="backslashreplace")
-            key = (FILE, path) if of[0] >= least else (OTHER_FILES, "")
-        sums = merged.setdefault(key, [0] * len(of))
-        for place, size in enumerate(of):
-            sums[place] += size
-    return [(*key, of) for key, of in sorted(merged.items(), key=lambda item: -item[1][0])]
+            key = (FILE, path) if figures[0] >= least else (OTHER_FILES, "")
+        sums = merged.setdefault(key, [0] * len(figures))
+        for column, size in enumerate(figures):
+            sums[column] += size
+    return [(*key, figures) for key, figures in sorted(merged.items(), key=lambda item: -item[1][0])]
 
 
 _STEP = 2.5
@@ -149,15 +149,15 @@ class MappingWatch:
         self._budget.begin(self._expected_s)
         before_s = time.process_time()
         self._highest, self._most_anonymous = max(total, self._highest), anonymous
-        t_ns, covered, found = time.monotonic_ns(), 0, []
+        t_ns, covered, described = time.monotonic_ns(), 0, []
         for largest in sorted(watched, key=lambda process: -process.growth.rss)[:_MOST_PROCESSES]:
             if covered >= total * _COVERED:
                 break
             with contextlib.suppress(OSError):  # it has ended, or belongs to another user
-                found.append((largest.process.number, groups(largest.process.read("smaps"))))
+                described.append((largest.process.number, groups(largest.process.read("smaps"))))
                 covered += largest.growth.rss
-        if found:
-            self._writer.line("mappings", {"t_ns": t_ns, "total": total, "processes": found})
+        if described:
+            self._writer.line("mappings", {"t_ns": t_ns, "total": total, "processes": described})
         cost_s = time.process_time() - before_s
         self.spent_s += cost_s
         self._expected_s = (self._expected_s + cost_s) / 2

@@ -89,25 +89,25 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
     pending = [_farthest(points, 0, len(points) - 1)]
     while pending and len(kept) < most:
         pending.sort()
-        deviation, place, first, last = pending.pop()
+        deviation, number, first, last = pending.pop()
         if deviation < _SMALLEST_DEVIATION:
             break
-        kept.add(place)
-        pending += [_farthest(points, first, place), _farthest(points, place, last)]
-    return [points[place] for place in sorted(kept)]
+        kept.add(number)
+        pending += [_farthest(points, first, number), _farthest(points, number, last)]
+    return [points[number] for number in sorted(kept)]
 
 
 def _farthest(points: Sequence[Point], first: int, last: int) -> tuple[float, int, int, int]:
     """Return deviation and place of the point farthest from the line between two others, and these."""
     (t0, rss0), (t1, rss1) = points[first], points[last]
     slope = (rss1 - rss0) / (t1 - t0) if t1 > t0 else 0.0
-    deviation, place = 0.0, first
+    deviation, farthest = 0.0, first
     for number in range(first + 1, last):
         t, rss = points[number]
         distance = abs(rss - rss0 - slope * (t - t0))
         if distance > deviation:
-            deviation, place = distance, number
-    return deviation, place, first, last
+            deviation, farthest = distance, number
+    return deviation, farthest, first, last
 
 
 _MINOR, _MAJOR, _USER, _SYSTEM = 7, 9, 11, 12

@@ -112,7 +112,6 @@ class Pressure:
         return [None if value is None or first is None else value - first for value, first in since]
 
     def _read_stall(self) -> int | None:
-        """Return for how long some task waited for memory."""
         if self._pressure is None:
             return None
         try:
@@ -130,8 +129,8 @@ class Pressure:
 
 
 def _count(data: bytes, key: bytes) -> int | None:
-    place = data.find(key)
-    return None if place < 0 else int(data[place + len(key) :].split(b"\n", 1)[0])
+    begin = data.find(key)
+    return None if begin < 0 else int(data[begin + len(key) :].split(b"\n", 1)[0])
 
 
 def _opened(file: str) -> int | None:
@@ -222,13 +221,13 @@ class FileSystem:
     def ask(self) -> float:
         """Ask for the free bytes; return after how many seconds to ask again."""
         try:
-            found = os.statvfs(self._path)
+            facts = os.statvfs(self._path)
         except OSError:
             self.free = None
             return _LONGEST_S
-        free = found.f_bavail * found.f_frsize
+        free = facts.f_bavail * facts.f_frsize
         if self._first < 0:
-            self._first, self._size = free, found.f_blocks * found.f_frsize
+            self._first, self._size = free, facts.f_blocks * facts.f_frsize
         if self._lowest < 0 or free < self._lowest:
             self._lowest, self._lowest_ns = free, time.monotonic_ns()
         is_calm, self.free = free == self.free, free
