@@ -112,18 +112,26 @@ def marked(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
     return wrapper  # type: ignore[no-any-return]
 
 
+class _Recorded:
+    """Ends an operation at the end of a block; to be closed is no error."""
+
+    def __init__(self, begun: Begun | None) -> None:
+        self._begun = begun
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._begun is not None:
+            self._begun.end(None if isinstance(error, GeneratorExit) else error)
+
+
 def _coroutine(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
     """Return the wrapper of a coroutine function: a task has a context of its own, so steps need no care."""
 
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        begun = begin(args, kwargs)
-        try:
-            result = await function(*args, **kwargs)
-        except BaseException as raised:
-            _end(begun, raised)
-            raise
-        _end(begun, None)
-        return result
+        with _Recorded(begin(args, kwargs)):
+            return await function(*args, **kwargs)
 
     return wrapper
 
@@ -136,8 +144,7 @@ def _generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]
 
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         outside = variable.get()
-        begun = begin(args, kwargs)
-        try:
+        with _Recorded(begin(args, kwargs)):
             inner = function(*args, **kwargs)
             del args, kwargs
             sent: list[Any] = [None]
@@ -146,8 +153,7 @@ def _generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]
                 try:
                     yielded = [inner.send(sent.pop()) if thrown is None else inner.throw(thrown)]
                 except StopIteration as stop:
-                    result = stop.value
-                    break
+                    return stop.value
                 finally:
                     thrown = None
                 own = swap(outside)
@@ -156,11 +162,6 @@ def _generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]
                 except BaseException as raised:  # noqa: BLE001 — also GeneratorExit, by which it is closed
                     thrown = raised
                 outside = swap(own)
-        except BaseException as raised:
-            _end(begun, raised)
-            raise
-        _end(begun, None)
-        return result
 
     return wrapper
 
@@ -170,8 +171,7 @@ def _async_generator(function: Callable[..., Any], begin: Begin) -> Callable[...
 
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         outside = variable.get()
-        begun = begin(args, kwargs)
-        try:
+        with _Recorded(begin(args, kwargs)):
             inner = function(*args, **kwargs)
             del args, kwargs
             step = [_first_step(inner)]
@@ -194,10 +194,6 @@ def _async_generator(function: Callable[..., Any], begin: Begin) -> Callable[...
                     step.append(inner.asend(sent.pop()) if thrown is None else inner.athrow(thrown))
                 finally:
                     thrown = None
-        except BaseException as raised:
-            _end(begun, raised)
-            raise
-        _end(begun, None)
 
     return wrapper
 
@@ -210,9 +206,3 @@ def _first_step(inner: AsyncGenerator[Any, Any]) -> Any:
         return inner.asend(None)
     finally:
         sys.set_asyncgen_hooks(*hooks)
-
-
-def _end(begun: Begun | None, error: BaseException | None) -> None:
-    """End an operation; to be closed is no error."""
-    if begun is not None:
-        begun.end(None if isinstance(error, GeneratorExit) else error)

@@ -46,9 +46,7 @@ class Loop:
         self._next_ns = self.start_ns
         self.missed = 0
         """Deadlines that passed without a tick."""
-        self._longest_gap_ns = 0
-        self._first_ns = 0
-        self._latest_ns = 0
+        self._longest_gap_ns = self._first_ns = self._latest_ns = 0
 
     def elapsed_s(self) -> float:
         """Return the seconds since the start."""

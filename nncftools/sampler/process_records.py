@@ -242,9 +242,7 @@ class ProcessRecords:
         self._barriers: dict[int, list[str]] = {}
         """By process: what kept it from the marks log at some moment."""
         self._parentless: dict[int, list[Exit]] = {}
-        self._kept = 0
-        self._unlisted = 0
-        self._largest_unlisted = 0
+        self._kept = self._unlisted = self._largest_unlisted = 0
         self._just_ended: dict[int, float] = {}
         self.accounted_s = 0.0
         """Until when the ends of processes are known."""

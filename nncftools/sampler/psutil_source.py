@@ -33,9 +33,7 @@ class _Seen:
     def __init__(self, process: psutil.Process, number: int) -> None:
         self.process = process
         self.number = number
-        self.samples = 0
-        self.rss = 0
-        self.peak_rss = 0
+        self.samples = self.rss = self.peak_rss = 0
         self.counters: dict[str, float | None] = {}
         self.earlier_cpu_s = 0.0
         """Its CPU time when the recording was attached to it."""

@@ -146,11 +146,8 @@ class Recording:
         signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
         self._status: ExitStatus | None = None
         self._figures: dict[str, object] | None = None
-        self._over = False
-        self._target_ended = False
-        self._failed = False
-        self._has_sampled = False
-        self._is_urgent = False
+        self._over = self._target_ended = self._failed = False
+        self._has_sampled = self._is_urgent = False
         self._is_calm = False
         """Whether nothing but deadlines, signals and descriptors asks for work between two ticks."""
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)

@@ -136,8 +136,7 @@ class Exit:
         self.name = ""
         self.wait_status = 0
         self.forked_copy = False
-        self.cpu_s = 0.0
-        self.elapsed_s = 0.0
+        self.cpu_s = self.elapsed_s = 0.0
         self.after_s = 0.0
         self.at_s = 0.0
         """It ended after the first and before the second of these times of the recording."""
@@ -197,8 +196,7 @@ class Process:
         self.threads: dict[str, int] = {}
         self.name = ""
         self.command: list[str] = []
-        self.forked_copy = False
-        self.introduced = False
+        self.forked_copy = self.introduced = False
         self.is_named = False
         """Whether its command line could be read: during exec it has none."""
         self.counted = True

@@ -50,7 +50,9 @@ def stack_access(*, with_hook: bool) -> StackAccess:
     program = found_py_spy()
     if program is None:
         return StackAccess(None, "py-spy is not installed: pip install 'nncf-tools[stacks]'")
-    scope = _ptrace_scope()
+    scope = 0
+    with contextlib.suppress(OSError, ValueError):  # a kernel without yama
+        scope = int(_YAMA.read_text("ascii"))
     if scope < ONLY_PARENTS or _may_trace_all():
         return StackAccess(program)
     why = f"the kernel does not allow it (kernel.yama.ptrace_scope is {scope})"
@@ -65,13 +67,6 @@ def found_py_spy() -> str | None:
     """Return the path of py-spy: of our own environment, else the one on PATH."""
     own = shutil.which("py-spy", path=sysconfig.get_path("scripts"))
     return own or shutil.which("py-spy", path=os.pathsep.join(filter(os.path.isabs, os.get_exec_path())))
-
-
-def _ptrace_scope() -> int:
-    try:
-        return int(_YAMA.read_text("ascii"))
-    except (OSError, ValueError):  # a kernel without yama
-        return 0
 
 
 def _may_trace_all() -> bool:
