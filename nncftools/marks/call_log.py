@@ -332,7 +332,6 @@ class Recorder:
 
 
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
-_ELEMENTS = ("nncf", "optimum")
 _READ = 64 * 1024
 _ROOM = 60
 """Frames that marking may need for a moment; at a call, the program keeps all but one of them."""
@@ -454,7 +453,7 @@ def _rt_info(path: str) -> str:
         tail = file.read(_READ)
     tail = tail[tail.rfind(b"</edges>") + 1 :]
     elements = b""
-    for element in _ELEMENTS:
+    for element in ("nncf", "optimum"):
         start = tail.find(b"<%s>" % element.encode())
         closing = b"</%s>" % element.encode()
         end = tail.find(closing, start)

@@ -31,7 +31,6 @@ _STATM, _SMALL = 128, 4096
 _ANY_CHILD = getattr(os, "WEXITED", 0) | getattr(os, "WNOHANG", 0) | getattr(os, "WNOWAIT", 0)
 _MOST_DESCENDANTS, _MOST_PARENTS = 16, 4
 """Descendants that are read at a mark, at 2 to 5 µs each. Children are asked for children of theirs if they are few."""
-_TRIES = 2
 _ONE_THREAD = 3
 """The links of ``/proc/self/task``: a folder for each thread, besides its own."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -131,7 +130,7 @@ def _descendants(pages: int) -> str:
         return ',"descendants":[]'
     except (AttributeError, OSError):
         return ""
-    for _ in range(_TRIES):
+    for _ in range(2):
         try:
             return _read_descendants(pages)
         except (OSError, ValueError, IndexError):  # it was reaped after its parent's children had been listed

@@ -44,24 +44,19 @@ class HighWaterMarks:
     def __init__(self, write_line: Callable[[str, object], None]) -> None:
         self._write_line = write_line
         self._sampled_s = 0.0
-        self._unread: dict[Process, None] = {}
+        self.unread: dict[Process, None] = {}
         """The processes whose mark may have risen since its last reading, in the order in which they wait."""
         self._waiting: list[tuple[int, int, float, float]] = []
         """Rises: the number of a process, the mark that it rose to, and the moments between which it did."""
 
     def add(self, process: Process) -> None:
         """Expect a process whose memory counts from now on."""
-        self._unread[process] = None
-
-    @property
-    def unread(self) -> Collection[Process]:
-        """The processes whose mark may have risen since its last reading."""
-        return self._unread
+        self.unread[process] = None
 
     @property
     def is_idle(self) -> bool:
         """Whether no mark is to be read or written, unless there are page faults."""
-        return not (self._unread or self._waiting)
+        return not (self.unread or self._waiting)
 
     def pass_over(self, now_s: float) -> None:
         """Note a sample at which nothing had changed."""
@@ -88,7 +83,7 @@ class HighWaterMarks:
             for process in risen:
                 self._rose(process, process.high_water_mark or 0, read_s)
         for process in due:
-            del self._unread[process]
+            del self.unread[process]
             process.mark.sampled_s = now_s
         if self._waiting:
             self._write(processes, set(restless))
@@ -102,12 +97,12 @@ class HighWaterMarks:
         for process in restless:
             added = process.faults - process.faults_before
             may_have_risen = (process.rss_before + added * LARGEST_FAULT) * PAGE > process.mark.size
-            if may_have_risen and process not in self._unread and process.counted:
+            if may_have_risen and process not in self.unread and process.counted:
                 process.mark.sampled_s = max(process.mark.sampled_s, self._sampled_s)
-                self._unread[process] = None
-        for process in [process for process in self._unread if not process.alive]:
-            del self._unread[process]
-        due = [process for process in self._unread if process.rss]
+                self.unread[process] = None
+        for process in [process for process in self.unread if not process.alive]:
+            del self.unread[process]
+        due = [process for process in self.unread if process.rss]
         if len(due) > _MOST and not all_of_them:
             largest = sorted(due[1:], key=lambda process: process.rss, reverse=True)
             due = [due[0], *largest[: _MOST - 1]]
@@ -116,8 +111,8 @@ class HighWaterMarks:
     def ended(self, process: Process, exit_: Exit) -> None:
         """Record the mark with which a process of the tree has ended."""
         mark = exit_.high_water_mark
-        if process in self._unread:
-            del self._unread[process]
+        if process in self.unread:
+            del self.unread[process]
         else:
             process.mark.sampled_s = max(process.mark.sampled_s, min(self._sampled_s, exit_.after_s))
         if mark > max(process.mark.size, process.earlier_mark):

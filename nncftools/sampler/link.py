@@ -51,7 +51,6 @@ STARTED, START, SAMPLED, EXIT, END, ASK = "started", "start", "sampled", "exit",
 SIGNAL, STOP, RELEASE, ANSWER = "signal", "stop", "release", "answer"
 _CHUNK = 1 << 16
 _ROOM_WITHIN_S = 1.0
-_STANDARD_OUTPUTS = (1, 2)
 
 
 def encoded(value: object) -> bytes:
@@ -204,7 +203,7 @@ class OutputRelay:
         if self._done is None:
             return
         nowhere = os.open(os.devnull, os.O_RDWR)
-        for descriptor in _STANDARD_OUTPUTS:
+        for descriptor in (1, 2):
             os.dup2(nowhere, descriptor)
         self._done.acquire()
 

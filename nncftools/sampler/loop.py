@@ -250,7 +250,6 @@ class Stillness:
 
 
 _IN_MODIFY = 0x2
-_MANY_EVENTS = 1 << 16
 _SHARE = 10
 """Samples for marks take at most one part in this many of the time."""
 
@@ -273,7 +272,7 @@ class MarkWatch:
 
     def take(self) -> None:
         """Take a sample for new marks; if such samples have just taken too much time, the next sample is for them."""
-        os.read(self.descriptor, _MANY_EVENTS)
+        os.read(self.descriptor, 1 << 16)
         begun_ns = time.monotonic_ns()
         self.is_due = begun_ns < self._rests_until_ns
         if self.is_due:

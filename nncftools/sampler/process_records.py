@@ -179,7 +179,6 @@ def _statistics(message: bytes) -> bytes | None:
 
 
 USER, ROOT, CLOCK = "user", "root", "clock"
-_USERS = b"\nUid:"
 _OF_FILES = 3
 """Of the four users of a process, the one that decides which files it may open (proc(5))."""
 
@@ -199,7 +198,7 @@ def log_barriers(process: Process) -> list[str]:
 def _user(process: Process) -> int | None:
     """Return the user as whom a process opens files; None for unknown."""
     try:
-        return int(process.read("status").partition(_USERS)[2].split(None, _OF_FILES + 1)[_OF_FILES])
+        return int(process.read("status").partition(b"\nUid:")[2].split(None, _OF_FILES + 1)[_OF_FILES])
     except (OSError, IndexError, ValueError):
         return None
 
@@ -289,13 +288,13 @@ class ProcessRecords:
 
     def _identity(self, process: Process) -> dict[str, object]:
         facts = {"name": process.name, "command": process.command, "forked_copy": process.forked_copy}
-        ways = self._barriers.get(process.number)
-        return {"id": process.number, **facts, **({"apart": ways} if ways else {})}
+        barriers = self._barriers.get(process.number)
+        return {"id": process.number, **facts, **({"apart": barriers} if barriers else {})}
 
     def _has_new_barriers(self, process: Process) -> bool:
         """Look again what keeps a process from the marks log; return whether there is something new."""
         known = self._barriers.setdefault(process.number, [])
-        new = [way for way in log_barriers(process) if way not in known]
+        new = [barrier for barrier in log_barriers(process) if barrier not in known]
         known += new
         return bool(new)
 

@@ -56,8 +56,6 @@ _MAPPING = re.compile(
     rb".*?^Anonymous: +(\d+) kB\n",
     re.MULTILINE | re.DOTALL,
 )
-_KIB = 1024
-_DELETED = b" (deleted)"
 _SHARED = (b"/dev/shm/", b"/memfd:", b"/SYSV", b"/dev/zero", b"/anon_hugepage")
 _MOST_FILES = 20
 _SMALLEST_FILE = 1 << 20
@@ -82,7 +80,7 @@ def groups(smaps: bytes) -> list[tuple[str, str, list[int]]]:
         key = _kind(name), name
         sums = mappings.setdefault(key, [0] * len(sizes))
         for column, size in enumerate(sizes):
-            sums[column] += int(size) * _KIB
+            sums[column] += int(size) * 1024
     return _merged(mappings, executable)
 
 
@@ -103,7 +101,7 @@ def _merged(mappings: dict[tuple[str, bytes], list[int]], executable: set[bytes]
         if kind == FILE and name in executable:
             key = LIBRARIES, ""
         elif kind == FILE:
-            path = name.removesuffix(_DELETED).decode(errors="backslashreplace")
+            path = name.removesuffix(b" (deleted)").decode(errors="backslashreplace")
             key = (FILE, path) if figures[0] >= least else (OTHER_FILES, "")
         sums = merged.setdefault(key, [0] * len(figures))
         for column, size in enumerate(figures):

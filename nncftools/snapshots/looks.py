@@ -212,7 +212,6 @@ _FIRST_PAUSE_NS = 100 * _MS
 _MOST_PAUSES = 10
 _MOST_PROBLEMS = 20
 _LONGEST_PROBLEM = 200
-_PYTHON = b"python"
 
 
 class StackTaker:
@@ -287,7 +286,7 @@ class StackTaker:
         if watched.seen:
             return True
         try:
-            if _PYTHON in watched.process.read("maps"):
+            if b"python" in watched.process.read("maps"):
                 return True
         except OSError as error:
             if isinstance(error, PermissionError):  # otherwise, it has ended

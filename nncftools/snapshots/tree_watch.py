@@ -112,7 +112,6 @@ def _farthest(points: Sequence[Point], first: int, last: int) -> tuple[float, in
 
 _MINOR, _MAJOR, _USER, _SYSTEM = 7, 9, 11, 12
 """Positions after the closing parenthesis of the name."""
-_STAT = 512
 
 
 class Threads:
@@ -149,7 +148,7 @@ def _counted(path: str) -> tuple[int, int]:
     """Return the page faults and the clock ticks of CPU time of a process or thread. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        data = os.read(descriptor, _STAT)
+        data = os.read(descriptor, 512)
     finally:
         os.close(descriptor)
     fields = data[data.rindex(b")") + 2 :].split()
@@ -200,7 +199,6 @@ class Watched:
 
 
 PROC = "/proc"
-_STATM = 128
 _MS = 1_000_000
 _TREE_EVERY_NS = 30 * _MS
 _EXEC_WITHIN_NS = 30 * _MS
@@ -242,7 +240,7 @@ class TreeWatch:
         for process in list(self._tree.processes):
             watched = self._watched.get(process)
             try:
-                data = os.pread(process.files[0], _STATM, 0)
+                data = os.pread(process.files[0], 128, 0)
             except OSError:
                 data = process.read_slot(0)
             t_ns = time.monotonic_ns()

@@ -77,7 +77,6 @@ class Cgroup:
 _KEYS = (b"\nworkingset_refault_file ", b"\nworkingset_refault_anon ", b"\npswpin ", b"\npswpout ", b"\noom_kill ")
 _OLD_KEY = b"\nworkingset_refault "
 """Before Linux 5.9, of files and anonymous memory together."""
-_PRESSURE = 512
 
 
 class Pressure:
@@ -115,7 +114,7 @@ class Pressure:
         if self._pressure is None:
             return None
         try:
-            return int(os.pread(self._pressure, _PRESSURE, 0).partition(b"total=")[2].split(None, 1)[0])
+            return int(os.pread(self._pressure, 512, 0).partition(b"total=")[2].split(None, 1)[0])
         except (OSError, ValueError, IndexError):
             return None
 
@@ -142,7 +141,6 @@ def _opened(file: str) -> int | None:
 
 SETTINGS = "/sys/kernel/mm/transparent_hugepage"
 _HUGE_PAGE_KEYS = (b"\nthp_fault_alloc ", b"\nthp_collapse_alloc ", b"\nthp_file_mapped ")
-_NEVER = "[never]"
 
 
 class HugePages:
@@ -196,7 +194,7 @@ def _is_off(name: str) -> bool:
     """Return whether anonymous memory gets no huge pages of a size. Raises OSError."""
     try:
         with open(f"{SETTINGS}/{name}/enabled") as file:
-            return _NEVER in file.read()
+            return "[never]" in file.read()
     except FileNotFoundError:  # a size for files only
         return True
 

@@ -30,7 +30,6 @@ _HIGHER_ESTIMATE = 1.01
 """The same of PSS, by its estimate."""
 _BLUR = 0.05
 _MOST_SPOILT = 2
-_KIB = 1024
 _UNKNOWN = (None, None, None)
 _UNREADABLE = (-1, -1)
 
@@ -205,7 +204,7 @@ def _rollup(folder: int | str) -> tuple[int, int]:
     except OSError:
         return _UNREADABLE
     lines = (line.split() for line in data.split(b"\n")[1:] if line)
-    sizes = {words[0]: int(words[1]) * _KIB for words in lines}
+    sizes = {words[0]: int(words[1]) * 1024 for words in lines}
     return sizes.get(b"Pss:", 0), sum(size for key, size in sizes.items() if key.startswith(b"Private_"))
 
 
