@@ -17,13 +17,13 @@ class NncfToolsError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str, *, mended_by: str = "", lines: Sequence[str] = ()) -> None:
-        """Fail with ``message``; ``mended_by`` names the remedy, for which ``cli`` knows the option.
+    def __init__(self, message: str, *, remedy: str = "", lines: Sequence[str] = ()) -> None:
+        """Fail with ``message``; ``remedy`` names the remedy, for which ``cli`` knows the option.
 
         ``lines`` say the same as a list, where the message is long.
         """
         super().__init__(message)
-        self.mended_by = mended_by
+        self.remedy = remedy
         self.lines = lines
 
 

@@ -1,9 +1,7 @@
-"""Opens files that others wrote, and reads them in bounded memory: packed or not, from a file or a FIFO.
+"""Opens files that others wrote, reads them in bounded memory, and checks the numbers, times, texts and lists in them.
 
-Limits of what files bring: numbers, times, texts, lists, and their size. Every reader checks with this module.
-
-A key names what its value is: ``..._s`` are seconds, ``pid`` is a PID, ``time_s`` rises. So a new field needs no line
-here. ``docs/reading.md`` lists the limits for users.
+Every reader checks with this module. A key names what its value is: ``..._s`` are seconds, ``pid`` is a PID, ``time_s``
+rises. So a new field needs no line here. ``docs/reading.md`` lists the limits for users.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from contextvars import ContextVar
 from itertools import pairwise
 from math import isfinite
 from operator import le
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -124,13 +122,13 @@ def raised(size: int | None) -> Iterator[None]:
 class WrongValueError(ValueError):
     """A value cannot be; the message says where it is, what was expected and what was found."""
 
-    mended_by = ""
+    remedy = ""
 
 
 class TooManyError(WrongValueError):
     """There is more than a limit allows, which can be raised."""
 
-    mended_by = "size"
+    remedy = "size"
 
 
 def moment(text: str) -> dt.datetime:
@@ -159,7 +157,7 @@ def _check(value: object, place: str, name: str, depth: int) -> None:
     elif isinstance(value, str):
         _check_text(value, place, name)
     elif depth > DEEPEST:
-        raise wrong(place, f"at most {DEEPEST} levels of lists and objects expected")
+        raise error_at(place, f"at most {DEEPEST} levels of lists and objects expected")
     elif isinstance(value, list | tuple):
         _check_list(value, place, name, depth)
     elif isinstance(value, dict):
@@ -194,15 +192,11 @@ def _check_fields(fields: Mapping[str, object], place: str, depth: int) -> None:
 
 def _check_text(text: str, place: str, name: str) -> None:
     _check_count(len(text), limits().text, place, "characters")
-    if name == _UTC:
-        _check_moment(text, place)
-
-
-def _check_moment(text: str, place: str) -> None:
     try:
-        moment(text)
+        if name == _UTC:
+            moment(text)
     except (ValueError, OverflowError) as error:
-        raise wrong(place, str(error)) from error
+        raise error_at(place, str(error)) from error
 
 
 def range_of(name: str) -> tuple[float, float]:
@@ -215,7 +209,7 @@ def range_of(name: str) -> tuple[float, float]:
 def _check_number(value: float, place: str, name: str) -> None:
     low, high = range_of(name)
     if not low <= value <= high:
-        raise wrong(place, f"a number from {low:.12g} to {high:.12g} expected, found {shown(value)}")
+        raise error_at(place, f"a number from {low:.12g} to {high:.12g} expected, found {shown(value)}")
 
 
 def are_within(values: Sequence[float], low: float = -LARGEST, high: float = LARGEST) -> bool:
@@ -233,17 +227,14 @@ def _check_list(values: Sequence[object], place: str, name: str, depth: int) -> 
     limit = {"processes": most.processes, "warnings": most.warnings}.get(name, most.items)
     _check_count(len(values), limit, place, "items")
     if set(map(type, values)) <= {int, float, type(None)}:
-        _check_numbers([value for value in values if value is not None], place, name)  # type: ignore[misc]
+        numbers: list[float] = [value for value in values if value is not None]  # type: ignore[misc]
+        low, high = range_of(name)
+        if not are_within(numbers, low, high):
+            number, value = next((number, value) for number, value in enumerate(numbers) if not low <= value <= high)
+            _check_number(value, f"{place}[{number}]", name)
         return
     for number, item in enumerate(values):
         _check(item, f"{place}[{number}]", name, depth + 1)
-
-
-def _check_numbers(values: Sequence[float], place: str, name: str) -> None:
-    low, high = range_of(name)
-    if not are_within(values, low, high):
-        number, value = next((number, value) for number, value in enumerate(values) if not low <= value <= high)
-        _check_number(value, f"{place}[{number}]", name)
 
 
 def _check_order(fields: Mapping[str, object], place: str) -> None:
@@ -253,12 +244,12 @@ def _check_order(fields: Mapping[str, object], place: str) -> None:
             continue
         begin, end = fields.get(first), fields[second]
         if isinstance(begin, int | float) and isinstance(end, int | float) and end < begin:
-            raise wrong(f"{place}.{second}", f"not before `{first}` ({begin:g}) expected, found {end:g}")
+            raise error_at(f"{place}.{second}", f"not before `{first}` ({begin:g}) expected, found {end:g}")
     times, values = fields.get(_TIMES), fields.get(_VALUES)
     if isinstance(times, list) and isinstance(values, list):
         if len(times) != len(values):
             what = f"as many values as `{_TIMES}` expected ({len(times):,}), found {len(values):,}"
-            raise wrong(f"{place}.{_VALUES}", what)
+            raise error_at(f"{place}.{_VALUES}", what)
         check_rising(times, f"{place}.{_TIMES}")
 
 
@@ -268,7 +259,7 @@ def check_rising(times: Sequence[float], place: str) -> None:
         number, (before, after) = next(
             (number, pair) for number, pair in enumerate(pairwise(times), start=1) if not pair[0] <= pair[1]
         )
-        raise wrong(f"{place}[{number}]", f"time goes back from {before} to {after}")
+        raise error_at(f"{place}[{number}]", f"time goes back from {before} to {after}")
 
 
 def _check_count(count: int, most: int, place: str, what: str) -> None:
@@ -281,7 +272,7 @@ def shown(value: object) -> str:
     return printable(shortened(value if isinstance(value, str) else repr(value), _SHOWN))
 
 
-def wrong(place: str, what: str) -> WrongValueError:
+def error_at(place: str, what: str) -> WrongValueError:
     """Return the error of the value at a place; ``what`` was expected, and what was found."""
     return WrongValueError(_at(place, what))
 
@@ -344,10 +335,6 @@ class _Fifo(io.RawIOBase):
             os.close(self._descriptor)
         super().close()
 
-    def _had_writer(self) -> bool:
-        """Return whether somebody has opened it for writing, and closed it, since we opened it."""
-        return any(event & select.POLLHUP for _, event in self._poll.poll(0))
-
     def readinto(self, buffer: WriteableBuffer) -> int:
         while True:
             try:
@@ -360,7 +347,8 @@ class _Fifo(io.RawIOBase):
                 self._until_s = None
                 memoryview(buffer)[: len(data)] = data
                 return len(data)
-            if self._until_s is None or self._had_writer():
+            had_writer = any(event & select.POLLHUP for _, event in self._poll.poll(0))  # it has closed it again
+            if self._until_s is None or had_writer:
                 return 0
             if time.monotonic() > self._until_s:
                 raise OSError(f"nobody writes to this FIFO: a writer within {_WRITER_S:g} seconds expected")
@@ -397,7 +385,7 @@ def content(file: BinaryIO, path: pathlib.Path, most: int | None = None) -> byte
 def too_large(path: pathlib.Path, limit: int) -> TooLargeError:
     """Return the error of a file that holds more than ``limit`` bytes."""
     size = f"{limit >> 30} GiB" if limit >= 1 << 30 else f"{limit:,} bytes"
-    return TooLargeError(f"{path}: larger than {size}, the largest file that is read", mended_by="size")
+    return TooLargeError(f"{path}: larger than {size}, the largest file that is read", remedy="size")
 
 
 def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
@@ -410,22 +398,15 @@ def pieces(file: BinaryIO, path: pathlib.Path) -> Iterator[bytes]:
     is_packed = counted.peek(len(GZIP))[: len(GZIP)] == GZIP
     source = gzip.GzipFile(fileobj=counted) if is_packed else counted
     total = 0
-    piece = _first(source)
+    piece = source.read1(_PIECE).removeprefix(UTF_8_MARK) or source.read1(_PIECE)  # a mark alone is no end
     while piece:
         total += len(piece)
-        if is_packed and total > _FREE and total > limits().packed_ratio * read.count:
-            raise TooLargeError(
-                f"{path}: it unpacks to more than {limits().packed_ratio} times its size, which no recording does",
-                mended_by="size",
-            )
+        ratio = limits().packed_ratio
+        if is_packed and total > _FREE and total > ratio * read.count:
+            message = f"{path}: it unpacks to more than {ratio} times its size, which no recording does"
+            raise TooLargeError(message, remedy="size")
         yield piece
         piece = source.read1(_PIECE)
-
-
-def _first(source: gzip.GzipFile | io.BufferedReader[Any]) -> bytes:
-    """Return the first piece without a byte-order mark; a mark alone is no end."""
-    piece = source.read1(_PIECE)
-    return piece.removeprefix(UTF_8_MARK) or source.read1(_PIECE)
 
 
 def begin(packed: bytes, most: int) -> bytes:

@@ -166,16 +166,14 @@ METRICS = {
                probe="machine:Pressure", scope=GROUP, merging=NEVER, per_operation=False),
         Metric("disk_free", "B", GAUGE, "Disk free",
                "bytes that can be written to the file system of working folder, TMPDIR, output or an argument",
-               probe="free_space:FreeSpace", scope=DEVICE, merging=NEVER, per_operation=False, is_room=True),
+               probe="machine:FreeSpace", scope=DEVICE, merging=NEVER, per_operation=False, is_room=True),
         Metric("threads", "", GAUGE, "Threads", "threads of all processes", probe="process:Stat", per_operation=False),
         Metric("processes", "", GAUGE, "Processes", "processes alive", probe="process:Stat", per_operation=False),
     )
 }  # fmt: skip
 
 _PLACES = {name: place for place, name in enumerate(METRICS)}
-_FAMILY_PLACES = {
-    metric.family: _PLACES[name] for name, metric in reversed(METRICS.items()) if metric.family is not None
-}
+_FAMILY_PLACES = {metric.family: _PLACES[name] for name, metric in reversed(METRICS.items()) if metric.family}
 """Where the first metric of each family is declared."""
 
 
@@ -195,26 +193,22 @@ def of(column: str) -> Metric | None:
 
 def is_memory(column: str) -> bool:
     """Return whether a column is a level of memory in bytes."""
-    metric = of(column)
-    return metric is not None and metric.is_memory
+    return (metric := of(column)) is not None and metric.is_memory
 
 
 def is_room(column: str) -> bool:
     """Return whether a column is free space on a disk."""
-    metric = of(column)
-    return metric is not None and metric.is_room
+    return (metric := of(column)) is not None and metric.is_room
 
 
 def is_counter(column: str) -> bool:
     """Return whether a column is a counter."""
-    metric = of(column)
-    return metric is not None and metric.is_counter
+    return (metric := of(column)) is not None and metric.is_counter
 
 
 def unit_of(column: str) -> str | None:
     """Return the unit of a column; None when this version does not know it."""
-    metric = of(column)
-    return None if metric is None else metric.unit
+    return None if (metric := of(column)) is None else metric.unit
 
 
 def in_order(columns: Iterable[str]) -> list[str]:

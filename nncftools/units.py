@@ -1,8 +1,7 @@
-"""Formats bytes, seconds and rates. Everything inside the package is in bytes and seconds.
+"""Formats and parses bytes, seconds and rates, and makes text from outside safe to display, and short.
 
-Makes text from outside the program safe to display, and short.
-
-Every layer may import this module, so it imports nothing that is not needed.
+Everything inside the package is in bytes and seconds. Every layer may import this module, so it imports nothing that is
+not needed.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ def shortened(text: str, length: int) -> str:
 def printable(text: str) -> str:
     """Return ``text`` with control characters and other unprintable characters as escape sequences."""
     return "".join(
-        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode()
-        for character in text
+        sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode() for sign in text
     )
 
 
@@ -85,11 +83,8 @@ class MemoryUnit(StrEnum):
         """
         if size is None:
             return UNKNOWN
-        decimals = self.decimals
-        value = self.of(size)
-        if decimals == 1 and round(abs(value), 1) >= _NO_DECIMALS_FROM:
-            decimals = 0
-        return fixed(value, decimals)
+        is_long = self.decimals == 1 and round(abs(self.of(size)), 1) >= _NO_DECIMALS_FROM
+        return fixed(self.of(size), 0 if is_long else self.decimals)
 
     def brief(self, size: float) -> str:
         """Return ``size`` bytes as text without needless digits: ``"1,235"``, ``"6.1"``; in GiB and GB ``"1.31"``."""

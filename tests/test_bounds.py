@@ -81,7 +81,7 @@ def test_texts_and_lists_have_a_largest_size() -> None:
     with pytest.raises(TooManyError, match=r"at `\$.processes`: at most 200,000 items expected") as raised:
         check({"processes": [{}] * (Limits().processes + 1)})
 
-    assert raised.value.mended_by == "size"
+    assert raised.value.remedy == "size"
 
 
 def test_a_larger_size_raises_all_limits() -> None:

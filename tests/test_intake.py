@@ -41,7 +41,7 @@ def test_a_bomb_is_refused_soon(bomb: pathlib.Path, forced: str | None) -> None:
         tracemalloc.stop()
 
     assert most < 200 * MIB
-    assert raised.value.mended_by == "size"
+    assert raised.value.remedy == "size"
 
 
 def test_files_that_pack_well_are_read(tmp_path: pathlib.Path) -> None:

@@ -42,7 +42,6 @@ MAY_IMPORT = {
         "drawing",
         "sampler.client",
         "sampler.control_groups",
-        "sampler.starter",
         "snapshots.client",
         "journal",
         "session",
@@ -51,7 +50,7 @@ MAY_IMPORT = {
 TYPES_OF_EACH_OTHER = [("cli.closing", "cli.recording"), ("snapshots.looks", "snapshots.tree_watch")]
 SAMPLER_MAY_NAME = {"errors", "files", "metrics", "version"}
 SAMPLER_MAY_NAME |= {"journal.lines", "journal.writing"}
-NOT_ONLY_STANDARD = {"client.py", "psutil_source.py", "starter.py"}
+NOT_ONLY_STANDARD = {"client.py", "psutil_source.py"}
 
 
 def name_of(path: pathlib.Path) -> str:

@@ -195,7 +195,7 @@ def _no_operation(gate: Gate, comparison: Comparison, groups: Sequence[Sequence[
     start = f"{gate.text!r}: no operation {gate.operation!r} {where}"
     wanted = gate.operation or ""
     if any(selected(wanted, run.deeper) is not None for run in (*comparison.base, *comparison.new)):
-        return UsageError(f"{start} on the levels that are compared; it is inside another one", mended_by="depth")
+        return UsageError(f"{start} on the levels that are compared; it is inside another one", remedy="depth")
     names = [dict.fromkeys(name for run in runs for name in run.operations) for runs in groups]
     there = [repr(name) for name in names[0] if name in names[-1]]
     more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""

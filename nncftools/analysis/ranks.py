@@ -308,7 +308,7 @@ def _check_together(sessions: Named, at_s: Mapping[str, float]) -> None:
     last = max(sessions, key=lambda name: at_s[name])
     if at_s[last] >= at_s[first] + sessions[first].duration_s:
         raise NncfToolsError(
-            f"{first} and {last} are no ranks of one job: {last} began after {first} had ended", mended_by="compare"
+            f"{first} and {last} are no ranks of one job: {last} began after {first} had ended", remedy="compare"
         )
 
 

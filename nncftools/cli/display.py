@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import above_standard, open_ours, write_all
 from nncftools.render.view import View
-from nncftools.sampler.starter import Interrupted, Starter, held_back
+from nncftools.sampler.client import Interrupted, Starter, held_back
 
 if TYPE_CHECKING:
     from typing_extensions import Self

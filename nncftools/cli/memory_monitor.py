@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _record(log_dir: pathlib.Path, line: str) -> int:
-    from nncftools.sampler.starter import Starter
+    from nncftools.sampler.client import Starter
 
     argv = [planning.SHELL, "-c", line]
     metrics, others = planning.columns(None, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)

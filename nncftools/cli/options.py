@@ -311,11 +311,11 @@ def reading(max_size: int | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def mended(**by: str) -> Iterator[None]:
-    """Append to an error's message which option helps; ``by`` maps ``NncfToolsError.mended_by`` to the text."""
+    """Append to an error's message which option helps; ``by`` maps ``NncfToolsError.remedy`` to the text."""
     try:
         yield
     except NncfToolsError as error:
-        error.args = (f"{error}{by.get(error.mended_by, '')}",)
+        error.args = (f"{error}{by.get(error.remedy, '')}",)
         raise
 
 

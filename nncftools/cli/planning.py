@@ -35,7 +35,7 @@ from nncftools.units import brief_size, bytes_from, nearest, not_one_of
 
 if TYPE_CHECKING:
     from nncftools.limits.needs import Requirement
-    from nncftools.snapshots.client import Looking
+    from nncftools.snapshots.client import StackAccess
 
 
 SHELL = "/bin/sh"
@@ -212,7 +212,7 @@ def watch_disks(plan: Plan, argv: Sequence[str], output: pathlib.Path) -> None:
         plan.columns += filter(is_room, METRICS)
 
 
-def looking(*, stacks: bool | None, default: bool, source: str) -> Looking | None:
+def looking(*, stacks: bool | None, default: bool, source: str) -> StackAccess | None:
     """Return how stacks and mappings are taken, None to take none.
 
     Raises UsageError if stacks are asked for and cannot be taken here.
@@ -221,7 +221,9 @@ def looking(*, stacks: bool | None, default: bool, source: str) -> Looking | Non
         return None
     from nncftools.snapshots import client
 
-    found = client.looking(with_hook=default) if source == "proc" else client.Looking(None, f"not with {source}")
+    found = (
+        client.stack_access(with_hook=default) if source == "proc" else client.StackAccess(None, f"not with {source}")
+    )
     if stacks and found.py_spy is None:
         raise UsageError(f"option --stacks: {found.missing}")
     return found if source == "proc" and sys.platform == "linux" else None

@@ -147,7 +147,7 @@ def monitor(  # noqa: PLR0913 — one parameter per option
     planning.check_required(require, argv, folder, plan.redact)
     from nncftools.cli import closing, destination, recording
     from nncftools.cli.display import DisplayOptions
-    from nncftools.sampler.starter import Starter
+    from nncftools.sampler.client import Starter
 
     suffixes = closing.suffixes(repeat)
     places: Iterable[Destination]
@@ -274,7 +274,7 @@ def profile(  # noqa: PLR0913 — one parameter per option
     planning.check_required(require, argv, folder, plan.redact)
     from nncftools.cli import destination, recording
     from nncftools.cli.display import DisplayOptions
-    from nncftools.sampler.starter import Starter
+    from nncftools.sampler.client import Starter
 
     if output is not None:
         place = destination.at_file(output, force=force)

@@ -27,11 +27,10 @@ from nncftools.metrics import columns_of
 from nncftools.redaction import Redaction
 from nncftools.render.view import View, label
 from nncftools.sampler import client
-from nncftools.sampler.client import Outcome
-from nncftools.sampler.starter import Interrupted, Starter
+from nncftools.sampler.client import Interrupted, Outcome, Starter
 from nncftools.session import launcher
 from nncftools.session.session import Session
-from nncftools.snapshots.client import Helper, Looking
+from nncftools.snapshots.client import Helper, StackAccess
 from nncftools.units import printable
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Run:
     """The command; empty to attach to a process."""
     place: Destination
     marking: Marking = Marking()
-    looking: Looking | None = None
+    looking: StackAccess | None = None
     """How stacks and mappings are taken; None to take none."""
     looking_share: float = 0.0
     """The share of one core's time that this may take."""
@@ -336,8 +335,8 @@ def _environment(run: Run, helper: Helper) -> dict[str, str]:
         return {**wanted, VARIABLE: str(log)}
     from nncftools.marks import calls
 
-    needs_door = run.looking is not None and run.looking.needs_door
-    return {**wanted, **calls.environment(log, marking.automatic, helper.pid if needs_door else None)}
+    needs_ptrace = run.looking is not None and run.looking.needs_ptrace
+    return {**wanted, **calls.environment(log, marking.automatic, helper.pid if needs_ptrace else None)}
 
 
 def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:

@@ -241,7 +241,7 @@ def _watch_process(pid: int, types: list[str] | None, interval: float, unit: Mem
     metrics, others = planning.columns(types, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
     from nncftools.journal import reading
     from nncftools.sampler import client
-    from nncftools.sampler.starter import Starter
+    from nncftools.sampler.client import Starter
 
     planning.target([], pid, shell=False)
     plan = planning.plan([*metrics, *others], pid=pid, interval=interval)

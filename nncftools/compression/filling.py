@@ -74,7 +74,7 @@ def fill(path: pathlib.Path, setup: str, key: Key, figures: Mapping[str, float],
     found = [place for place, row in enumerate(rows) if all(_matches(row, *one) for one in given.items())]
     if len(found) > 1:
         numbers = ", ".join(str(place + 2) for place in found)
-        raise NncfToolsError(f"{str(path)!r}: rows {numbers} all match", mended_by="row")
+        raise NncfToolsError(f"{str(path)!r}: rows {numbers} all match", remedy="row")
     if not found:
         rows.append({**dict.fromkeys(header, ""), **_shares(key)})
     place = found[0] if found else len(rows) - 1
@@ -105,7 +105,7 @@ def _opened(path: pathlib.Path, setup: str) -> tuple[list[str], list[dict[str, s
 def _only_model(path: pathlib.Path, rows: Sequence[Mapping[str, str]], first: str) -> str:
     models = {row[first] for row in rows}
     if len(models) != 1:
-        raise NncfToolsError(f"{str(path)!r}: it holds {len(models)} models", mended_by="model")
+        raise NncfToolsError(f"{str(path)!r}: it holds {len(models)} models", remedy="model")
     return models.pop()
 
 
@@ -135,7 +135,7 @@ def _check(path: pathlib.Path, place: int, row: Mapping[str, str], texts: Mappin
         if row.get(column) and not _same(row[column], text)
     ]
     if differ and not force:
-        raise NncfToolsError(f"{str(path)!r}: {'; '.join(differ)}", mended_by="force")
+        raise NncfToolsError(f"{str(path)!r}: {'; '.join(differ)}", remedy="force")
 
 
 def _save(path: pathlib.Path, header: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
@@ -192,7 +192,7 @@ def from_lm_eval(path: pathlib.Path, wanted: Mapping[tuple[str, str], str]) -> d
                 found[column + STDERR] = stderr
     if not found:
         tasks = ", ".join(map(shown, results)) or "none"
-        raise NncfToolsError(f"{str(path)!r}: none of the wanted metrics found; its tasks: {tasks}", mended_by="task")
+        raise NncfToolsError(f"{str(path)!r}: none of the wanted metrics found; its tasks: {tasks}", remedy="task")
     return found
 
 

@@ -346,7 +346,7 @@ def _targets(request: Request) -> dict[str, pathlib.Path]:
         if target.exists() and not target.is_file():
             raise ResultsError(f"cannot write {str(path)!r}: it is not a file")
         if any(target.exists() and target.samefile(source) for source in request.inputs):
-            raise ResultsError(f"cannot write {str(path)!r}: it is the input", mended_by="folder")
+            raise ResultsError(f"cannot write {str(path)!r}: it is the input", remedy="folder")
         targets[ending] = target
     return targets
 

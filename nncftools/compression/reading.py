@@ -195,7 +195,7 @@ def read(path: pathlib.Path) -> RawTable:
         raise ResultsError(f"{str(path)!r}: the file is empty; a header and rows expected")
     if len(rows) > most:
         why = f"more than {most:,} rows; split the file, or take the best rows"
-        raise ResultsError(f"{str(path)!r}: {why}", mended_by="size")
+        raise ResultsError(f"{str(path)!r}: {why}", remedy="size")
     twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if twice:
         raise ResultsError(f"{str(path)!r}: row 1: columns named twice: {', '.join(map(repr, twice))}")
@@ -218,7 +218,7 @@ def _text(path: pathlib.Path) -> str:
         content = intake.whole(path, most=limits().table_bytes)
     except intake.TooLargeError as error:
         most = f"at most {limits().table_rows:,} rows are read"
-        raise ResultsError(f"{error}; {most}", mended_by=error.mended_by) from error
+        raise ResultsError(f"{error}; {most}", remedy=error.remedy) from error
     except SessionFileError as error:
         raise ResultsError(str(error)) from error
     if content.startswith(intake.UTF_16_MARKS):

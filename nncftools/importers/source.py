@@ -252,7 +252,7 @@ def read_session(path: str | os.PathLike[str], forced: str | None = None, progre
             return source.as_session()  # its messages say what is missing
         raise SessionFileError(
             f"{path}: neither a session nor a log that is recognised (line 1 is {shown(source.head.line(0))})",
-            mended_by="importer",
+            remedy="importer",
         )
 
 
@@ -261,7 +261,7 @@ def _checked(session: Session, path: pathlib.Path) -> Session:
     try:
         check(session)
     except WrongValueError as error:
-        raise SessionFileError(f"{path}: {error}", mended_by=error.mended_by) from error
+        raise SessionFileError(f"{path}: {error}", remedy=error.remedy) from error
     return session
 
 

@@ -1,13 +1,10 @@
-"""What a sampler records, and how often; stored in the journal's first line.
-
-Appends lines to a journal: one ``write`` per tick, so that a kill leaves only whole lines.
-
-Runs in the sampler: the standard library only, small in memory.
-
-Selects the rows to keep of merged neighbours, in the sampler as in a session.
+"""What a sampler records (``Plan``), and how it writes it: one ``write`` per tick; a kill leaves only whole lines.
 
 A recording that grows too long is cut into buckets of neighbouring rows. Each bucket keeps the rows with the smallest
-and the largest value of each gauge, and its last row. So every row is a real sample with its time, and no peak is lost.
+and the largest value of each gauge, and its last row. So every row is a real sample with its time, and no peak is
+lost.
+
+Runs in the sampler: the standard library only, small in memory.
 """
 
 from __future__ import annotations
@@ -86,6 +83,11 @@ class Plan:
         """Return the plan as JSON fields."""
         fields: PlanFields = {**vars(self)}  # type: ignore[typeddict-item] # the same keys
         return fields
+
+
+def span(from_s: float, to_s: float) -> dict[str, float]:
+    """Return two moments as a line has them."""
+    return {"from_s": round(from_s, 6), "to_s": round(to_s, 6)}
 
 
 NULL = "null"

@@ -1,11 +1,10 @@
 """Wraps the functions of the catalogue, and those that the user names, as their modules are imported.
 
-Runs in the marked program at its start: Python 3.8 and later, as little of the standard library as possible.
+Runs in the marked program at its start: Python 3.8 and later, as little of the standard library as possible. ``json``
+is imported with the first catalogued library, and ``ctypes`` (10 ms) only where the kernel allows nobody but parents to
+read stacks (yama), so that this process must allow it to the recording's helper.
 
-Lets the helper of a recording read this process's stacks, where the kernel allows only parents to (yama).
-
-Runs in the marked program: Python 3.8 and later, the standard library only. ``ctypes`` takes 10 ms to import, so
-the starter asks for this only where it is needed.
+``catalogue/README.md`` describes the catalogue's files.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import sys
 from time import monotonic_ns
 
 from . import line
-from .catalogue import LIBRARIES
 
 TYPE_CHECKING = False
 
@@ -31,7 +29,7 @@ _BEGAN = 19
 """Position after the closing parenthesis of the name (proc(5))."""
 
 
-def open_for(helper: str) -> None:
+def allow_helper(helper: str) -> None:
     """Allow the process that ``PID:START`` names, and no other, to read our memory; again in forked children.
 
     ``START`` is when it began (field 22 of ``/proc/PID/stat``): after its end, another process may have its PID. The
@@ -64,8 +62,18 @@ def began_at(pid: int) -> str:
 CALLS = "NNCF_TOOLS_MARK_CALLS"
 """The user's functions, one per line, tab-separated: module, function, name, kind (empty if unknown)."""
 HELPER = "NNCF_TOOLS_STACKS"
-"""``PID:START`` of the process that reads stacks, if it needs the permission of the others: see ``door.py``."""
-_PACKAGE = __name__.rpartition(".")[0]
+"""``PID:START`` of the process that reads stacks, if it needs the permission of the others: see ``allow_helper``."""
+_WITH_A_FILE = "QEfficient", "nncf", "onnx", "onnxruntime", "openvino", "optimum", "torch", "transformers"
+LIBRARIES = {"openvino_tokenizers": "openvino", **{library: library.lower() for library in _WITH_A_FILE}}
+"""The catalogue's file for each root package."""
+
+
+def catalogued(file: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the functions in a file of the catalogue, by module and qualified name, with their facts."""
+    import json
+
+    with open(os.path.join(os.path.dirname(__file__), "catalogue", file + ".json"), "rb") as text:
+        return json.load(text)  # type: ignore[no-any-return]
 
 
 class Finder:
@@ -95,9 +103,7 @@ class Finder:
         file = self._unread.pop(module.partition(".")[0], None)
         if file is not None:
             try:
-                name = _PACKAGE + ".catalogue." + file
-                __import__(name)
-                for listed, functions in sys.modules[name].CALLS.items():
+                for listed, functions in catalogued(file).items():
                     self._entries.setdefault(listed, []).extend(functions.items())
             except Exception:  # noqa: BLE001, S110 — a program that cannot be marked must run as it would have
                 pass
@@ -127,7 +133,7 @@ class Finder:
         asked = self._entries.pop(of_script.MAIN, None)
         if asked is not None:
             members = {function: _members(of_script.MAIN, function, facts) for function, facts in asked}
-            of_script.OfScript(members, self._recorded(), lambda *why: self._warn(of_script.MAIN, *why)).start()
+            of_script.ScriptTracer(members, self._recorded(), lambda *why: self._warn(of_script.MAIN, *why)).start()
 
     def _recorded(self) -> Any:
         if self._recorder is None:
@@ -141,7 +147,6 @@ class Finder:
 
 
 def _members(module: str, function: str, facts: dict[str, Any]) -> str:
-    """Return the JSON members that all lines of a function share."""
     kind: Any = facts.get("kind")
     shown = facts.get("call") or module.partition(".")[0] + "." + function
     return line.common_members(facts.get("name", kind), "auto", kind, shown, step=facts.get("step", False))
@@ -168,13 +173,6 @@ class Loader:
     exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap>")
 
 
-def _open_door(helper: str) -> None:
-    try:
-        open_for(helper)
-    except Exception:  # noqa: BLE001, S110 — the same
-        pass
-
-
 def _report_failure(path: bytes) -> None:
     try:
         from . import causes
@@ -188,8 +186,11 @@ def start() -> None:
     """Start to mark, into the log that the environment names."""
     path = os.fsencode(os.environ[line.VARIABLE])
     line.append(path, line.started(monotonic_ns()))
-    if HELPER in os.environ:
-        _open_door(os.environ[HELPER])
+    try:
+        if HELPER in os.environ:
+            allow_helper(os.environ[HELPER])
+    except Exception:  # noqa: BLE001, S110 — the same
+        pass
     import atexit
 
     atexit.register(_report_failure, path)

@@ -1,15 +1,8 @@
-"""Writes calls to the marks log: one line each, or aggregated when there are thousands.
+"""Replaces functions by ones that record their calls in the marks log: a line each, aggregated when thousands.
 
-Runs in the marked program: Python 3.8 and later, the standard library only.
-
-Shows what a marked function was called with, as far as the catalogue says that it matters.
-
-Runs in the marked program: Python 3.8 and later, the standard library only. It runs no code of the program: a value is
-shown only if it is a number, a text, a path, an enumeration's member, or a short list of these.
-
-Replaces a function by one that records its calls, and what a saved OpenVINO model holds about itself.
-
-Runs in the marked program: Python 3.8 and later, the standard library only.
+Runs in the marked program: Python 3.8 and later, the standard library only. Arguments are shown as the catalogue says,
+and no code of the program runs for that: a value is shown only if it is a number, a text, a path, an enumeration's
+member, or a short list of these. The line of a saved OpenVINO model has what the model holds about itself.
 """
 
 from __future__ import annotations
@@ -55,18 +48,15 @@ class Parameters:
         self._shown: dict[str, str] = facts.get("arguments", {})
         self._saves: str | None = facts.get("saves")
         always: Sequence[str] = facts.get("always", ())
-        self._left_out = {
-            name: _text(defaults[name], form)
-            for name, form in self._shown.items()
-            if name in defaults and name not in always
-        }
+        left_out = defaults.keys() - {*always}
+        self._left_out = {name: _text(defaults[name], form) for name, form in self._shown.items() if name in left_out}
         self._defaults = {name: defaults[name] for name in always if name in defaults}
 
     def members(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return the arguments of a call as a JSON member; empty when there is nothing to show."""
         try:
-            texts = [self._one(name, form, args, kwargs) for name, form in self._shown.items()]
-            shown = ",".join([quoted(text) for text in texts if text])
+            texts = [(name, _text(self._value(name, args, kwargs), form)) for name, form in self._shown.items()]
+            shown = ",".join([quoted(text) for name, text in texts if text and text != self._left_out.get(name)])
         except Exception:
             here = sys.exc_info()[2]
             while here is not None and here.tb_next is not None:
@@ -75,10 +65,6 @@ class Parameters:
                 raise  # by the program's signal handler, which may run between these lines
             return ""
         return ',"arguments":[' + shown + "]" if shown else ""
-
-    def _one(self, name: str, form: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        text = _text(self._value(name, args, kwargs), form)
-        return "" if text == self._left_out.get(name) else text
 
     def saved(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
         """Return the absolute path of what a call saves, if it saves to a path."""
@@ -90,8 +76,8 @@ class Parameters:
     def _value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if name in kwargs:
             return kwargs[name]
-        place = self._places.get(name)
-        return args[place] if place is not None and place < len(args) else self._defaults.get(name)
+        position = self._places.get(name)
+        return args[position] if position is not None and position < len(args) else self._defaults.get(name)
 
 
 def _signature(function: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
@@ -126,7 +112,7 @@ def _plain(value: Any, *, by_value: bool = False) -> str:
     """Return a plain value as text; empty for any other."""
     kind = type(value)
     if kind is list or kind is tuple:
-        texts = [_plain(one, by_value=by_value) for one in value] if len(value) <= _MOST_ITEMS else []
+        texts = [_plain(item, by_value=by_value) for item in value] if len(value) <= _MOST_ITEMS else []
         return "[" + ", ".join(texts) + "]" if texts and all(texts) else ""
     enumerations = getattr(sys.modules.get("enum"), "Enum", None)
     if enumerations is not None and issubclass(kind, enumerations):
@@ -346,7 +332,6 @@ class Recorder:
 
 
 _KINDS = {"function", "builtin_function_or_method", "cython_function_or_method", "instancemethod", "nb_func"}
-_ELEMENTS = ("nncf", "optimum")
 _READ = 64 * 1024
 _ROOM = 60
 """Frames that marking may need for a moment; at a call, the program keeps all but one of them."""
@@ -368,12 +353,12 @@ def mark(module: object, qualified_name: str, members: str, facts: Mapping[str, 
     *classes, name = qualified_name.split(".")
     for part in classes:
         owner = _member(owner, part)
-    found = _member(owner, name)
-    function = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
+    attribute = _member(owner, name)
+    function = attribute.__func__ if isinstance(attribute, (classmethod, staticmethod)) else attribute
     files = {marked.__code__.co_filename, context.marked.__code__.co_filename}
     if getattr(getattr(function, "__code__", None), "co_filename", None) in files:
         return
-    if type(function).__name__ not in _KINDS or (classes and not hasattr(found, "__get__")):
+    if type(function).__name__ not in _KINDS or (classes and not hasattr(attribute, "__get__")):
         raise NotMarkable("is not a function")
     runs_later = context.flags_of(function)
     if not runs_later and _returns_later(function):
@@ -382,10 +367,10 @@ def mark(module: object, qualified_name: str, members: str, facts: Mapping[str, 
     if "arguments" in facts or "saves" in facts:
         call.parameters = Parameters(function, facts)
     replacement: Any = (_marked_later if runs_later else marked)(function, call, recorder)
-    if function is not found:
-        replacement = type(found)(replacement)
+    if function is not attribute:
+        replacement = type(attribute)(replacement)
     for alias, member in list(vars(owner).items()):
-        if member is found:
+        if member is attribute:
             setattr(owner, alias, replacement)
 
 
@@ -467,11 +452,11 @@ def _rt_info(path: str) -> str:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _READ))
         tail = file.read(_READ)
     tail = tail[tail.rfind(b"</edges>") + 1 :]
-    found = b""
-    for element in _ELEMENTS:
+    elements = b""
+    for element in ("nncf", "optimum"):
         start = tail.find(b"<%s>" % element.encode())
         closing = b"</%s>" % element.encode()
         end = tail.find(closing, start)
         if start >= 0 and end >= 0:
-            found += tail[start : end + len(closing)]
-    return found.decode("utf-8", "replace")
+            elements += tail[start : end + len(closing)]
+    return elements.decode("utf-8", "replace")

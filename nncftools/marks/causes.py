@@ -34,14 +34,14 @@ _OTHER_MEMORY = ("cuda", "hip ", "xpu", "mps ")
 
 def cause_of(error: BaseException) -> tuple[str | None, BaseException]:
     """Return what ran out, ``memory`` or ``disk``, and which exception says so: this one, or one of its causes."""
-    found: BaseException | None = error
+    source: BaseException | None = error
     for _ in range(_DEEPEST):
-        if found is None:
+        if source is None:
             break
-        cause = _own_cause(found)
+        cause = _own_cause(source)
         if cause is not None:
-            return cause, found
-        found = found.__cause__ or found.__context__
+            return cause, source
+        source = source.__cause__ or source.__context__
     return None, error
 
 

@@ -1,11 +1,7 @@
-"""The operation that is open in this context: in a thread, in a task, or in a step of a generator (contextvars).
+"""The operation that is open in this context (contextvars); coroutines and generators that record what they run.
 
 Runs in any marked program: Python 3.8 and later, the standard library only. The hook has a copy of this module besides
-that of nncftools; both use the variable of the one that was loaded first.
-
-Coroutine and generator functions that record what they run, from the first step to the end.
-
-Runs in any marked program: Python 3.8 and later, the standard library only. What a wrapper returns is of the same type
+that of nncftools; both use the variable of the one that was loaded first. What a wrapper returns is of the same type
 as what the function returns; it passes on all that is sent, thrown and yielded, and holds none of it while it waits.
 """
 
@@ -59,9 +55,9 @@ class Open:
 
 def _shared() -> ContextVar[Open | None]:
     for name in _COPIES:
-        found: ContextVar[Open | None] | None = getattr(sys.modules.get(name), "variable", None)
-        if found is not None:
-            return found
+        variable_of_copy: ContextVar[Open | None] | None = getattr(sys.modules.get(name), "variable", None)
+        if variable_of_copy is not None:
+            return variable_of_copy
     return ContextVar("nncf_tools_operation", default=None)
 
 
@@ -72,8 +68,8 @@ variable = _shared()
 def around() -> str:
     """Return the member of a line that names the operation around what begins now: 0 for none."""
     innermost = variable.get()
-    found = None if innermost is None else _around(innermost)
-    return ',"in":0' if found is None else f',"in":{found.op}'
+    operation = None if innermost is None else _around(innermost)
+    return ',"in":0' if operation is None else f',"in":{operation.op}'
 
 
 def swap(innermost: Open | None) -> Open | None:
@@ -116,18 +112,26 @@ def marked(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
     return wrapper  # type: ignore[no-any-return]
 
 
+class _Recorded:
+    """Ends an operation at the end of a block; to be closed is no error."""
+
+    def __init__(self, begun: Begun | None) -> None:
+        self._begun = begun
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._begun is not None:
+            self._begun.end(None if isinstance(error, GeneratorExit) else error)
+
+
 def _coroutine(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]:
     """Return the wrapper of a coroutine function: a task has a context of its own, so steps need no care."""
 
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        begun = begin(args, kwargs)
-        try:
-            result = await function(*args, **kwargs)
-        except BaseException as raised:
-            _end(begun, raised)
-            raise
-        _end(begun, None)
-        return result
+        with _Recorded(begin(args, kwargs)):
+            return await function(*args, **kwargs)
 
     return wrapper
 
@@ -140,8 +144,7 @@ def _generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]
 
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         outside = variable.get()
-        begun = begin(args, kwargs)
-        try:
+        with _Recorded(begin(args, kwargs)):
             inner = function(*args, **kwargs)
             del args, kwargs
             sent: list[Any] = [None]
@@ -150,8 +153,7 @@ def _generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]
                 try:
                     yielded = [inner.send(sent.pop()) if thrown is None else inner.throw(thrown)]
                 except StopIteration as stop:
-                    result = stop.value
-                    break
+                    return stop.value
                 finally:
                     thrown = None
                 own = swap(outside)
@@ -160,11 +162,6 @@ def _generator(function: Callable[..., Any], begin: Begin) -> Callable[..., Any]
                 except BaseException as raised:  # noqa: BLE001 — also GeneratorExit, by which it is closed
                     thrown = raised
                 outside = swap(own)
-        except BaseException as raised:
-            _end(begun, raised)
-            raise
-        _end(begun, None)
-        return result
 
     return wrapper
 
@@ -174,8 +171,7 @@ def _async_generator(function: Callable[..., Any], begin: Begin) -> Callable[...
 
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         outside = variable.get()
-        begun = begin(args, kwargs)
-        try:
+        with _Recorded(begin(args, kwargs)):
             inner = function(*args, **kwargs)
             del args, kwargs
             step = [_first_step(inner)]
@@ -198,10 +194,6 @@ def _async_generator(function: Callable[..., Any], begin: Begin) -> Callable[...
                     step.append(inner.asend(sent.pop()) if thrown is None else inner.athrow(thrown))
                 finally:
                     thrown = None
-        except BaseException as raised:
-            _end(begun, raised)
-            raise
-        _end(begun, None)
 
     return wrapper
 
@@ -214,9 +206,3 @@ def _first_step(inner: AsyncGenerator[Any, Any]) -> Any:
         return inner.asend(None)
     finally:
         sys.set_asyncgen_hooks(*hooks)
-
-
-def _end(begun: Begun | None, error: BaseException | None) -> None:
-    """End an operation; to be closed is no error."""
-    if begun is not None:
-        begun.end(None if isinstance(error, GeneratorExit) else error)

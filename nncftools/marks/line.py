@@ -31,7 +31,6 @@ _STATM, _SMALL = 128, 4096
 _ANY_CHILD = getattr(os, "WEXITED", 0) | getattr(os, "WNOHANG", 0) | getattr(os, "WNOWAIT", 0)
 _MOST_DESCENDANTS, _MOST_PARENTS = 16, 4
 """Descendants that are read at a mark, at 2 to 5 µs each. Children are asked for children of theirs if they are few."""
-_TRIES = 2
 _ONE_THREAD = 3
 """The links of ``/proc/self/task``: a folder for each thread, besides its own."""
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -131,7 +130,7 @@ def _descendants(pages: int) -> str:
         return ',"descendants":[]'
     except (AttributeError, OSError):
         return ""
-    for _ in range(_TRIES):
+    for _ in range(2):
         try:
             return _read_descendants(pages)
         except (OSError, ValueError, IndexError):  # it was reaped after its parent's children had been listed
@@ -147,17 +146,17 @@ def _read_descendants(pages: int) -> str:
         threads = os.listdir("/proc/self/task")
         children = [child for thread in threads for child in _children(f"/proc/self/task/{thread}".encode(), pages)]
     is_listed = len(children) <= _MOST_PARENTS
-    found = ""
+    listed = ""
     for pid, beginner, above in children:  # grows while it is read
         if len(children) > _MOST_DESCENDANTS:
             return ""
-        held = _pages(b"/proc/%b/statm" % pid)
-        if beginner and held * 4 > above * 3:
-            held = _of_copy(pid, beginner)
+        pages_of_child = _pages(b"/proc/%b/statm" % pid)
+        if beginner and pages_of_child * 4 > above * 3:
+            pages_of_child = _of_copy(pid, beginner)
         if is_listed:
-            children += _children(b"/proc/%b/task/%b" % (pid, pid), held)
-        found += f",[{pid.decode()},{held * _PAGE}]"
-    return f',"descendants":[{found[1:]}]' + (',"listed":true' if is_listed else "")
+            children += _children(b"/proc/%b/task/%b" % (pid, pid), pages_of_child)
+        listed += f",[{pid.decode()},{pages_of_child * _PAGE}]"
+    return f',"descendants":[{listed[1:]}]' + (',"listed":true' if is_listed else "")
 
 
 def _children(thread: bytes, pages: int) -> list[tuple[bytes, bytes, int]]:

@@ -46,7 +46,7 @@ class _Later:
         self.waiting = context.swap(self.waiting)
 
 
-class OfScript:
+class ScriptTracer:
     """Records the calls of some functions of ``__main__``."""
 
     def __init__(self, members: Mapping[str, str], recorder: Recorder, warn: Callable[[str, str], None]) -> None:
@@ -109,10 +109,9 @@ class OfScript:
         return None
 
     def _turned(self, code: CodeType, _offset: int, _value: object = None) -> None:
-        """Note that a coroutine or generator goes on, or waits."""
-        found = self._later.get(id(sys._getframe(1))) if code in self._codes else None  # noqa: SLF001 — the same
-        if found is not None:
-            found.turn()
+        later = self._later.get(id(sys._getframe(1))) if code in self._codes else None  # noqa: SLF001 — the same
+        if later is not None:
+            later.turn()
 
     def _returned(self, code: CodeType, _offset: int, _value: object) -> None:
         self._leave(code, None)
@@ -123,9 +122,9 @@ class OfScript:
 
     def _leave(self, code: CodeType, error: BaseException | None) -> None:
         if code.co_flags & context.LATER:
-            found = self._later.pop(id(sys._getframe(2)), None)  # noqa: SLF001 — the same
-            if found is not None and found.begun is not None:
-                found.begun.end(None if isinstance(error, GeneratorExit) else error)
+            later = self._later.pop(id(sys._getframe(2)), None)  # noqa: SLF001 — the same
+            if later is not None and later.begun is not None:
+                later.begun.end(None if isinstance(error, GeneratorExit) else error)
             return
         opened = self._open.calls
         if opened and opened[-1][0] is code:

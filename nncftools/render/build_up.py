@@ -145,7 +145,7 @@ def whole_of(session: Session, unit: MemoryUnit, operation: str | None = None, a
     Raises UsageError for an operation or a moment that is not there, NncfToolsError when there are no stacks.
     """
     if session.snapshots is None:
-        raise NncfToolsError("this session was recorded without stacks", mended_by="stacks")
+        raise NncfToolsError("this session was recorded without stacks", remedy="stacks")
     if operation is not None:
         title, found = _of_operation(session, operation)
     elif at_s is not None:

@@ -30,7 +30,7 @@ UNCERTAIN = "not certain"
 WITHOUT_STACK = {NOT_SEEN: "not seen", INHERITED: "shared with the parent process, at most"}
 """What has no stack, in words; in brackets, its only frame."""
 NEEDED = "stacks"
-"""The error's ``mended_by``: the session has no stacks."""
+"""The error's ``remedy``: the session has no stacks."""
 _LONGEST = 200
 
 
@@ -55,7 +55,7 @@ def build_up_of_peak(session: Session, format_: str) -> BuildUp:
         why = "this session has none"
     else:
         why = "the moment of the peak is unknown"
-    raise NncfToolsError(f"{format_} needs the stacks of the peak; {why}", mended_by=NEEDED)
+    raise NncfToolsError(f"{format_} needs the stacks of the peak; {why}", remedy=NEEDED)
 
 
 def named_stacks(build_up: BuildUp, *, only_certain: bool = False) -> Iterator[tuple[tuple[Named, ...], int]]:

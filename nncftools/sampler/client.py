@@ -1,14 +1,18 @@
-"""Start a sampler from another process and wait for it."""
+"""Starts a sampler from another process, and waits for it.
+
+``Starter`` is what that process changes in itself for it, and what a command still gets unchanged.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nncftools.errors import NncfToolsError
@@ -16,9 +20,9 @@ from nncftools.files import above_standard, descriptors_in_use, write_all
 from nncftools.journal.lines import FORMAT, VERSION, End, ExitStatus, Header, Start
 from nncftools.journal.writing import Plan
 from nncftools.sampler import link, target
+from nncftools.sampler.link import StarterLink
 from nncftools.sampler.probes import references, resolved, why_unavailable
-from nncftools.sampler.signals import readable
-from nncftools.sampler.starter import Starter, StarterLink, held_back
+from nncftools.sampler.signals import CAUGHT, ENDING, OF_FAULTS, catch_all, readable
 from nncftools.sampler.tree import DETACHED_ARGUMENT
 from nncftools.version import __version__
 
@@ -30,15 +34,15 @@ if TYPE_CHECKING:
 PROC = "/proc"
 _FEWEST_DESCRIPTORS = 24
 """The free descriptors that a recording needs; without a live view, half of them would just do."""
+_USUAL_DESCRIPTORS = 256
 _MAIN = pathlib.Path(__file__).parent / "__main__.py"
 
 
 def host() -> dict[str, Any]:
     """Return the facts about this machine that a session keeps; memory in bytes."""
     of = os.uname()
-    memory = None
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    has_pages = "SC_PHYS_PAGES" in os.sysconf_names
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if has_pages else None
     return {
         "name": of.nodename,
         "system": of.sysname,
@@ -53,7 +57,6 @@ def host() -> dict[str, Any]:
 
 
 def _swap() -> int | None:
-    """Return the bytes of swap space; None for unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(pathlib.Path(PROC, "meminfo").read_bytes().partition(b"SwapTotal:")[2].split(None, 1)[0]) * 1024
     return None
@@ -82,12 +85,12 @@ def offers(source: str) -> dict[str, Offer]:
 
         return dict.fromkeys(SUPPORTED, Offer("psutil", "80 µs a process"))
     missing = "" if sys.platform == "linux" else "only on Linux"
-    found = {}
+    offers = {}
     for reference in references():
         probe = resolved(reference)
         offer = Offer(probe.source, probe.cost, missing or why_unavailable(reference, PROC))
-        found.update(dict.fromkeys(probe.metrics, offer))
-    return found
+        offers.update(dict.fromkeys(probe.metrics, offer))
+    return offers
 
 
 def header(name: str, command: Sequence[str], rank: dict[str, Any] | None, plan: Plan) -> Header:
@@ -118,8 +121,6 @@ def _working_folder() -> str:
 
 def check(source: str) -> None:
     """Raise NncfToolsError, with the reason, when nothing can be recorded here."""
-    import resource
-
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = descriptors_in_use()
     if hard != resource.RLIM_INFINITY and hard - used < _FEWEST_DESCRIPTORS:
@@ -133,10 +134,88 @@ def check(source: str) -> None:
         message = f"cannot record: {PROC} is not mounted here ({error.strerror}); mount it (mount -t proc proc /proc)"
         raise NncfToolsError(message) from error
     if own != str(os.getpid()):
-        raise NncfToolsError(
-            f"cannot record: {PROC} belongs to another PID namespace (this process is {os.getpid()}, there {own}); "
-            "mount its own (unshare --mount-proc)"
-        )
+        why = f"{PROC} belongs to another PID namespace (this process is {os.getpid()}, there {own})"
+        raise NncfToolsError(f"cannot record: {why}; mount its own (unshare --mount-proc)")
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Block signals until the end of the block; threads that are started meanwhile never receive one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Interrupted(BaseException):
+    """A signal arrived while results were shown; ``number`` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(number).name}")
+        self.number = number
+
+
+class Starter:
+    """A context manager around one recording or several: inside it, no signal ends this process.
+
+    A signal goes to ``passes_to``, which sends it to the sampler of the running command. At the end of the context,
+    signals are ignored: the only thing left to do is to exit with the command's status. (If they were blocked, other
+    threads would take them.)
+    """
+
+    def __init__(self) -> None:
+        self.passes_to: Callable[[int], None] | None = None
+        self.asked_to_end: int | None = None
+        """A signal that asked for the end while no command ran: no further command is started."""
+        self.received: int | None = None
+        """The first signal that asks for the end, also one that was passed on."""
+        self.ignored: list[int] = []
+        """Signals that a command must ignore, because this process did."""
+        self.blocked: list[int] = []
+        """Signals that a command must block, because this process does."""
+        self.descriptors: int | None = None
+        """A command's soft limit of open files; None when it is the same as this process's."""
+        self._raises = False
+
+    def __enter__(self) -> Self:
+        """Catch signals; an ignored signal (nohup) stays ignored."""
+        self.blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the exit status of children would be lost
+            self.ignored = [signal.SIGCHLD]
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self.ignored += [number for number in OF_FAULTS if signal.getsignal(number) is signal.SIG_IGN]
+        catch_all(self._take)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and soft - descriptors_in_use() < _USUAL_DESCRIPTORS:
+            self.descriptors = soft
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        target.adopt_orphans()  # if a sampler is killed, its command becomes our child, and we can wait for it
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in CAUGHT:
+            signal.signal(number, signal.SIG_IGN)
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Raise Interrupted when a signal asks for the end."""
+        self._raises = True
+        try:
+            yield
+        finally:
+            self._raises = False
+
+    def _take(self, number: int, _frame: object) -> None:
+        if self._raises and number in ENDING:
+            self._raises = False
+            raise Interrupted(number)
+        if number in ENDING:
+            self.received = self.received or number
+        if self.passes_to is not None:
+            self.passes_to(number)
+        elif number in ENDING:
+            self.asked_to_end = self.asked_to_end or number
 
 
 class Outcome(NamedTuple):
@@ -201,10 +280,14 @@ class Sampler:
         relays = [(source, above_standard(os.dup(sink))) for source, sink in self._relays]
         try:
             with held_back():  # until there is a sampler to pass signals to
-                self._refuse_if_interrupted()
+                number = self._starter.asked_to_end
+                if number is not None:
+                    error = NncfToolsError(f"interrupted by {signal.Signals(number).name} before the command began")
+                    error.exit_code = 128 + number
+                    raise error
                 self._begin(journal, relays)
-        except OSError as error:
-            raise NncfToolsError(f"the sampler could not be started: {error}") from error
+        except OSError as failure:
+            raise NncfToolsError(f"the sampler could not be started: {failure}") from failure
         finally:
             for _, sink in relays:
                 os.close(sink)
@@ -214,13 +297,6 @@ class Sampler:
         """The PID of the sampler, after its start."""
         assert self._process is not None
         return self._process.pid
-
-    def _refuse_if_interrupted(self) -> None:
-        number = self._starter.asked_to_end
-        if number is not None:
-            error = NncfToolsError(f"interrupted by {signal.Signals(number).name} before the command began")
-            error.exit_code = 128 + number
-            raise error
 
     def _begin(self, journal: int, relays: Sequence[tuple[int, int]]) -> None:
         self._known_children = _children()
@@ -317,12 +393,8 @@ class DetachedSampler:
         with StarterLink.opened() as (ours, theirs):
             inherited = (journal, *theirs)
             with open(os.devnull, "rb") as nothing:
-                starter = subprocess.Popen(
-                    [*_words(plan, inherited), DETACHED_ARGUMENT],
-                    stdin=nothing,
-                    pass_fds=inherited,
-                    env=target.environment(),
-                )
+                words = [*_words(plan, inherited), DETACHED_ARGUMENT]
+                starter = subprocess.Popen(words, stdin=nothing, pass_fds=inherited, env=target.environment())
             # While the other end is open here, a sampler that failed cannot cause SIGPIPE; the order is short.
             ours.send_order(_order(plan, (), marks, None, ()))
         if starter.wait() != 0:

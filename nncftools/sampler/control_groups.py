@@ -1,19 +1,17 @@
-"""The control group that accounts a process's memory: its limits, its use and its killed processes (cgroups(7)).
+"""The control groups of processes (cgroups(7)): the memory limits they set, their use, and their killed processes.
 
 v1: Documentation/admin-guide/cgroup-v1/memory.rst of the kernel; v2: cgroup-v2.rst. On a hybrid system the memory
 controller belongs to one of the two: to v1, if ``/proc/PID/cgroup`` has a group for v1's memory controller.
 
-Which memory limits the processes of a run have, and how many of them the kernel killed.
-
-A process may get its limits at any time, by ``ulimit``, ``prlimit`` or by entering a control group. So they are read
-when its memory has doubled since the last time: whatever meets a limit has grown.
+A process may get a limit at any time, by ``ulimit``, ``prlimit`` or by entering a group. So ``LimitWatch`` reads its
+limits when its memory has doubled since the last time: whatever meets a limit has grown.
 """
 
 from __future__ import annotations
 
 import os
 
-from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE
+from nncftools.journal.writing import ADDRESS_SPACE, DATA, GROUP, THROTTLE, span
 from nncftools.sampler.tree import PAGE
 
 TYPE_CHECKING = False
@@ -46,9 +44,9 @@ class ControlGroup:
 
     def limits(self) -> list[Limit]:
         """Return the smallest limit of this group and all groups above it, for each kind of limit that is set."""
-        found = self._limits_of_v2() if self.is_v2 else self._limits_of_v1()
+        all_limits = self._limits_of_v2() if self.is_v2 else self._limits_of_v1()
         smallest: dict[str, Limit] = {}
-        for limit in found:
+        for limit in all_limits:
             if limit[1] < _UNLIMITED and (limit[0] not in smallest or limit[1] < smallest[limit[0]][1]):
                 smallest[limit[0]] = limit
         return list(smallest.values())
@@ -180,27 +178,16 @@ def _number(file: str) -> int | None:
 
 def _value(data: bytes, key: bytes) -> int | None:
     """Return the number of a line ``key number``; None when there is none."""
-    for line in data.splitlines():
-        if line.startswith(key):
-            return int(line[len(key) :])
-    return None
+    return next((int(line[len(key) :]) for line in data.splitlines() if line.startswith(key)), None)
 
 
 def _content(file: str) -> bytes:
     """Return the content of a kernel file; empty when it cannot be read."""
     try:
-        descriptor = os.open(file, os.O_RDONLY)
+        with open(file, "rb", buffering=0) as content:
+            return content.read()
     except OSError:
         return b""
-    try:
-        parts = []
-        while data := os.read(descriptor, _MOST):
-            parts.append(data)
-        return b"".join(parts)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
 
 
 def _unescaped(path: str) -> str:
@@ -267,9 +254,8 @@ class LimitWatch:
             if limit not in self._known:
                 self._known.add(limit)
                 kind, size, set_by = limit
-                self._write_line(
-                    "memory_limit", {"kind": kind, "size": size, "set_by": set_by, "process": process.number}
-                )
+                facts = {"kind": kind, "size": size, "set_by": set_by, "process": process.number}
+                self._write_line("memory_limit", facts)
 
     def ended(self, process: Process) -> None:
         """Forget a process."""
@@ -288,19 +274,16 @@ class LimitWatch:
             if kills is None or before is None:  # the group is gone
                 continue
             if kills > before:
-                span = {"from_s": round(self._checked_s, 6), "to_s": round(now_s, 6)}
-                self._write_line("oom_kills", {"group": folder, **span, "count": kills - before})
+                facts = {"group": folder, **span(self._checked_s, now_s), "count": kills - before}
+                self._write_line("oom_kills", facts)
                 self._groups[folder] = file, kills
         self._checked_s = now_s
 
 
 def _rlimits(data: bytes) -> list[tuple[str, int, str]]:
-    """Return the limits of address space and data that are set."""
-    found = []
-    for line in data.splitlines():
-        for name, kind in _RLIMITS:
-            if line.startswith(name):
-                soft = line[_SOFT:].split(None, 1)[0]
-                if soft.isdigit():
-                    found.append((kind, int(soft), "ulimit or setrlimit(2)"))
-    return found
+    return [
+        (kind, int(soft), "ulimit or setrlimit(2)")
+        for line in data.splitlines()
+        for name, kind in _RLIMITS
+        if line.startswith(name) and (soft := line[_SOFT:].split(None, 1)[0]).isdigit()
+    ]

@@ -1,18 +1,16 @@
-"""When the kernel's high-water mark of a process rose: between which two readings of ``VmHWM`` (proc(5)).
+"""What processes held between samples: high-water marks, bounds by page faults, and what each held at marks.
 
-A mark shows a peak that came and went between two samples, but not its moment. So marks are read at each sample, of
-those processes whose mark may have risen since the last reading. Marks are never reset (``clear_refs``): the program
-would see it.
-
-The least memory that a run needs: anonymous and shared memory cannot be dropped, pages of files can be read again.
-
-``RssAnon`` and ``RssShmem`` are in ``/proc/PID/status`` (proc(5)), which takes 8 µs to read. So it is read of processes
-whose RSS has changed, and the marks of ``high_water_marks.py`` come from the same readings.
-
-What the tree can have held between two samples: as much as page faults and high-water marks leave.
-
-RSS grows by page faults only, and each adds a page, or a huge page. So between two samples a process held at most what
-it held before and what its faults since then can have added, and at most its high-water mark.
+- ``HighWaterMarks``: when VmHWM (proc(5)) of a process rose, between which two readings. A mark shows a peak that came
+  and went between two samples, but not its moment. So marks are read at each sample, of those processes whose mark may
+  have risen since. They are never reset (``clear_refs``): the program would see it.
+- ``Floor``: the least memory that a run needs. Anonymous and shared memory cannot be dropped, pages of files can be
+  read again. Reading the status file takes 8 µs, so it is read of processes whose RSS has changed, or with their
+  marks.
+- ``Unseen``: what the tree can have held between two samples. RSS grows by page faults only, and each adds a page, or
+  a huge page. So a process held at most what it held before and what its faults since can have added, and at most its
+  mark.
+- ``HeldAtMarks``: what each process held when an operation was marked. The process that marks it reads itself and its
+  descendants; all others are read by the sample that the mark triggers, and their RSS lies within what faults leave.
 """
 
 from __future__ import annotations
@@ -20,15 +18,15 @@ from __future__ import annotations
 import contextlib
 import time
 
+from nncftools.journal.writing import span
 from nncftools.sampler.tree import PAGE, value_of
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from nncftools.sampler.exits import Exit
-    from nncftools.sampler.tree import Process
+    from nncftools.sampler.tree import Exit, Process
 
 
 _MOST = 2
@@ -46,23 +44,19 @@ class HighWaterMarks:
     def __init__(self, write_line: Callable[[str, object], None]) -> None:
         self._write_line = write_line
         self._sampled_s = 0.0
-        self._unread: dict[Process, None] = {}
+        self.unread: dict[Process, None] = {}
         """The processes whose mark may have risen since its last reading, in the order in which they wait."""
-        self._waiting: list[Rise] = []
+        self._waiting: list[tuple[int, int, float, float]] = []
+        """Rises: the number of a process, the mark that it rose to, and the moments between which it did."""
 
     def add(self, process: Process) -> None:
         """Expect a process whose memory counts from now on."""
-        self._unread[process] = None
-
-    @property
-    def unread(self) -> Collection[Process]:
-        """The processes whose mark may have risen since its last reading."""
-        return self._unread
+        self.unread[process] = None
 
     @property
     def is_idle(self) -> bool:
         """Whether no mark is to be read or written, unless there are page faults."""
-        return not (self._unread or self._waiting)
+        return not (self.unread or self._waiting)
 
     def pass_over(self, now_s: float) -> None:
         """Note a sample at which nothing had changed."""
@@ -89,7 +83,7 @@ class HighWaterMarks:
             for process in risen:
                 self._rose(process, process.high_water_mark or 0, read_s)
         for process in due:
-            del self._unread[process]
+            del self.unread[process]
             process.mark.sampled_s = now_s
         if self._waiting:
             self._write(processes, set(restless))
@@ -100,14 +94,15 @@ class HighWaterMarks:
         self._sampled_s = now_s
 
     def _due(self, restless: Iterable[Process], *, all_of_them: bool) -> list[Process]:
-        """Return the processes whose marks to read now."""
         for process in restless:
-            if process not in self._unread and process.counted and _may_have_risen(process):
+            added = process.faults - process.faults_before
+            may_have_risen = (process.rss_before + added * LARGEST_FAULT) * PAGE > process.mark.size
+            if may_have_risen and process not in self.unread and process.counted:
                 process.mark.sampled_s = max(process.mark.sampled_s, self._sampled_s)
-                self._unread[process] = None
-        for process in [process for process in self._unread if not process.alive]:
-            del self._unread[process]
-        due = [process for process in self._unread if process.rss]
+                self.unread[process] = None
+        for process in [process for process in self.unread if not process.alive]:
+            del self.unread[process]
+        due = [process for process in self.unread if process.rss]
         if len(due) > _MOST and not all_of_them:
             largest = sorted(due[1:], key=lambda process: process.rss, reverse=True)
             due = [due[0], *largest[: _MOST - 1]]
@@ -116,8 +111,8 @@ class HighWaterMarks:
     def ended(self, process: Process, exit_: Exit) -> None:
         """Record the mark with which a process of the tree has ended."""
         mark = exit_.high_water_mark
-        if process in self._unread:
-            del self._unread[process]
+        if process in self.unread:
+            del self.unread[process]
         else:
             process.mark.sampled_s = max(process.mark.sampled_s, min(self._sampled_s, exit_.after_s))
         if mark > max(process.mark.size, process.earlier_mark):
@@ -126,13 +121,13 @@ class HighWaterMarks:
     def ended_unseen(self, number: int, mark: int, span_s: tuple[float, float]) -> None:
         """Record the mark of a process that no sample shows, and its first and last second."""
         if mark > _SMALLEST_RISE:
-            self._waiting.append(Rise(number, mark, *span_s))
+            self._waiting.append((number, mark, *span_s))
 
     def _rose(self, process: Process, mark: int, now_s: float) -> None:
         """Record a rise unless a sample shows that much memory, too: as the mark is new, so is this sample."""
         shown = process.peak_rss * PAGE
         if process.introduced and mark > shown + max(_SMALLEST_RISE, mark // _RISE_SHARE):
-            self._waiting.append(Rise(process.number, mark, process.mark.sampled_s, now_s))
+            self._waiting.append((process.number, mark, process.mark.sampled_s, now_s))
 
     def _write(self, processes: Iterable[Process], restless: Collection[Process]) -> None:
         """Write the rises since the last sample, each with what the other processes held meanwhile.
@@ -140,49 +135,34 @@ class HighWaterMarks:
         Certainly, that is the RSS that a process has now, less what its page faults since then can have added.
         Probably, it is the smaller RSS of the samples before and after.
         """
-        held = [process for process in processes if process.counted and process.rss and process.samples > 1]
+        resident = [process for process in processes if process.counted and process.rss and process.samples > 1]
         for rise in self._waiting:
+            number, _, from_s, _ = rise
             others = around = 0
-            for process in held:
-                if process.number == rise.number:
+            for process in resident:
+                if process.number == number:
                     continue
                 if process in restless:
                     around += min(process.rss, process.rss_before)
-                    if self._sampled_s <= rise.from_s:
+                    if self._sampled_s <= from_s:
                         added = (process.faults - process.faults_before) * LARGEST_FAULT
                         others += max(0, process.rss - added)
                 else:
                     around += process.rss
-                    others += process.rss if process.mark.still_from_s <= rise.from_s else 0
-            self._write_line("rise", rise.line(others * PAGE, around * PAGE))
+                    others += process.rss if process.mark.still_from_s <= from_s else 0
+            self._write_rise(rise, others * PAGE, around * PAGE)
         self._waiting.clear()
+
+    def _write_rise(self, rise: tuple[int, int, float, float], others: int, around: int) -> None:
+        number, mark, from_s, to_s = rise
+        known = {"high_water_mark": mark, "others": others, "others_around": around}
+        self._write_line("rise", {"id": number, **span(from_s, max(from_s, to_s)), **known})
 
     def close(self) -> None:
         """Write the rises since the last sample; what the other processes held is unknown."""
         for rise in self._waiting:
-            self._write_line("rise", rise.line(0, 0))
+            self._write_rise(rise, 0, 0)
         self._waiting.clear()
-
-
-class Rise:
-    """The rise of a mark to ``mark`` bytes between two moments."""
-
-    def __init__(self, number: int, mark: int, from_s: float, to_s: float) -> None:
-        self.number = number
-        self.mark = mark
-        self.from_s = from_s
-        self.to_s = max(from_s, to_s)
-
-    def line(self, others: int, around: int) -> dict[str, float]:
-        """Return it as a line of the journal, with the bytes that the other processes held."""
-        moments = {"from_s": round(self.from_s, 6), "to_s": round(self.to_s, 6)}
-        return {"id": self.number, **moments, "high_water_mark": self.mark, "others": others, "others_around": around}
-
-
-def _may_have_risen(process: Process) -> bool:
-    """Return False if page faults since the sample before cannot have raised RSS above the mark."""
-    most = process.rss_before + (process.faults - process.faults_before) * LARGEST_FAULT
-    return most * PAGE > process.mark.size
 
 
 def _read(process: Process) -> bool:
@@ -350,16 +330,16 @@ class Unseen:
         self._grown = self._grown_huge = 0
         may_be_huge = False
         for process in restless:
-            held, added = process.rss_before, process.faults - process.faults_before
+            rss_then, added = process.rss_before, process.faults - process.faults_before
             mark = _UNKNOWN if process in unread else process.mark.size // PAGE
             if process.exit is not None:
                 mark = process.exit.high_water_mark // PAGE
             if is_new(process):
                 added = max(added, mark) if mark < _UNKNOWN else added
-            base = held if _was_there(process) else 0
-            may_be_huge |= process.rss - held >= LARGEST_FAULT
-            most += max(process.rss, min(held + added, mark)) - base
-            most_huge += max(process.rss, min(held + added * LARGEST_FAULT, mark)) - base
+            base = rss_then if _was_there(process) else 0
+            may_be_huge |= process.rss - rss_then >= LARGEST_FAULT
+            most += max(process.rss, min(rss_then + added, mark)) - base
+            most_huge += max(process.rss, min(rss_then + added * LARGEST_FAULT, mark)) - base
         if most_huge > max(now, before) + _noise(now):
             self._waiting.append((*span_s, max(now, before), most, most_huge, self._huge_before))
         return may_be_huge or bool(self._waiting)
@@ -371,7 +351,7 @@ class Unseen:
             size = max(most, min(most + huge, most_huge))
             if size > seen + _noise(seen):
                 rss = size * PAGE if size < _UNKNOWN else None
-                self._write_line("unseen", {"from_s": round(from_s, 6), "to_s": round(to_s, 6), "rss": rss})
+                self._write_line("unseen", {**span(from_s, to_s), "rss": rss})
         self._waiting.clear()
 
 
@@ -382,3 +362,65 @@ def _was_there(process: Process) -> bool:
 
 def _noise(pages: int) -> int:
     return max(_NOISE // PAGE, pages // _SHARE)
+
+
+_MOST_HELD = 64
+"""Processes in one line."""
+
+
+class HeldAtMarks:
+    """Records the RSS of the processes whose RSS is not the same as at the mark before."""
+
+    def __init__(self, write_line: Callable[[str, object], None]) -> None:
+        self._write_line = write_line
+        self._huge_before: int | None = None
+        self._huge_now: int | None = None
+        """Bytes in huge pages, counted before the processes were read: at the mark before, and at this one."""
+        self._before: dict[Process, tuple[int, int, int]] = {}
+        self._written: dict[Process, int] = {}
+
+    def begin(self, processes: Sequence[Process], restless: Collection[Process], huge_pages: int | None) -> None:
+        """Remember RSS and faults before the sample that comes now; ``restless`` had page faults in the one before.
+
+        A mark may have been made while that sample was read, so what restless processes held before it counts, too.
+        """
+        self._huge_before, self._huge_now = self._huge_now, huge_pages
+        self._before = {process: (process.rss, process.rss, process.faults) for process in processes}
+        for process in restless:
+            if process in self._before:
+                self._before[process] = (process.rss, process.rss_before, process.faults_before)
+
+    def write(
+        self,
+        processes: Sequence[Process],
+        vforked: Collection[Process],
+        span_s: tuple[float, float],
+        huge_pages: int | None,
+    ) -> None:
+        """Write what changed between two samples; ``vforked`` processes have no memory of their own before exec.
+
+        ``span_s`` are the times at which the samples began, ``huge_pages`` the bytes that the machine has mapped in
+        huge pages. RSS grows by page faults only, and each adds a page, or a huge one. What they added and is not there
+        any more was there for a while.
+        """
+        before = self._huge_before
+        huge = _UNKNOWN if before is None or huge_pages is None else (huge_pages - before) // PAGE
+        changes = []
+        written, self._written = self._written, {}
+        for process in processes:
+            now = 0 if process in vforked else process.rss
+            at_sample, before, faults = self._before.pop(process, (now, 0, 0))
+            count = process.faults - faults
+            added = count + min(count * LARGEST_FAULT, huge)
+            came_and_went = max(0, added - max(0, now - before))
+            low = max(0, min(now, before, at_sample) - came_and_went)
+            most = max(now, before, at_sample)
+            mark = max(most, process.mark.size // PAGE)
+            high = mark if is_new(process) else min(most + came_and_went, mark)
+            if low != high:
+                changes.append([process.number, now * PAGE, low * PAGE, high * PAGE])
+            elif written.get(process) != now:
+                changes.append([process.number, now * PAGE])
+            self._written[process] = now
+        changes += [[process.number, 0] for process in self._before]  # ended
+        self._write_line("held", {**span(*span_s), "rss": changes if len(changes) <= _MOST_HELD else None})

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 KILL, WARN = "kill", "warn"
 GRACE_S = 5.0
 """From SIGTERM to SIGKILL."""
-_MIB = 2**20
 _ROUNDS = 10
 """A process may fork just before it is killed."""
 
@@ -55,7 +54,7 @@ class Limit:
         action = KILL if self._kills else WARN
         reached = {"at_s": round(now_s, 6), "rss": round(rss), "limit": self._most, "action": action}
         self._write_line("limit_reached", reached)
-        over = f"RSS of {rss / _MIB:,.1f} MiB at {now_s:.3f} s is above --max-memory {self._most / _MIB:,.1f} MiB"
+        over = f"RSS of {rss / 2**20:,.1f} MiB at {now_s:.3f} s is above --max-memory {self._most / 2**20:,.1f} MiB"
         self._warn(f"{over}: the command is ended" if self._kills else over)
         if self._kills:
             self._kill_at_s = now_s + GRACE_S

@@ -1,7 +1,8 @@
-"""The messages between starter and sampler: JSON Lines through two pipes that no other process can reach.
+"""What passes between starter and sampler: JSON Lines through two pipes that no other process can reach.
 
 To the sampler: the order first, then ``{"signal": N}`` for each signal that the starter received, ``{"release": FD}``
-for a relay that has ended, ``{"answer": true}``, or ``{"stop": true}``. When this pipe closes, the starter is gone.
+for a relay that has ended, ``{"answer": true}``, or ``{"stop": true}``. When this pipe closes, the starter is gone, and
+the sampler relays the command's output in its place: the terminal must not vanish.
 
 From the sampler: ``{"started": PID}``, ``{"start": …}`` as in the journal, ``{"sampled": true}`` with the first sample,
 ``{"exit": …}`` before the command is reaped, and ``{"end": …}``, the journal's last line. After ``{"ask": true}``, the
@@ -10,15 +11,18 @@ starter first sends all signals that it received before, then the answer. When t
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import json
 import os
+import select
 
-from nncftools.files import write_all
+from nncftools.files import above_standard, write_all
+from nncftools.sampler.signals import readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any, TypedDict
 
     from nncftools.journal.lines import PlanFields
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 STARTED, START, SAMPLED, EXIT, END, ASK = "started", "start", "sampled", "exit", "end", "ask"
 SIGNAL, STOP, RELEASE, ANSWER = "signal", "stop", "release", "answer"
 _CHUNK = 1 << 16
+_ROOM_WITHIN_S = 1.0
 
 
 def encoded(value: object) -> bytes:
@@ -54,7 +59,7 @@ def encoded(value: object) -> bytes:
 
 
 class Link:
-    """One end of the two pipes: the sampler's; ``starter_link.py`` has the starter's."""
+    """One end of the two pipes: the sampler's."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         """Read from ``incoming``, write to ``outgoing``; the command inherits neither."""
@@ -100,3 +105,122 @@ class Link:
         *whole, self._rest = self._rest.split(b"\n")
         for text in whole:
             yield json.loads(text)
+
+
+class StarterLink(Link):
+    """The starter's ends of the two pipes."""
+
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        """Read from ``incoming``, write to ``outgoing``."""
+        super().__init__(incoming, outgoing)
+        self.received: dict[str, Any] = {}
+        """The sampler's messages so far."""
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls) -> Iterator[tuple[StarterLink, tuple[int, int]]]:
+        """Yield our ends and the sampler's; ours are closed when its start fails, and the sampler's in any case."""
+        theirs_in, ours_out = map(above_standard, os.pipe())
+        ours_in, theirs_out = map(above_standard, os.pipe())
+        ours = cls(ours_in, ours_out)
+        try:
+            yield ours, (theirs_in, theirs_out)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+
+    def send_order(self, order: Order) -> None:
+        """Send the order, which may be longer than a pipe holds; later messages are short, and never wait."""
+        with contextlib.suppress(BrokenPipeError):  # the sampler has failed: its exit status says so
+            write_all(self._outgoing, encoded(order))
+        os.set_blocking(self._outgoing, False)
+
+    def send_message(self, key: str, value: object = True) -> bool:  # noqa: FBT002 — JSON's true
+        """Send a message; return whether the sampler is still there.
+
+        The end of a long order may still fill the pipe. The wait for a stopped sampler is limited to one second.
+        """
+        try:
+            select.select([], [self._outgoing], [], _ROOM_WITHIN_S)
+            os.write(self._outgoing, encoded({key: value}))
+        except BlockingIOError:
+            return True
+        except (OSError, ValueError):  # ValueError: closed
+            return False
+        return True
+
+    def listen(self) -> dict[str, Any]:
+        """Return all messages of the sampler up to its end."""
+        while (message := self.next_message()) is not None:
+            if ASK in message:
+                self.send_message(ANSWER)
+            self.received.update(message)
+        return self.received
+
+    def hang_up(self) -> None:
+        """Close the pipe to the sampler."""
+        if self._outgoing >= 0:
+            os.close(self._outgoing)
+        self._outgoing = -1
+
+    def close(self) -> None:
+        """Close both pipes."""
+        self.hang_up()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
+
+
+class OutputRelay:
+    """Keeps the far ends of the command's terminals or pipes open, and reads them when the command line is gone."""
+
+    def __init__(self, relays: Sequence[tuple[int, int]]) -> None:
+        """Keep pairs of descriptors: a source of output and its sink. The command inherits none of them."""
+        self._relays = dict(relays)
+        self._done: _thread.LockType | None = None
+        for descriptor in (*self._relays, *self._relays.values()):
+            os.set_inheritable(descriptor, False)
+
+    def release(self, source: int) -> None:
+        """Close a pair that the command line has closed, so that the command notices."""
+        sink = self._relays.pop(source, None)
+        if sink is not None:
+            os.close(source)
+            os.close(sink)
+
+    def begin(self) -> None:
+        """Start to read, in a thread: a terminal that accepts no output must not stop the sampling."""
+        if self._relays and self._done is None:
+            self._done = _thread.allocate_lock()
+            self._done.acquire()
+            _thread.start_new_thread(self._run, (self._done,))
+
+    def finish(self) -> None:
+        """Close our own ends, and wait until the last writer has closed its end, as ``tee`` would."""
+        if self._done is None:
+            return
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (1, 2):
+            os.dup2(nowhere, descriptor)
+        self._done.acquire()
+
+    def _run(self, done: _thread.LockType) -> None:
+        while self._relays:
+            for source in readable(list(self._relays)):
+                if not _relayed(source, self._relays[source]):
+                    del self._relays[source]
+        done.release()
+
+
+def _relayed(source: int, sink: int) -> bool:
+    """Relay the output that has arrived; return whether more may come. If the sink is gone, the output is dropped."""
+    try:
+        data = os.read(source, _CHUNK)
+    except OSError:  # EIO: the last writer has closed the terminal
+        return False
+    with contextlib.suppress(OSError):
+        write_all(sink, data)
+    return bool(data)

@@ -1,14 +1,12 @@
-"""The only loop: absolute deadlines, ticks, and their punctuality.
+"""The only loop, what wakes it between its deadlines, and what becomes of the rows that it takes.
 
-Limits the rows of a long recording: above a limit, neighbours merge into buckets (``nncftools.journal.writing``).
-
-Counters as a session keeps them: totals since its start that never fall.
-
-Whether nothing has changed since a sample: then its figures hold again, and nothing is taken apart or compared.
-
-The files of ``/proc`` are read all the same. But where their bytes are equal, all that follows from them is, too. A
-tree that sleeps or waits costs half as much in this way; at 10 ms, most of it is what the caches have lost since the
-sample before, so what matters is how much code runs at all.
+- ``Loop``: absolute deadlines, ticks, and their punctuality; ``MarkWatch`` adds a sample when an operation is marked.
+- ``Thinner``: above a limit of rows, neighbours merge into buckets (``nncftools.journal.writing``).
+- ``Counters``: totals since the start that never fall.
+- ``Stillness``: whether nothing has changed since a sample. The files of ``/proc`` are read all the same, but where
+  their bytes are equal, all that follows from them is, too. A tree that sleeps or waits costs half as much in this
+  way: at 10 ms, most of it is what the caches have lost since the sample before, so what matters is how much code runs
+  at all.
 """
 
 from __future__ import annotations
@@ -48,9 +46,7 @@ class Loop:
         self._next_ns = self.start_ns
         self.missed = 0
         """Deadlines that passed without a tick."""
-        self._longest_gap_ns = 0
-        self._first_ns = 0
-        self._latest_ns = 0
+        self._longest_gap_ns = self._first_ns = self._latest_ns = 0
 
     def elapsed_s(self) -> float:
         """Return the seconds since the start."""
@@ -169,12 +165,10 @@ class Thinner:
         bucket, self._bucket = self._bucket, []
         if not bucket:
             return
-        gauges = [
-            [_UNKNOWN if (value := values[gauge]) is None else value for _, values, _ in bucket]
-            for gauge in self._gauges
-        ]
-        for place in kept_of_bucket(gauges, 0, len(bucket)):
-            self._write_kept(bucket[place])
+        columns = [[values[gauge] for _, values, _ in bucket] for gauge in self._gauges]
+        gauges = [[_UNKNOWN if value is None else value for value in column] for column in columns]
+        for number in kept_of_bucket(gauges, 0, len(bucket)):
+            self._write_kept(bucket[number])
 
     def _write_kept(self, row: Row) -> None:
         self._write(row)
@@ -207,16 +201,16 @@ class Counters:
             self._from_now = False
             self._before = list(row)
         reached = self._reached
-        for place in self._places:
-            value, before = row[place], self._before[place]
+        for column in self._places:
+            value, before = row[column], self._before[column]
             if value is None or before is None:
-                row[place] = None
+                row[column] = None
                 continue
-            row[place] = reached[place] = max(reached[place], value - before)
+            row[column] = reached[column] = max(reached[column], value - before)
 
     def only(self, row: Sequence[float | None]) -> list[float | None]:
         """Return the row with None for every gauge."""
-        return [value if place in self._places else None for place, value in enumerate(row)]
+        return [value if column in self._places else None for column, value in enumerate(row)]
 
 
 class Stillness:
@@ -253,3 +247,36 @@ class Stillness:
         """Expect nothing any more, and forget the samples."""
         self._expected = []
         self.samples = 0
+
+
+_IN_MODIFY = 0x2
+_SHARE = 10
+"""Samples for marks take at most one part in this many of the time."""
+
+
+class MarkWatch:
+    """Any write to the marks log triggers a sample (inotify(7), Linux only)."""
+
+    def __init__(self, path: str, sample: Callable[[], None]) -> None:
+        """Watch an existing file. Raises OSError; AttributeError where there is no inotify."""
+        import ctypes
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.descriptor < 0 or libc.inotify_add_watch(self.descriptor, os.fsencode(path), _IN_MODIFY) < 0:
+            raise OSError(ctypes.get_errno(), "inotify")
+        self._sample = sample
+        self._rests_until_ns = 0
+        self.is_due = False
+        """Whether marks wait for the next sample."""
+
+    def take(self) -> None:
+        """Take a sample for new marks; if such samples have just taken too much time, the next sample is for them."""
+        os.read(self.descriptor, 1 << 16)
+        begun_ns = time.monotonic_ns()
+        self.is_due = begun_ns < self._rests_until_ns
+        if self.is_due:
+            return
+        self._sample()
+        ended_ns = time.monotonic_ns()
+        self._rests_until_ns = ended_ns + (ended_ns - begun_ns) * _SHARE

@@ -1,9 +1,7 @@
-"""What is read about once a second: occasional probes, counts of killed processes, and room on disks.
+"""What is read about once a second: occasional probes, killed processes, room on disks, and which files are read.
 
-Which files a run reads: those that its processes have open for reading while they read much.
-
-Their pages are in the page cache: with less memory than all of them, what is read twice comes from storage twice. A
-file on a network may not answer, so a thread looks.
+The pages of files that the processes read are in the page cache: with less memory than all of them, what is read twice
+comes from storage twice. A file on a network may not answer, so a thread looks.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ import stat
 import time
 
 from nncftools.sampler.probes import columns_of
-from nncftools.sampler.probes.free_space import FreeSpace
-from nncftools.sampler.probes.machine import HugePages
+from nncftools.sampler.probes.machine import FreeSpace, HugePages
 
 TYPE_CHECKING = False
 
@@ -149,25 +146,25 @@ class FilesRead:
 
     def _look(self, folders: Iterable[str]) -> None:
         begun_s = time.thread_time()
-        found: dict[str, int] = {}
+        files: dict[str, int] = {}
         for folder in folders:
             with contextlib.suppress(OSError):  # it has ended, or belongs to another user
-                _add_files(folder, found)
-        self._found = found
+                _add_files(folder, files)
+        self._found = files
         self._again_s = time.monotonic() + _SHARE * (time.thread_time() - begun_s)
         self._running = False
 
 
-def _add_files(folder: str, found: dict[str, int]) -> None:
+def _add_files(folder: str, files: dict[str, int]) -> None:
     """Add path and bytes of the regular files that a process has open for reading. Raises OSError."""
     for number in os.listdir(f"{folder}/fd"):
         with contextlib.suppress(OSError):
             path = os.fsencode(os.readlink(f"{folder}/fd/{number}")).decode(errors="backslashreplace")
-            if path in found or not path.startswith("/") or path.startswith(_NOT_FILES):
+            if path in files or not path.startswith("/") or path.startswith(_NOT_FILES):
                 continue
             facts = os.stat(f"{folder}/fd/{number}")
             if stat.S_ISREG(facts.st_mode) and _is_read(f"{folder}/fdinfo/{number}"):
-                found[path] = facts.st_size
+                files[path] = facts.st_size
 
 
 def _is_read(fdinfo: str) -> bool:

@@ -9,13 +9,12 @@ from nncftools.metrics import is_counter
 from nncftools.metrics import name_of as metric_name
 from nncftools.sampler import tree
 from nncftools.sampler.control_groups import LimitWatch
-from nncftools.sampler.high_water_marks import Floor, HighWaterMarks, Unseen
+from nncftools.sampler.high_water_marks import Floor, HeldAtMarks, HighWaterMarks, Unseen
 from nncftools.sampler.loop import Counters, Stillness
-from nncftools.sampler.mark_watch import HeldAtMarks
 from nncftools.sampler.occasional import FilesRead, Occasional
 from nncftools.sampler.probes import OCCASIONAL, PROCESS, SLOW, SYSTEM, columns_of, references, resolved
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.process_records import ProcessRecords
+from nncftools.sampler.process_records import Exits, ProcessRecords
 from nncftools.sampler.tree import NONE_LEFT, PAGE, RESERVE, TICKS_PER_S, Tree
 
 TYPE_CHECKING = False
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from nncftools.journal.lines import ExitStatus
     from nncftools.journal.writing import Plan
-    from nncftools.sampler.exits import Exits
     from nncftools.sampler.probes.machine import HugePages
     from nncftools.sampler.tree import Process
 
@@ -264,17 +262,17 @@ class ProcSource:
 
     def _look(self, now_s: float) -> None:
         """Find new descendants; they may still have their parent's name."""
-        found = self._tree.refresh()
-        if found:
+        new = self._tree.refresh()
+        if new:
             self._wake()
-        for process in found:
+        for process in new:
             process.counted = False
             is_itself = process.is_named and (not process.forked_copy or _age_s(process) >= _EXEC_WITHIN_S)
             # A child of vfork(2) may exec after its name was read, and have memory of its own then: look at it again.
             if is_itself and self._has_own_memory(process) and not process.identify():
                 self._count(process, now_s)
             self._records.add(process, now_s)
-        self._young += [(now_s, process) for process in found]
+        self._young += [(now_s, process) for process in new]
 
     def _count(self, process: Process, now_s: float) -> None:
         """Make the memory of a process part of the sums from now on."""
@@ -423,7 +421,6 @@ def _age_s(process: Process) -> float:
 
 
 def _most_kept() -> int:
-    """Return the number of the first descriptor that is not kept."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

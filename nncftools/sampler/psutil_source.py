@@ -33,9 +33,7 @@ class _Seen:
     def __init__(self, process: psutil.Process, number: int) -> None:
         self.process = process
         self.number = number
-        self.samples = 0
-        self.rss = 0
-        self.peak_rss = 0
+        self.samples = self.rss = self.peak_rss = 0
         self.counters: dict[str, float | None] = {}
         self.earlier_cpu_s = 0.0
         """Its CPU time when the recording was attached to it."""
@@ -54,8 +52,8 @@ class _Seen:
     @property
     def cpu_s(self) -> float | None:
         """Its CPU time since it began; None for unknown."""
-        cpu = [self.counters.get("cpu_user"), self.counters.get("cpu_system")]
-        return None if None in cpu else sum(part for part in cpu if part is not None)
+        user, system = self.counters.get("cpu_user"), self.counters.get("cpu_system")
+        return None if user is None or system is None else user + system
 
 
 class PsutilSource:
@@ -150,14 +148,14 @@ class PsutilSource:
         if not self._children:
             return
         pids = {process.pid for process in self._alive}
-        found = [] if self._attached else psutil.Process().children(recursive=True)
+        descendants = [] if self._attached else psutil.Process().children(recursive=True)
         for process in list(self._alive):
             try:
                 if process == self._root or process.ppid() not in pids:
-                    found += process.children(recursive=True)
+                    descendants += process.children(recursive=True)
             except psutil.Error:
                 continue
-        for process in found:
+        for process in descendants:
             if process not in self._alive and process.pid not in {os.getpid(), os.getppid()}:
                 self._add(process, now_s)
 

@@ -1,9 +1,4 @@
-"""One recording, from the order to the journal's last line.
-
-The wall clock at the start of a recording, and its accuracy.
-
-What the sampler changes and reads of its own process: parents, descriptors, priority, memory.
-"""
+"""One recording, from the order to the journal's last line, and what the sampler changes in its own process for it."""
 
 from __future__ import annotations
 
@@ -12,15 +7,13 @@ import errno
 import gc
 import os
 import signal
-import sys
 import time
 
 from nncftools.journal.writing import Plan, Writer
 from nncftools.metrics import is_counter, is_memory
 from nncftools.sampler import link, target
-from nncftools.sampler.link import Link
-from nncftools.sampler.loop import NANOSECONDS, Loop, Thinner
-from nncftools.sampler.output_relay import OutputRelay
+from nncftools.sampler.link import Link, OutputRelay
+from nncftools.sampler.loop import NANOSECONDS, Loop, MarkWatch, Thinner
 from nncftools.sampler.signals import ENDING, SignalForwarder, Signals
 from nncftools.sampler.tree import DETACHED_NAME
 
@@ -31,11 +24,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nncftools.journal.lines import ExitStatus
-    from nncftools.sampler.exits import Exits
-    from nncftools.sampler.limit import Limit
     from nncftools.sampler.link import Order
-    from nncftools.sampler.mark_watch import MarkWatch
     from nncftools.sampler.proc_source import ProcSource
+    from nncftools.sampler.process_records import Exits
     from nncftools.sampler.psutil_source import PsutilSource
 
 
@@ -66,16 +57,6 @@ def _utc_error_s() -> float | None:
 
 _STANDARD_ERROR = 2
 _URGENT = -10
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def adopt_orphans() -> bool:
-    """Make orphaned descendants children of this process (prctl(2), Linux only); return whether that worked."""
-    if sys.platform != "linux":
-        return False
-    import ctypes
-
-    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def detach() -> None:
@@ -98,25 +79,13 @@ def occupy_standard_descriptors() -> None:
     os.close(descriptor)
 
 
-def raise_descriptor_limit() -> None:
-    """Allow as many open files as the system does. Call it after the start of the command, which inherits limits."""
+def set_descriptor_limit(soft: int | None = None) -> None:
+    """Set the soft limit of open files, if the system allows it; by default to all that it allows."""
     import resource
 
-    set_descriptor_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-
-
-def set_descriptor_limit(soft: int) -> None:
-    """Set the soft limit of open files, if the system allows it."""
-    import resource
-
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-
-
-def raise_priority() -> None:
-    """Run before the command where that is allowed: a sampler that is late cannot measure a busy machine."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft is None else soft, hard))
 
 
 def high_water_mark() -> int:
@@ -177,20 +146,24 @@ class Recording:
         signals.ready = [starter.descriptor]  # messages read together with the order wake nobody
         self._status: ExitStatus | None = None
         self._figures: dict[str, object] | None = None
-        self._over = False
-        self._target_ended = False
-        self._failed = False
-        self._has_sampled = False
-        self._is_urgent = False
+        self._over = self._target_ended = self._failed = False
+        self._has_sampled = self._is_urgent = False
         self._is_calm = False
         """Whether nothing but deadlines, signals and descriptors asks for work between two ticks."""
         self._forwarder = SignalForwarder(self._deliver, lambda: starter.send(link.ASK), self._deliver_outside_group)
         self._starter_leads = os.getpgrp() == os.getppid()
-        reaper = os.getpid() if not self._attached and adopt_orphans() else None
-        self._marks = _mark_watch(order["marks"], self._sample_for_mark)
+        reaper = os.getpid() if not self._attached and target.adopt_orphans() else None
+        self._marks: MarkWatch | None = None
+        if order["marks"] is not None:
+            with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
+                self._marks = MarkWatch(order["marks"], self._sample_for_mark)
         self._exits = _exit_accounting(plan)
         self._source = _source(plan, writer.line, reaper, self._exits)
-        self._limit = _limit(plan, self._source, self._warn, writer.line)
+        self._limit: Limit | None = None
+        if plan.limit is not None:
+            from nncftools.sampler.limit import Limit
+
+            self._limit = Limit(plan.limit, self._source.alive, self._warn, writer.line)
         self._thinner = Thinner(plan.max_samples, [], writer.sample)
         self._loop = Loop(plan.interval_s, plan.duration_s)
 
@@ -208,7 +181,7 @@ class Recording:
             except OSError as error:
                 self._write_end({"error": f"cannot run {self._order['argv'][0]!r}: {os.strerror(error.errno or 0)}"})
                 return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
-        raise_descriptor_limit()
+        set_descriptor_limit()  # only now: the command inherits limits
         start = {**recording_start(self._loop.start_ns), "pid": self._pid, "sampler_pid": os.getpid()}
         self._protect(self._writer.line, "start", start)
         if not self._order["detached"]:  # a program that records itself waits for the first sample only
@@ -260,7 +233,8 @@ class Recording:
             self._starter.send(link.SAMPLED)
         if self._loop.missed and not self._is_urgent:
             self._is_urgent = True
-            raise_priority()
+            with contextlib.suppress(OSError):  # a sampler that is late cannot measure a busy machine
+                os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
 
     def _watch(self) -> None:
         """Wake up, from now on, for news from the starter, the command's end and marks."""
@@ -304,7 +278,7 @@ class Recording:
         self._forwarder.settle(now_s, alone=not self._starter.is_open)
         waits = self._is_ending() or (self._plan.wait_all and not self._attached)
         ended = self._has_ended() or (self._attached and not self._loop.sampling)
-        if ended and not (waits and self._has_descendants()):
+        if ended and not (waits and not self._failed and self._source.alive(self._loop.elapsed_s())):
             self._over = True
         if self._figures is None and (self._over or not self._loop.sampling):
             self._protect(self._close)
@@ -373,11 +347,7 @@ class Recording:
         self._protect(self._limit.enforce, self._loop.elapsed_s())
         return self._limit.is_ending and not self._failed
 
-    def _has_descendants(self) -> bool:
-        return not self._failed and bool(self._source.alive(self._loop.elapsed_s()))
-
     def _has_ended(self) -> bool:
-        """Return whether the target has ended."""
         if self._exit_watch is not None:
             if self._exit_watch in self._signals.ready:
                 self._target_ended = True
@@ -401,7 +371,6 @@ class Recording:
         }
 
     def _finish(self) -> None:
-        """Write the last lines."""
         self._thinner.flush()
         self._writer.flush()
         self._writer.warn_of_lost()
@@ -421,9 +390,8 @@ class Recording:
         until_s = time.monotonic() + _FULL_DISK_PATIENCE_S
         while not self._writer.flush() and time.monotonic() < until_s:
             time.sleep(_PAUSE_S)
-        if (
-            self._writer.unwritten and not self._order["detached"]
-        ):  # a program that records itself reads the journal only
+        # A program that records itself reads the journal only.
+        if self._writer.unwritten and not self._order["detached"]:
             end = {**end, "unwritten": self._writer.unwritten}
         self._starter.send(link.END, end)
 
@@ -437,7 +405,6 @@ class Recording:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Stop the recording."""
         self._failed = True
         self._loop.stop()
         text = f"the recording stopped early: {error}"
@@ -457,34 +424,11 @@ class Recording:
 def _exit_accounting(plan: Plan) -> Exits | None:
     """Subscribe to the kernel's exit accounting; return None without privilege, and off Linux."""
     if plan.source == "proc":
-        from nncftools.sampler.exits import Exits
+        from nncftools.sampler.process_records import Exits
 
         with contextlib.suppress(OSError, AttributeError):  # AttributeError: not on Linux
             return Exits()
     return None
-
-
-def _mark_watch(marks: str | None, sample: Callable[[], None]) -> MarkWatch | None:
-    """Watch the marks log; return None without a log, and where it cannot be watched."""
-    if marks is not None:
-        from nncftools.sampler.mark_watch import MarkWatch
-
-        with contextlib.suppress(OSError, AttributeError):  # too many watches, or not on Linux
-            return MarkWatch(marks, sample)
-    return None
-
-
-def _limit(
-    plan: Plan,
-    source: ProcSource | PsutilSource,
-    warn: Callable[[str], None],
-    write_line: Callable[[str, object], None],
-) -> Limit | None:
-    if plan.limit is None:
-        return None
-    from nncftools.sampler.limit import Limit
-
-    return Limit(plan.limit, source.alive, warn, write_line)
 
 
 def _source(

@@ -5,10 +5,8 @@ scheduler's SIGUSR1) reaches the command directly. The sampler catches such sign
 the command would inherit an ignored signal, while exec resets a handler. A signal that was ignored from the start
 (nohup) stays ignored in all processes.
 
-Which signals must be forwarded to the command: those that only the command line or only the sampler received.
-
-All three share a process group. A signal to the group (Ctrl-C, a scheduler's SIGUSR1) reaches command, command line and
-sampler directly. A signal to the command line alone was meant for the command.
+``SignalForwarder`` decides which signals must be passed on to the command: those that only the command line or only the
+sampler received. A signal to the command line alone was meant for the command.
 
 The kernel signals all processes of a group at once. So a signal that the command line reports, and that does not arrive
 here within a moment, was sent to the command line alone. In the other direction no time is long enough, because the

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from nncftools.journal.lines import ExitStatus
 
 _SHELL = b"/bin/sh"
+_PR_SET_CHILD_SUBREAPER = 36
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, *OF_FAULTS)
 """Python ignores some of these at its start, we ignore the others, and exec keeps ignored signals ignored."""
@@ -55,9 +56,8 @@ def spawn(argv: list[bytes], blocked: Sequence[int] = (), ignored: Sequence[int]
 def _forked(argv: list[bytes], blocked: Sequence[int], ignored: Sequence[int]) -> int:
     """Start a command by fork and exec: posix_spawn(3) cannot ignore a signal in the command only."""
     reader, writer = os.pipe()
-    before = signal.pthread_sigmask(
-        signal.SIG_BLOCK, CAUGHT
-    )  # in the child, signals wait until no handler of ours takes them
+    # In the child, signals wait until no handler of ours takes them.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
     pid = os.fork()
     if pid == 0:
         try:
@@ -98,11 +98,19 @@ def _as_script(argv: list[bytes]) -> list[bytes]:
 
 
 def _path_of(program: bytes) -> bytes:
-    """Return the path of a program's file."""
     if b"/" in program:
         return program
     candidates = (os.path.join(folder, program) for folder in map(os.fsencode, os.get_exec_path()))
     return next((path for path in candidates if os.access(path, os.X_OK)), program)
+
+
+def adopt_orphans() -> bool:
+    """Make orphaned descendants children of this process (prctl(2), Linux only); return whether that worked."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def reap_ended(before: Callable[[int, ExitStatus], None]) -> Iterator[tuple[int, ExitStatus, int]]:
@@ -116,12 +124,12 @@ def reap_ended(before: Callable[[int, ExitStatus], None]) -> Iterator[tuple[int,
         try:
             ready = -1
             if sys.platform == "linux":  # waitid came to macOS with Python 3.13
-                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                if found is None:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None:
                     return
-                ready = found.si_pid
-                has_exited = found.si_code == os.CLD_EXITED
-                before(ready, _ended_by(found.si_status, has_exited=has_exited))
+                ready = ended.si_pid
+                has_exited = ended.si_code == os.CLD_EXITED
+                before(ready, _ended_by(ended.si_status, has_exited=has_exited))
             pid, status, usage = os.wait4(ready, os.WNOHANG)
         except ChildProcessError:
             return

@@ -4,11 +4,8 @@ Directories and files of ``/proc/PID`` are opened once and kept open. Reading a 
 reused PID cannot be mistaken for the process: a read fails with ESRCH when the process is gone. Near the limit of open
 files, files are opened, read and closed for each sample: that is slower, but no figure is missing.
 
-Reading files of ``/proc`` by kept descriptors, and the units in which the kernel counts.
-
-The kinds of memory that a process holds, as its status file says (``/proc/PID/status``, proc(5)).
-
-Whether two processes share one address space: a child of vfork(2) shares its parent's until exec.
+Of each process this module also knows the kinds of memory (``/proc/PID/status``, proc(5)), and whether it shares its
+address space with another one: a child of vfork(2) shares its parent's until exec.
 """
 
 from __future__ import annotations
@@ -23,8 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from nncftools.sampler.exits import Exit
-
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 """No file can be opened: that means nothing about the process whose file it is."""
@@ -36,7 +31,6 @@ SMALL = 448
 """Bytes to read of stat and io: enough for the fields in use, and small enough for Python's own allocator, which saves
 1 µs compared with 1,024 bytes."""
 _CHUNK = 4096
-_KIB = 1024
 
 
 def read_all(descriptor: int) -> bytes:
@@ -54,10 +48,10 @@ def read_all(descriptor: int) -> bytes:
 
 def value_of(data: bytes, key: bytes) -> int | None:
     """Return the size in a line of a status file, in bytes; None when the line is missing."""
-    place = data.find(key)
-    if place < 0:
+    begin = data.find(key)
+    if begin < 0:
         return None
-    return int(data[place + len(key) : data.index(b"kB", place)]) * _KIB
+    return int(data[begin + len(key) : data.index(b"kB", begin)]) * 1024
 
 
 class MemoryKinds:
@@ -132,6 +126,24 @@ class Allowance:
         """Whether a file could not even be opened for a moment: figures are missing."""
 
 
+class Exit:
+    """A process that has ended, as the kernel accounted it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.parent_pid = 0
+        self.name = ""
+        self.wait_status = 0
+        self.forked_copy = False
+        self.cpu_s = self.elapsed_s = 0.0
+        self.after_s = 0.0
+        self.at_s = 0.0
+        """It ended after the first and before the second of these times of the recording."""
+        self.high_water_mark = 0
+        self.faults = 0
+        """Page faults of all its threads."""
+
+
 class MarkReading:
     """What was read last of a process's high-water mark, in bytes."""
 
@@ -183,8 +195,7 @@ class Process:
         self.threads: dict[str, int] = {}
         self.name = ""
         self.command: list[str] = []
-        self.forked_copy = False
-        self.introduced = False
+        self.forked_copy = self.introduced = False
         self.is_named = False
         """Whether its command line could be read: during exec it has none."""
         self.counted = True

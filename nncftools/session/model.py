@@ -126,15 +126,15 @@ def check_snapshots(snapshots: Snapshots) -> None:
     for number, stack in enumerate(snapshots.stacks):
         place = f"$.snapshots.stacks[{number}]"
         if len(stack) > MOST_FRAMES:
-            raise intake.wrong(place, f"at most {MOST_FRAMES:,} frames expected, found {len(stack):,}")
+            raise intake.error_at(place, f"at most {MOST_FRAMES:,} frames expected, found {len(stack):,}")
         if not all(0 <= frame < len(snapshots.frames) for frame in stack):
-            raise intake.wrong(place, "a frame that is not in `frames`")
+            raise intake.error_at(place, "a frame that is not in `frames`")
     for number, watched in enumerate(snapshots.processes):
         place = f"$.snapshots.processes[{number}].looks"
         intake.check_rising([look.time_s for look in watched.looks], place)
         stacks = {one.stack for look in watched.looks for one in look.threads if one.stack is not None}
         if not all(0 <= stack < len(snapshots.stacks) for stack in stacks):
-            raise intake.wrong(place, "a stack that is not in `stacks`")
+            raise intake.error_at(place, "a stack that is not in `stacks`")
 
 
 FORMAT = "nncf-tools-session"

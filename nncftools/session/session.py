@@ -134,7 +134,7 @@ def _session_from(data: bytes, origin: str) -> SessionData:
     try:
         check(session)
     except intake.WrongValueError as error:
-        raise SessionFileError(f"{origin}: {error}", mended_by=error.mended_by) from error
+        raise SessionFileError(f"{origin}: {error}", remedy=error.remedy) from error
     session.__dict__[_AS_LOADED] = data
     return session
 

@@ -1,7 +1,4 @@
-"""How much CPU time the helper may still spend, and when it may take the next stacks.
-
-How often the helper polls: seldom while memory does not grow, and never more than its budget allows.
-"""
+"""How much CPU time the helper may still spend: when it may take the next stacks, and how far apart its polls are."""
 
 from __future__ import annotations
 
@@ -82,14 +79,14 @@ class Budget:
         return poll_s / max(self._share * _SLOWEST_POLLS, self.left_s / _SPREAD_OF_POLLS_S)
 
 
-def step(used: float, held: int) -> float:
+def step(used: float, rss: int) -> float:
     """Return the gain in bytes after which stacks are read again, when this part of the budget is used.
 
     Small steps at first, so that short runs are seen well. Then steps that reach any final size with what is left: each
     costs 10 ms, and 30 steps of 8 % are a factor of ten. ``held`` is the memory of all processes.
     """
     coarse = min(1.0, max(0.0, (used - _FINE_UNTIL) / (_COARSE_FROM - _FINE_UNTIL)))
-    return max(*(fine + (most - fine) * coarse for fine, most in (_STEP, (_SHARE[0] * held, _SHARE[1] * held))))
+    return max(*(fine + (most - fine) * coarse for fine, most in (_STEP, (_SHARE[0] * rss, _SHARE[1] * rss))))
 
 
 _MS = 1_000_000

@@ -32,46 +32,41 @@ LEAST_S = 0.5
 ONLY_PARENTS, ONLY_ADMINISTRATORS = 1, 2
 
 
-class Looking(NamedTuple):
+class StackAccess(NamedTuple):
     """What may be read of the command's processes."""
 
     py_spy: str | None
     """The path of py-spy; None to take no stacks."""
     missing: str | None = None
     """Why no stacks are taken, or not of every program; None when nothing is in the way."""
-    needs_door: bool = False
+    needs_ptrace: bool = False
     """Whether the processes must allow it themselves."""
 
 
-def looking(*, with_hook: bool) -> Looking:
+def stack_access(*, with_hook: bool) -> StackAccess:
     """Return what may be read here; ``with_hook``: the hook runs in the command's Pythons, and can allow it."""
     if sys.platform != "linux":
-        return Looking(None, "stacks are read on Linux only")
+        return StackAccess(None, "stacks are read on Linux only")
     program = found_py_spy()
     if program is None:
-        return Looking(None, "py-spy is not installed: pip install 'nncf-tools[stacks]'")
-    scope = _ptrace_scope()
+        return StackAccess(None, "py-spy is not installed: pip install 'nncf-tools[stacks]'")
+    scope = 0
+    with contextlib.suppress(OSError, ValueError):  # a kernel without yama
+        scope = int(_YAMA.read_text("ascii"))
     if scope < ONLY_PARENTS or _may_trace_all():
-        return Looking(program)
+        return StackAccess(program)
     why = f"the kernel does not allow it (kernel.yama.ptrace_scope is {scope})"
     if scope >= ONLY_ADMINISTRATORS:
-        return Looking(None, f"{why}: run as root, or set it to 0 with sysctl")
+        return StackAccess(None, f"{why}: run as root, or set it to 0 with sysctl")
     if with_hook:
-        return Looking(program, f"{why}, except of Pythons that load the hook", needs_door=True)
-    return Looking(None, f"{why}: use `nncf-tools profile`, run as root, or `sysctl kernel.yama.ptrace_scope=0`")
+        return StackAccess(program, f"{why}, except of Pythons that load the hook", needs_ptrace=True)
+    return StackAccess(None, f"{why}: use `nncf-tools profile`, run as root, or `sysctl kernel.yama.ptrace_scope=0`")
 
 
 def found_py_spy() -> str | None:
     """Return the path of py-spy: of our own environment, else the one on PATH."""
     own = shutil.which("py-spy", path=sysconfig.get_path("scripts"))
     return own or shutil.which("py-spy", path=os.pathsep.join(filter(os.path.isabs, os.get_exec_path())))
-
-
-def _ptrace_scope() -> int:
-    try:
-        return int(_YAMA.read_text("ascii"))
-    except (OSError, ValueError):  # a kernel without yama
-        return 0
 
 
 def _may_trace_all() -> bool:
@@ -108,14 +103,14 @@ class Helper:
         """Its PID; None when it could not be started."""
         return None if self._process is None else self._process.pid
 
-    def follow(self, sampler: int, plan: Plan, looking: Looking, budget: float) -> None:
+    def follow(self, sampler: int, plan: Plan, stack_access: StackAccess, budget: float) -> None:
         """Tell it what to watch, with ``budget`` as the share of one core's time that it may take."""
         order: Order = {
             "sampler": sampler,
             "pid": plan.pid,
             "children": plan.children,
-            "py_spy": looking.py_spy,
-            "missing": looking.missing,
+            "py_spy": stack_access.py_spy,
+            "missing": stack_access.missing,
             "share": budget,
             "least_s": LEAST_S * min(1.0, budget / DEFAULT_SHARE),
         }

@@ -1,7 +1,8 @@
 """The helper process beside the sampler: watches a tree for growth, and takes stacks and mappings of what grew.
 
-It polls ``statm`` of each process (10 µs) and never changes the command. What it sees goes to a log of its own, line by
-line, as ``nncftools.journal.lines`` describes. Nobody depends on it: if it dies, only stacks are missing.
+It polls ``statm`` of each process (10 µs) and never changes the command. Near each new maximum of the tree it reads
+the mappings of the largest processes (``/proc/PID/smaps``, proc(5)). What it sees goes to a log of its own, line by
+line, as ``nncftools.journal.lines`` describes. Nobody depends on it: if it dies, only stacks and mappings are missing.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ import contextlib
 import gc
 import json
 import os
+import re
 import select
 import time
 
 from nncftools.journal.writing import Writer
 from nncftools.snapshots.budget import Budget, Pace
-from nncftools.snapshots.looks import Looks
-from nncftools.snapshots.mappings import MappingWatch
+from nncftools.snapshots.looks import StackTaker
 from nncftools.snapshots.tree_watch import PROC, TreeWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import TypedDict
+
+    from nncftools.snapshots.tree_watch import Watched
 
     class Order(TypedDict):
         """What to watch, and at what cost."""
@@ -42,6 +46,121 @@ if TYPE_CHECKING:
         """CPU seconds that may be spent in any case."""
 
 
+_MAPPING = re.compile(
+    rb"^[0-9a-f]+-[0-9a-f]+ (?P<rights>\S+) \S+ \S+ \d+ *(?P<name>[^\n]*)\n"
+    rb".*?^Rss: +(\d+) kB\n"
+    rb".*?^Shared_Clean: +(\d+) kB\n"
+    rb"Shared_Dirty: +(\d+) kB\n"
+    rb"Private_Clean: +(\d+) kB\n"
+    rb"Private_Dirty: +(\d+) kB\n"
+    rb".*?^Anonymous: +(\d+) kB\n",
+    re.MULTILINE | re.DOTALL,
+)
+_SHARED = (b"/dev/shm/", b"/memfd:", b"/SYSV", b"/dev/zero", b"/anon_hugepage")
+_MOST_FILES = 20
+_SMALLEST_FILE = 1 << 20
+ANONYMOUS, STACK, SHARED = "anonymous", "stack", "shared"
+FILE, OTHER_FILES, LIBRARIES = "file", "other_files", "libraries"
+
+
+def groups(smaps: bytes) -> list[tuple[str, str, list[int]]]:
+    """Return kind, name and bytes of each group: RSS, shared clean and dirty, private clean and dirty, anonymous.
+
+    Large files have a group of their own, named by their path. In a group of files, anonymous pages are copies: the
+    process has written to its private mapping.
+    """
+    mappings: dict[tuple[str, bytes], list[int]] = {}
+    executable = set()
+    for match in _MAPPING.finditer(smaps):
+        rights, name, *sizes = match.groups()
+        if b"x" in rights and name.startswith(b"/"):
+            executable.add(name)
+        if sizes[0] == b"0":
+            continue
+        key = _kind(name), name
+        sums = mappings.setdefault(key, [0] * len(sizes))
+        for column, size in enumerate(sizes):
+            sums[column] += int(size) * 1024
+    return _merged(mappings, executable)
+
+
+def _kind(name: bytes) -> str:
+    if name.startswith(_SHARED):
+        return SHARED
+    if name.startswith(b"/"):
+        return LIBRARIES if b".so" in name.rpartition(b"/")[2] else FILE
+    return STACK if name.startswith(b"[stack") else ANONYMOUS
+
+
+def _merged(mappings: dict[tuple[str, bytes], list[int]], executable: set[bytes]) -> list[tuple[str, str, list[int]]]:
+    sizes = sorted((figures[0] for (kind, _), figures in mappings.items() if kind == FILE), reverse=True)
+    least = max(_SMALLEST_FILE, sizes[_MOST_FILES - 1] if len(sizes) >= _MOST_FILES else 0)
+    merged: dict[tuple[str, str], list[int]] = {}
+    for (kind, name), figures in mappings.items():
+        key = kind, ""
+        if kind == FILE and name in executable:
+            key = LIBRARIES, ""
+        elif kind == FILE:
+            path = name.removesuffix(b" (deleted)").decode(errors="backslashreplace")
+            key = (FILE, path) if figures[0] >= least else (OTHER_FILES, "")
+        sums = merged.setdefault(key, [0] * len(figures))
+        for column, size in enumerate(figures):
+            sums[column] += size
+    return [(*key, figures) for key, figures in sorted(merged.items(), key=lambda item: -item[1][0])]
+
+
+_STEP = 2.5
+_STEP_AT_REST = 1.4
+_MORE_WHEN_USED = 0.3
+"""Steps grow with the used part of the budget: each reading takes longer than the one before."""
+_SMALLEST = 128 << 20
+_HELD = 0.9
+"""If the tree still holds this part of its maximum, and much of it became anonymous, mapped files were copied."""
+_AT_REST_NS = 30_000_000
+_COVERED = 0.95
+_MOST_PROCESSES = 8
+
+
+class MappingWatch:
+    """Reads mappings when the tree holds clearly more than at the last reading, or a little more and stays there."""
+
+    def __init__(self, writer: Writer, share: float, least_s: float) -> None:
+        self.spent_s = 0.0
+        """CPU seconds so far."""
+        self._writer = writer
+        self._budget = Budget(share, least_s, own_cpu=lambda: self.spent_s)
+        self._highest = _SMALLEST
+        self._most_anonymous = 0
+        self._expected_s = 0.005
+
+    def look(self, watched: Collection[Watched], now_ns: int, rose_ns: int) -> None:
+        """Read the mappings if it is time to; ``rose_ns`` is when the memory of the tree last rose."""
+        total = sum([process.growth.rss for process in watched])
+        at_rest = now_ns - rose_ns >= _AT_REST_NS
+        step = _STEP_AT_REST if at_rest else _STEP + _MORE_WHEN_USED * self._budget.used
+        anonymous = sum([process.anonymous for process in watched])
+        is_more_anonymous = anonymous >= (self._most_anonymous + _SMALLEST) * step
+        is_copied = at_rest and is_more_anonymous and total >= self._highest * _HELD
+        is_due = total >= self._highest * step or is_copied
+        if not (is_due and self._budget.allows(self._expected_s)):
+            return
+        self._budget.begin(self._expected_s)
+        before_s = time.process_time()
+        self._highest, self._most_anonymous = max(total, self._highest), anonymous
+        t_ns, covered, described = time.monotonic_ns(), 0, []
+        for largest in sorted(watched, key=lambda process: -process.growth.rss)[:_MOST_PROCESSES]:
+            if covered >= total * _COVERED:
+                break
+            with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+                described.append((largest.process.number, groups(largest.process.read("smaps"))))
+                covered += largest.growth.rss
+        if described:
+            self._writer.line("mappings", {"t_ns": t_ns, "total": total, "processes": described})
+        cost_s = time.process_time() - before_s
+        self.spent_s += cost_s
+        self._expected_s = (self._expected_s + cost_s) / 2
+
+
 _GROWING_NS = 200_000_000
 _WRITE_EVERY_NS = 5_000_000_000
 _CHECK_EVERY_NS = 500_000_000
@@ -57,14 +176,11 @@ class Helper:
         self._order = order
         share, least_s = order["share"], order["least_s"]
         self._mappings = mappings = MappingWatch(writer, share * _OF_MAPPINGS, least_s * _OF_MAPPINGS)
-        self._budget = Budget(
-            share * (1 - _OF_MAPPINGS),
-            least_s * (1 - _OF_MAPPINGS),
-            own_cpu=lambda: time.process_time() - mappings.spent_s,
-        )
+        left = 1 - _OF_MAPPINGS
+        self._budget = Budget(share * left, least_s * left, own_cpu=lambda: time.process_time() - mappings.spent_s)
         self._poller = select.poll()
         self._tree = TreeWatch(writer, order["sampler"], order["pid"], children=order["children"])
-        self._looks = Looks(writer, self._budget, self._poller, order["py_spy"])
+        self._looks = StackTaker(writer, self._budget, self._poller, order["py_spy"])
         self._pace = Pace(self._budget)
 
     def run(self, control: int) -> None:

@@ -1,10 +1,7 @@
-"""Decides when to read the stacks of which process, and writes them.
+"""Decides when to read the stacks of which process, runs ``py-spy dump`` on it, and writes them to the log.
 
-Runs ``py-spy dump`` on a process, and reads the stacks that it prints.
-
-One dump takes 7 to 9 ms of CPU time, 19 ms with 20 threads of 40 frames, and 115 ms with 200 threads.
-
-Numbers for stacks and frames: each is written once, then named by its number.
+One dump takes 7 to 9 ms of CPU time, 19 ms with 20 threads of 40 frames, and 115 ms with 200 threads. Each stack and
+each frame is written once; later lines name it by its number.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     import select
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from nncftools.journal.writing import Writer
     from nncftools.snapshots.budget import Budget
@@ -60,8 +57,7 @@ class Dump:
     def __init__(self, program: str, pid: int, *, blocking: bool) -> None:
         """Start it; with ``blocking``, it stops the process while it reads. Raises OSError."""
         words = [program, "dump", "--pid", str(pid), "--json", "--full-filenames"]
-        if not blocking:
-            words.append("--nonblocking")
+        words += [] if blocking else ["--nonblocking"]
         self._output = os.memfd_create("stacks")
         self._errors = os.memfd_create("errors")
         self.cpu_s = 0.0
@@ -69,18 +65,11 @@ class Dump:
         """When the stacks were read, on CLOCK_MONOTONIC."""
         self._begun_s = time.monotonic()
         self._failed = self._is_late = False
+        environment = {"PATH": os.defpath, "RUST_BACKTRACE": "0"}
+        outputs = (os.POSIX_SPAWN_DUP2, self._output, 1), (os.POSIX_SPAWN_DUP2, self._errors, 2)
+        files = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), *outputs
         try:
-            self._pid = os.posix_spawn(
-                program,
-                words,
-                {"PATH": os.defpath, "RUST_BACKTRACE": "0"},
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, self._output, 1),
-                    (os.POSIX_SPAWN_DUP2, self._errors, 2),
-                ],
-                setsigmask=[],
-            )
+            self._pid = os.posix_spawn(program, words, environment, file_actions=files, setsigmask=[])
         except OSError:
             self._close()
             raise
@@ -178,9 +167,7 @@ def _harmless(text: object) -> str:
 def is_whole(frames: Sequence[Frame], before: Sequence[Frame] | None) -> bool:
     """Return whether a stack has its root: while frames change, py-spy can lose it and still report success."""
     root = frames[0]
-    if root[0] in _ROOTS:
-        return True
-    return before is None or before[0][:2] == root[:2]
+    return root[0] in _ROOTS or before is None or before[0][:2] == root[:2]
 
 
 class Interned:
@@ -225,11 +212,10 @@ _FIRST_PAUSE_NS = 100 * _MS
 _MOST_PAUSES = 10
 _MOST_PROBLEMS = 20
 _LONGEST_PROBLEM = 200
-_PYTHON = b"python"
 
 
-class Looks:
-    """The looks of one recording, by py-spy at ``program``; none if that is None."""
+class StackTaker:
+    """Takes the stacks of one recording, by py-spy at ``program``; none if that is None."""
 
     def __init__(self, writer: Writer, budget: Budget, poller: select.poll, program: str | None) -> None:
         """Watch the ends of dumps by ``poller``."""
@@ -247,155 +233,152 @@ class Looks:
         self.taken = 0
         self.failed = 0
 
-    def begin(self, watched: Collection[Watched], now_ns: int) -> None:
+    def begin(self, processes: Collection[Watched], now_ns: int) -> None:
         """Begin to read the stacks of what has gained enough, the one that gained most first."""
         if self._program is None or self._budget.waits or len(self._running) >= _MOST_AT_ONCE:
             return
         if now_ns >= self._step_at_ns:
             self._step_at_ns = now_ns + _STEP_EVERY_NS
-            self._step = step(self._budget.used, sum([one.growth.rss for one in watched]))
-            for one in watched:
-                if one.growth.gained >= _LEAST_GAIN and one.has_execed():
-                    self._forget_stacks(one, now_ns)
-        gained = sum([one.growth.gained for one in watched if one.may_look and now_ns >= one.look_after_ns])
-        due = [one for one in watched if self._is_due(one, gained, now_ns)]
-        due.sort(key=lambda one: -one.growth.gained)
-        for one in due[: _MOST_AT_ONCE - len(self._running)]:
-            if self._budget.allows(one.cost_s) and self._may_be_python(one, now_ns):
-                self._begin(self._program, one)
+            self._step = step(self._budget.used, sum([watched.growth.rss for watched in processes]))
+            for watched in processes:
+                if watched.growth.gained >= _LEAST_GAIN and watched.has_execed():
+                    self._forget_stacks(watched, now_ns)
+        allowed = [watched for watched in processes if watched.may_look and now_ns >= watched.look_after_ns]
+        gained = sum([watched.growth.gained for watched in allowed])
+        due = [watched for watched in processes if self._is_due(watched, gained, now_ns)]
+        due.sort(key=lambda watched: -watched.growth.gained)
+        for watched in due[: _MOST_AT_ONCE - len(self._running)]:
+            if self._budget.allows(watched.cost_s) and self._may_be_python(watched, now_ns):
+                self._begin(self._program, watched)
 
-    def _is_due(self, one: Watched, gained: int, now_ns: int) -> bool:
+    def _is_due(self, watched: Watched, gained: int, now_ns: int) -> bool:
         """Return whether to look at a process, if all together have gained so many bytes since their last looks."""
-        if one.growth.gained < _LEAST_GAIN or not one.is_introduced or one in self._running:
+        if watched.growth.gained < _LEAST_GAIN or not watched.is_introduced or watched in self._running:
             return False
-        is_import = one.imports and now_ns - one.looked_ns < _IMPORTS_NS
+        is_import = watched.imports and now_ns - watched.looked_ns < _IMPORTS_NS
         least = self._step * _IMPORTING if is_import else self._step
-        if now_ns - one.growth.rose_ns >= _STALLED_NS:
+        if now_ns - watched.growth.rose_ns >= _STALLED_NS:
             least *= _AT_REST
-        return gained >= least and one.may_look and now_ns >= one.look_after_ns
+        return gained >= least and watched.may_look and now_ns >= watched.look_after_ns
 
-    def _forget_stacks(self, one: Watched, now_ns: int) -> None:
+    def _forget_stacks(self, watched: Watched, now_ns: int) -> None:
         """Begin as with a new process: it runs another program now."""
-        ended = dict.fromkeys(one.seen)
-        if ended:
-            look = {
-                "process": one.process.number,
-                "t_ns": now_ns,
-                "stacks": ended,
-                "faults": {},
-                "ticks": {},
-                "lost": 0,
-            }
-            self._writer.line("look", look)
-        one.begin_program()
+        if watched.seen:
+            self._write(watched, now_ns, dict.fromkeys(watched.seen), {}, 0)
+        watched.begin_program()
 
-    def _may_be_python(self, one: Watched, now_ns: int) -> bool:
+    def _write(
+        self,
+        watched: Watched,
+        t_ns: int,
+        stacks: Mapping[int, int | None],
+        used: Mapping[int, tuple[int, int]],
+        lost: int,
+    ) -> None:
+        """Write the stacks that changed, and the page faults and clock ticks of each thread since the last look."""
+        faults = {thread: count for thread, (count, _) in used.items() if count}
+        ticks = {thread: count for thread, (_, count) in used.items() if count}
+        facts = {"stacks": stacks, "faults": faults, "ticks": ticks, "lost": lost}
+        self._writer.line("look", {"process": watched.process.number, "t_ns": t_ns, **facts})
+
+    def _may_be_python(self, watched: Watched, now_ns: int) -> bool:
         """Return whether it has a file of Python mapped; if not, look again later, each time later."""
-        if one.seen:
+        if watched.seen:
             return True
         try:
-            if _PYTHON in one.process.read("maps"):
+            if b"python" in watched.process.read("maps"):
                 return True
-        except PermissionError:
-            self._refuse(one)
+        except OSError as error:
+            if isinstance(error, PermissionError):  # otherwise, it has ended
+                self._refuse(watched)
             return False
-        except OSError:  # it has ended
-            return False
-        self._others.add(one.process.number)
-        self._postpone(one, now_ns)
+        self._others.add(watched.process.number)
+        self._postpone(watched, now_ns)
         return False
 
-    def _refuse(self, one: Watched) -> None:
-        one.may_look = False
-        self._problem(one, "refused")
+    def _refuse(self, watched: Watched) -> None:
+        watched.may_look = False
+        self._problem(watched, "refused")
 
-    def _postpone(self, one: Watched, now_ns: int) -> None:
-        one.look_after_ns = now_ns + _FIRST_PAUSE_NS * 2 ** min(one.failures, _MOST_PAUSES)
-        one.failures += 1
+    def _postpone(self, watched: Watched, now_ns: int) -> None:
+        watched.look_after_ns = now_ns + _FIRST_PAUSE_NS * 2 ** min(watched.failures, _MOST_PAUSES)
+        watched.failures += 1
 
-    def _begin(self, program: str, one: Watched) -> None:
-        self._budget.begin(one.cost_s)
+    def _begin(self, program: str, watched: Watched) -> None:
+        self._budget.begin(watched.cost_s)
         try:
-            dump = Dump(program, one.process.pid, blocking=one.needs_blocking)
+            dump = Dump(program, watched.process.pid, blocking=watched.needs_blocking)
         except OSError as error:
-            self._problem(one, f"py-spy cannot be started: {error.strerror or error}")
+            self._problem(watched, f"py-spy cannot be started: {error.strerror or error}")
             self._program = None
             return
-        self._running[one] = dump
+        self._running[watched] = dump
         if dump.watch is not None:
             self._poller.register(dump.watch)
 
     def finish(self) -> bool:
         """Take the results of the dumps that have ended; return whether stacks were written."""
         taken = self.taken
-        for one, dump in list(self._running.items()):
+        for watched, dump in list(self._running.items()):
             if not dump.has_ended():
                 continue
-            del self._running[one]
+            del self._running[watched]
             if dump.watch is not None:
                 self._poller.unregister(dump.watch)
             self._budget.add(dump.cpu_s)
-            one.cost_s = (one.cost_s + max(dump.cpu_s, EXPECTED_S / 2)) / 2
+            watched.cost_s = (watched.cost_s + max(dump.cpu_s, EXPECTED_S / 2)) / 2
             try:
                 stacks = dump.result()
-                self._take(one, dump.at_ns, stacks)
+                self._take(watched, dump.at_ns, stacks)
             except DumpError as error:
-                self._fail(one, error)
+                self._fail(watched, error)
             except OSError:  # the process has ended
                 continue
         return self.taken > taken
 
-    def _fail(self, one: Watched, error: DumpError) -> None:
+    def _fail(self, watched: Watched, error: DumpError) -> None:
         self.failed += 1
-        if error.is_refusal and os.path.exists(one.process.path):
-            self._refuse(one)
+        if error.is_refusal and os.path.exists(watched.process.path):
+            self._refuse(watched)
             return
         now_ns = time.monotonic_ns()
-        if one.seen and not error.is_late:  # its stack has changed meanwhile
-            one.look_after_ns = now_ns + _RETRY_NS
+        if watched.seen and not error.is_late:  # its stack has changed meanwhile
+            watched.look_after_ns = now_ns + _RETRY_NS
             return
-        self._postpone(one, now_ns)
-        if one.failures > 1 or error.is_late:
-            self._problem(one, str(error).partition("\n")[0][:_LONGEST_PROBLEM])
+        self._postpone(watched, now_ns)
+        if watched.failures > 1 or error.is_late:
+            self._problem(watched, str(error).partition("\n")[0][:_LONGEST_PROBLEM])
 
-    def _problem(self, one: Watched, text: str) -> None:
+    def _problem(self, watched: Watched, text: str) -> None:
         self._problems += 1
         if self._problems <= _MOST_PROBLEMS:
-            self._writer.line("problem", {"process": one.process.number, "text": text})
+            self._writer.line("problem", {"process": watched.process.number, "text": text})
 
-    def _take(self, one: Watched, at_ns: int, stacks: list[Stack]) -> None:
+    def _take(self, watched: Watched, at_ns: int, stacks: list[Stack]) -> None:
         """Write the stacks that changed, and who touched new memory since the last look. Raises OSError."""
         if any(stack.thread is None for stack in stacks) and len(stacks) > 1:  # before Python 3.11
-            one.needs_blocking = True
+            watched.needs_blocking = True
             return
-        faults, lost = one.threads.read()
+        used, lost = watched.threads.read()
         now: dict[int, tuple[int, tuple[Frame, ...]]] = {}
         for stack in stacks:
-            thread = one.process.pid if stack.thread is None else stack.thread
-            _, before = one.seen.get(thread, (None, None))
+            thread = watched.process.pid if stack.thread is None else stack.thread
+            _, before = watched.seen.get(thread, (None, None))
             if is_whole(stack.frames, before):
                 frames = tuple(stack.frames)
                 now[thread] = self._interned.stack(frames), frames
         changed: dict[int, int | None] = {
-            thread: number for thread, (number, _) in now.items() if one.seen.get(thread, (None,))[0] != number
+            thread: number for thread, (number, _) in now.items() if watched.seen.get(thread, (None,))[0] != number
         }
-        changed |= dict.fromkeys(one.seen.keys() - now.keys())
-        one.seen = now
-        one.imports = any(frame[1] == _IMPORT for _, frames in now.values() for frame in frames)
-        one.looked_ns = at_ns
-        one.failures = 0
-        one.growth.looked()
+        changed |= dict.fromkeys(watched.seen.keys() - now.keys())
+        watched.seen = now
+        watched.imports = any(frame[1] == _IMPORT for _, frames in now.values() for frame in frames)
+        watched.looked_ns = at_ns
+        watched.failures = 0
+        watched.growth.looked()
         self.taken += 1
         self._others.clear()
-        look = {
-            "process": one.process.number,
-            "t_ns": at_ns,
-            "stacks": changed,
-            "faults": {thread: count for thread, (count, _) in faults.items() if count},
-            "ticks": {thread: ticks for thread, (_, ticks) in faults.items() if ticks},
-            "lost": lost,
-        }
-        self._writer.line("look", look)
+        self._write(watched, at_ns, changed, used, lost)
 
     def close(self) -> None:
         """End the dumps that still run; say it if no program that grew was a Python."""

@@ -1,13 +1,8 @@
-"""Reads ``statm`` of every process of the tree, and writes how their memory changes.
+"""Reads ``statm`` of every process of the tree, and writes how their memory changes: a short list of points for each.
 
-How the RSS of one process changes: what it has gained since its stacks were read, and a short list of points.
-
-Which threads of a process touched memory: their page faults and CPU time (``task/TID/stat``, proc(5)).
-
-The kernel counts a page fault in the thread that touches a new page. So the faults since the last reading tell which
-thread made the process grow, whoever holds Python's lock.
-
-One process as the helper watches it.
+It also reads which threads touched memory (``task/TID/stat``, proc(5)). The kernel counts a page fault in the thread
+that touches a new page, so the faults since the last reading tell which thread made a process grow, whoever holds
+Python's lock.
 """
 
 from __future__ import annotations
@@ -94,30 +89,29 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
     pending = [_farthest(points, 0, len(points) - 1)]
     while pending and len(kept) < most:
         pending.sort()
-        deviation, place, first, last = pending.pop()
+        deviation, number, first, last = pending.pop()
         if deviation < _SMALLEST_DEVIATION:
             break
-        kept.add(place)
-        pending += [_farthest(points, first, place), _farthest(points, place, last)]
-    return [points[place] for place in sorted(kept)]
+        kept.add(number)
+        pending += [_farthest(points, first, number), _farthest(points, number, last)]
+    return [points[number] for number in sorted(kept)]
 
 
 def _farthest(points: Sequence[Point], first: int, last: int) -> tuple[float, int, int, int]:
     """Return deviation and place of the point farthest from the line between two others, and these."""
     (t0, rss0), (t1, rss1) = points[first], points[last]
     slope = (rss1 - rss0) / (t1 - t0) if t1 > t0 else 0.0
-    deviation, place = 0.0, first
+    deviation, farthest = 0.0, first
     for number in range(first + 1, last):
         t, rss = points[number]
         distance = abs(rss - rss0 - slope * (t - t0))
         if distance > deviation:
-            deviation, place = distance, number
-    return deviation, place, first, last
+            deviation, farthest = distance, number
+    return deviation, farthest, first, last
 
 
 _MINOR, _MAJOR, _USER, _SYSTEM = 7, 9, 11, 12
 """Positions after the closing parenthesis of the name."""
-_STAT = 512
 
 
 class Threads:
@@ -154,7 +148,7 @@ def _counted(path: str) -> tuple[int, int]:
     """Return the page faults and the clock ticks of CPU time of a process or thread. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        data = os.read(descriptor, _STAT)
+        data = os.read(descriptor, 512)
     finally:
         os.close(descriptor)
     fields = data[data.rindex(b")") + 2 :].split()
@@ -205,7 +199,6 @@ class Watched:
 
 
 PROC = "/proc"
-_STATM = 128
 _MS = 1_000_000
 _TREE_EVERY_NS = 30 * _MS
 _EXEC_WITHIN_NS = 30 * _MS
@@ -247,7 +240,7 @@ class TreeWatch:
         for process in list(self._tree.processes):
             watched = self._watched.get(process)
             try:
-                data = os.pread(process.files[0], _STATM, 0)
+                data = os.pread(process.files[0], 128, 0)
             except OSError:
                 data = process.read_slot(0)
             t_ns = time.monotonic_ns()

@@ -62,7 +62,7 @@ class TestNew:
         with pytest.raises(NncfToolsError, match="it holds 0 models") as refused:
             fill(tmp_path / "a.csv", "model", Key("fp32"), {})
 
-        assert refused.value.mended_by == "model"
+        assert refused.value.remedy == "model"
         assert not (tmp_path / "a.csv").exists()
 
 
@@ -104,7 +104,7 @@ class TestExisting:
         unchanged = copy.read_bytes() == MADE_UP.read_bytes()
         fill(copy, "model", Key("int8"), {PERPLEXITY: 10.2}, force=True)
 
-        assert refused.value.mended_by == "force"
+        assert refused.value.remedy == "force"
         assert unchanged
         assert rows(copy)[1][PERPLEXITY] == "10.2"
 

@@ -12,7 +12,7 @@ import re
 import sys
 import zipfile
 
-from nncftools.marks.catalogue.nncf import CALLS
+from nncftools.marks.autoload import catalogued
 
 RESULT = pathlib.Path(__file__).with_suffix(".json")
 
@@ -29,7 +29,7 @@ def lacking(wheel: pathlib.Path) -> list[str]:
     """Return the catalogued names that a version lacks, as ``module:name``."""
     missing = []
     with zipfile.ZipFile(wheel) as files:
-        for module, functions in CALLS.items():
+        for module, functions in catalogued("nncf").items():
             try:
                 there = defined(files.read(f"{module.replace('.', '/')}.py"))
             except KeyError:

@@ -154,7 +154,7 @@ def test_exceptions_of_the_program_pass(monkeypatch: pytest.MonkeyPatch) -> None
         return interrupted
 
     parameters = Parameters(compress, {"arguments": {"mode": "{}"}})
-    monkeypatch.setattr(parameters, "_one", raising(TimeoutError("the program's")))
+    monkeypatch.setattr(parameters, "_value", raising(TimeoutError("the program's")))
     with pytest.raises(TimeoutError, match="the program's"):
         parameters.members((0,), {})
     monkeypatch.undo()

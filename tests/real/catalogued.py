@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import json
 
-from _nncf_tools_marks.catalogue import LIBRARIES
+from _nncf_tools_marks.autoload import LIBRARIES, catalogued
 
 
 def is_marked(module_name: str, function: str) -> bool:
@@ -22,7 +22,7 @@ def unmarked() -> dict[str, str]:
     """Return why, by function."""
     reasons = {}
     for library in sorted(name for name in LIBRARIES if importlib.util.find_spec(name)):
-        listed = importlib.import_module(f"_nncf_tools_marks.catalogue.{LIBRARIES[library]}").CALLS
+        listed = catalogued(LIBRARIES[library])
         for module in (name for name in listed if name.partition(".")[0] == library):
             for function in listed[module]:
                 try:

@@ -166,13 +166,13 @@ def test_steps_of_a_compression(real_environment: dict[str, str], tmp_path: path
 
 def test_catalogue_covers_an_optimizer(real_environment: dict[str, str]) -> None:
     """Every optimizer of PyTorch has its step in the catalogue."""
-    from nncftools.marks.catalogue import torch
+    from nncftools.marks.autoload import catalogued
 
     program = (
         "import torch; O = torch.optim.Optimizer; "
         "print(*{f'{c.step.__module__}:{c.step.__qualname__}' for c in O.__subclasses__()})"
     )
     steps = set(run(["python", "-c", program], real_environment).stdout.decode().split())
-    listed = {f"{module}:{function}" for module, functions in torch.CALLS.items() for function in functions}
+    listed = {f"{module}:{function}" for module, functions in catalogued("torch").items() for function in functions}
 
     assert steps - listed == set()

@@ -12,8 +12,8 @@ import pytest
 from nncftools.journal import reading
 from nncftools.journal.writing import Plan
 from nncftools.sampler import client
+from nncftools.sampler.client import Starter
 from nncftools.sampler.signals import CAUGHT, OF_FAULTS
-from nncftools.sampler.starter import Starter
 
 pytestmark = pytest.mark.process
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler import exits
-from nncftools.sampler.exits import Exit, Exits
+from nncftools.sampler import process_records
+from nncftools.sampler.process_records import Exits
+from nncftools.sampler.tree import Exit
 from tests.conftest import HANGING_S
 from tests.sampler.fake_netlink import FakeNetlink, FakeSocket, acknowledgement, family_of
 from tests.sampler.taskstats import (
@@ -35,7 +36,7 @@ MIB = 2**20
 def netlink(monkeypatch: pytest.MonkeyPatch) -> FakeNetlink:
     """Replace the kernel's side of the subscription."""
     fake = FakeNetlink()
-    monkeypatch.setattr(exits, "Netlink", fake)
+    monkeypatch.setattr(process_records, "Netlink", fake)
     return fake
 
 
@@ -206,7 +207,7 @@ class TestProcess:
 def test_refusal_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the kernel refuses the subscription, its OSError is raised and the socket closed."""
     socket = FakeSocket(family_of("TASKSTATS"), acknowledgement(), acknowledgement(errno.EPERM))
-    module: Any = exits._socket
+    module: Any = process_records._socket
     monkeypatch.setattr(module, "socket", socket)
     with pytest.raises(PermissionError, match="Operation not permitted"):
         Exits()
@@ -369,7 +370,7 @@ class TestReal:
     def test_without_the_privilege(self) -> None:
         """A user other than root gets an OSError with the reason."""
         script = (
-            "import os, sys; sys.path.insert(0, sys.argv[1])\nfrom nncftools.sampler.exits import Exits\n"
+            "import os, sys; sys.path.insert(0, sys.argv[1])\nfrom nncftools.sampler.process_records import Exits\n"
             "os.getuid() or os.setuid(65534)\n"
             "try: Exits()\nexcept OSError as error: print(error.strerror)"
         )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nncftools.sampler.mark_watch import HeldAtMarks
+from nncftools.sampler.high_water_marks import HeldAtMarks
 from nncftools.sampler.tree import PAGE, Allowance, Process
 from tests.sampler.fake_proc import FakeProc, Told
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler.exits import Exit
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import PAGE, TICKS_PER_S
+from nncftools.sampler.tree import PAGE, TICKS_PER_S, Exit
 from tests.sampler.fake_proc import FakeProc, Told
 
 MIB = 2**20

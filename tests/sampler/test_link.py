@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from nncftools.sampler import link, starter
-from nncftools.sampler.link import Link
-from nncftools.sampler.starter import StarterLink
+from nncftools.sampler import link
+from nncftools.sampler.link import Link, StarterLink
 
 Both = tuple[StarterLink, Link]
 
@@ -85,7 +84,7 @@ def test_questions_are_answered(both: Both) -> None:
 
 def test_full_pipe_stops_nobody(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stopped sampler does not stop the starter, even when the pipe is full."""
-    monkeypatch.setattr(starter, "_ROOM_WITHIN_S", 0)
+    monkeypatch.setattr(link, "_ROOM_WITHIN_S", 0)
     ours, _ = both
     ours.send_order({})  # type: ignore[typeddict-item]
 

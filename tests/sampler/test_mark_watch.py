@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from nncftools.sampler import mark_watch
-from nncftools.sampler.mark_watch import MarkWatch
+from nncftools.sampler import loop
+from nncftools.sampler.loop import MarkWatch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 
@@ -49,7 +49,7 @@ def test_many_marks_cost_little(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
     log = tmp_path / "log"
     log.touch()
     clock = Clock()
-    monkeypatch.setattr(mark_watch, "time", clock)
+    monkeypatch.setattr(loop, "time", clock)
     samples: list[int] = []
 
     def slow() -> None:

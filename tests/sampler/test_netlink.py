@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler import exits
-from nncftools.sampler.exits import Netlink, attributes
+from nncftools.sampler import process_records
+from nncftools.sampler.process_records import Netlink, attributes
 from tests.sampler.fake_netlink import FAMILY, FakeSocket, acknowledgement, answer, attribute, family_of
 
 
@@ -16,7 +16,7 @@ from tests.sampler.fake_netlink import FAMILY, FakeSocket, acknowledgement, answ
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeSocket:
     """Replace the socket by one that knows the family."""
     socket = FakeSocket(family_of("TASKSTATS"), acknowledgement())
-    module: Any = exits._socket
+    module: Any = process_records._socket
     monkeypatch.setattr(module, "socket", socket)
     return socket
 

@@ -8,7 +8,7 @@ import pytest
 from nncftools.journal.writing import Plan
 from nncftools.sampler.occasional import Occasional
 from nncftools.sampler.probes import OCCASIONAL
-from nncftools.sampler.probes.free_space import FreeSpace
+from nncftools.sampler.probes.machine import FreeSpace
 from tests import waiting
 from tests.sampler.fake_proc import Told
 

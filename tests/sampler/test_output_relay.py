@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from nncftools.sampler.output_relay import OutputRelay
+from nncftools.sampler.link import OutputRelay
 from tests.waiting import until
 
 

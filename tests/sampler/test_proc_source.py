@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from nncftools.sampler.exits import Exit
 from nncftools.sampler.probes import machine
 from nncftools.sampler.proc_source import ProcSource
-from nncftools.sampler.tree import DETACHED_ARGUMENT, PAGE, TICKS_PER_S, Process
+from nncftools.sampler.tree import DETACHED_ARGUMENT, PAGE, TICKS_PER_S, Exit, Process
 from tests.sampler.fake_proc import KIB, FakeProc, facts, locking, vanish
 
 COLUMNS = ("rss", "cpu_user", "read_bytes", "processes")

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from nncftools.sampler import process_records
-from nncftools.sampler.exits import Exit
 from nncftools.sampler.high_water_marks import HighWaterMarks
 from nncftools.sampler.probes.process import Stat
-from nncftools.sampler.process_records import ProcessRecords, apart
+from nncftools.sampler.process_records import Exit, ProcessRecords, log_barriers
 from nncftools.sampler.tree import PAGE, TICKS_PER_S, Allowance, Process, Tree
 from tests.sampler.fake_proc import FakeProc, Told, facts, look
 
@@ -444,8 +443,8 @@ class TestSeen:
 @pytest.mark.process
 class TestApart:
     def test_itself(self) -> None:
-        """A process is not apart from itself."""
-        assert apart(live(os.getpid())) == []
+        """Nothing keeps a process from its own marks log."""
+        assert log_barriers(live(os.getpid())) == []
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
     @pytest.mark.parametrize(
@@ -453,14 +452,14 @@ class TestApart:
         [("os.setuid(65534)", ["user"]), ("os.chroot('/tmp')", ["root"]), ("pass", [])],
     )
     def test_another_user_or_root(self, change: str, expected: list[str]) -> None:
-        """A process with another user or root folder is apart; without either it is not."""
+        """Another user or root folder keeps a process from the log; what is unknown does not."""
         program = f"import os; {change}; os.write(1, b'ready'); os.read(0, 1)"
         words = [sys.executable, "-c", program]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             assert child.stdout.read(5) == b"ready"
 
-            assert apart(live(child.pid)) == expected
+            assert log_barriers(live(child.pid)) == expected
             child.kill()
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nncftools.journal.writing import Plan
-from nncftools.sampler import exits, service
+from nncftools.sampler import process_records, service
 
 
 def refused() -> None:
@@ -18,14 +18,14 @@ def accounting(source: str) -> object:
 
 def test_without_the_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the privilege for exit accounting, a recording works without it."""
-    monkeypatch.setattr(exits, "Exits", refused)
+    monkeypatch.setattr(process_records, "Exits", refused)
 
     assert accounting("proc") is None
 
 
 def test_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """The source for other systems asks no kernel."""
-    monkeypatch.setattr(exits, "Exits", lambda: pytest.fail("asked"))
+    monkeypatch.setattr(process_records, "Exits", lambda: pytest.fail("asked"))
 
     assert accounting("psutil") is None
 
@@ -33,6 +33,6 @@ def test_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_with_the_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the privilege, a recording uses exit accounting."""
     made = object()
-    monkeypatch.setattr(exits, "Exits", lambda: made)
+    monkeypatch.setattr(process_records, "Exits", lambda: made)
 
     assert accounting("proc") is made

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from nncftools.sampler.client import Interrupted, Starter, held_back
 from nncftools.sampler.signals import CAUGHT, OF_FAULTS
-from nncftools.sampler.starter import Interrupted, Starter, held_back
 
 USED = (*CAUGHT, *OF_FAULTS, signal.SIGCHLD)
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from nncftools.sampler.exits import Exit
 from nncftools.sampler.high_water_marks import Unseen
-from nncftools.sampler.tree import PAGE, Allowance, Process
+from nncftools.sampler.tree import PAGE, Allowance, Exit, Process
 from tests.sampler.fake_proc import FakeProc, Told
 
 BIG = 10_000

@@ -14,7 +14,7 @@ import pytest
 
 from nncftools.journal.writing import Plan
 from nncftools.snapshots import client
-from nncftools.snapshots.client import Helper, Looking, looking
+from nncftools.snapshots.client import Helper, StackAccess, stack_access
 from tests.waiting import until
 
 STATUS = "Name:\tpython\nCapEff:\t{:016x}\nSeccomp:\t0\n"
@@ -41,9 +41,9 @@ def test_allowed(yama: pathlib.Path, scope: str | None) -> None:
     if scope is not None:
         yama.write_text(scope, encoding="ascii")
 
-    found = looking(with_hook=False)
+    found = stack_access(with_hook=False)
 
-    assert found == Looking(client.found_py_spy())
+    assert found == StackAccess(client.found_py_spy())
     assert found.py_spy is not None
 
 
@@ -51,10 +51,10 @@ def test_only_parents(yama: pathlib.Path) -> None:
     """Where only parents may look, Pythons with the hook open the door, and nobody else does."""
     yama.write_text("1\n", encoding="ascii")
 
-    with_hook, without = looking(with_hook=True), looking(with_hook=False)
+    with_hook, without = stack_access(with_hook=True), stack_access(with_hook=False)
 
     assert with_hook.py_spy is not None
-    assert with_hook.needs_door
+    assert with_hook.needs_ptrace
     assert "ptrace_scope is 1" in (with_hook.missing or "")
     assert without.py_spy is None
     assert "nncf-tools profile" in (without.missing or "")
@@ -65,7 +65,7 @@ def test_only_administrators(yama: pathlib.Path, scope: str) -> None:
     """Where only administrators may look, no door helps."""
     yama.write_text(scope, encoding="ascii")
 
-    found = looking(with_hook=True)
+    found = stack_access(with_hook=True)
 
     assert found.py_spy is None
     assert f"ptrace_scope is {scope}" in (found.missing or "")
@@ -76,14 +76,14 @@ def test_capability(yama: pathlib.Path, tmp_path: pathlib.Path) -> None:
     yama.write_text("2", encoding="ascii")
     allow_all(tmp_path)
 
-    assert looking(with_hook=False) == Looking(client.found_py_spy())
+    assert stack_access(with_hook=False) == StackAccess(client.found_py_spy())
 
 
 def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without py-spy, the reason says what to install."""
     monkeypatch.setattr(client, "found_py_spy", lambda: None)
 
-    assert "pip install 'nncf-tools[stacks]'" in (looking(with_hook=True).missing or "")
+    assert "pip install 'nncf-tools[stacks]'" in (stack_access(with_hook=True).missing or "")
 
 
 def test_where_it_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_from_start_to_end(log: int, tmp_path: pathlib.Path) -> None:
     """The helper watches until it is closed, and writes its last line."""
     with subprocess.Popen(["sleep", "1000"]) as running:
         helper = Helper(log)
-        helper.follow(running.pid, Plan(["rss"], pid=running.pid), Looking(None, "none"), 0.01)
+        helper.follow(running.pid, Plan(["rss"], pid=running.pid), StackAccess(None, "none"), 0.01)
         until(lambda: "process" in lines(tmp_path), "the helper to see the process")
         helper.close()
         helper.close()
@@ -139,7 +139,7 @@ def test_ends_with_the_sampler(log: int, tmp_path: pathlib.Path) -> None:
     program = (
         "import os, signal, sys; from nncftools.journal.writing import Plan; from nncftools.snapshots.client import *\n"
         "helper = Helper(int(sys.argv[1])); pid = int(sys.argv[2])\n"
-        "helper.follow(pid, Plan(['rss'], pid=pid), Looking(None), 0.01); print(helper.pid, flush=True)\n"
+        "helper.follow(pid, Plan(['rss'], pid=pid), StackAccess(None), 0.01); print(helper.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     with subprocess.Popen(["sleep", "1000"]) as running:
@@ -168,7 +168,7 @@ def test_sampler_that_nobody_reaps(log: int, tmp_path: pathlib.Path) -> None:
     """A sampler that is a zombie is gone."""
     with subprocess.Popen(["sleep", "0.05"]) as sampler:
         helper = Helper(log)
-        helper.follow(sampler.pid, Plan(["rss"]), Looking(None), 0.01)
+        helper.follow(sampler.pid, Plan(["rss"]), StackAccess(None), 0.01)
         until(lambda: "end" in lines(tmp_path), "the helper to end")
     helper.close()
 
@@ -195,7 +195,7 @@ def test_helper_that_died(log: int) -> None:
     assert helper.pid is not None
     os.kill(helper.pid, signal.SIGKILL)
 
-    helper.follow(1, Plan(["rss"]), Looking(None), 0.01)
+    helper.follow(1, Plan(["rss"]), StackAccess(None), 0.01)
     helper.close()
 
 
@@ -203,7 +203,7 @@ def test_no_log() -> None:
     """Without a log, nothing is started."""
     helper = Helper(None)
 
-    helper.follow(1, Plan(["rss"]), Looking(None), 0.01)
+    helper.follow(1, Plan(["rss"]), StackAccess(None), 0.01)
     helper.close()
 
     assert helper.pid is None

@@ -18,7 +18,7 @@ from nncftools.sampler.tree import PAGE, Allowance, Process
 from nncftools.snapshots import looks
 from nncftools.snapshots.budget import Budget
 from nncftools.snapshots.client import found_py_spy
-from nncftools.snapshots.looks import Looks
+from nncftools.snapshots.looks import StackTaker
 from nncftools.snapshots.tree_watch import Watched
 from tests.waiting import until
 
@@ -34,7 +34,7 @@ class Watch:
     def __init__(self, folder: pathlib.Path, pid: int, program: str | None) -> None:
         self._log = folder / "log"
         self.writer = Writer(os.open(self._log, os.O_RDWR | os.O_CREAT | os.O_APPEND))
-        self.looks = Looks(self.writer, Budget(0.01, 0.5, own_cpu=lambda: 0.0), select.poll(), program)
+        self.looks = StackTaker(self.writer, Budget(0.01, 0.5, own_cpu=lambda: 0.0), select.poll(), program)
         self.one = Watched(Process("/proc", pid, None, 0, (), allowance=Allowance()), 0)
         self.one.is_introduced = True
         self.grow(100)

@@ -10,7 +10,7 @@ import pytest
 
 from nncftools.journal.writing import Writer
 from nncftools.sampler.tree import PAGE, Allowance, Process
-from nncftools.snapshots.mappings import MappingWatch
+from nncftools.snapshots.helper import MappingWatch
 from nncftools.snapshots.tree_watch import Watched
 
 MIB = 1 << 20

@@ -6,7 +6,7 @@ import mmap
 import pathlib
 import tempfile
 
-from nncftools.snapshots.mappings import groups
+from nncftools.snapshots.helper import groups
 
 MIB = 1 << 20
 ENTRY = """{span} {rights} 00000000 08:01 77 {name}

@@ -37,7 +37,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.journal import file as journal_file
 from nncftools.journal.writing import Plan
 from nncftools.sampler import client
-from nncftools.sampler.starter import Starter
+from nncftools.sampler.client import Starter
 
 moment = pathlib.Path(client.__file__).with_name("moment")
 

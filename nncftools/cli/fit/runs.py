@@ -31,7 +31,7 @@ from nncftools.cli.recording import RepeatedInput
 from nncftools.errors import NncfToolsError
 from nncftools.limits.needs import needs
 from nncftools.render.view import View
-from nncftools.sampler.starter import Starter, held_back
+from nncftools.sampler.client import Starter, held_back
 from nncftools.session.session import Session
 from nncftools.units import printable, seconds_text
 

@@ -27,7 +27,7 @@ from nncftools.cli.sweep.steps import Task
 from nncftools.errors import NncfToolsError, UsageError
 
 if TYPE_CHECKING:
-    from nncftools.sampler.starter import Starter
+    from nncftools.sampler.client import Starter
 
 
 _TASK = "task.json"
@@ -98,7 +98,7 @@ def _are_shared(inputs: Mapping[str, str], stamps: Mapping[str, str]) -> bool:
 def _run(folder: pathlib.Path) -> None:
     """Run the task in a folder: in the main thread of a process, because signals need that."""
     from nncftools.cli.sweep import steps
-    from nncftools.sampler.starter import Starter
+    from nncftools.sampler.client import Starter
 
     task = msgspec.json.decode((folder / _TASK).read_bytes(), type=Task)
     with Starter() as starter:

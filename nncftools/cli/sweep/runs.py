@@ -21,7 +21,7 @@ from nncftools.cli.sweep.steps import CALIBRATION, KIND, MODEL, PROMPTS, Executo
 from nncftools.compression.reading import INT4, INT8, PLOT_NAME, SIZE
 from nncftools.errors import NncfToolsError
 from nncftools.files import replacing
-from nncftools.sampler.starter import Starter
+from nncftools.sampler.client import Starter
 from nncftools.units import MemoryUnit, brief_size, printable, seconds_text
 
 if TYPE_CHECKING:

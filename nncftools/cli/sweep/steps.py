@@ -32,7 +32,7 @@ from nncftools.errors import NncfToolsError
 from nncftools.files import above_standard
 from nncftools.journal.lines import MemoryLimit
 from nncftools.render.view import View
-from nncftools.sampler.starter import Starter, held_back
+from nncftools.sampler.client import Starter, held_back
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit, shortened
 

@@ -1,21 +1,23 @@
-"""``/proc/meminfo``: memory in use on the whole machine (proc(5), in kB of 1,024 bytes).
+"""Probes of the machine and of the command's surroundings.
 
-The memory charged to a control group: ``memory.current`` (v2) or ``memory.usage_in_bytes`` (v1).
-
-Signs that memory is short: time that was lost, pages that were swapped or read again, processes that were killed.
-
-``/proc/pressure/memory`` is PSI (Documentation/accounting/psi.rst), in microseconds; ``/proc/vmstat`` counts pages and
-events of the machine (proc(5)). A v2 group has ``memory.pressure`` of its own; v1 has none.
-
-Transparent huge pages that the machine has mapped: one page fault adds 2 MiB then, instead of a page.
-
-``/proc/vmstat`` counts them (Documentation/admin-guide/mm/transhuge.rst). Smaller ones, where they are switched on, are
-not in it: then nothing is known.
+- ``/proc/meminfo``: memory in use on the whole machine (proc(5), in kB of 1,024 bytes).
+- The memory charged to a control group: ``memory.current`` (v2) or ``memory.usage_in_bytes`` (v1).
+- Signs that memory is short. ``/proc/pressure/memory`` is PSI (Documentation/accounting/psi.rst), in microseconds;
+  ``/proc/vmstat`` counts pages and events of the machine (proc(5)). A v2 group has ``memory.pressure`` of its own; v1
+  has none.
+- Transparent huge pages that the machine has mapped: one page fault adds 2 MiB then, instead of a page.
+  ``/proc/vmstat`` counts them (Documentation/admin-guide/mm/transhuge.rst). Smaller ones, where they are switched on,
+  are not in it: then nothing is known.
+- The room of file systems (statvfs(3)), and the least that they had. A network file system may not answer, so a thread
+  asks. It asks more often the less room there is: a program that fills a disk may remove its file at once.
 """
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import os
+import time
 
 from nncftools.sampler.control_groups import Hierarchies
 from nncftools.sampler.probes import OCCASIONAL, SYSTEM
@@ -41,9 +43,7 @@ class Meminfo:
     def read(self) -> tuple[float | None, ...]:
         """Return the bytes in use; None on a kernel without MemAvailable (before 3.14)."""
         words = os.pread(self._file, 256, 0).split(None, 8)
-        if words[6] != b"MemAvailable:":
-            return (None,)
-        return ((int(words[1]) - int(words[7])) * 1024,)
+        return ((int(words[1]) - int(words[7])) * 1024 if words[6] == b"MemAvailable:" else None,)
 
 
 class Cgroup:
@@ -77,7 +77,6 @@ class Cgroup:
 _KEYS = (b"\nworkingset_refault_file ", b"\nworkingset_refault_anon ", b"\npswpin ", b"\npswpout ", b"\noom_kill ")
 _OLD_KEY = b"\nworkingset_refault "
 """Before Linux 5.9, of files and anonymous memory together."""
-_PRESSURE = 512
 
 
 class Pressure:
@@ -108,17 +107,14 @@ class Pressure:
             self._counts = self._read_counts()
         self._stalled_us = stalled_us
         now = [None if stalled_us is None else stalled_us / 1e6, *self._counts]
-        return [
-            None if value is None or first is None else value - first
-            for value, first in zip(now, self._first, strict=True)
-        ]
+        since = zip(now, self._first, strict=True)
+        return [None if value is None or first is None else value - first for value, first in since]
 
     def _read_stall(self) -> int | None:
-        """Return for how long some task waited for memory."""
         if self._pressure is None:
             return None
         try:
-            return int(os.pread(self._pressure, _PRESSURE, 0).partition(b"total=")[2].split(None, 1)[0])
+            return int(os.pread(self._pressure, 512, 0).partition(b"total=")[2].split(None, 1)[0])
         except (OSError, ValueError, IndexError):
             return None
 
@@ -132,8 +128,8 @@ class Pressure:
 
 
 def _count(data: bytes, key: bytes) -> int | None:
-    place = data.find(key)
-    return None if place < 0 else int(data[place + len(key) :].split(b"\n", 1)[0])
+    begin = data.find(key)
+    return None if begin < 0 else int(data[begin + len(key) :].split(b"\n", 1)[0])
 
 
 def _opened(file: str) -> int | None:
@@ -145,7 +141,6 @@ def _opened(file: str) -> int | None:
 
 SETTINGS = "/sys/kernel/mm/transparent_hugepage"
 _HUGE_PAGE_KEYS = (b"\nthp_fault_alloc ", b"\nthp_collapse_alloc ", b"\nthp_file_mapped ")
-_NEVER = "[never]"
 
 
 class HugePages:
@@ -159,16 +154,13 @@ class HugePages:
     def __init__(self, root: str, pid: int = 0, plan: Plan | None = None) -> None:  # noqa: ARG002 — as other probes
         self._size = _size_of_page()
         self._first = 0
-        try:
-            self._file = os.open(f"{root}/vmstat", os.O_RDONLY)
-        except OSError:
-            self._size = None
+        self._file = _opened(f"{root}/vmstat")
         self.latest: int | None = None
         """The count at the last reading."""
         self.is_new = False
         """Whether ``latest`` was read and not used yet."""
         self._first = self.count() or 0
-        self.latest = None if self._size is None else 0
+        self.latest = None if self._size is None or self._file is None else 0
 
     def read(self, *, thorough: bool = False) -> list[int | None]:  # noqa: ARG002 — one file
         """Return the bytes that were mapped so far."""
@@ -176,16 +168,11 @@ class HugePages:
 
     def count(self) -> int | None:
         """Return the bytes that were mapped so far; None for unknown."""
-        if self._size is not None:
+        if self._size is not None and self._file is not None:
             data = read_all(self._file)
-            self.latest = sum(_huge_page_count(data, key) for key in _HUGE_PAGE_KEYS) * self._size - self._first
+            self.latest = sum(_count(data, key) or 0 for key in _HUGE_PAGE_KEYS) * self._size - self._first
             self.is_new = True
         return self.latest
-
-
-def _huge_page_count(data: bytes, key: bytes) -> int:
-    place = data.find(key)
-    return 0 if place < 0 else int(data[place + len(key) :].split(b"\n", 1)[0])
 
 
 def _size_of_page() -> int | None:
@@ -207,6 +194,88 @@ def _is_off(name: str) -> bool:
     """Return whether anonymous memory gets no huge pages of a size. Raises OSError."""
     try:
         with open(f"{SETTINGS}/{name}/enabled") as file:
-            return _NEVER in file.read()
+            return "[never]" in file.read()
     except FileNotFoundError:  # a size for files only
         return True
+
+
+_LONGEST_S, _SHORTEST_S = 1.0, 0.01
+_FILLED_PER_S = 2 << 30
+"""Bytes that a program writes in a second, at most: a file system with more room can be asked once a second."""
+_CALM_S = 0.05
+"""The shortest distance while the room does not change."""
+
+
+class FileSystem:
+    """A file system by one of its folders; bytes that ordinary users can write."""
+
+    def __init__(self, role: str, path: str) -> None:
+        self.role = role
+        self._path = path
+        self.free: int | None = None
+        self._size = self._first = self._lowest = self._written = -1
+        self._lowest_ns = 0
+
+    def ask(self) -> float:
+        """Ask for the free bytes; return after how many seconds to ask again."""
+        try:
+            facts = os.statvfs(self._path)
+        except OSError:
+            self.free = None
+            return _LONGEST_S
+        free = facts.f_bavail * facts.f_frsize
+        if self._first < 0:
+            self._first, self._size = free, facts.f_blocks * facts.f_frsize
+        if self._lowest < 0 or free < self._lowest:
+            self._lowest, self._lowest_ns = free, time.monotonic_ns()
+        is_calm, self.free = free == self.free, free
+        return min(_LONGEST_S, max(_CALM_S if is_calm else _SHORTEST_S, free / _FILLED_PER_S))
+
+    def line(self, start_ns: int, *, always: bool) -> dict[str, object] | None:
+        """Return it as a line of the journal, if its lowest level has halved since the last one, or ``always``."""
+        if self._first < 0 or (not always and self._written >= 0 and self._lowest * 2 > self._written):
+            return None
+        self._written = self._lowest
+        lowest_s = round(max(0.0, (self._lowest_ns - start_ns) / 1e9), 6)
+        room = {"size": self._size, "first": self._first, "lowest": self._lowest, "lowest_s": lowest_s}
+        return {"role": self.role, "path": self._path, **room, "last": self.free}
+
+
+class FreeSpace:
+    """Free bytes of each file system; unknown while none answers."""
+
+    kind = OCCASIONAL
+    metrics = ("disk_free",)
+    source = "statvfs(3)"
+    cost = "15 µs a second in a thread, more often where little is left"
+
+    def __init__(self, root: str, pid: int, plan: Plan) -> None:  # noqa: ARG002 — the same for every process
+        self._file_systems = [FileSystem(role, path) for role, path in plan.file_systems]
+        self.columns = tuple(f"disk_free@{file_system.role}" for file_system in self._file_systems)
+        self._ended = _thread.allocate_lock()
+        self._ended.acquire()
+        if self._file_systems:
+            with contextlib.suppress(RuntimeError):  # the limit of threads: nothing will be known
+                _thread.start_new_thread(self._watch, ())
+
+    def _watch(self) -> None:
+        due_s = dict.fromkeys(self._file_systems, 0.0)
+        while True:
+            for file_system, at_s in due_s.items():
+                if at_s <= time.monotonic():
+                    due_s[file_system] = file_system.ask() + time.monotonic()
+            if self._ended.acquire(timeout=max(0.0, min(due_s.values()) - time.monotonic())):
+                return
+
+    def read(self, *, thorough: bool) -> list[int | None]:  # noqa: ARG002 — the thread has its own times
+        """Return the bytes that were free when the thread asked last."""
+        return [file_system.free for file_system in self._file_systems]
+
+    def lines(self, start_ns: int, *, always: bool = False) -> list[dict[str, object]]:
+        """Return lines for the journal: of file systems whose lowest level has halved, or ``always``."""
+        lines = (file_system.line(start_ns, always=always) for file_system in self._file_systems)
+        return [line for line in lines if line is not None]
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended.release()

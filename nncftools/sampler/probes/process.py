@@ -1,14 +1,11 @@
-"""``/proc/PID/stat``: memory, CPU time, page faults and threads in one read (proc(5)).
+"""Probes of single processes, summed over the tree.
 
-CPU time and faults come twice: a process's own, and what the kernel folded into it from reaped children (``cutime``,
-``cstime``, ``cminflt``, ``cmajflt``). So the sum over the live tree loses no child whose parent waits for it.
-
-``/proc/PID/status``: the parts of RSS, swap, and the high-water mark VmHWM (proc(5), in kB of 1,024 bytes).
-
-``/proc/PID/io``: bytes read and written by a process and its reaped children (proc(5)).
-
-``read_bytes`` and ``write_bytes`` count the bytes of storage; ``rchar`` and ``wchar`` count the bytes of system calls,
-page cache and pipes included.
+- ``/proc/PID/stat``: memory, CPU time, page faults and threads in one read (proc(5)). CPU time and faults come twice:
+  a process's own, and what the kernel folded into it from reaped children (``cutime``, ``cstime``, ``cminflt``,
+  ``cmajflt``). So the sum over the live tree loses no child whose parent waits for it.
+- ``/proc/PID/status``: the parts of RSS, swap, and the high-water mark VmHWM (in kB of 1,024 bytes).
+- ``/proc/PID/io``: bytes read and written by a process and its reaped children. ``read_bytes`` and ``write_bytes``
+  count the bytes of storage; ``rchar`` and ``wchar`` those of system calls, page cache and pipes included.
 """
 
 from __future__ import annotations

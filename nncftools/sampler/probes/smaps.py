@@ -30,7 +30,6 @@ _HIGHER_ESTIMATE = 1.01
 """The same of PSS, by its estimate."""
 _BLUR = 0.05
 _MOST_SPOILT = 2
-_KIB = 1024
 _UNKNOWN = (None, None, None)
 _UNREADABLE = (-1, -1)
 
@@ -70,7 +69,7 @@ class Smaps:
         if self._running:
             return _UNKNOWN
         now_s = time.monotonic()
-        found = self._result(processes, now_s)
+        sums = self._result(processes, now_s)
         pss = self._estimate.pss(processes)
         left_s = self._share * (now_s - self._begun_s) - self._spent_s
         if left_s >= 0:
@@ -79,7 +78,7 @@ class Smaps:
             if is_higher or self._spoilt or self._spent_s <= left_s:
                 self._highest = max(self._highest, rss)
                 self._begin(processes)
-        return found
+        return sums
 
     def _result(self, processes: Sequence[Process], now_s: float) -> tuple[int, int, float] | tuple[None, None, None]:
         """Return the sums of a pass that has ended.
@@ -90,8 +89,9 @@ class Smaps:
         if self._counted is None:
             return _UNKNOWN
         (counted, middle_s), self._counted = self._counted, None
-        sums = sum(one[2] for one in counted), sum(one[3] for one in counted)
-        forks = [one.rss for one in processes if one.forked_copy and one.counted and one not in self._members]
+        sums = sum(pss for _, _, pss, _ in counted), sum(uss for _, _, _, uss in counted)
+        new = [process for process in processes if process.counted and process not in self._members]
+        forks = [process.rss for process in new if process.forked_copy]
         if sum(forks) / (len(forks) + 1) * PAGE > sums[0] * _BLUR and self._spoilt < _MOST_SPOILT:
             self._spoilt += 1
             return _UNKNOWN
@@ -119,9 +119,9 @@ class Smaps:
         # When a process ends during a pass, the others' shares of its pages grow: with its own share, the sum would
         # count them twice. Without it, the sum is at most what the others held at the end.
         counted = [
-            (*one, *found)
-            for one, folder, found in zip(begun, folders, sums, strict=True)
-            if found[0] and _exists(folder)
+            (*process_and_rss, *sizes)
+            for process_and_rss, folder, sizes in zip(begun, folders, sums, strict=True)
+            if sizes[0] and _exists(folder)
         ]
         _close(folders)
         if counted and _UNREADABLE not in sums:
@@ -204,7 +204,7 @@ def _rollup(folder: int | str) -> tuple[int, int]:
     except OSError:
         return _UNREADABLE
     lines = (line.split() for line in data.split(b"\n")[1:] if line)
-    sizes = {words[0]: int(words[1]) * _KIB for words in lines}
+    sizes = {words[0]: int(words[1]) * 1024 for words in lines}
     return sizes.get(b"Pss:", 0), sum(size for key, size in sizes.items() if key.startswith(b"Private_"))
 
 

@@ -70,4 +70,4 @@ class TestCollapsed:
             collapsed_report(of, VIEW)
 
         assert "\n" not in str(error.value)
-        assert error.value.mended_by == "stacks"
+        assert error.value.remedy == "stacks"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nncftools.journal.writing import Plan
-from nncftools.sampler.probes.free_space import FileSystem, FreeSpace
+from nncftools.sampler.probes.machine import FileSystem, FreeSpace
 from tests import waiting
 
 MIB = 2**20
