@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options, parameters
+from nncftools.cli import options
+from nncftools.cli.parameters import READ, SHOW, WRITE, argument, option
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit, not_one_of, printable
 
@@ -57,101 +58,45 @@ def _formats(incomplete: str) -> list[str]:
     return options.beginning(incomplete, FORMATS)
 
 
-Sessions = Annotated[
-    list[pathlib.Path] | None,
-    typer.Argument(
-        metavar="BASE NEW [NEW]",
-        autocompletion=options.session_candidates,
-        readable=False,
-        show_default=False,
-        help="Sessions, journals, folders that hold one, latest, latest~1. Each NEW is compared with BASE.",
-    ),
-]
-Base = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--base",
-        metavar="PATTERN",
-        help="A group of repeated runs, such as 'old-*.json'; repeatable.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-New = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--new",
-        metavar="PATTERN",
-        help="The group to compare with --base; repeatable.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        "-f",
-        metavar="|".join(FORMATS),
-        autocompletion=_formats,
-        help="Output format.",
-        rich_help_panel=parameters.SHOW,
-    ),
-]
-Output = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write to this file instead of standard output.",
-        rich_help_panel=parameters.WRITE,
-    ),
-]
-Picture = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--plot",
-        "-p",
-        metavar="FILE",
-        help="Also draw memory over time of all runs: .png, .svg or .pdf.",
-        rich_help_panel=parameters.WRITE,
-    ),
-]
-Details = Annotated[
-    bool,
-    typer.Option(
-        "--details",
-        help="As text, show all figures and operations; Markdown folds them.",
-        rich_help_panel=parameters.SHOW,
-    ),
-]
-FailIf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fail-if",
-        metavar="GATE",
-        help="Exit with status 3 if GATE is true; repeatable.",
-        rich_help_panel=parameters.SHOW,
-    ),
-]
-
-
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
     app.command(name="compare", epilog=EXAMPLES)(compare)
 
 
 def compare(  # noqa: PLR0913 — one parameter per option
-    sessions: Sessions = None,
+    sessions: Annotated[
+        list[pathlib.Path] | None,
+        argument(
+            "BASE NEW [NEW]",
+            "Sessions, journals, folders that hold one, latest, latest~1. Each NEW is compared with BASE.",
+            autocompletion=options.session_candidates,
+        ),
+    ] = None,
     *,
-    base: Base = None,
-    new: New = None,
-    format_: Format = FORMATS[0],
-    output: Output = None,
-    plot: Picture = None,
-    fail_if: FailIf = None,
+    base: Annotated[
+        list[str] | None, option("--base PATTERN", READ, "A group of repeated runs, such as 'old-*.json'; repeatable.")
+    ] = None,
+    new: Annotated[
+        list[str] | None, option("--new PATTERN", READ, "The group to compare with --base; repeatable.")
+    ] = None,
+    format_: Annotated[
+        str, option(f"--format -f {'|'.join(FORMATS)}", SHOW, "Output format.", autocompletion=_formats)
+    ] = FORMATS[0],
+    output: Annotated[
+        pathlib.Path | None, option("--output -o FILE", WRITE, "Write to this file instead of standard output.")
+    ] = None,
+    plot: Annotated[
+        pathlib.Path | None,
+        option("--plot -p FILE", WRITE, "Also draw memory over time of all runs: .png, .svg or .pdf."),
+    ] = None,
+    fail_if: Annotated[
+        list[str] | None, option("--fail-if GATE", SHOW, "Exit with status 3 if GATE is true; repeatable.")
+    ] = None,
     unit: options.Unit = MemoryUnit.MiB,
     depth: options.Depth = 1,
-    details: Details = False,
+    details: Annotated[
+        bool, option("--details", SHOW, "As text, show all figures and operations; Markdown folds them.")
+    ] = False,
     max_size: options.MaxSize = None,
     force: options.Force = False,
 ) -> int:

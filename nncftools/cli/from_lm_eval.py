@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from nncftools.cli import options
+from nncftools.cli.parameters import OTHER, argument, option
 from nncftools.errors import UsageError
 
 EXAMPLES = """\b
@@ -25,32 +26,6 @@ _MENDED = {
     "force": "; give --force to replace",
 }
 
-Results = Annotated[
-    list[pathlib.Path] | None,
-    typer.Argument(metavar="[RESULTS]...", show_default=False, help="Result files (JSON) of lm-evaluation-harness."),
-]
-Output = Annotated[
-    pathlib.Path,
-    typer.Option("--output", "-o", metavar="FILE", show_default=False, help="The CSV file to create or to extend."),
-]
-Wwb = Annotated[
-    pathlib.Path | None,
-    typer.Option("--wwb", metavar="FILE", show_default=False, help="metrics.csv of who-what-benchmark."),
-]
-Share = Annotated[float | None, typer.Option("--int4", metavar="0..1", help="Share of int4 layers.")]
-Share8 = Annotated[
-    float | None, typer.Option("--int8", metavar="0..1", help="Share of int8 layers. Default: the rest.")
-]
-Tasks = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--task",
-        metavar="TASK:METRIC",
-        show_default=False,
-        help="Also read this metric, into the column 'TASK, METRIC'.",
-    ),
-]
-
 
 def register(app: typer.Typer) -> None:
     """Add the subcommand."""
@@ -58,26 +33,27 @@ def register(app: typer.Typer) -> None:
 
 
 def from_lm_eval(  # noqa: PLR0913 — one parameter per option
-    results: Results = None,
-    *,
-    output: Output,
-    mode: Annotated[str, typer.Option("--mode", metavar="TEXT", show_default=False, help="fp32, int8, int4 + gptq …")],
-    model: Annotated[str, typer.Option("--model", metavar="NAME", help="Default: the only model in FILE.")] = "",
-    int4: Share = None,
-    int8: Share8 = None,
-    lora_rank: Annotated[int | None, typer.Option("--lora-rank", metavar="N", min=1, help="Rank of adapters.")] = None,
-    plot_name: Annotated[str, typer.Option("--plot-name", metavar="TEXT", help="Short name in the picture.")] = "",
-    wwb: Wwb = None,
-    model_dir: Annotated[
-        pathlib.Path | None,
-        typer.Option(
-            "--model-dir", metavar="DIR", show_default=False, help="The size of its files, in GiB, is the model's size."
-        ),
+    results: Annotated[
+        list[pathlib.Path] | None, argument("[RESULTS]...", "Result files (JSON) of lm-evaluation-harness.")
     ] = None,
-    tasks: Tasks = None,
-    setup: Annotated[str, typer.Option("--setup", metavar="TEXT", help="Name of a new file's first column.")] = "model",
+    *,
+    output: Annotated[pathlib.Path, option("--output -o FILE", OTHER, "The CSV file to create or to extend.")],
+    mode: Annotated[str, option("--mode TEXT", OTHER, "fp32, int8, int4 + gptq …")],
+    model: Annotated[str, option("--model NAME", OTHER, "Default: the only model in FILE.")] = "",
+    int4: Annotated[float | None, option("--int4 0..1", OTHER, "Share of int4 layers.")] = None,
+    int8: Annotated[float | None, option("--int8 0..1", OTHER, "Share of int8 layers. Default: the rest.")] = None,
+    lora_rank: Annotated[int | None, option("--lora-rank N", OTHER, "Rank of adapters.", min=1)] = None,
+    plot_name: Annotated[str, option("--plot-name TEXT", OTHER, "Short name in the picture.")] = "",
+    wwb: Annotated[pathlib.Path | None, option("--wwb FILE", OTHER, "metrics.csv of who-what-benchmark.")] = None,
+    model_dir: Annotated[
+        pathlib.Path | None, option("--model-dir DIR", OTHER, "The size of its files, in GiB, is the model's size.")
+    ] = None,
+    tasks: Annotated[
+        list[str] | None, option("--task TASK:METRIC", OTHER, "Also read this metric, into the column 'TASK, METRIC'.")
+    ] = None,
+    setup: Annotated[str, option("--setup TEXT", OTHER, "Name of a new file's first column.")] = "model",
     max_size: options.MaxSize = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace figures that differ.")] = False,
+    force: Annotated[bool, option("--force", OTHER, "Replace figures that differ.")] = False,
 ) -> int:
     """Add a row to a CSV file for viz-compression, or fill gaps in a row.
 
@@ -90,9 +66,9 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     from nncftools.compression.reading import SIMILARITY, SIZE
     from nncftools.units import printable
 
-    for option, share in (("--int4", int4), ("--int8", int8)):
+    for name, share in (("--int4", int4), ("--int8", int8)):
         if share is not None and not (math.isfinite(share) and 0 <= share <= 1):
-            raise UsageError(f"option {option}: a share from 0 to 1 expected, found {share:g}")
+            raise UsageError(f"option {name}: a share from 0 to 1 expected, found {share:g}")
     if not mode.strip() or not setup.strip():
         raise UsageError("options --mode and --setup: text expected")
     with options.named("--task"):

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from nncftools.cli.parameters import argument
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.marks.line import VARIABLE, flags
 
@@ -29,7 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command(name="mark", epilog=EXAMPLES)(mark)
 
 
-def mark(name: Annotated[str, typer.Argument(metavar="NAME", help="The operation's name in the report.")]) -> None:
+def mark(name: Annotated[str, argument("NAME", "The operation's name in the report.")]) -> None:
     """Start an operation in the current recording; the next mark ends it."""
     if not name.strip():
         raise UsageError("argument NAME: at least one character expected")

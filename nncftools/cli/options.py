@@ -18,7 +18,7 @@ import typer
 
 from nncftools import intake
 from nncftools.cli import destination
-from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE
+from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE, argument, option
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.metrics import MEMORY, METRICS, columns_of
 from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
@@ -112,102 +112,65 @@ _OTHER_NAMES = {
 
 def command_words(meaning: str) -> Any:  # noqa: ANN401 — as typer has it
     """Return the argument for a command and its arguments; ``meaning`` says what it keeps."""
-    return typer.Argument(
-        metavar="COMMAND [ARGUMENT]",
-        show_default=False,
-        autocompletion=program_candidates,
-        help=f"The command and its arguments; {meaning}",
+    return argument(
+        "COMMAND [ARGUMENT]", f"The command and its arguments; {meaning}", autocompletion=program_candidates
     )
 
 
 Words = Annotated[list[str] | None, command_words("it keeps terminal, folder and environment.")]
 Interval = Annotated[
-    float,
-    typer.Option(
-        "--interval",
-        "-i",
-        metavar="TIME",
-        parser=seconds_from,
-        help="Time between samples: 0.05, 50ms.",
-        rich_help_panel=RECORD,
-    ),
+    float, option("--interval -i TIME", RECORD, "Time between samples: 0.05, 50ms.", parser=seconds_from)
 ]
 Output = Annotated[
     pathlib.Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write only the session, to this file (.json or .json.gz); with --plot also what that writes, beside it.",
-        rich_help_panel=WRITE,
+    option(
+        "--output -o FILE",
+        WRITE,
+        "Write only the session, to this file (.json or .json.gz); with --plot also what that writes, beside it.",
     ),
 ]
 LogDir = Annotated[
-    pathlib.Path,
-    typer.Option(
-        "--log-dir",
-        metavar="DIR",
-        help="Make a new folder in DIR with session, operations, picture and page.",
-        rich_help_panel=WRITE,
-    ),
+    pathlib.Path, option("--log-dir DIR", WRITE, "Make a new folder in DIR with session, operations, picture and page.")
 ]
 Plot = Annotated[
     bool | None,
-    typer.Option(
+    option(
         "--plot/--no-plot",
-        help="Draw the picture and, if plotly is installed, write the page. Default: yes; with --output, no.",
-        rich_help_panel=WRITE,
+        WRITE,
+        "Draw the picture and, if plotly is installed, write the page. Default: yes; with --output, no.",
     ),
 ]
-Open = Annotated[
-    bool, typer.Option("--open", help="Write the page, and open it in a browser at the end.", rich_help_panel=SHOW)
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.", rich_help_panel=SHOW)]
-Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="A name for the run.", rich_help_panel=WRITE)]
-NoChildren = Annotated[bool, typer.Option("--no-children", help="Leave out descendants.", rich_help_panel=RECORD)]
-WaitAll = Annotated[
-    bool, typer.Option("--wait-all", help="Record until the last descendant has ended.", rich_help_panel=RECORD)
-]
-PerProcess = Annotated[
-    bool, typer.Option("--per-process", help="Keep each process's RSS over time.", rich_help_panel=RECORD)
-]
+Open = Annotated[bool, option("--open", SHOW, "Write the page, and open it in a browser at the end.")]
+Quiet = Annotated[bool, option("--quiet -q", SHOW, "Print no summary.")]
+Name = Annotated[str, option("--name TEXT", WRITE, "A name for the run.")]
+NoChildren = Annotated[bool, option("--no-children", RECORD, "Leave out descendants.")]
+WaitAll = Annotated[bool, option("--wait-all", RECORD, "Record until the last descendant has ended.")]
+PerProcess = Annotated[bool, option("--per-process", RECORD, "Keep each process's RSS over time.")]
 MaxSamples = Annotated[
     int,
-    typer.Option(
-        "--max-samples",
+    option(
+        "--max-samples N",
+        RECORD,
+        "Beyond this number, merge neighbouring samples; minimum and maximum are kept.",
         min=100,
-        metavar="N",
-        help="Beyond this number, merge neighbouring samples; minimum and maximum are kept.",
-        rich_help_panel=RECORD,
     ),
 ]
-Depth = Annotated[
-    int, typer.Option("--depth", min=1, metavar="N", help="Levels of operations to show.", rich_help_panel=SHOW)
-]
-Shell = Annotated[bool, typer.Option("--shell", help="Run one quoted string through the shell.", rich_help_panel=RUN)]
+Depth = Annotated[int, option("--depth N", SHOW, "Levels of operations to show.", min=1)]
+Shell = Annotated[bool, option("--shell", RUN, "Run one quoted string through the shell.")]
 
-Live = Annotated[
-    bool, typer.Option("--live", help="Show memory, CPU and operations while the command runs.", rich_help_panel=SHOW)
-]
+Live = Annotated[bool, option("--live", SHOW, "Show memory, CPU and operations while the command runs.")]
 Capture = Annotated[
     pathlib.Path | None,
-    typer.Option(
-        "--capture",
-        metavar="FILE",
-        help="With --live: write the command's output to this file instead.",
-        rich_help_panel=WRITE,
-    ),
+    option("--capture FILE", WRITE, "With --live: write the command's output to this file instead."),
 ]
 
 
 def _types(default: str, panel: str) -> Any:  # noqa: ANN401 — as typer has it
-    return typer.Option(
-        "--type",
-        "-t",
-        metavar="METRIC[,METRIC]",
+    return option(
+        "--type -t METRIC[,METRIC]",
+        panel,
+        f"Memory to show: {', '.join(MEMORY)}, or all. Default: {default}.",
         autocompletion=memory_type_candidates,
-        help=f"Memory to show: {', '.join(MEMORY)}, or all. Default: {default}.",
-        rich_help_panel=panel,
     )
 
 
@@ -217,76 +180,57 @@ RecordedTypes = Annotated[list[str] | None, _types("what was recorded", SHOW)]
 
 PssBudget = Annotated[
     str,
-    typer.Option(
-        "--pss-budget",
-        metavar="PERCENT",
-        help="The share of the time that counting PSS and USS may take: more of it, more samples that know them.",
-        rich_help_panel=RECORD,
+    option(
+        "--pss-budget PERCENT",
+        RECORD,
+        "The share of the time that counting PSS and USS may take: more of it, more samples that know them.",
     ),
 ]
 Stacks = Annotated[
     bool | None,
-    typer.Option(
+    option(
         "--stacks/--no-stacks",
-        help="See which code and which files hold the memory: by py-spy, from outside. Default: "
+        RECORD,
+        "See which code and which files hold the memory: by py-spy, from outside. Default: "
         "`profile` does where it can, `monitor` does not.",
-        rich_help_panel=RECORD,
     ),
 ]
 StacksBudget = Annotated[
     str,
-    typer.Option(
-        "--stacks-budget",
-        metavar="PERCENT",
-        help="The share of one core that taking stacks may use; half a CPU second in any case.",
-        rich_help_panel=RECORD,
+    option(
+        "--stacks-budget PERCENT",
+        RECORD,
+        "The share of one core that taking stacks may use; half a CPU second in any case.",
     ),
 ]
 Unit = Annotated[
     MemoryUnit,
-    typer.Option(
-        "--unit",
-        "-u",
-        metavar="UNIT",
+    option(
+        "--unit -u UNIT",
+        SHOW,
+        f"Unit of memory: {', '.join(MemoryUnit)}.",
         parser=unit_from,
         autocompletion=unit_candidates,
-        help=f"Unit of memory: {', '.join(MemoryUnit)}.",
-        rich_help_panel=SHOW,
     ),
 ]
-FromZero = Annotated[
-    bool, typer.Option("--from-zero", help="Show memory relative to the first sample.", rich_help_panel=SHOW)
-]
+FromZero = Annotated[bool, option("--from-zero", SHOW, "Show memory relative to the first sample.")]
 MaxSize = Annotated[
     int | None,
-    typer.Option(
-        "--max-size",
-        metavar="SIZE",
-        parser=bytes_from,
-        rich_help_panel=READ,
-        help=f"Read files up to this size, unpacked, and as many more operations and processes. Default: "
+    option(
+        "--max-size SIZE",
+        READ,
+        f"Read files up to this size, unpacked, and as many more operations and processes. Default: "
         f"{intake.Limits().size >> 30}GiB.",
+        parser=bytes_from,
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.", rich_help_panel=WRITE)]
+Force = Annotated[bool, option("--force", WRITE, "Overwrite existing files.")]
 Redact = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--redact",
-        metavar="REGEX",
-        help="Besides likely secrets, hide matches of REGEX in command lines.",
-        rich_help_panel=WRITE,
-    ),
+    list[str] | None, option("--redact REGEX", WRITE, "Besides likely secrets, hide matches of REGEX in command lines.")
 ]
-NoRedact = Annotated[bool, typer.Option("--no-redact", help="Keep command lines unchanged.", rich_help_panel=WRITE)]
+NoRedact = Annotated[bool, option("--no-redact", WRITE, "Keep command lines unchanged.")]
 Source = Annotated[
-    str,
-    typer.Option(
-        "--source",
-        metavar="|".join(SOURCES),
-        help="Where figures come from: /proc (Linux) or psutil (macOS).",
-        rich_help_panel=RECORD,
-    ),
+    str, option(f"--source {'|'.join(SOURCES)}", RECORD, "Where figures come from: /proc (Linux) or psutil (macOS).")
 ]
 
 

@@ -37,6 +37,18 @@ _ORDER = (READ, RECORD, RUN, WRITE, SHOW, OTHER)
 _WIDEST_NAME = 30
 
 
+def option(names: str, group: str, meaning: str, **settings: Any) -> Any:
+    """Return the option of these names, of which the last may be what stands for its value: ``--output -o FILE``."""
+    words = names.split()
+    metavar = None if words[-1].startswith("-") else words.pop()
+    return typer.Option(*words, metavar=metavar, help=meaning, rich_help_panel=group, **settings)
+
+
+def argument(metavar: str, meaning: str, **settings: Any) -> Any:
+    """Return the argument that the help calls ``metavar``."""
+    return typer.Argument(metavar=metavar, help=meaning, **settings)
+
+
 class Declared(NamedTuple):
     """A parameter as the function declares it."""
 
@@ -108,7 +120,7 @@ def _row(parameter: Any, own: Declared) -> tuple[str, str]:
 
 def _default(own: Declared) -> str | None:
     """Return a default as it would be typed; None if the help does not show it."""
-    if own.kind is bool or own.default in (None, "", inspect.Parameter.empty) or not own.option.show_default:
+    if own.kind is bool or own.default in (None, "", inspect.Parameter.empty):
         return None
     values = own.default if isinstance(own.default, list) else [own.default]
     return ", ".join(str(value.value if isinstance(value, enum.Enum) else value) for value in values)

@@ -17,9 +17,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from nncftools.cli import options, parameters, screen
+from nncftools.cli import options, screen
+from nncftools.cli.parameters import RUN, option
 from nncftools.errors import (
     CommandNotExecutableError,
     CommandNotFoundError,
@@ -271,31 +270,25 @@ ACTIONS = ("warn", "kill")
 
 MaxMemory = Annotated[
     int | None,
-    typer.Option(
-        "--max-memory",
-        metavar="SIZE",
-        parser=bytes_from,
-        help="Limit on the sum of RSS over all processes, such as 8GiB or 500M.",
-        rich_help_panel=parameters.RUN,
+    option(
+        "--max-memory SIZE", RUN, "Limit on the sum of RSS over all processes, such as 8GiB or 500M.", parser=bytes_from
     ),
 ]
 OnLimit = Annotated[
     str,
-    typer.Option(
-        "--on-limit",
-        metavar="|".join(ACTIONS),
-        help="If a sample exceeds it: warn once, or end all processes (SIGTERM, after 5 s SIGKILL).",
-        rich_help_panel=parameters.RUN,
+    option(
+        f"--on-limit {'|'.join(ACTIONS)}",
+        RUN,
+        "If a sample exceeds it: warn once, or end all processes (SIGTERM, after 5 s SIGKILL).",
     ),
 ]
 Require = Annotated[
     str | None,
-    typer.Option(
-        "--require",
-        metavar="SIZE|SESSION",
-        help="Start only if so much memory is available; with an earlier session of the command, if memory and disk "
+    option(
+        "--require SIZE|SESSION",
+        RUN,
+        "Start only if so much memory is available; with an earlier session of the command, if memory and disk "
         "suffice for what it needed then.",
-        rich_help_panel=parameters.RUN,
     ),
 ]
 

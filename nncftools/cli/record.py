@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options, parameters, planning
+from nncftools.cli import options, planning
+from nncftools.cli.parameters import RECORD, RUN, option
 from nncftools.errors import UsageError
 from nncftools.render.view import View
 from nncftools.units import MemoryUnit, seconds_from
@@ -42,32 +43,19 @@ signal N killed it, 127 if it was not found, 126 if it could not be executed.
 Under torchrun, mpirun or srun, file names get the rank (run-rank0.json);
 `nncf-tools report run-rank*.json` merges them."""
 
-Pid = Annotated[
-    int | None,
-    typer.Option(
-        "--pid", min=1, metavar="PID", help="Attach to a running process instead.", rich_help_panel=parameters.RECORD
-    ),
-]
+Pid = Annotated[int | None, option("--pid PID", RECORD, "Attach to a running process instead.", min=1)]
 Duration = Annotated[
     float | None,
-    typer.Option(
-        "--duration",
-        metavar="TIME",
+    option(
+        "--duration TIME",
+        RECORD,
+        "Stop recording after this time: 30, 30s, 2min; the command keeps running.",
         parser=seconds_from,
-        help="Stop recording after this time: 30, 30s, 2min; the command keeps running.",
-        rich_help_panel=parameters.RECORD,
     ),
 ]
 
 Repeat = Annotated[
-    int,
-    typer.Option(
-        "--repeat",
-        min=1,
-        metavar="N",
-        help="Run the command N times and write N sessions (-1, -2, …) to compare.",
-        rich_help_panel=parameters.RUN,
-    ),
+    int, option("--repeat N", RUN, "Run the command N times and write N sessions (-1, -2, …) to compare.", min=1)
 ]
 
 
@@ -192,26 +180,22 @@ are marked automatically. Mark others with `nncf-tools mark NAME` in a script or
 
 _LONGEST_NAME = 80
 
-NoAuto = Annotated[
-    bool, typer.Option("--no-auto", help="Mark no calls automatically.", rich_help_panel=parameters.RECORD)
-]
+NoAuto = Annotated[bool, option("--no-auto", RECORD, "Mark no calls automatically.")]
 MarkCall = Annotated[
     list[str] | None,
-    typer.Option(
-        "--mark-call",
-        metavar="MODULE:FUNCTION[=NAME]",
-        help="Also mark calls of this function; __main__:FUNCTION is one of the script itself (Python 3.12 or later). "
+    option(
+        "--mark-call MODULE:FUNCTION[=NAME]",
+        RECORD,
+        "Also mark calls of this function; __main__:FUNCTION is one of the script itself (Python 3.12 or later). "
         "Repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
-        rich_help_panel=parameters.RECORD,
     ),
 ]
 MarkOn = Annotated[
     list[str] | None,
-    typer.Option(
-        "--mark-on",
-        metavar="REGEX",
-        help="A matching line of output starts an operation, named by the match or its group (?P<name>…); repeatable.",
-        rich_help_panel=parameters.RECORD,
+    option(
+        "--mark-on REGEX",
+        RECORD,
+        "A matching line of output starts an operation, named by the match or its group (?P<name>…); repeatable.",
     ),
 ]
 

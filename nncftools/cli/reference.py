@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nncftools.cli import options, screen
+from nncftools.cli.parameters import OTHER, option
 from nncftools.metrics import METRICS, Metric
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def register(app: typer.Typer) -> None:
 def metrics(
     *,
     source: options.Source = options.DEFAULT_SOURCE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Annotated[bool, option("--json", OTHER, "Print JSON, for scripts.")] = False,
 ) -> None:
     """List every metric: meaning, unit, source, cost per sample, and whether it is available here."""
     import json

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import destination, options, parameters
+from nncftools.cli import destination, options
+from nncftools.cli.parameters import READ, SHOW, WRITE, argument, option
 from nncftools.errors import UsageError
 from nncftools.importers import IMPORTERS
 from nncftools.metrics import memory_of
@@ -46,103 +47,13 @@ memory monitor and prmon are read, too."""
 
 _RECORD_STACKS = "; record it with `nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks"
 
-Sources = Annotated[
-    list[pathlib.Path] | None,
-    typer.Argument(
-        metavar="SESSION [SESSION]",
-        autocompletion=options.session_candidates,
-        readable=False,
-        show_default=False,
-        help="A session, a journal, a log, a folder (its newest session), latest, or latest~1; also gzipped. For a "
-        "job, the sessions of its ranks. Default: latest.",
-    ),
-]
-From = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        metavar="TOOL",
-        autocompletion=options.importer_candidates,
-        help=f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        "-f",
-        metavar="FORMAT",
-        autocompletion=options.format_candidates,
-        help=f"Output format: {', '.join(render_view.FORMATS)}.",
-        rich_help_panel=parameters.SHOW,
-    ),
-]
-Output = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write the report to this file; with memory-log: a .txt and a .png per metric to this folder.",
-        rich_help_panel=parameters.WRITE,
-    ),
-]
-Picture = Annotated[
-    pathlib.Path | None,
-    typer.Option(
-        "--plot",
-        "-p",
-        metavar="FILE",
-        help="Also draw memory over time: .png, .svg or .pdf.",
-        rich_help_panel=parameters.WRITE,
-    ),
-]
+
 Panels = Annotated[
     pathlib.Path | None,
-    typer.Option(
-        "--panels",
-        metavar="FILE",
-        help="Also draw memory, CPU, I/O and operations: .png, .svg or .pdf.",
-        rich_help_panel=parameters.WRITE,
-    ),
+    option("--panels FILE", WRITE, "Also draw memory, CPU, I/O and operations: .png, .svg or .pdf."),
 ]
-Marks = Annotated[
-    list[pathlib.Path] | None,
-    typer.Option(
-        "--marks",
-        metavar="FILE",
-        help="Operations to add: JSON, JSON Lines or CSV; repeatable.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-WholePeak = Annotated[
-    bool,
-    typer.Option(
-        "--peak",
-        help="Show what the RSS peak consists of: the code that took the memory, and what it is.",
-        rich_help_panel=parameters.SHOW,
-    ),
-]
-OfOperation = Annotated[
-    str | None,
-    typer.Option(
-        "--operation",
-        metavar="NAME",
-        help="With --peak: that of this operation or function; of the second: 'NAME (2)'.",
-        rich_help_panel=parameters.SHOW,
-    ),
-]
-At = Annotated[
-    float | None,
-    typer.Option(
-        "--at",
-        metavar="TIME",
-        parser=seconds_from,
-        help="With --peak: this moment instead, since the start: 7.5, 2min.",
-        rich_help_panel=parameters.SHOW,
-    ),
-]
+
+
 _PEAK_FORMATS = (render_view.TEXT, "markdown")
 
 
@@ -152,27 +63,67 @@ def register(app: typer.Typer) -> None:
 
 
 def report(  # noqa: PLR0913 — one parameter per option
-    paths: Sources = None,
+    paths: Annotated[
+        list[pathlib.Path] | None,
+        argument(
+            "SESSION [SESSION]",
+            "A session, a journal, a log, a folder (its newest session), latest, or latest~1; also gzipped. For a "
+            "job, the sessions of its ranks. Default: latest.",
+            autocompletion=options.session_candidates,
+        ),
+    ] = None,
     *,
-    from_: From = None,
-    format_: Format = render_view.TEXT,
-    output: Output = None,
-    plot: Picture = None,
+    from_: Annotated[
+        str | None,
+        option(
+            "--from TOOL",
+            READ,
+            f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised.",
+            autocompletion=options.importer_candidates,
+        ),
+    ] = None,
+    format_: Annotated[
+        str,
+        option(
+            "--format -f FORMAT",
+            SHOW,
+            f"Output format: {', '.join(render_view.FORMATS)}.",
+            autocompletion=options.format_candidates,
+        ),
+    ] = render_view.TEXT,
+    output: Annotated[
+        pathlib.Path | None,
+        option(
+            "--output -o FILE",
+            WRITE,
+            "Write the report to this file; with memory-log: a .txt and a .png per metric to this folder.",
+        ),
+    ] = None,
+    plot: Annotated[
+        pathlib.Path | None, option("--plot -p FILE", WRITE, "Also draw memory over time: .png, .svg or .pdf.")
+    ] = None,
     panels: Panels = None,
-    marks: Marks = None,
-    peak: WholePeak = False,
-    operation: OfOperation = None,
-    at: At = None,
+    marks: Annotated[
+        list[pathlib.Path] | None,
+        option("--marks FILE", READ, "Operations to add: JSON, JSON Lines or CSV; repeatable."),
+    ] = None,
+    peak: Annotated[
+        bool,
+        option("--peak", SHOW, "Show what the RSS peak consists of: the code that took the memory, and what it is."),
+    ] = False,
+    operation: Annotated[
+        str | None,
+        option("--operation NAME", SHOW, "With --peak: that of this operation or function; of the second: 'NAME (2)'."),
+    ] = None,
+    at: Annotated[
+        float | None,
+        option("--at TIME", SHOW, "With --peak: this moment instead, since the start: 7.5, 2min.", parser=seconds_from),
+    ] = None,
     depth: options.Depth = 1,
     types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
     from_zero: options.FromZero = False,
-    title: Annotated[
-        str,
-        typer.Option(
-            "--title", metavar="TEXT", help="Title to show instead of the command.", rich_help_panel=parameters.SHOW
-        ),
-    ] = "",
+    title: Annotated[str, option("--title TEXT", SHOW, "Title to show instead of the command.")] = "",
     max_size: options.MaxSize = None,
     opens: options.Open = False,
     force: options.Force = False,
@@ -215,8 +166,8 @@ def report(  # noqa: PLR0913 — one parameter per option
         from nncftools.cli import closing
 
         closing.show(output)
-    for option, picture in pictures.items():
-        _draw(option, picture, session, view)
+    for name, picture in pictures.items():
+        _draw(name, picture, session, view)
     return 0
 
 
@@ -241,9 +192,9 @@ def _page(format_: str, output: pathlib.Path | None) -> tuple[str, pathlib.Path]
 
 def _check_peak(format_: str, operation: str | None, at: float | None, *, is_asked: bool) -> None:
     """Raise UsageError for options that do not go together."""
-    for option, value in (("--operation", operation), ("--at", at)):
+    for name, value in (("--operation", operation), ("--at", at)):
         if value is not None and not is_asked:
-            raise UsageError(f"option {option}: only with --peak")
+            raise UsageError(f"option {name}: only with --peak")
     if operation is not None and at is not None:
         raise UsageError("option --at: either --operation or --at, not both")
     if is_asked and format_ not in _PEAK_FORMATS:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nncftools.backports import StrEnum
-from nncftools.cli import options, parameters
+from nncftools.cli import options
+from nncftools.cli.parameters import OTHER, READ, SHOW, WRITE, option
 from nncftools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,75 +48,23 @@ class Also(StrEnum):
     FIRST_TOKEN = "first-token"  # noqa: S105 — of a text
 
 
-Inputs = Annotated[
-    list[pathlib.Path],
-    typer.Option(
-        "--input-file",
-        "--input_file",
-        "-i",
-        metavar="FILE",
-        show_default=False,
-        help="Results, as CSV; repeatable.",
-        rich_help_panel=parameters.READ,
-    ),
-]
-Folder = Annotated[
-    str,
-    typer.Option(
-        "--output-dir",
-        "--output_dir",
-        "-o",
-        metavar="DIR",
-        show_default=False,
-        help="Write FILE.md and FILE.png to DIR and replace old ones. Default: the folder of the first FILE.",
-        rich_help_panel=parameters.WRITE,
-    ),
-]
-Formats = Annotated[
-    list[Format],
-    typer.Option(
-        "--format", "-f", metavar="FORMAT", help="png, svg, pdf, html; repeatable.", rich_help_panel=parameters.WRITE
-    ),
-]
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metric",
-        metavar="COLUMN:DIRECTION",
-        show_default=False,
-        help="Average the errors of this column (higher or lower is better) instead of the standard four; repeatable. "
-        "'--metric standard' adds the standard four.",
-        rich_help_panel=parameters.READ,
-    ),
-]
+Formats = Annotated[list[Format], option("--format -f FORMAT", WRITE, "png, svg, pdf, html; repeatable.")]
 Recommend = Annotated[
     str,
-    typer.Option(
-        "--recommend",
-        metavar="BOUNDS",
-        help="Print the smallest model within BOUNDS, such as 'error<=5%, peak<=8GiB, latency<100ms'. Names: error, "
+    option(
+        "--recommend BOUNDS",
+        SHOW,
+        "Print the smallest model within BOUNDS, such as 'error<=5%, peak<=8GiB, latency<100ms'. Names: error, "
         "size, peak, inference peak, time, latency, first token.",
-        rich_help_panel=parameters.SHOW,
     ),
 ]
 Panels = Annotated[
     list[Also] | None,
-    typer.Option(
-        "--also",
-        metavar="FIGURE",
-        show_default=False,
-        help="Add a panel of FIGURE over the error to the picture: peak, inference-peak, time, latency, first-token; "
+    option(
+        "--also FIGURE",
+        SHOW,
+        "Add a panel of FIGURE over the error to the picture: peak, inference-peak, time, latency, first-token; "
         "repeatable.",
-        rich_help_panel=parameters.SHOW,
-    ),
-]
-MaxError = Annotated[
-    str,
-    typer.Option(
-        "--max-error",
-        metavar="PERCENT",
-        help="Leave rows with a larger error out of the picture.",
-        rich_help_panel=parameters.SHOW,
     ),
 ]
 
@@ -130,18 +79,37 @@ def register(app: typer.Typer) -> None:
 
 def viz_compression(  # noqa: PLR0913 — one parameter per option
     *,
-    inputs: Inputs,
-    folder: Folder = "",
-    formats: Formats = [Format.PNG],  # noqa: B006 — Typer's way to give a default
-    metrics: Metrics = None,
+    inputs: Annotated[
+        list[pathlib.Path], option("--input-file --input_file -i FILE", READ, "Results, as CSV; repeatable.")
+    ],
+    folder: Annotated[
+        str,
+        option(
+            "--output-dir --output_dir -o DIR",
+            WRITE,
+            "Write FILE.md and FILE.png to DIR and replace old ones. Default: the folder of the first FILE.",
+        ),
+    ] = "",
+    formats: Formats = [Format.PNG],  # noqa: B006 — Typer\'s way to give a default
+    metrics: Annotated[
+        list[str] | None,
+        option(
+            "--metric COLUMN:DIRECTION",
+            READ,
+            "Average the errors of this column (higher or lower is better) instead of the standard four; repeatable. "
+            "'--metric standard' adds the standard four.",
+        ),
+    ] = None,
     recommend: Recommend = "",
     also: Panels = None,
-    max_error: MaxError = "",
-    extra: Annotated[bool, typer.Option("--extra", help="Show the file's other columns in the table.")] = False,
-    lenient: Annotated[bool, typer.Option("--lenient", help="Omit the note of missing int8, int4, gptq rows.")] = False,
+    max_error: Annotated[
+        str, option("--max-error PERCENT", SHOW, "Leave rows with a larger error out of the picture.")
+    ] = "",
+    extra: Annotated[bool, option("--extra", OTHER, "Show the file's other columns in the table.")] = False,
+    lenient: Annotated[bool, option("--lenient", OTHER, "Omit the note of missing int8, int4, gptq rows.")] = False,
     max_size: options.MaxSize = None,
-    terminal: Annotated[bool, typer.Option("--terminal", help="Print the picture in characters, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all rows with the computed values, as JSON.")] = False,
+    terminal: Annotated[bool, option("--terminal", OTHER, "Print the picture in characters, too.")] = False,
+    as_json: Annotated[bool, option("--json", OTHER, "Print all rows with the computed values, as JSON.")] = False,
 ) -> int:
     """Make a table (.md) and a picture of weight-compression results.
 

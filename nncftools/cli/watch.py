@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nncftools.cli import options, parameters
+from nncftools.cli import options
+from nncftools.cli.parameters import RECORD, SHOW, argument, option
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
@@ -39,22 +40,6 @@ s sort them, / filter them. Neither watching nor quitting affects the recording.
 _SAVING_S = 10.0
 _PATIENCE_S = 2.0
 
-Path = Annotated[
-    pathlib.Path | None,
-    typer.Argument(
-        metavar="SESSION",
-        autocompletion=options.session_candidates,
-        show_default=False,
-        help="A session, its journal, or a folder of them. Default: the newest running recording in memory_logs.",
-    ),
-]
-Pid = Annotated[
-    int | None,
-    typer.Option(
-        "--pid", min=1, metavar="PID", help="Watch a running process instead.", rich_help_panel=parameters.RECORD
-    ),
-]
-
 
 def register(app: typer.Typer) -> None:
     """Add the subcommands."""
@@ -63,9 +48,16 @@ def register(app: typer.Typer) -> None:
 
 
 def watch(
-    path: Path = None,
+    path: Annotated[
+        pathlib.Path | None,
+        argument(
+            "SESSION",
+            "A session, its journal, or a folder of them. Default: the newest running recording in memory_logs.",
+            autocompletion=options.session_candidates,
+        ),
+    ] = None,
     *,
-    pid: Pid = None,
+    pid: Annotated[int | None, option("--pid PID", RECORD, "Watch a running process instead.", min=1)] = None,
     types: options.Types = None,
     interval: options.Interval = 0.1,
     unit: options.Unit = MemoryUnit.MiB,
@@ -272,28 +264,18 @@ s sort them, / filter them."""
 
 _SLOWEST, _FASTEST = 0.01, 1e6
 
-Source = Annotated[
-    pathlib.Path | None,
-    typer.Argument(
-        metavar="SESSION",
-        autocompletion=options.session_candidates,
-        readable=False,
-        show_default=False,
-        help="A session, a journal, a folder (its newest session), latest, or latest~1. Default: latest.",
-    ),
-]
-Speed = Annotated[
-    float,
-    typer.Option(
-        "--speed", metavar="N", help="Seconds of the run to show per second.", rich_help_panel=parameters.SHOW
-    ),
-]
-
 
 def replay(
-    path: Source = None,
+    path: Annotated[
+        pathlib.Path | None,
+        argument(
+            "SESSION",
+            "A session, a journal, a folder (its newest session), latest, or latest~1. Default: latest.",
+            autocompletion=options.session_candidates,
+        ),
+    ] = None,
     *,
-    speed: Speed = 10.0,
+    speed: Annotated[float, option("--speed N", SHOW, "Seconds of the run to show per second.")] = 10.0,
     types: options.RecordedTypes = None,
     unit: options.Unit = MemoryUnit.MiB,
     max_size: options.MaxSize = None,
