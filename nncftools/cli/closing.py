@@ -171,11 +171,6 @@ def _is_same(now: float, then: float) -> bool:
 _COMMAND = 200
 
 
-def suffixes(count: int) -> list[str]:
-    """Return the suffixes for the file names of the runs; a single run gets none."""
-    return [""] if count == 1 else [f"-{number}" for number in range(1, count + 1)]
-
-
 def repeat(
     count: int, places: Iterable[Destination], record: Callable[[Destination], Recorded], view: View, *, quiet: bool
 ) -> int:

@@ -57,11 +57,12 @@ def _record(log_dir: pathlib.Path, line: str) -> int:
     from nncftools.sampler.starter import Starter
 
     argv = [planning.SHELL, "-c", line]
-    metrics, others = planning.columns(None, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
+    request = options.Request()
+    metrics, columns = planning.columns(request)
     place = destination.in_folder(log_dir, metrics, (True, False))
     view = View(metrics=metrics)
     with Starter() as starter:
-        run = recording.Run(starter, planning.plan([*metrics, *others], interval=0.1), "", argv, place)
+        run = recording.Run(starter, planning.plan(columns, request), "", argv, place)
         recorded = recording.record(run, view, quiet=True)
     if recorded.session is not None:
         screen.to_stdout_if_read(_summary(recorded.session, metrics, view.unit))

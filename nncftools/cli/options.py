@@ -9,9 +9,9 @@ import contextlib
 import math
 import os
 import pathlib
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +20,7 @@ from nncftools import intake
 from nncftools.cli import destination
 from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE, argument, option
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
+from nncftools.journal.writing import MAX_SAMPLES
 from nncftools.metrics import MEMORY, METRICS, columns_of
 from nncftools.units import MemoryUnit, bytes_from, not_one_of, seconds_from, unit_from
 
@@ -95,12 +96,9 @@ DEFAULT_SOURCE = "proc" if sys.platform == "linux" else "psutil"
 ALL = "all"
 DEFAULT_TYPES = ("rss", "system")
 PROFILE_TYPES = ("rss", *(name for name, metric in METRICS.items() if metric.part_of == "rss"))
-SHORTEST_INTERVAL_S = 0.001
 LONGEST_S = 366 * 24 * 3600.0
 DEFAULT_LOG_DIR = destination.DEFAULT_LOG_DIR
-DEFAULT_MAX_SAMPLES = 1_000_000
-DEFAULT_PSS_BUDGET = "1%"
-DEFAULT_STACKS_BUDGET = "1%"
+ACTIONS = ("warn", "kill")
 _LARGEST_BUDGET = 50.0
 _OTHER_NAMES = {
     **dict.fromkeys(("ram", "mem", "memory", "res"), "rss"),
@@ -112,96 +110,20 @@ _OTHER_NAMES = {
 
 def command_words(meaning: str) -> Any:  # noqa: ANN401 — as typer has it
     """Return the argument for a command and its arguments; ``meaning`` says what it keeps."""
-    return argument(
-        "COMMAND [ARGUMENT]", f"The command and its arguments; {meaning}", autocompletion=program_candidates
-    )
+    text = f"The command and its arguments; {meaning}"
+    return argument("COMMAND [ARGUMENT]", text, autocompletion=program_candidates)
 
 
-Words = Annotated[list[str] | None, command_words("it keeps terminal, folder and environment.")]
-Interval = Annotated[
-    float, option("--interval -i TIME", RECORD, "Time between samples: 0.05, 50ms.", parser=seconds_from)
-]
-Output = Annotated[
-    pathlib.Path | None,
-    option(
-        "--output -o FILE",
-        WRITE,
-        "Write only the session, to this file (.json or .json.gz); with --plot also what that writes, beside it.",
-    ),
-]
-LogDir = Annotated[
-    pathlib.Path, option("--log-dir DIR", WRITE, "Make a new folder in DIR with session, operations, picture and page.")
-]
-Plot = Annotated[
-    bool | None,
-    option(
-        "--plot/--no-plot",
-        WRITE,
-        "Draw the picture and, if plotly is installed, write the page. Default: yes; with --output, no.",
-    ),
-]
-Open = Annotated[bool, option("--open", SHOW, "Write the page, and open it in a browser at the end.")]
-Quiet = Annotated[bool, option("--quiet -q", SHOW, "Print no summary.")]
-Name = Annotated[str, option("--name TEXT", WRITE, "A name for the run.")]
-NoChildren = Annotated[bool, option("--no-children", RECORD, "Leave out descendants.")]
-WaitAll = Annotated[bool, option("--wait-all", RECORD, "Record until the last descendant has ended.")]
-PerProcess = Annotated[bool, option("--per-process", RECORD, "Keep each process's RSS over time.")]
-MaxSamples = Annotated[
-    int,
-    option(
-        "--max-samples N",
-        RECORD,
-        "Beyond this number, merge neighbouring samples; minimum and maximum are kept.",
-        min=100,
-    ),
-]
-Depth = Annotated[int, option("--depth N", SHOW, "Levels of operations to show.", min=1)]
-Shell = Annotated[bool, option("--shell", RUN, "Run one quoted string through the shell.")]
-
-Live = Annotated[bool, option("--live", SHOW, "Show memory, CPU and operations while the command runs.")]
-Capture = Annotated[
-    pathlib.Path | None,
-    option("--capture FILE", WRITE, "With --live: write the command's output to this file instead."),
-]
-
-
-def _types(default: str, panel: str) -> Any:  # noqa: ANN401 — as typer has it
-    return option(
-        "--type -t METRIC[,METRIC]",
-        panel,
-        f"Memory to show: {', '.join(MEMORY)}, or all. Default: {default}.",
-        autocompletion=memory_type_candidates,
-    )
+def _types(default: str, group: str) -> Any:  # noqa: ANN401 — as typer has it
+    text = f"Memory to show: {', '.join(MEMORY)}, or all. Default: {default}."
+    return option("--type -t METRIC[,METRIC]", group, text, autocompletion=memory_type_candidates)
 
 
 Types = Annotated[list[str] | None, _types(", ".join(DEFAULT_TYPES), RECORD)]
 ProfileTypes = Annotated[list[str] | None, _types(", ".join(PROFILE_TYPES), RECORD)]
 RecordedTypes = Annotated[list[str] | None, _types("what was recorded", SHOW)]
-
-PssBudget = Annotated[
-    str,
-    option(
-        "--pss-budget PERCENT",
-        RECORD,
-        "The share of the time that counting PSS and USS may take: more of it, more samples that know them.",
-    ),
-]
-Stacks = Annotated[
-    bool | None,
-    option(
-        "--stacks/--no-stacks",
-        RECORD,
-        "See which code and which files hold the memory: by py-spy, from outside. Default: "
-        "`profile` does where it can, `monitor` does not.",
-    ),
-]
-StacksBudget = Annotated[
-    str,
-    option(
-        "--stacks-budget PERCENT",
-        RECORD,
-        "The share of one core that taking stacks may use; half a CPU second in any case.",
-    ),
+Interval = Annotated[
+    float, option("--interval -i TIME", RECORD, "Time between samples: 0.05, 50ms.", parser=seconds_from)
 ]
 Unit = Annotated[
     MemoryUnit,
@@ -213,25 +135,175 @@ Unit = Annotated[
         autocompletion=unit_candidates,
     ),
 ]
+Depth = Annotated[int, option("--depth N", SHOW, "Levels of operations to show.", min=1)]
 FromZero = Annotated[bool, option("--from-zero", SHOW, "Show memory relative to the first sample.")]
+Open = Annotated[bool, option("--open", SHOW, "Write the page, and open it in a browser at the end.")]
+Name = Annotated[str, option("--name TEXT", WRITE, "A name for the run.")]
+Shell = Annotated[bool, option("--shell", RUN, "Run one quoted string through the shell.")]
+Force = Annotated[bool, option("--force", WRITE, "Overwrite existing files.")]
+Source = Annotated[
+    str, option(f"--source {'|'.join(SOURCES)}", RECORD, "Where figures come from: /proc (Linux) or psutil (macOS).")
+]
 MaxSize = Annotated[
     int | None,
     option(
         "--max-size SIZE",
         READ,
-        f"Read files up to this size, unpacked, and as many more operations and processes. Default: "
+        "Read files up to this size, unpacked, and as many more operations and processes. Default: "
         f"{intake.Limits().size >> 30}GiB.",
         parser=bytes_from,
     ),
 ]
-Force = Annotated[bool, option("--force", WRITE, "Overwrite existing files.")]
-Redact = Annotated[
-    list[str] | None, option("--redact REGEX", WRITE, "Besides likely secrets, hide matches of REGEX in command lines.")
-]
-NoRedact = Annotated[bool, option("--no-redact", WRITE, "Keep command lines unchanged.")]
-Source = Annotated[
-    str, option(f"--source {'|'.join(SOURCES)}", RECORD, "Where figures come from: /proc (Linux) or psutil (macOS).")
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to record, how, and where to: the options of `monitor`; other commands set some of them."""
+
+    words: Annotated[list[str] | None, command_words("it keeps terminal, folder and environment.")] = None
+    no_auto: Annotated[bool, option("--no-auto", RECORD, "Mark no calls automatically.")] = False
+    mark_call: Annotated[
+        list[str] | None,
+        option(
+            "--mark-call MODULE:FUNCTION[=NAME]",
+            RECORD,
+            "Also mark calls of this function; __main__:FUNCTION is one of the script itself (Python 3.12 or later). "
+            "Repeatable. Also mark-calls in [tool.nncf-tools] of pyproject.toml.",
+        ),
+    ] = None
+    mark_on: Annotated[
+        list[str] | None,
+        option(
+            "--mark-on REGEX",
+            RECORD,
+            "A matching line of output starts an operation, named by the match or its group (?P<name>…); repeatable.",
+        ),
+    ] = None
+    depth: Depth = 1
+    types: Types = None
+    interval: Interval = 0.1
+    unit: Unit = MemoryUnit.MiB
+    output: Annotated[
+        pathlib.Path | None,
+        option(
+            "--output -o FILE",
+            WRITE,
+            "Write only the session, to this file (.json or .json.gz); with --plot also what that writes, beside it.",
+        ),
+    ] = None
+    log_dir: Annotated[
+        pathlib.Path,
+        option("--log-dir DIR", WRITE, "Make a new folder in DIR with session, operations, picture and page."),
+    ] = DEFAULT_LOG_DIR
+    from_zero: FromZero = False
+    plot: Annotated[
+        bool | None,
+        option(
+            "--plot/--no-plot",
+            WRITE,
+            "Draw the picture and, if plotly is installed, write the page. Default: yes; with --output, no.",
+        ),
+    ] = None
+    opens: Open = False
+    quiet: Annotated[bool, option("--quiet -q", SHOW, "Print no summary.")] = False
+    live: Annotated[bool, option("--live", SHOW, "Show memory, CPU and operations while the command runs.")] = False
+    capture: Annotated[
+        pathlib.Path | None,
+        option("--capture FILE", WRITE, "With --live: write the command's output to this file instead."),
+    ] = None
+    name: Name = ""
+    pid: Annotated[int | None, option("--pid PID", RECORD, "Attach to a running process instead.", min=1)] = None
+    duration: Annotated[
+        float | None,
+        option(
+            "--duration TIME",
+            RECORD,
+            "Stop recording after this time: 30, 30s, 2min; the command keeps running.",
+            parser=seconds_from,
+        ),
+    ] = None
+    max_memory: Annotated[
+        int | None,
+        option(
+            "--max-memory SIZE",
+            RUN,
+            "Limit on the sum of RSS over all processes, such as 8GiB or 500M.",
+            parser=bytes_from,
+        ),
+    ] = None
+    on_limit: Annotated[
+        str,
+        option(
+            f"--on-limit {'|'.join(ACTIONS)}",
+            RUN,
+            "If a sample exceeds it: warn once, or end all processes (SIGTERM, after 5 s SIGKILL).",
+        ),
+    ] = ACTIONS[0]
+    require: Annotated[
+        str | None,
+        option(
+            "--require SIZE|SESSION",
+            RUN,
+            "Start only if so much memory is available; with an earlier session of the command, if memory and disk "
+            "suffice for what it needed then.",
+        ),
+    ] = None
+    repeat: Annotated[
+        int, option("--repeat N", RUN, "Run the command N times and write N sessions (-1, -2, …) to compare.", min=1)
+    ] = 1
+    no_children: Annotated[bool, option("--no-children", RECORD, "Leave out descendants.")] = False
+    wait_all: Annotated[bool, option("--wait-all", RECORD, "Record until the last descendant has ended.")] = False
+    per_process: Annotated[bool, option("--per-process", RECORD, "Keep each process's RSS over time.")] = False
+    pss_budget: Annotated[
+        str,
+        option(
+            "--pss-budget PERCENT",
+            RECORD,
+            "The share of the time that counting PSS and USS may take: more of it, more samples that know them.",
+        ),
+    ] = "1%"
+    stacks: Annotated[
+        bool | None,
+        option(
+            "--stacks/--no-stacks",
+            RECORD,
+            "See which code and which files hold the memory: by py-spy, from outside. Default: "
+            "`profile` does where it can, `monitor` does not.",
+        ),
+    ] = None
+    stacks_budget: Annotated[
+        str,
+        option(
+            "--stacks-budget PERCENT",
+            RECORD,
+            "The share of one core that taking stacks may use; half a CPU second in any case.",
+        ),
+    ] = "1%"
+    max_samples: Annotated[
+        int,
+        option(
+            "--max-samples N",
+            RECORD,
+            "Beyond this number, merge neighbouring samples; minimum and maximum are kept.",
+            min=100,
+        ),
+    ] = MAX_SAMPLES
+    shell: Shell = False
+    force: Force = False
+    redact: Annotated[
+        list[str] | None,
+        option("--redact REGEX", WRITE, "Besides likely secrets, hide matches of REGEX in command lines."),
+    ] = None
+    no_redact: Annotated[bool, option("--no-redact", WRITE, "Keep command lines unchanged.")] = False
+    source: Source = DEFAULT_SOURCE
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileRequest(Request):
+    """The options of `profile`."""
+
+    types: ProfileTypes = None
+    interval: Interval = 0.05
 
 
 @contextlib.contextmanager
@@ -303,28 +375,7 @@ def share(option: str, budget: str) -> float:
     raise UsageError(f"option {option}: {expected}, found {budget!r}")
 
 
-def redaction(patterns: Sequence[str] | None, *, is_off: bool) -> list[str] | None:
-    """Return the patterns to hide in addition to likely secrets, or None to hide nothing. Raises UsageError."""
-    for pattern in patterns or ():
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise UsageError(f"option --redact: {pattern!r} is not a regular expression: {error}") from error
-    if is_off and patterns:
-        raise UsageError("option --redact: either --redact or --no-redact, not both")
-    return None if is_off else list(patterns or ())
-
-
 def check_source(source: str) -> None:
     """Raise UsageError for an unknown source."""
     if source not in SOURCES:
         raise UsageError(f"option --source: {not_one_of(source, SOURCES)}")
-
-
-def checked_capture(capture: pathlib.Path | None, *, live: bool, force: bool) -> pathlib.Path | None:
-    """Return the file for the command's output. Raises UsageError if it cannot be written, or without a live view."""
-    if capture is None:
-        return None
-    if not live:
-        raise UsageError("option --capture: only with --live and a command; without a view, use `> FILE`")
-    return destination.written("--capture", capture, force=force)

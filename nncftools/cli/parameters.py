@@ -12,12 +12,13 @@ Rich would draw it, but loading Rich takes 100 ms of CPU.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import inspect
 import textwrap
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import typer
@@ -47,6 +48,27 @@ def option(names: str, group: str, meaning: str, **settings: Any) -> Any:
 def argument(metavar: str, meaning: str, **settings: Any) -> Any:
     """Return the argument that the help calls ``metavar``."""
     return typer.Argument(metavar=metavar, help=meaning, **settings)
+
+
+def with_options(kind: type, *, without: Collection[str] = ()) -> Callable[[Callable[[Any], int]], Callable[..., int]]:
+    """Return a decorator: it gives a function of one object of the dataclass ``kind`` an option for each field."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(field.name, keyword, default=field.default, annotation=hints[field.name])
+        for field in dataclasses.fields(kind)
+        if field.name not in without
+    ]
+
+    def decorated(function: Callable[[Any], int]) -> Callable[..., int]:
+        def command(**values: Any) -> int:
+            return function(kind(**values))
+
+        command.__doc__ = function.__doc__
+        vars(command)["__signature__"] = inspect.Signature(parameters)
+        return command
+
+    return decorated
 
 
 class Declared(NamedTuple):

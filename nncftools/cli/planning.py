@@ -15,10 +15,10 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from nncftools.cli import options, screen
-from nncftools.cli.parameters import RUN, option
+from nncftools.cli.options import Request
 from nncftools.errors import (
     CommandNotExecutableError,
     CommandNotFoundError,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 SHELL = "/bin/sh"
 _PYTHON = "python"
 _MUCH_ALIKE = 0.75
+_SHORTEST_INTERVAL_S = 0.001
 _TIME_UNITS = {"ms", "s", "sec", "min"}
 _QUOTED_OR_SPECIAL = re.compile(
     r"""'[^']*'|(?P<special>\\\n)|\\.|"(?P<double>(?:[^"\\]|\\.)*)"|"""
@@ -167,39 +168,49 @@ def _redacted(text: str) -> str:
     return Redaction().text(text)
 
 
-def plan(  # noqa: PLR0913 — one parameter per option
-    columns: Sequence[str],
-    *,
-    interval: float,
-    pid: int | None = None,
-    duration: float | None = None,
-    children: bool = True,
-    wait_all: bool = False,
-    per_process: bool = False,
-    max_samples: int = options.DEFAULT_MAX_SAMPLES,
-    source: str = options.DEFAULT_SOURCE,
-    limit: MemoryLimit | None = None,
-    redact: Sequence[str] | None = (),
-    pss_budget: str = options.DEFAULT_PSS_BUDGET,
-) -> Plan:
+def plan(columns: Sequence[str], request: Request) -> Plan:
     """Return the plan of a recording. Raises UsageError."""
-    options.checked_seconds("--interval", interval, options.SHORTEST_INTERVAL_S)
-    if duration is not None:
-        options.checked_seconds("--duration", duration, 0)
+    limit = _limit(request)
+    redact = _redaction(request)
+    options.checked_seconds("--interval", request.interval, _SHORTEST_INTERVAL_S)
+    if request.duration is not None:
+        options.checked_seconds("--duration", request.duration, 0)
     return Plan(
         columns if limit is None or "rss" in columns else ["rss", *columns],
-        pid=pid,
-        interval_s=interval,
-        duration_s=duration,
-        children=children,
-        wait_all=wait_all,
-        per_process=per_process,
-        max_samples=max_samples,
-        source=source,
+        pid=request.pid,
+        interval_s=request.interval,
+        duration_s=request.duration,
+        children=not request.no_children,
+        wait_all=request.wait_all,
+        per_process=request.per_process,
+        max_samples=request.max_samples,
+        source=request.source,
         limit=limit,
         redact=redact,
-        slow_share=options.share("--pss-budget", pss_budget),
+        slow_share=options.share("--pss-budget", request.pss_budget),
     )
+
+
+def _limit(request: Request) -> MemoryLimit | None:
+    if request.on_limit not in options.ACTIONS:
+        raise UsageError(f"option --on-limit: {not_one_of(request.on_limit, options.ACTIONS)}")
+    if request.max_memory is not None:
+        return {"rss": request.max_memory, "action": request.on_limit}
+    if request.on_limit != options.ACTIONS[0]:
+        raise UsageError("option --on-limit: only with --max-memory")
+    return None
+
+
+def _redaction(request: Request) -> list[str] | None:
+    """Return the patterns to hide in addition to likely secrets, or None to hide nothing."""
+    for pattern in request.redact or ():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UsageError(f"option --redact: {pattern!r} is not a regular expression: {error}") from error
+    if request.no_redact and request.redact:
+        raise UsageError("option --redact: either --redact or --no-redact, not both")
+    return None if request.no_redact else request.redact or []
 
 
 def watch_disks(plan: Plan, argv: Sequence[str], output: pathlib.Path) -> None:
@@ -211,97 +222,60 @@ def watch_disks(plan: Plan, argv: Sequence[str], output: pathlib.Path) -> None:
         plan.columns += filter(is_room, METRICS)
 
 
-def looking(*, stacks: bool | None, default: bool, source: str) -> Looking | None:
+def looking(request: Request, *, default: bool) -> Looking | None:
     """Return how stacks and mappings are taken, None to take none.
 
     Raises UsageError if stacks are asked for and cannot be taken here.
     """
-    if stacks is False or not (stacks or default):
+    if not (default if request.stacks is None else request.stacks):
         return None
     from nncftools.snapshots import client
 
+    source = request.source
     found = client.looking(with_hook=default) if source == "proc" else client.Looking(None, f"not with {source}")
-    if stacks and found.py_spy is None:
+    if request.stacks and found.py_spy is None:
         raise UsageError(f"option --stacks: {found.missing}")
     return found if source == "proc" and sys.platform == "linux" else None
 
 
-def columns(types: list[str] | None, source: str, default: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the memory metrics to record, and the other metrics that are always recorded.
+def columns(request: Request, default: Sequence[str] = options.DEFAULT_TYPES) -> tuple[list[str], list[str]]:
+    """Return the memory metrics to show, and all that is recorded: these and what is always recorded.
 
     Raises NncfToolsError if this machine cannot record them.
     """
     refuse_to_record()
     from nncftools.sampler import client
 
-    options.check_source(source)
-    client.check(source)
-    offers = client.offers(source)
-    for name in options.listed(types or ()):
+    options.check_source(request.source)
+    client.check(request.source)
+    offers = client.offers(request.source)
+    for name in options.listed(request.types or ()):
         if is_memory(name) and (name not in offers or offers[name].missing):
-            reason = offers[name].missing if name in offers else f"not from --source {source}"
+            reason = offers[name].missing if name in offers else f"not from --source {request.source}"
             raise UsageError(f"option --type: {name!r} is not available here: {reason}")
     here = [name for name, offer in offers.items() if not offer.missing]
     memory = [name for name in MEMORY if name in here]
-    shown = options.memory_types(types, memory, default)
-    return shown, [name for name in recorded_with(shown) if name in here]
+    shown = options.memory_types(request.types, memory, default)
+    return shown, [*shown, *(name for name in recorded_with(shown) if name in here)]
 
 
-def target(words: list[str], pid: int | None, *, shell: bool) -> list[str]:
-    """Return the argument list to execute; an empty one attaches to ``pid``. Raises NncfToolsError."""
-    if pid is None:
-        argv = arguments(words, shell=shell)
+def target(request: Request) -> list[str]:
+    """Return the argument list to execute; an empty one attaches to a process. Raises NncfToolsError."""
+    if request.pid is None:
+        argv = arguments(request.words or [], shell=request.shell)
         if not argv:
             raise UsageError("argument COMMAND: missing; give a command to run, such as `python script.py`")
         check_executable(argv)
         return argv
-    if words:
+    if request.words:
         raise UsageError("option --pid: either a command or --pid, not both")
     try:
-        os.kill(pid, 0)
+        os.kill(request.pid, 0)
     except (ProcessLookupError, OverflowError):
-        raise NncfToolsError(f"option --pid: there is no process {pid}") from None
+        raise NncfToolsError(f"option --pid: there is no process {request.pid}") from None
     except PermissionError:
         pass
     return []
-
-
-ACTIONS = ("warn", "kill")
-
-MaxMemory = Annotated[
-    int | None,
-    option(
-        "--max-memory SIZE", RUN, "Limit on the sum of RSS over all processes, such as 8GiB or 500M.", parser=bytes_from
-    ),
-]
-OnLimit = Annotated[
-    str,
-    option(
-        f"--on-limit {'|'.join(ACTIONS)}",
-        RUN,
-        "If a sample exceeds it: warn once, or end all processes (SIGTERM, after 5 s SIGKILL).",
-    ),
-]
-Require = Annotated[
-    str | None,
-    option(
-        "--require SIZE|SESSION",
-        RUN,
-        "Start only if so much memory is available; with an earlier session of the command, if memory and disk "
-        "suffice for what it needed then.",
-    ),
-]
-
-
-def limit(max_memory: int | None, action: str) -> MemoryLimit | None:
-    """Return the limit that the two options set, or None. Raises UsageError."""
-    if action not in ACTIONS:
-        raise UsageError(f"option --on-limit: {not_one_of(action, ACTIONS)}")
-    if max_memory is None:
-        if action != ACTIONS[0]:
-            raise UsageError("option --on-limit: only with --max-memory")
-        return None
-    return {"rss": max_memory, "action": action}
 
 
 def check_required(

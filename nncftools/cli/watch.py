@@ -230,13 +230,14 @@ def _watch_process(pid: int, types: list[str] | None, interval: float, unit: Mem
     """Record a process into a temporary folder and show it."""
     from nncftools.cli import opening, planning
 
-    metrics, others = planning.columns(types, options.DEFAULT_SOURCE, options.DEFAULT_TYPES)
+    request = options.Request(types=types, pid=pid, interval=interval)
+    _, columns = planning.columns(request)
     from nncftools.journal import reading
     from nncftools.sampler import client
     from nncftools.sampler.starter import Starter
 
-    planning.target([], pid, shell=False)
-    plan = planning.plan([*metrics, *others], pid=pid, interval=interval)
+    planning.target(request)
+    plan = planning.plan(columns, request)
     with tempfile.TemporaryDirectory(prefix="nncf-tools-") as folder, Starter() as starter:
         journal = pathlib.Path(folder, "session.journal.jsonl")
         descriptor = reading.create(journal, replace=False)

@@ -72,9 +72,10 @@ def fit(  # noqa: PLR0913 — one parameter per option
     as_json: Annotated[bool, option("--json", SHOW, "Print the result as JSON, as in fit.json.")] = False,
 ) -> int:
     """Find the smallest memory limit with which a command works, and the smallest at full speed."""
-    metrics, others = planning.columns(None, options.DEFAULT_SOURCE, ("rss",))
-    argv = planning.target(words or [], None, shell=shell)
-    plan = planning.plan([*metrics, *others], interval=interval)
+    request = options.Request(words=words, interval=interval, shell=shell)
+    _, columns = planning.columns(request, ("rss",))
+    argv = planning.target(request)
+    plan = planning.plan(columns, request)
     if not slower >= 1:
         raise UsageError(f"option --slower: a factor of at least 1 expected, found {slower:g}")
     if resume and output is None:
