@@ -12,7 +12,7 @@ from nncftools.cli.destination import Destination, check_owner, session_stem
 from nncftools.errors import UsageError
 from nncftools.files import above_standard
 from nncftools.journal import reading
-from nncftools.marks.calls import SIDECARS
+from nncftools.journal.reading import SIDECARS
 
 _NEW_LOG = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC

@@ -167,7 +167,7 @@ def _matched(option: str, patterns: Sequence[str]) -> list[pathlib.Path]:
     """Return the sessions that patterns match, sorted by name; an existing file matches only itself."""
     from glob import glob
 
-    from nncftools.marks.calls import SIDECARS
+    from nncftools.journal.reading import SIDECARS
 
     found = []
     for pattern in patterns:

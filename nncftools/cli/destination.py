@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import another_owner, open_ours
 from nncftools.journal import reading
-from nncftools.marks.calls import MARKS_ENDING, SIDECARS
+from nncftools.journal.reading import MARKS_ENDING, SIDECARS
 from nncftools.render.samples import stem
 from nncftools.session import launcher
 from nncftools.units import nearest

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from nncftools import intake
 from nncftools.cli import destination, options
 from nncftools.errors import UsageError
-from nncftools.marks.calls import MARKS_ENDING, SIDECARS, find_sidecar
+from nncftools.journal.reading import MARKS_ENDING, SIDECARS, find_sidecar
 from nncftools.session.session import Session
 
 _AFTER_S = 2.0

@@ -31,12 +31,12 @@ from nncftools.sampler.client import Outcome
 from nncftools.sampler.starter import Interrupted, Starter
 from nncftools.session import launcher
 from nncftools.session.session import Session
-from nncftools.snapshots.client import Helper, Looking
 from nncftools.units import printable
 
 if TYPE_CHECKING:
     from nncftools.cli.destination import Destination, Log
     from nncftools.marks.calls import Call
+    from nncftools.snapshots.client import Helper, Looking
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _record_command(run: Run, header: Header, claim: Claim, view: View, display:
     """Run sampler and command inside the display. Raises OSError, NncfToolsError if the sampler cannot start."""
     with (
         OutputDisplay(display, view, _marking_lines(run, claim.marks), run.starter) as shown,
-        contextlib.closing(Helper(claim.snapshots)) as helper,
+        _helper(claim.snapshots) as helper,
     ):
         sampler = client.Sampler(
             run.starter,
@@ -151,7 +151,7 @@ def _record_command(run: Run, header: Header, claim: Claim, view: View, display:
         )
         with sampler:
             sampler.start(header, claim.locked)
-            if run.looking is not None:
+            if helper is not None and run.looking is not None:
                 helper.follow(sampler.pid, run.plan, run.looking, run.looking_share)
             claim.hand_over()
             with _guarded("the command's output cannot be shown as requested"):
@@ -159,9 +159,22 @@ def _record_command(run: Run, header: Header, claim: Claim, view: View, display:
             with _guarded("nncf-tools is incomplete"):
                 _load_what_saving_needs()
             outcome = sampler.wait()
-            helper.close()
+            if helper is not None:
+                helper.close()
             claim.hold()
             return outcome
+
+
+@contextlib.contextmanager
+def _helper(log: int | None) -> Iterator[Helper | None]:
+    """Yield the process that takes stacks and mappings; None without a log of it."""
+    if log is None:
+        yield None
+        return
+    from nncftools.snapshots.client import Helper
+
+    with contextlib.closing(Helper(log)) as helper:
+        yield helper
 
 
 def _not_started(outcome: Outcome) -> NncfToolsError:
@@ -329,15 +342,15 @@ def _rank_line(rank: int, session: Session, view: View) -> str:
     return f"Rank {rank}: {label(metric)} peak {held}{ending}"
 
 
-def _environment(run: Run, helper: Helper) -> dict[str, str]:
+def _environment(run: Run, helper: Helper | None) -> dict[str, str]:
     log, marking = run.place.marks, run.marking
     wanted = {name: value for name, value in run.environment.items() if name not in os.environ}
     if marking.automatic is None:
         return {**wanted, VARIABLE: str(log)}
     from nncftools.marks import calls
 
-    needs_door = run.looking is not None and run.looking.needs_door
-    return {**wanted, **calls.environment(log, marking.automatic, helper.pid if needs_door else None)}
+    tracer = helper.pid if helper is not None and run.looking is not None and run.looking.needs_door else None
+    return {**wanted, **calls.environment(log, marking.automatic, tracer)}
 
 
 def _marking_lines(run: Run, log: int) -> Callable[[str], None] | None:
