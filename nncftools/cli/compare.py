@@ -7,8 +7,6 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from nncftools.cli import options
 from nncftools.cli.parameters import READ, SHOW, WRITE, argument, option
 from nncftools.errors import NncfToolsError, UsageError
@@ -22,27 +20,6 @@ if TYPE_CHECKING:
     from nncftools.render.benchmarks import Timing
     from nncftools.render.overlay import Curve
 
-EXAMPLES = """\b
-Examples:
-  nncf-tools compare latest~1 latest
-  nncf-tools compare before.json after.json
-  nncf-tools compare fp32.json int8.json int4.json --plot overlay.png
-  nncf-tools compare before.json after.json --format markdown -o table.md
-  nncf-tools compare a.json b.json --fail-if 'peak_rss>+5%'
-  nncf-tools compare a.json b.json --fail-if 'duration@Export>90s'
-  nncf-tools compare --base 'old-*.json' --new 'new-*.json'
-  nncf-tools compare --base 'old-*.json' --new 'new-*.json' -f hyperfine | jq .
-  nncf-tools compare --new 'run-*.json' --format bencher -o bencher.json
-
-\b
-A gate is METRIC[@OPERATION or @FUNCTION], > or <, a number and a unit (%, s, B, KiB, MiB,
-GiB). With a sign (+5%, +100MiB, -10%) it limits the change from BASE to NEW,
-without one the figure of NEW. Metrics: peak_ and the name of a memory metric
-(peak_rss), duration, cpu, model_size, read_bytes, write_bytes, read_chars,
-write_chars.
-
-\b
-The exit status is 3 if a gate fails."""
 
 GATE_FAILED = 3
 HYPERFINE, BENCHER, BENCHMARK_ACTION = "hyperfine", "bencher", "benchmark-action"
@@ -56,11 +33,6 @@ _MOST_RUNS = 100
 
 def _formats(incomplete: str) -> list[str]:
     return options.beginning(incomplete, FORMATS)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="compare", epilog=EXAMPLES)(compare)
 
 
 def compare(  # noqa: PLR0913 — one parameter per option
@@ -100,7 +72,30 @@ def compare(  # noqa: PLR0913 — one parameter per option
     max_size: options.MaxSize = None,
     force: options.Force = False,
 ) -> int:
-    """Compare what runs cost: peaks, time, CPU, I/O, each operation."""
+    """Compare what runs cost: peaks, time, CPU, I/O, each operation.
+
+    \b
+    Examples:
+      nncf-tools compare latest~1 latest
+      nncf-tools compare before.json after.json
+      nncf-tools compare fp32.json int8.json int4.json --plot overlay.png
+      nncf-tools compare before.json after.json --format markdown -o table.md
+      nncf-tools compare a.json b.json --fail-if 'peak_rss>+5%'
+      nncf-tools compare a.json b.json --fail-if 'duration@Export>90s'
+      nncf-tools compare --base 'old-*.json' --new 'new-*.json'
+      nncf-tools compare --base 'old-*.json' --new 'new-*.json' -f hyperfine | jq .
+      nncf-tools compare --new 'run-*.json' --format bencher -o bencher.json
+
+    \b
+    A gate is METRIC[@OPERATION or @FUNCTION], > or <, a number and a unit (%, s, B, KiB, MiB,
+    GiB). With a sign (+5%, +100MiB, -10%) it limits the change from BASE to NEW,
+    without one the figure of NEW. Metrics: peak_ and the name of a memory metric
+    (peak_rss), duration, cpu, model_size, read_bytes, write_bytes, read_chars,
+    write_chars.
+
+    \b
+    The exit status is 3 if a gate fails.
+    """
     from nncftools.analysis import comparison, gates
     from nncftools.cli import destination, screen
 

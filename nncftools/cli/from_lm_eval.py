@@ -6,30 +6,15 @@ import math
 import pathlib
 from typing import Annotated
 
-import typer
-
 from nncftools.cli import options
 from nncftools.cli.parameters import OTHER, argument, option
 from nncftools.errors import UsageError
-
-EXAMPLES = """\b
-Examples:
-  nncf-tools from-lm-eval fp32.json -o data.csv --model Phi-3 --mode fp32 \\
-      --model-dir models/fp32
-  nncf-tools from-lm-eval gptq.json -o data.csv --mode 'int4 + gptq' \\
-      --int4 1 --plot-name gptq --wwb wwb/metrics.csv --model-dir models/gptq
-  nncf-tools viz-compression -i data.csv"""
 
 _MENDED = {
     "row": "; add --int4, --lora-rank or --plot-name",
     "model": "; name one with --model",
     "force": "; give --force to replace",
 }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="from-lm-eval", epilog=EXAMPLES)(from_lm_eval)
 
 
 def from_lm_eval(  # noqa: PLR0913 — one parameter per option
@@ -59,6 +44,14 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
 
     The row to fill has this model and mode, and the given --int4, --int8,
     --lora-rank and --plot-name. Without such a row, a new one is added.
+
+    \b
+    Examples:
+      nncf-tools from-lm-eval fp32.json -o data.csv --model Phi-3 --mode fp32 \\
+          --model-dir models/fp32
+      nncf-tools from-lm-eval gptq.json -o data.csv --mode 'int4 + gptq' \\
+          --int4 1 --plot-name gptq --wwb wwb/metrics.csv --model-dir models/gptq
+      nncf-tools viz-compression -i data.csv
     """
     from nncftools.cli import destination, screen
     from nncftools.compression import filling

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-import typer
-
 from nncftools.cli import destination, options, planning
 from nncftools.cli.options import ProfileRequest, Request
 from nncftools.cli.parameters import with_options
@@ -21,59 +19,54 @@ if TYPE_CHECKING:
     from nncftools.marks.calls import Call
 
 
-MONITOR_EXAMPLES = """\b
-Examples:
-  nncf-tools monitor python quantize.py --subset 300
-  nncf-tools monitor -t rss -- optimum-cli export openvino --model DIR OUT
-  nncf-tools monitor --open python quantize.py
-  nncf-tools monitor --output run.json --plot --unit GiB ./compress.sh
-  nncf-tools monitor --shell 'python a.py | tee log.txt'
-  nncf-tools monitor --pid 4711 --duration 60
-  nncf-tools monitor --max-memory 24GiB --on-limit kill python export.py
-  nncf-tools monitor --require 12GiB python export.py
-  nncf-tools monitor --repeat 5 --output old.json python export.py
-  mpirun -n 4 nncf-tools monitor --output run.json python train.py
-
-\b
-The exit status is the command's, even if the recording fails: 128 + N if
-signal N killed it, 127 if it was not found, 126 if it could not be executed.
-Under torchrun, mpirun or srun, file names get the rank (run-rank0.json);
-`nncf-tools report run-rank*.json` merges them."""
-
-PROFILE_EXAMPLES = """\b
-Examples:
-  nncf-tools profile python quantize.py
-  nncf-tools profile --open python quantize.py
-  nncf-tools profile -- optimum-cli export openvino --model DIR OUT
-  nncf-tools profile --mark-call __main__:prepare python run.py
-  nncf-tools profile --mark-call my_package.training:fit=Training python run.py
-  nncf-tools profile --max-memory 24GiB --on-limit kill python export.py
-  nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
-
-\b
-Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficient
-are marked automatically. Mark others with `nncf-tools mark NAME` in a script or
-`with nncftools.operation(NAME):` in Python. The exit status is the command's."""
-
 _LONGEST_NAME = 80
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommands; options after the first word of the command belong to the command."""
-    words = {"allow_interspersed_args": False}
-    app.command(name="monitor", epilog=MONITOR_EXAMPLES, context_settings=words)(monitor)
-    app.command(name="profile", epilog=PROFILE_EXAMPLES, context_settings=words)(profile)
 
 
 @with_options(Request, without={"no_auto", "mark_call", "mark_on", "depth"})
 def monitor(request: Request) -> int:
-    """Record memory, CPU and disk I/O of a command and all its descendants."""
+    """Record memory, CPU and disk I/O of a command and all its descendants.
+
+    \b
+    Examples:
+      nncf-tools monitor python quantize.py --subset 300
+      nncf-tools monitor -t rss -- optimum-cli export openvino --model DIR OUT
+      nncf-tools monitor --open python quantize.py
+      nncf-tools monitor --output run.json --plot --unit GiB ./compress.sh
+      nncf-tools monitor --shell 'python a.py | tee log.txt'
+      nncf-tools monitor --pid 4711 --duration 60
+      nncf-tools monitor --max-memory 24GiB --on-limit kill python export.py
+      nncf-tools monitor --require 12GiB python export.py
+      nncf-tools monitor --repeat 5 --output old.json python export.py
+      mpirun -n 4 nncf-tools monitor --output run.json python train.py
+
+    \b
+    The exit status is the command's, even if the recording fails: 128 + N if
+    signal N killed it, 127 if it was not found, 126 if it could not be executed.
+    Under torchrun, mpirun or srun, file names get the rank (run-rank0.json);
+    `nncf-tools report run-rank*.json` merges them.
+    """
     return _record(request, profiles=False)
 
 
 @with_options(ProfileRequest, without={"from_zero", "pid", "duration", "repeat"})
 def profile(request: ProfileRequest) -> int:
-    """Record a command and what its operations cost: report, session, picture, page."""
+    """Record a command and what its operations cost: report, session, picture, page.
+
+    \b
+    Examples:
+      nncf-tools profile python quantize.py
+      nncf-tools profile --open python quantize.py
+      nncf-tools profile -- optimum-cli export openvino --model DIR OUT
+      nncf-tools profile --mark-call __main__:prepare python run.py
+      nncf-tools profile --mark-call my_package.training:fit=Training python run.py
+      nncf-tools profile --max-memory 24GiB --on-limit kill python export.py
+      nncf-tools profile --mark-on 'Epoch \\d+' --depth 2 -o run.json ./train.sh
+
+    \b
+    Calls of nncf, openvino, optimum, transformers, torch, onnxruntime and QEfficient
+    are marked automatically. Mark others with `nncf-tools mark NAME` in a script or
+    `with nncftools.operation(NAME):` in Python. The exit status is the command's.
+    """
     return _record(request, profiles=True)
 
 

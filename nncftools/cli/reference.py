@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from nncftools.cli import options, screen
 from nncftools.cli.parameters import OTHER, option
 from nncftools.metrics import METRICS, Metric
@@ -20,24 +18,18 @@ if TYPE_CHECKING:
     from nncftools.sampler.client import Offer
 
 
-EXAMPLES = """\b
-Examples:
-  nncf-tools metrics
-  nncf-tools metrics --json"""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommands."""
-    app.command(name="metrics", epilog=EXAMPLES)(metrics)
-    app.command(name="schema")(schema)
-
-
 def metrics(
     *,
     source: options.Source = options.DEFAULT_SOURCE,
     as_json: Annotated[bool, option("--json", OTHER, "Print JSON, for scripts.")] = False,
 ) -> None:
-    """List every metric: meaning, unit, source, cost per sample, and whether it is available here."""
+    """List every metric: meaning, unit, source, cost per sample, and whether it is available here.
+
+    \b
+    Examples:
+      nncf-tools metrics
+      nncf-tools metrics --json
+    """
     import json
 
     from nncftools.sampler import client

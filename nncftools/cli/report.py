@@ -7,8 +7,6 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from nncftools.cli import destination, options
 from nncftools.cli.parameters import READ, SHOW, WRITE, argument, option
 from nncftools.errors import UsageError
@@ -23,28 +21,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-EXAMPLES = """\b
-Examples:
-  nncf-tools report
-  nncf-tools report --open
-  nncf-tools report latest~1
-  nncf-tools report run.json --unit GB
-  nncf-tools report run.json --marks operations.csv --panels run.pdf
-  nncf-tools report run.json --format html --output run.html
-  nncf-tools report run.json --format json | jq .peaks.rss.low
-  nncf-tools report run.json --peak
-  nncf-tools report run.json --peak --operation Export
-  nncf-tools report run.json --peak --at 7.5
-  nncf-tools report run.json --plot run.svg --type rss --from-zero
-  nncf-tools report latest --title 'int4, group 64'
-  nncf-tools report run-rank*.json
-  nncf-tools report mprofile_20261121.dat --format session --output run.json
-
-\b
-Recordings of the ranks of one job are merged by time: each rank, their sum,
-and the rank with the highest peak. Logs of mprof, psrecord, con-duct, NNCF's
-memory monitor and prmon are read, too."""
-
 _RECORD_STACKS = "; record it with `nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks"
 
 
@@ -55,11 +31,6 @@ Panels = Annotated[
 
 
 _PEAK_FORMATS = (render_view.TEXT, "markdown")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="report", epilog=EXAMPLES)(report)
 
 
 def report(  # noqa: PLR0913 — one parameter per option
@@ -128,7 +99,30 @@ def report(  # noqa: PLR0913 — one parameter per option
     opens: options.Open = False,
     force: options.Force = False,
 ) -> int:
-    """Show what a recorded run cost: peaks, averages, CPU, I/O, processes."""
+    """Show what a recorded run cost: peaks, averages, CPU, I/O, processes.
+
+    \b
+    Examples:
+      nncf-tools report
+      nncf-tools report --open
+      nncf-tools report latest~1
+      nncf-tools report run.json --unit GB
+      nncf-tools report run.json --marks operations.csv --panels run.pdf
+      nncf-tools report run.json --format html --output run.html
+      nncf-tools report run.json --format json | jq .peaks.rss.low
+      nncf-tools report run.json --peak
+      nncf-tools report run.json --peak --operation Export
+      nncf-tools report run.json --peak --at 7.5
+      nncf-tools report run.json --plot run.svg --type rss --from-zero
+      nncf-tools report latest --title 'int4, group 64'
+      nncf-tools report run-rank*.json
+      nncf-tools report mprofile_20261121.dat --format session --output run.json
+
+    \b
+    Recordings of the ranks of one job are merged by time: each rank, their sum,
+    and the rank with the highest peak. Logs of mprof, psrecord, con-duct, NNCF's
+    memory monitor and prmon are read, too.
+    """
     format_ = _named_format(format_)
     if opens:
         format_, output = _page(format_, output)

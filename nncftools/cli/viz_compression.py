@@ -6,8 +6,6 @@ import math
 import pathlib
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from nncftools.backports import StrEnum
 from nncftools.cli import options
 from nncftools.cli.parameters import OTHER, READ, SHOW, WRITE, option
@@ -16,17 +14,6 @@ from nncftools.errors import UsageError
 if TYPE_CHECKING:
     from nncftools.compression.outputs import Outcome
     from nncftools.compression.results import Bounds, Result
-
-EXAMPLES = """\b
-Examples:
-  nncf-tools viz-compression -i data.csv -o out
-  nncf-tools viz-compression -i data.csv --recommend 'error<=5%'
-  nncf-tools viz-compression -i data.csv --recommend 'error<=5%, peak<=8GiB'
-  nncf-tools viz-compression -i data.csv --also peak --also latency
-  nncf-tools viz-compression -i a.csv -i b.csv -f png -f html -o out
-  nncf-tools viz-compression -i data.csv --metric 'mmlu, acc:higher'
-  nncf-tools viz-compression -i data.csv --terminal
-  nncf-tools viz-compression -i data.csv --json --extra"""
 
 
 class Format(StrEnum):
@@ -72,11 +59,6 @@ Panels = Annotated[
 _FEWEST_LINES, _LINES = 16, 30
 
 
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="viz-compression", epilog=EXAMPLES)(viz_compression)
-
-
 def viz_compression(  # noqa: PLR0913 — one parameter per option
     *,
     inputs: Annotated[
@@ -116,6 +98,17 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
     The CSV file holds one row per compressed model: its name, mode, %int4,
     %int8, lora rank, plot name, size, and the results of its evaluation. The
     other rows are compared with the fp32 row.
+
+    \b
+    Examples:
+      nncf-tools viz-compression -i data.csv -o out
+      nncf-tools viz-compression -i data.csv --recommend 'error<=5%'
+      nncf-tools viz-compression -i data.csv --recommend 'error<=5%, peak<=8GiB'
+      nncf-tools viz-compression -i data.csv --also peak --also latency
+      nncf-tools viz-compression -i a.csv -i b.csv -f png -f html -o out
+      nncf-tools viz-compression -i data.csv --metric 'mmlu, acc:higher'
+      nncf-tools viz-compression -i data.csv --terminal
+      nncf-tools viz-compression -i data.csv --json --extra
     """
     from nncftools.cli import screen
     from nncftools.compression.outputs import Request, make, rows

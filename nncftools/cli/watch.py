@@ -14,8 +14,6 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from nncftools.cli import options
 from nncftools.cli.parameters import RECORD, SHOW, argument, option
 from nncftools.errors import NncfToolsError, UsageError
@@ -26,25 +24,8 @@ if TYPE_CHECKING:
     from nncftools.live.follower import Follower, Replay
 
 
-WATCH_EXAMPLES = """\b
-Examples:
-  nncf-tools watch
-  nncf-tools watch memory_logs/2026-11-21_09-30-00_python
-  nncf-tools watch run.journal.jsonl
-  nncf-tools watch --pid 4711
-
-\b
-Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
-s sort them, / filter them. Neither watching nor quitting affects the recording."""
-
 _SAVING_S = 10.0
 _PATIENCE_S = 2.0
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommands."""
-    app.command(name="watch", epilog=WATCH_EXAMPLES)(watch)
-    app.command(name="replay", epilog=EXAMPLES)(replay)
 
 
 def watch(
@@ -62,7 +43,19 @@ def watch(
     interval: options.Interval = 0.1,
     unit: options.Unit = MemoryUnit.MiB,
 ) -> int:
-    """Follow a recording in another terminal, job or CI runner until it ends, then show its summary."""
+    """Follow a recording in another terminal, job or CI runner until it ends, then show its summary.
+
+    \b
+    Examples:
+      nncf-tools watch
+      nncf-tools watch memory_logs/2026-11-21_09-30-00_python
+      nncf-tools watch run.journal.jsonl
+      nncf-tools watch --pid 4711
+
+    \b
+    Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
+    s sort them, / filter them. Neither watching nor quitting affects the recording.
+    """
     from nncftools.live.viewer import Ended
 
     if pid is not None and path is not None:
@@ -254,15 +247,6 @@ def _watch_process(pid: int, types: list[str] | None, interval: float, unit: Mem
     return 0
 
 
-EXAMPLES = """\b
-Examples:
-  nncf-tools replay
-  nncf-tools replay run.json --speed 60
-
-\b
-Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
-s sort them, / filter them."""
-
 _SLOWEST, _FASTEST = 0.01, 1e6
 
 
@@ -281,7 +265,17 @@ def replay(
     unit: options.Unit = MemoryUnit.MiB,
     max_size: options.MaxSize = None,
 ) -> int:
-    """Show a recorded run in the live view, at a multiple of its speed."""
+    """Show a recorded run in the live view, at a multiple of its speed.
+
+    \b
+    Examples:
+      nncf-tools replay
+      nncf-tools replay run.json --speed 60
+
+    \b
+    Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
+    s sort them, / filter them.
+    """
     import sys
 
     from nncftools.cli import opening, screen

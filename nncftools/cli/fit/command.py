@@ -5,8 +5,6 @@ from __future__ import annotations
 import pathlib
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from nncftools.cli import options, planning
 from nncftools.cli.parameters import RUN, SHOW, WRITE, option
 from nncftools.errors import NncfToolsError, UsageError
@@ -14,29 +12,6 @@ from nncftools.units import MemoryUnit, bytes_from
 
 if TYPE_CHECKING:
     from nncftools.cli.fit.folder import Choices
-
-
-EXAMPLES = """\b
-Examples:
-  nncf-tools fit python quantize.py
-  nncf-tools fit --before 'rm -rf OUT' -- optimum-cli export openvino --model DIR OUT
-  nncf-tools fit --success 'test -s OUT/openvino_model.bin' --swap 2GiB ./export.sh
-  nncf-tools fit --output fits/export --resume ./export.sh
-  nncf-tools fit --free-only ./export.sh
-
-\b
-The command runs once without a limit and then, usually 2 to 7 times, in a
-control group with a limit. It works if it exits with 0, and the kernel killed
-none of its processes. Control groups need root, or a user's systemd."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand; options after the first word of the command belong to the command."""
-    app.command(
-        name="fit",
-        epilog=EXAMPLES,
-        context_settings={"allow_interspersed_args": False},
-    )(fit)
 
 
 def fit(  # noqa: PLR0913 — one parameter per option
@@ -71,7 +46,21 @@ def fit(  # noqa: PLR0913 — one parameter per option
     force: options.Force = False,
     as_json: Annotated[bool, option("--json", SHOW, "Print the result as JSON, as in fit.json.")] = False,
 ) -> int:
-    """Find the smallest memory limit with which a command works, and the smallest at full speed."""
+    """Find the smallest memory limit with which a command works, and the smallest at full speed.
+
+    \b
+    Examples:
+      nncf-tools fit python quantize.py
+      nncf-tools fit --before 'rm -rf OUT' -- optimum-cli export openvino --model DIR OUT
+      nncf-tools fit --success 'test -s OUT/openvino_model.bin' --swap 2GiB ./export.sh
+      nncf-tools fit --output fits/export --resume ./export.sh
+      nncf-tools fit --free-only ./export.sh
+
+    \b
+    The command runs once without a limit and then, usually 2 to 7 times, in a
+    control group with a limit. It works if it exits with 0, and the kernel killed
+    none of its processes. Control groups need root, or a user's systemd.
+    """
     request = options.Request(words=words, interval=interval, shell=shell)
     _, columns = planning.columns(request, ("rss",))
     argv = planning.target(request)

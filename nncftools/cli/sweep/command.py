@@ -7,8 +7,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from nncftools.cli import options
 from nncftools.cli.parameters import READ, RUN, WRITE, option
 from nncftools.cli.viz_compression import Also, Panels, Recommend, viz_compression
@@ -17,27 +15,6 @@ from nncftools.units import bytes_from
 
 if TYPE_CHECKING:
     from nncftools.cli.sweep.runs import Choices
-
-
-EXAMPLES = """\b
-Examples:
-  nncf-tools sweep --model DIR -o results.csv --text held_out.txt \\
-      --calibration calibration.txt --prompts prompts.txt
-  nncf-tools sweep --model DIR -o results.csv --text held_out.txt --grid full \\
-      --calibration calibration.txt --recommend 'error<=5%' --resume
-  nncf-tools sweep --model DIR -o results.csv --text held_out.txt --dry-run
-  nncf-tools sweep --model model.onnx --kind my_data.py -o results.csv
-
-\b
-Each configuration runs in processes of its own that are recorded; results.sweep
-holds the recordings. It needs NNCF and OpenVINO: pip install 'nncf-tools[nncf]',
-and optimum-intel to export a folder of Hugging Face; docs/sweep.md says how."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    short = "Compress a model in many ways, and measure each."
-    app.command(name="sweep", short_help=short, epilog=EXAMPLES)(sweep)
 
 
 def sweep(  # noqa: PLR0913 — one parameter per option
@@ -116,6 +93,20 @@ def sweep(  # noqa: PLR0913 — one parameter per option
 
     The results are a CSV file, and a table and a picture of it as made by
     viz-compression. Each configuration is on disk as soon as it has ended.
+
+    \b
+    Examples:
+      nncf-tools sweep --model DIR -o results.csv --text held_out.txt \\
+          --calibration calibration.txt --prompts prompts.txt
+      nncf-tools sweep --model DIR -o results.csv --text held_out.txt --grid full \\
+          --calibration calibration.txt --recommend 'error<=5%' --resume
+      nncf-tools sweep --model DIR -o results.csv --text held_out.txt --dry-run
+      nncf-tools sweep --model model.onnx --kind my_data.py -o results.csv
+
+    \b
+    Each configuration runs in processes of its own that are recorded; results.sweep
+    holds the recordings. It needs NNCF and OpenVINO: pip install 'nncf-tools[nncf]',
+    and optimum-intel to export a folder of Hugging Face; docs/sweep.md says how.
     """
     begun_s = time.monotonic()
     from nncftools.cli import screen
