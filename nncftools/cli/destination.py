@@ -272,12 +272,19 @@ def cannot_write(option: str, path: pathlib.Path, error: OSError) -> NncfToolsEr
 
 
 @contextlib.contextmanager
-def opened(option: str, path: pathlib.Path) -> Iterator[int]:
-    """Yield the descriptor of a file of ours, empty and append-only; see ``open_ours``. Raises NncfToolsError."""
+def writing(option: str, path: pathlib.Path) -> Iterator[None]:
+    """Raise ``cannot_write`` in place of an OSError."""
     try:
-        descriptor = open_ours(path)
+        yield
     except OSError as error:
         raise cannot_write(option, path, error) from error
+
+
+@contextlib.contextmanager
+def opened(option: str, path: pathlib.Path) -> Iterator[int]:
+    """Yield the descriptor of a file of ours, empty and append-only; see ``open_ours``. Raises NncfToolsError."""
+    with writing(option, path):
+        descriptor = open_ours(path)
     try:
         yield descriptor
     finally:

@@ -6,9 +6,10 @@ import math
 import pathlib
 from typing import Annotated
 
-from nncftools.cli import options
+from nncftools.cli import destination, options, screen
 from nncftools.cli.parameters import OTHER, argument, option
 from nncftools.errors import UsageError
+from nncftools.units import printable
 
 _MENDED = {
     "row": "; add --int4, --lora-rank or --plot-name",
@@ -53,11 +54,9 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
           --int4 1 --plot-name gptq --wwb wwb/metrics.csv --model-dir models/gptq
       nncf-tools viz-compression -i data.csv
     """
-    from nncftools.cli import destination, screen
     from nncftools.compression import filling
     from nncftools.compression.filling import Key, fill
     from nncftools.compression.reading import SIMILARITY, SIZE
-    from nncftools.units import printable
 
     for name, share in (("--int4", int4), ("--int8", int8)):
         if share is not None and not (math.isfinite(share) and 0 <= share <= 1):
@@ -75,11 +74,8 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     if model_dir is not None:
         figures[SIZE] = float(f"{filling.size_gib(model_dir):.6g}")
     key = Key(mode.strip(), model.strip() or None, int4, int8, lora_rank, plot_name.strip() or None)
-    try:
-        with options.reading(max_size), options.mended(**_MENDED):
-            filled = fill(output, setup.strip(), key, figures, force=force)
-    except OSError as error:
-        raise destination.cannot_write("--output", output, error) from error
+    with destination.writing("--output", output), options.reading(max_size), options.mended(**_MENDED):
+        filled = fill(output, setup.strip(), key, figures, force=force)
     what = "added" if filled.is_new else "completed"
     gaps = f"; still empty: {'; '.join(filled.gaps)}" if filled.gaps else ""
     screen.to_stderr(f"Row {filled.number} {what} in {printable(str(output))}{gaps}\n")

@@ -74,7 +74,6 @@ def schema() -> None:
     """
     import json
 
-    from nncftools.cli import screen
     from nncftools.session import session
 
     screen.to_stdout(f"{json.dumps(session.schema(), indent=2)}\n")

@@ -7,27 +7,22 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-from nncftools.cli import destination, options
+from nncftools.cli import destination, opening, options, screen
 from nncftools.cli.parameters import READ, SHOW, WRITE, argument, option
 from nncftools.errors import UsageError
+from nncftools.files import replacing
 from nncftools.importers import IMPORTERS
 from nncftools.metrics import memory_of
 from nncftools.render import view as render_view
 from nncftools.render.view import Content, View
 from nncftools.session.session import Session
-from nncftools.units import MemoryUnit, seconds_from
+from nncftools.units import MemoryUnit, printable, seconds_from
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
 _RECORD_STACKS = "; record it with `nncf-tools profile` or `nncf-tools monitor --stacks`, which take stacks"
-
-
-Panels = Annotated[
-    pathlib.Path | None,
-    option("--panels FILE", WRITE, "Also draw memory, CPU, I/O and operations: .png, .svg or .pdf."),
-]
 
 
 _PEAK_FORMATS = (render_view.TEXT, "markdown")
@@ -73,7 +68,10 @@ def report(  # noqa: PLR0913 — one parameter per option
     plot: Annotated[
         pathlib.Path | None, option("--plot -p FILE", WRITE, "Also draw memory over time: .png, .svg or .pdf.")
     ] = None,
-    panels: Panels = None,
+    panels: Annotated[
+        pathlib.Path | None,
+        option("--panels FILE", WRITE, "Also draw memory, CPU, I/O and operations: .png, .svg or .pdf."),
+    ] = None,
     marks: Annotated[
         list[pathlib.Path] | None,
         option("--marks FILE", READ, "Operations to add: JSON, JSON Lines or CSV; repeatable."),
@@ -126,9 +124,6 @@ def report(  # noqa: PLR0913 — one parameter per option
     format_ = _named_format(format_)
     if opens:
         format_, output = _page(format_, output)
-    from nncftools.cli import opening, screen
-    from nncftools.render.view import View
-    from nncftools.units import printable
 
     with options.named("--format"):
         render = render_view.format_named(format_)
@@ -218,10 +213,7 @@ def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
     """Write one file, gzipped if its name ends in ``.gz``, or several into a folder. Raises NncfToolsError."""
     import gzip
 
-    from nncftools.cli import destination, screen
-    from nncftools.files import replacing
-
-    try:
+    with destination.writing("--output", output):
         if isinstance(content, Mapping):
             paths = {name: destination.replaceable("--output", output / name, force=force) for name in content}
             output.mkdir(parents=True, exist_ok=True)
@@ -231,23 +223,11 @@ def _write(content: Content, output: pathlib.Path, *, force: bool) -> None:
         data = content if isinstance(content, bytes) else screen.plain(content).encode(errors="backslashreplace")
         with replacing(destination.replaceable("--output", output, force=force)) as beside:
             beside.write_bytes(gzip.compress(data, mtime=0) if output.suffix == ".gz" else data)
-    except OSError as error:
-        raise destination.cannot_write("--output", output, error) from error
 
 
 def _draw(option: str, picture: pathlib.Path, session: Session, view: View) -> None:
-    from nncftools.cli import destination, screen
-    from nncftools.units import printable
+    from nncftools.render import panels, plot
 
-    try:
-        if option == "--plot":
-            from nncftools.render import plot
-
-            plot.draw(session, view, picture)
-        else:
-            from nncftools.render import panels
-
-            panels.draw(session, view, picture)
-    except OSError as error:
-        raise destination.cannot_write(option, picture, error) from error
+    with destination.writing(option, picture):
+        (plot if option == "--plot" else panels).draw(session, view, picture)
     screen.to_stderr(f"\nDrawn to {printable(str(picture))}\n")

@@ -7,9 +7,10 @@ import pathlib
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.backports import StrEnum
-from nncftools.cli import options
+from nncftools.cli import options, screen
 from nncftools.cli.parameters import OTHER, READ, SHOW, WRITE, option
 from nncftools.errors import UsageError
+from nncftools.units import printable
 
 if TYPE_CHECKING:
     from nncftools.compression.outputs import Outcome
@@ -110,7 +111,6 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
       nncf-tools viz-compression -i data.csv --terminal
       nncf-tools viz-compression -i data.csv --json --extra
     """
-    from nncftools.cli import screen
     from nncftools.compression.outputs import Request, make, rows
     from nncftools.compression.reading import FIGURES, chosen_metrics
     from nncftools.compression.results import bounds_of
@@ -154,7 +154,6 @@ def _draw(outcome: Outcome, max_error: float | None) -> None:
     import shutil
     import sys
 
-    from nncftools.cli import screen
     from nncftools.compression.outputs import chart
 
     columns, lines = shutil.get_terminal_size((screen.PLAIN_WIDTH, _LINES))
@@ -166,9 +165,6 @@ def _draw(outcome: Outcome, max_error: float | None) -> None:
 
 def _close(outcome: Outcome) -> None:
     """Print the notes on table and picture, and the paths of the files."""
-    from nncftools.cli import screen
-    from nncftools.units import printable
-
     for note in outcome.notes:
         screen.message(f"note: {note}")
     if outcome.left_out:
@@ -190,7 +186,6 @@ def _percent(text: str) -> float:
 def _recommendation(outcome: Outcome, bounds: Bounds) -> str:
     """Return a line per model: the smallest one within the bounds, and how many rows could not be judged."""
     from nncftools.compression.results import chosen, left_out_text
-    from nncftools.units import printable
 
     lines = []
     for comparison in outcome.comparisons:

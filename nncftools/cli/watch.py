@@ -9,14 +9,21 @@ import contextlib
 import os
 import pathlib
 import platform
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
-from nncftools.cli import options
+from nncftools.cli import destination, opening, options, planning, screen
+from nncftools.cli.display import look_of
+from nncftools.cli.options import Request
 from nncftools.cli.parameters import RECORD, SHOW, argument, option
 from nncftools.errors import NncfToolsError, UsageError
+from nncftools.journal import reading
+from nncftools.journal.reading import is_recording
+from nncftools.metrics import memory_of
+from nncftools.render.view import View
 from nncftools.session.session import Session
 from nncftools.units import MemoryUnit
 
@@ -56,59 +63,48 @@ def watch(
     Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
     s sort them, / filter them. Neither watching nor quitting affects the recording.
     """
-    from nncftools.live.viewer import Ended
-
     if pid is not None and path is not None:
         raise UsageError("option --pid: either a session or --pid, not both")
+    if pid is None:
+        return _until_stopped(lambda: _watch_recording(path, types, unit))
+    return _until_stopped(lambda: _watch_process(Request(pid=pid, types=types, interval=interval, unit=unit)))
+
+
+def _until_stopped(watch: Callable[[], object]) -> int:
+    """Return 0 after ``watch``, or the exit status for what ended it: the user or a signal."""
+    from nncftools.live.viewer import Ended
+
     try:
-        if pid is not None:
-            return _watch_process(pid, types, interval, unit)
-        return _watch_recording(path, types, unit)
+        watch()
     except Ended as ended:
         return ended.status
     except KeyboardInterrupt:
         return 130
-
-
-def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: MemoryUnit) -> int:
-    from nncftools.cli import opening, screen
-    from nncftools.journal.reading import is_recording
-
-    path = None if path is None else _meant(path)
-    journal = _journal(path)
-    if journal is None or not is_recording(journal):
-        if path is None:
-            message = (
-                f"no recording runs under {str(options.DEFAULT_LOG_DIR)!r}; `nncf-tools report` shows the last one"
-            )
-            raise NncfToolsError(message)
-        found = (
-            opening.open_session(path, options.DEFAULT_LOG_DIR) if journal is None else _open_finished(journal, journal)
-        )
-        _summary(found, types, unit, "This recording has ended.")
-        return 0
-    with _follow(journal) as follower:
-        if not _show(follower, types, unit):
-            screen.to_stdout("The recording continues.\n")
-            return 0
-        if follower.error is not None:
-            raise NncfToolsError(f"nothing was recorded: {follower.error}")
-    _summary(_open_finished(_wait_for_session(journal), journal), types, unit, "")
     return 0
 
 
-def _meant(path: pathlib.Path) -> pathlib.Path:
-    """Return the recording that a word such as ``latest`` means; any other path is returned as it is."""
-    from nncftools.cli import destination
-
-    return path if path.is_dir() else destination.recording(path, options.DEFAULT_LOG_DIR)
+def _watch_recording(path: pathlib.Path | None, types: list[str] | None, unit: MemoryUnit) -> None:
+    if path is not None and not path.is_dir():
+        path = destination.recording(path, options.DEFAULT_LOG_DIR)
+    journal = _journal(path)
+    if journal is None or not is_recording(journal):
+        if path is None:
+            where = repr(str(options.DEFAULT_LOG_DIR))
+            raise NncfToolsError(f"no recording runs under {where}; `nncf-tools report` shows the last one")
+        ended = opening.open_session(path, options.DEFAULT_LOG_DIR) if journal is None else _finished(journal, journal)
+        _summarize(ended, types, unit, "This recording has ended.\n\n")
+        return
+    with _follow(journal) as follower:
+        if not _show(follower, types, unit):
+            screen.to_stdout("The recording continues.\n")
+            return
+        if follower.error is not None:
+            raise NncfToolsError(f"nothing was recorded: {follower.error}")
+    _summarize(_finished(_wait_for_session(journal), journal), types, unit)
 
 
 def _journal(path: pathlib.Path | None) -> pathlib.Path | None:
     """Return the journal of ``path``, or the newest running one of a folder; None if there is none."""
-    from nncftools.cli import destination
-    from nncftools.journal.reading import is_recording
-
     if path is not None and not path.is_dir():
         if path.name.endswith(destination.JOURNAL_ENDING):
             return path
@@ -153,29 +149,27 @@ class _Recording:
 
 def _show(follower: Follower, types: list[str] | None, unit: MemoryUnit) -> bool:
     """Show a recording; return whether it has ended."""
-    import sys
-
-    from nncftools.cli import screen
-    from nncftools.cli.display import look_of
-    from nncftools.live import figures, viewer
-    from nncftools.live.shared_terminal import can_draw
-    from nncftools.render.view import View
-
     follower.read()
     metrics = options.memory_types(types, follower.run.columns, ()) if types else []
-    look = look_of(View(metrics, unit), sys.stdout.encoding, "recording")
-    here = figures.Machine(is_here=follower.run.host.name == platform.node())
-    source = _Recording(follower)
+    is_here = follower.run.host.name == platform.node()
+    return _draw(_Recording(follower), View(metrics, unit), "recording", is_here=is_here, stays=False)
+
+
+def _draw(source: _Recording | _Faster, view: View, state: str, *, is_here: bool, stays: bool) -> bool:
+    """Show a source on the terminal, without one print its last state; return whether it has ended."""
+    from nncftools.live import figures, viewer
+    from nncftools.live.shared_terminal import can_draw
+
+    look = look_of(view, sys.stdout.encoding, state)
+    here = figures.Machine(is_here=is_here)
     if can_draw(sys.stdout.fileno()):
-        return viewer.show(source, look, here, sys.stdout.fileno(), stays=False)
+        return viewer.show(source, look, here, sys.stdout.fileno(), stays=stays)
     viewer.print_status(source, look, here, screen.to_stdout)
     return True
 
 
 def _session_of(journal: pathlib.Path) -> pathlib.Path | None:
     """Return the session made from a journal, or None."""
-    from nncftools.cli import destination
-
     name = journal.name.removesuffix(destination.JOURNAL_ENDING)
     candidates = (journal.with_name(name + ending) for ending in (".json", ".json.gz", ""))
     return next((path for path in candidates if path.is_file()), None)
@@ -195,10 +189,8 @@ def _wait_for_session(journal: pathlib.Path) -> pathlib.Path:
     return journal
 
 
-def _open_finished(found: pathlib.Path, journal: pathlib.Path) -> Session:
+def _finished(found: pathlib.Path, journal: pathlib.Path) -> Session:
     """Return the session in ``found``; if that is a journal, the recorder may be replacing it right now."""
-    from nncftools.cli import opening
-
     with contextlib.suppress(NncfToolsError):
         session = opening.open_session(found, options.DEFAULT_LOG_DIR)
         if found.exists():
@@ -206,26 +198,18 @@ def _open_finished(found: pathlib.Path, journal: pathlib.Path) -> Session:
     return opening.open_session(_session_of(journal) or found, options.DEFAULT_LOG_DIR)
 
 
-def _summary(session: Session, types: list[str] | None, unit: MemoryUnit, first: str) -> None:
-    from nncftools.cli import screen
-    from nncftools.metrics import memory_of
+def _summarize(session: Session, types: list[str] | None, unit: MemoryUnit, before: str = "") -> None:
     from nncftools.render import text
-    from nncftools.render.view import View
 
     available = memory_of(session.samples.metrics)
     view = View(options.memory_types(types, available, available), unit)
-    if first:
-        screen.to_stdout(f"{first}\n\n")
+    screen.to_stdout(before)
     screen.to_stdout(text.report(session, view))
 
 
-def _watch_process(pid: int, types: list[str] | None, interval: float, unit: MemoryUnit) -> int:
+def _watch_process(request: Request) -> None:
     """Record a process into a temporary folder and show it."""
-    from nncftools.cli import opening, planning
-
-    request = options.Request(types=types, pid=pid, interval=interval)
     _, columns = planning.columns(request)
-    from nncftools.journal import reading
     from nncftools.sampler import client
     from nncftools.sampler.starter import Starter
 
@@ -239,12 +223,11 @@ def _watch_process(pid: int, types: list[str] | None, interval: float, unit: Mem
             os.close(descriptor)
             try:
                 with _follow(journal) as follower:
-                    _show(follower, types, unit)
+                    _show(follower, request.types, request.unit)
             finally:
                 sampler.stop()
                 sampler.wait()
-        _summary(opening.open_session(journal, options.DEFAULT_LOG_DIR), types, unit, "")
-    return 0
+        _summarize(opening.open_session(journal, options.DEFAULT_LOG_DIR), request.types, request.unit)
 
 
 _SLOWEST, _FASTEST = 0.01, 1e6
@@ -276,16 +259,7 @@ def replay(
     Keys: q quit, space pause, m metric, + and - zoom, l list of processes,
     s sort them, / filter them.
     """
-    import sys
-
-    from nncftools.cli import opening, screen
-    from nncftools.cli.display import look_of
-    from nncftools.live import figures, viewer
     from nncftools.live.follower import Replay
-    from nncftools.live.shared_terminal import can_draw
-    from nncftools.live.viewer import Ended
-    from nncftools.metrics import memory_of
-    from nncftools.render.view import View
 
     if not _SLOWEST <= speed <= _FASTEST:
         raise UsageError(f"option --speed: a number from {_SLOWEST:g} to {_FASTEST:,.0f} expected, found {speed:g}")
@@ -293,19 +267,9 @@ def replay(
         session = opening.open_session(path, options.DEFAULT_LOG_DIR)
     available = memory_of(session.samples.metrics)
     metrics = options.memory_types(types, available, ()) if types else []
-    look = look_of(View(metrics, unit), sys.stdout.encoding, f"replay ×{speed:g}")
     source = _Faster(Replay(session), speed)
-    here = figures.Machine(is_here=False)
-    try:
-        if can_draw(sys.stdout.fileno()):
-            viewer.show(source, look, here, sys.stdout.fileno(), stays=True)
-        else:
-            viewer.print_status(source, look, here, screen.to_stdout)
-    except Ended as ended:
-        return ended.status
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    view = View(metrics, unit)
+    return _until_stopped(lambda: _draw(source, view, f"replay ×{speed:g}", is_here=False, stays=True))
 
 
 class _Faster:
