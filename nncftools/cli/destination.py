@@ -6,6 +6,7 @@ Which recording a path or word on the command line means: a file, a folder, ``la
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
 import re
@@ -106,7 +107,7 @@ def new_folder(log_dir: pathlib.Path, name: str, metrics: Sequence[str] = ()) ->
     try:
         log_dir.mkdir(parents=True, exist_ok=True)
         check_owner(log_dir)
-        made = next(_made(log_dir, wanted))
+        made = _made(log_dir, wanted)
         folder = _absolute(made)
     except OSError as error:
         raise UsageError(f"option --log-dir: cannot write to {str(log_dir)!r}: {error.strerror}") from error
@@ -141,17 +142,14 @@ def _logs(
     ]
 
 
-def _made(log_dir: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
-    """Yield the first of ``name``, ``name-2``, … that could be made."""
-    number = 1
-    while True:
+def _made(log_dir: pathlib.Path, name: str) -> pathlib.Path:
+    """Make and return the first of ``name``, ``name-2``, … that is not there."""
+    for number in itertools.count(1):
         folder = log_dir / (name if number == 1 else f"{name}-{number}")
-        try:
+        with contextlib.suppress(FileExistsError):
             folder.mkdir()
-        except FileExistsError:
-            number += 1
-        else:
-            yield folder
+            break
+    return folder
 
 
 def check_owner(log_dir: pathlib.Path) -> None:
@@ -231,22 +229,18 @@ def written(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
 
     Through a symbolic link, another user could choose which file is written hours later.
     """
-    try:
-        is_link = path.is_symlink()
-    except OSError as error:
-        raise UsageError(f"option {option}: cannot write {str(path)!r}: {error.strerror}") from error
-    if is_link:
-        raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
-    return replaceable(option, path, force=force)
+    return replaceable(option, path, force=force, may_be_link=False)
 
 
-def replaceable(option: str, path: pathlib.Path, *, force: bool) -> pathlib.Path:
+def replaceable(option: str, path: pathlib.Path, *, force: bool, may_be_link: bool = True) -> pathlib.Path:
     """Return the file that a write to ``path`` would create or replace; links are followed.
 
     Raises UsageError, which names ``option``, if ``path`` is not a regular file, or exists and ``force`` is not given.
     """
     try:
         if path.is_symlink():
+            if not may_be_link:
+                raise UsageError(f"option {option}: {str(path)!r} is a symbolic link; name the file that it leads to")
             path = path.resolve()
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:
@@ -325,14 +319,14 @@ def newest(log_dir: pathlib.Path, before: int = 0) -> pathlib.Path:
 
     Raises NncfToolsError if there is none.
     """
-    found = in_order(log_dir)
-    if not found:
-        message = f"no session under {str(log_dir)!r}; record one with `nncf-tools profile COMMAND`, or name a file"
-        raise NncfToolsError(message)
-    if before >= len(found):
-        count = "1 recording" if len(found) == 1 else f"{len(found):,} recordings"
+    recordings = in_order(log_dir)
+    if not recordings:
+        what_next = "record one with `nncf-tools profile COMMAND`, or name a file"
+        raise NncfToolsError(f"no session under {str(log_dir)!r}; {what_next}")
+    if before >= len(recordings):
+        count = "1 recording" if len(recordings) == 1 else f"{len(recordings):,} recordings"
         raise NncfToolsError(f"there is no {LATEST}~{before}: {str(log_dir)!r} holds {count}")
-    return found[before]
+    return recordings[before]
 
 
 def in_order(log_dir: pathlib.Path) -> list[pathlib.Path]:

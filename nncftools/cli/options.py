@@ -56,14 +56,12 @@ def importer_candidates(incomplete: str) -> list[str]:
 
 def session_candidates(incomplete: str) -> list[str | tuple[str, str]]:
     """Return the words for the newest recordings, and the files beside; nothing where the shell offers files itself."""
-    from nncftools.cli import destination
-
-    latest = destination.WORDS[0]
+    latest = destination.LATEST
     if not latest.startswith(incomplete.partition("~")[0]):
         return []
-    found = destination.in_order(destination.DEFAULT_LOG_DIR)[:_MOST_SESSIONS]
-    names = [latest, *(f"{latest}~{number}" for number in range(1, len(found)))]
-    words = [(name, path.parent.name) for name, path in zip(names, found, strict=False) if name.startswith(incomplete)]
+    paths = destination.in_order(DEFAULT_LOG_DIR)[:_MOST_SESSIONS]
+    names = [latest, *(f"{latest}~{number}" for number in range(1, len(paths)))]
+    words = [(name, path.parent.name) for name, path in zip(names, paths, strict=False) if name.startswith(incomplete)]
     beside = sorted(path.name for path in pathlib.Path().iterdir() if path.name.startswith(incomplete))
     return [*words, *beside] if words else []
 
@@ -77,18 +75,14 @@ def program_candidates(context: typer.Context, incomplete: str) -> list[str]:
     """Return programs on PATH for the first word of a command; for later words and paths the shell offers files."""
     if context.params.get("words") or not incomplete or os.sep in incomplete:
         return []
-    return sorted(set(_executables(incomplete)))
+    return sorted({file.name for file in on_path(incomplete) if os.access(file, os.X_OK) and file.is_file()})
 
 
-def _executables(beginning: str) -> Iterator[str]:
+def on_path(beginning: str) -> Iterator[os.DirEntry[str]]:
+    """Yield what is in the folders of PATH and has a name that begins so; a folder may be missing or unreadable."""
     for folder in os.get_exec_path():
-        with (
-            contextlib.suppress(OSError),
-            os.scandir(folder or os.curdir) as files,
-        ):  # the folder may be missing or unreadable
-            for file in files:
-                if file.name.startswith(beginning) and os.access(file, os.X_OK) and file.is_file():
-                    yield file.name
+        with contextlib.suppress(OSError), os.scandir(folder or os.curdir) as files:
+            yield from (file for file in files if file.name.startswith(beginning))
 
 
 SOURCES = ("proc", "psutil")

@@ -95,21 +95,17 @@ def check_executable(argv: Sequence[str]) -> None:
     program = argv[0]
     path = pathlib.Path(program)
     has_folder = os.sep in program or (os.altsep is not None and os.altsep in program)
-    if has_folder and _exists(path):
+    exists = False
+    if has_folder:
+        with contextlib.suppress(PermissionError):
+            exists = path.exists()
+    if exists:
         why_not = _why_not(path)
         if why_not:
             raise CommandNotExecutableError(f"cannot run {program!r}: {why_not}")
     elif has_folder or shutil.which(program) is None:
         place = "no such file" if has_folder else "no program of that name on PATH"
         raise CommandNotFoundError(f"cannot run {_redacted(program)!r}: {place}{_meant(argv)}")
-
-
-def _exists(path: pathlib.Path) -> bool:
-    """Return whether there is such a file, as far as we may know."""
-    try:
-        return path.exists()
-    except PermissionError:
-        return False
 
 
 def _why_not(path: pathlib.Path) -> str:
@@ -149,22 +145,12 @@ def _meant(argv: Sequence[str]) -> str:
     if os.path.isfile(program):  # noqa: PTH113 — a name may be too long
         interpreter = _interpreter(pathlib.Path(program))
         return f"; did you mean `{interpreter} {program}`?" if interpreter else f"; did you mean `./{program}`?"
-    near = nearest(program, _programs(program[:1]), _MUCH_ALIKE)
+    near = nearest(program, {file.name for file in options.on_path(program[:1])}, _MUCH_ALIKE)
     return f"; did you mean `{near}`?" if near else ""
-
-
-def _programs(beginning: str) -> set[str]:
-    found: set[str] = set()
-    for folder in os.get_exec_path():
-        with contextlib.suppress(OSError), os.scandir(folder or os.curdir) as files:
-            found.update(file.name for file in files if file.name.startswith(beginning))
-    return found
 
 
 def _redacted(text: str) -> str:
     """Hide secrets in a mistyped command: `HF_TOKEN=... program` works only in a shell."""
-    from nncftools.redaction import Redaction
-
     return Redaction().text(text)
 
 
@@ -290,11 +276,10 @@ def check_required(
     if not argv:
         raise UsageError("option --require: not with --pid")
     from nncftools.limits import needs
-    from nncftools.limits.needs import available
 
     needed = _required(text, Redaction(redact).words(list(argv)))
     rooms = needs.rooms(needed.disks, argv, output)
-    missing = needs.shortage(needed.memory, rooms, available("/proc", os.getpid()))
+    missing = needs.shortage(needed.memory, rooms, needs.available("/proc", os.getpid()))
     if missing:
         raise UsageError(f"option --require: {missing}")
 
@@ -308,15 +293,15 @@ def _required(text: str, words: Sequence[str]) -> Requirement:
         if not os.path.isfile(text):  # noqa: PTH113 — a name may be too long
             expected = "a size such as 12GiB, or the file of a session, expected"
             raise UsageError(f"option --require: {expected}, found {text!r}") from error
-    from nncftools.session import session as session_session
+    from nncftools.session.session import load
 
-    session = session_session.load(text)
-    found = needs.of_session(session)
-    if found is None:
+    session = load(text)
+    needed = needs.of_session(session)
+    if needed is None:
         raise UsageError(f"option --require: {text!r} does not hold what its command needed; record it again")
     if session.command != words:
         screen.message(f"option --require: {text!r} is of another command")
-    if found.is_bound:
-        more = f"the run in {text!r} was cut short: it needs more than {brief_size(found.memory)}"
+    if needed.is_bound:
+        more = f"the run in {text!r} was cut short: it needs more than {brief_size(needed.memory)}"
         screen.message(f"option --require: {more}")
-    return found
+    return needed

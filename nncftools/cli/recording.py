@@ -30,6 +30,8 @@ from nncftools.sampler import client
 from nncftools.sampler.client import Outcome
 from nncftools.sampler.starter import Interrupted, Starter
 from nncftools.session import launcher
+from nncftools.session.model import Exit, Snapshots
+from nncftools.session.recording import Known, session_from
 from nncftools.session.session import Session
 from nncftools.units import printable
 
@@ -47,11 +49,6 @@ class Marking:
     """The user's calls to mark in addition to the catalogue; None to mark no calls at all."""
     on: Callable[[str], str | None] | None = None
     """Returns the name of the operation that a line of output starts, or None."""
-
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is marked in addition."""
-        return self.automatic is not None or self.on is not None
 
 
 @dataclass(frozen=True)
@@ -76,10 +73,6 @@ class Run:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the command gets unless the user has set them."""
 
-    def header(self) -> Header:
-        """Return the journal's header."""
-        return client.header(self.name, self.argv, launcher.of(os.environ), self.plan)
-
 
 class Recorded(NamedTuple):
     """The result of a run."""
@@ -99,7 +92,7 @@ def record(run: Run, view: View, *, quiet: bool, display: DisplayOptions = NO_DI
     """
     claim = claim_files(run.place, snapshots=run.looking is not None)
     try:
-        header = run.header()
+        header = client.header(run.name, run.argv, launcher.of(os.environ), run.plan)
         outcome = _run(run, header, claim, view, display)
         status = int(bool(run.argv)) if outcome.exit_code is None else outcome.exit_code
         session, is_there = _make_and_save(run, header, claim, outcome)
@@ -191,9 +184,6 @@ def _load_what_saving_needs() -> None:
 
     from nncftools.limits import aftermath  # noqa: F401
     from nncftools.marks import collecting  # noqa: F401
-    from nncftools.session import (
-        session,  # noqa: F401
-    )
 
 
 def _make_and_save(run: Run, header: Header, claim: Claim, outcome: Outcome) -> tuple[Session | None, bool]:
@@ -220,43 +210,32 @@ def _journal_location(claim: Claim) -> str:
 
 def _session(run: Run, header: Header, claim: Claim, outcome: Outcome) -> Session:
     from nncftools.limits import aftermath
-    from nncftools.session import model, recording
-    from nncftools.session.model import Snapshots
-    from nncftools.session.session import Session
 
-    session = Session.of(
-        recording.session_from(
-            claim.journal,
-            str(run.place.journal),
-            recording.Known(header, outcome.start, outcome.end),
-            snapshots=claim.read_snapshots(),
-        )
-    )
+    known = Known(header, outcome.start, outcome.end)
+    journal = str(run.place.journal)
+    session = Session.of(session_from(claim.journal, journal, known, snapshots=claim.read_snapshots()))
     if outcome.lost is not None:
         aftermath.take_counts(session)
         text = f"the sampler {outcome.lost}: the recording ended early; the command was not affected"
         session.warnings.insert(0, text)
-        session.exit = None if outcome.status is None else model.Exit(**outcome.status)
+        session.exit = None if outcome.status is None else Exit(**outcome.status)
     if run.looking is not None and session.snapshots is None:
         session.snapshots = Snapshots(missing="the helper process could not be started")
     with _guarded("the kernel's log could not be read"):
         aftermath.take_kernel_log(session)
-    with _guarded("the marks could not be read"):
-        automatic = run.marking.automatic is not None
-        redaction = Redaction(run.plan.redact)
-        with claim.open_marks() as log:
-            _take_marks(session, log, run.place.marks.name, redaction, automatic=automatic)
+    with _guarded("the marks could not be read"), claim.open_marks() as log:
+        _take_marks(session, log, run)
     return session
 
 
-def _take_marks(session: Session, log: BinaryIO, name: str, redaction: Redaction, *, automatic: bool) -> None:
+def _take_marks(session: Session, log: BinaryIO, run: Run) -> None:
     from nncftools.marks.collecting import reason, take_log, take_sizes
 
-    found = take_log(session, log, name, redaction)
+    taken = take_log(session, log, run.place.marks.name, Redaction(run.plan.redact))
     take_sizes(session.marks)
-    if session.marks or not automatic:
+    if session.marks or run.marking.automatic is None:
         return
-    why = reason(session.processes, found.programs, found.outside)
+    why = reason(session.processes, taken.programs, taken.outside)
     others = "--mark-call marks other calls; `nncf-tools mark` and --mark-on mark operations, too"
     from nncftools.analysis.code_places import busiest
 
@@ -294,25 +273,26 @@ def _show(session: Session, run: Run, claim: Claim | None, view: View, *, quiet:
     """Show the summary and write the files beside the session; without ``claim`` the session is elsewhere: no files."""
     place = run.place
     view = replace(view, metrics=columns_of(view.metrics, session.samples.metrics))
-    rank_number = _later_rank(session)
-    if not quiet and rank_number is None:
+    is_first = session.rank is None or session.rank.number == 0  # ranks share a terminal
+    if not quiet and is_first:
         with _guarded("the summary cannot be shown"):
             from nncftools.render import text
 
             screen.to_stderr(text.report(session, view))
     if claim is None:
         return
-    with _guarded(f"the session is written to {place.shown}, but files beside it are missing"), claim.place() as found:
-        _write_beside(session, found, view)
+    with _guarded(f"the session is written to {place.shown}, but files beside it are missing"), claim.place() as files:
+        _write_beside(session, files, view)
     if not quiet:
         with _guarded("the summary cannot be shown"):
-            if rank_number is None:
+            if is_first:
                 from nncftools.cli import closing
 
-                screen.to_stderr(closing.text(session, place, view, profiled=run.marking.is_on))
+                profiled = run.marking != Marking()
+                screen.to_stderr(closing.text(session, place, view, profiled=profiled))
             else:
-                screen.to_stderr(f"{_rank_line(rank_number, session, view)}: {printable(place.shown)}\n")
-    if run.opens and place.page is not None and rank_number is None:
+                screen.to_stderr(f"{_rank_line(session, view)}: {printable(place.shown)}\n")
+    if run.opens and place.page is not None and is_first:
         with _guarded("the page could not be opened"):
             from nncftools.cli import closing
 
@@ -328,18 +308,13 @@ def _guarded(failure: str) -> Iterator[None]:
         screen.error(f"{failure}: {error}")
 
 
-def _later_rank(session: Session) -> int | None:
-    """Return the rank if it is above 0. Ranks share a terminal, so only rank 0 prints its summary."""
-    return session.rank.number if session.rank is not None and session.rank.number > 0 else None
-
-
-def _rank_line(rank: int, session: Session, view: View) -> str:
-
+def _rank_line(session: Session, view: View) -> str:
     metric = view.metrics[0]
     peak = session.peaks.get(metric)
-    held = view.unit.label(None if peak is None else peak.low)
+    size = view.unit.label(None if peak is None else peak.low)
     ending = "" if session.exit is None else f", {session.exit.text}"
-    return f"Rank {rank}: {label(metric)} peak {held}{ending}"
+    assert session.rank is not None
+    return f"Rank {session.rank.number}: {label(metric)} peak {size}{ending}"
 
 
 def _environment(run: Run, helper: Helper | None) -> dict[str, str]:
