@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from nncftools.cli import destination, opening, options, screen
-from nncftools.cli.parameters import READ, SHOW, WRITE, argument, option
+from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, Texts, argument, option
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.files import replacing
 from nncftools.journal.reading import SIDECARS
@@ -39,7 +39,7 @@ def _formats(incomplete: str) -> list[str]:
 
 def compare(  # noqa: PLR0913 — one parameter per option
     sessions: Annotated[
-        list[pathlib.Path] | None,
+        Files,
         argument(
             "BASE NEW [NEW]",
             "Sessions, journals, folders that hold one, latest, latest~1. Each NEW is compared with BASE.",
@@ -48,24 +48,17 @@ def compare(  # noqa: PLR0913 — one parameter per option
     ] = None,
     *,
     base: Annotated[
-        list[str] | None, option("--base PATTERN", READ, "A group of repeated runs, such as 'old-*.json'; repeatable.")
+        Texts, option("--base PATTERN", READ, "A group of repeated runs, such as 'old-*.json'; repeatable.")
     ] = None,
-    new: Annotated[
-        list[str] | None, option("--new PATTERN", READ, "The group to compare with --base; repeatable.")
-    ] = None,
+    new: Annotated[Texts, option("--new PATTERN", READ, "The group to compare with --base; repeatable.")] = None,
     format_: Annotated[
         str, option(f"--format -f {'|'.join(FORMATS)}", SHOW, "Output format.", autocompletion=_formats)
     ] = FORMATS[0],
-    output: Annotated[
-        pathlib.Path | None, option("--output -o FILE", WRITE, "Write to this file instead of standard output.")
-    ] = None,
+    output: Annotated[File, option("--output -o FILE", WRITE, "Write to this file instead of standard output.")] = None,
     plot: Annotated[
-        pathlib.Path | None,
-        option("--plot -p FILE", WRITE, "Also draw memory over time of all runs: .png, .svg or .pdf."),
+        File, option("--plot -p FILE", WRITE, "Also draw memory over time of all runs: .png, .svg or .pdf.")
     ] = None,
-    fail_if: Annotated[
-        list[str] | None, option("--fail-if GATE", SHOW, "Exit with status 3 if GATE is true; repeatable.")
-    ] = None,
+    fail_if: Annotated[Texts, option("--fail-if GATE", SHOW, "Exit with status 3 if GATE is true; repeatable.")] = None,
     unit: options.Unit = MemoryUnit.MiB,
     depth: options.Depth = 1,
     details: Annotated[

@@ -7,7 +7,7 @@ import pathlib
 from typing import Annotated
 
 from nncftools.cli import destination, options, screen
-from nncftools.cli.parameters import OTHER, argument, option
+from nncftools.cli.parameters import OTHER, File, Files, Texts, argument, option
 from nncftools.errors import UsageError
 from nncftools.units import printable
 
@@ -19,9 +19,7 @@ _MENDED = {
 
 
 def from_lm_eval(  # noqa: PLR0913 — one parameter per option
-    results: Annotated[
-        list[pathlib.Path] | None, argument("[RESULTS]...", "Result files (JSON) of lm-evaluation-harness.")
-    ] = None,
+    results: Annotated[Files, argument("[RESULTS]...", "Result files (JSON) of lm-evaluation-harness.")] = None,
     *,
     output: Annotated[pathlib.Path, option("--output -o FILE", OTHER, "The CSV file to create or to extend.")],
     mode: Annotated[str, option("--mode TEXT", OTHER, "fp32, int8, int4 + gptq …")],
@@ -30,12 +28,12 @@ def from_lm_eval(  # noqa: PLR0913 — one parameter per option
     int8: Annotated[float | None, option("--int8 0..1", OTHER, "Share of int8 layers. Default: the rest.")] = None,
     lora_rank: Annotated[int | None, option("--lora-rank N", OTHER, "Rank of adapters.", min=1)] = None,
     plot_name: Annotated[str, option("--plot-name TEXT", OTHER, "Short name in the picture.")] = "",
-    wwb: Annotated[pathlib.Path | None, option("--wwb FILE", OTHER, "metrics.csv of who-what-benchmark.")] = None,
+    wwb: Annotated[File, option("--wwb FILE", OTHER, "metrics.csv of who-what-benchmark.")] = None,
     model_dir: Annotated[
-        pathlib.Path | None, option("--model-dir DIR", OTHER, "The size of its files, in GiB, is the model's size.")
+        File, option("--model-dir DIR", OTHER, "The size of its files, in GiB, is the model's size.")
     ] = None,
     tasks: Annotated[
-        list[str] | None, option("--task TASK:METRIC", OTHER, "Also read this metric, into the column 'TASK, METRIC'.")
+        Texts, option("--task TASK:METRIC", OTHER, "Also read this metric, into the column 'TASK, METRIC'.")
     ] = None,
     setup: Annotated[str, option("--setup TEXT", OTHER, "Name of a new file's first column.")] = "model",
     max_size: options.MaxSize = None,

@@ -18,7 +18,7 @@ import typer
 
 from nncftools import intake
 from nncftools.cli import destination
-from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE, argument, option
+from nncftools.cli.parameters import READ, RECORD, RUN, SHOW, WRITE, File, Texts, argument, option
 from nncftools.errors import NncfToolsError, SessionFileError, UsageError
 from nncftools.journal.writing import MAX_SAMPLES
 from nncftools.metrics import MEMORY, METRICS, columns_of
@@ -113,9 +113,9 @@ def _types(default: str, group: str) -> Any:  # noqa: ANN401 — as typer has it
     return option("--type -t METRIC[,METRIC]", group, text, autocompletion=memory_type_candidates)
 
 
-Types = Annotated[list[str] | None, _types(", ".join(DEFAULT_TYPES), RECORD)]
-ProfileTypes = Annotated[list[str] | None, _types(", ".join(PROFILE_TYPES), RECORD)]
-RecordedTypes = Annotated[list[str] | None, _types("what was recorded", SHOW)]
+Types = Annotated[Texts, _types(", ".join(DEFAULT_TYPES), RECORD)]
+ProfileTypes = Annotated[Texts, _types(", ".join(PROFILE_TYPES), RECORD)]
+RecordedTypes = Annotated[Texts, _types("what was recorded", SHOW)]
 Interval = Annotated[
     float, option("--interval -i TIME", RECORD, "Time between samples: 0.05, 50ms.", parser=seconds_from)
 ]
@@ -154,10 +154,10 @@ MaxSize = Annotated[
 class Request:
     """What to record, how, and where to: the options of `monitor`; other commands set some of them."""
 
-    words: Annotated[list[str] | None, command_words("it keeps terminal, folder and environment.")] = None
+    words: Annotated[Texts, command_words("it keeps terminal, folder and environment.")] = None
     no_auto: Annotated[bool, option("--no-auto", RECORD, "Mark no calls automatically.")] = False
     mark_call: Annotated[
-        list[str] | None,
+        Texts,
         option(
             "--mark-call MODULE:FUNCTION[=NAME]",
             RECORD,
@@ -166,7 +166,7 @@ class Request:
         ),
     ] = None
     mark_on: Annotated[
-        list[str] | None,
+        Texts,
         option(
             "--mark-on REGEX",
             RECORD,
@@ -178,7 +178,7 @@ class Request:
     interval: Interval = 0.1
     unit: Unit = MemoryUnit.MiB
     output: Annotated[
-        pathlib.Path | None,
+        File,
         option(
             "--output -o FILE",
             WRITE,
@@ -202,8 +202,7 @@ class Request:
     quiet: Annotated[bool, option("--quiet -q", SHOW, "Print no summary.")] = False
     live: Annotated[bool, option("--live", SHOW, "Show memory, CPU and operations while the command runs.")] = False
     capture: Annotated[
-        pathlib.Path | None,
-        option("--capture FILE", WRITE, "With --live: write the command's output to this file instead."),
+        File, option("--capture FILE", WRITE, "With --live: write the command's output to this file instead.")
     ] = None
     name: Name = ""
     pid: Annotated[int | None, option("--pid PID", RECORD, "Attach to a running process instead.", min=1)] = None
@@ -285,8 +284,7 @@ class Request:
     shell: Shell = False
     force: Force = False
     redact: Annotated[
-        list[str] | None,
-        option("--redact REGEX", WRITE, "Besides likely secrets, hide matches of REGEX in command lines."),
+        Texts, option("--redact REGEX", WRITE, "Besides likely secrets, hide matches of REGEX in command lines.")
     ] = None
     no_redact: Annotated[bool, option("--no-redact", WRITE, "Keep command lines unchanged.")] = False
     source: Source = DEFAULT_SOURCE

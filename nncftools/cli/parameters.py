@@ -16,6 +16,7 @@ import dataclasses
 import enum
 import functools
 import inspect
+import pathlib
 import textwrap
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -36,6 +37,12 @@ SHOW = "How to show it"
 OTHER = "Options"
 _ORDER = (READ, RECORD, RUN, WRITE, SHOW, OTHER)
 _WIDEST_NAME = 30
+
+
+File = pathlib.Path | None
+Files = list[pathlib.Path] | None
+Texts = list[str] | None
+"""The types of options that may be missing, by what they hold."""
 
 
 def option(names: str, group: str, meaning: str, **settings: Any) -> Any:
@@ -83,10 +90,11 @@ class Declared(NamedTuple):
 
 def write(command: Any, declared: Mapping[str, Declared], context: Any, formatter: Any) -> None:
     """Write the help of a command of Click's; ``declared`` has the parameters that are not typer's own."""
-    examples, more = _examples(command.epilog)
+    examples, _, more = (command.epilog or "").partition("\n\n")
     parameters = command.get_params(context)
     sections = getattr(command, "sections", {})
-    words = ["[OPTIONS]", *filter(None, map(_usage_of, parameters)), *(["COMMAND [ARGS]..."] if sections else [])]
+    arguments = [_usage_of(parameter) for parameter in parameters if not _is_option(parameter)]
+    words = ["[OPTIONS]", *arguments, *(["COMMAND [ARGS]..."] if sections else [])]
     formatter.write(_usage(context.command_path, " ".join(words), formatter.width))
     command.format_help_text(context, formatter)
     _write_text(formatter, examples)
@@ -106,9 +114,6 @@ def _usage(path: str, words: str, width: int) -> str:
 
 
 def _usage_of(parameter: Any) -> str:
-    """Return an argument for the usage line; empty for an option."""
-    if _is_option(parameter):
-        return ""
     metavar = str(parameter.metavar)
     return f"{{{metavar}}}" if parameter.required else metavar if metavar.startswith("[") else f"[{metavar}]"
 
@@ -133,19 +138,15 @@ def _write_parameters(parameters: Iterable[Any], declared: Mapping[str, Declared
 
 def _row(parameter: Any, own: Declared) -> tuple[str, str]:
     """Return the names of a parameter with what stands for its value, and its meaning with what it may be."""
-    facts = [] if _default(own) is None else [f"default: {_default(own)}"]
+    facts = []
+    if own.kind is not bool and own.default not in (None, "", inspect.Parameter.empty):
+        values = own.default if isinstance(own.default, list) else [own.default]
+        typed = ", ".join(str(value.value if isinstance(value, enum.Enum) else value) for value in values)
+        facts.append(f"default: {typed}")
     facts += [] if own.option.min is None else [f"x>={own.option.min}"]
     facts += ["required"] if parameter.required else []
     name = " ".join(filter(None, (_names(parameter), own.option.metavar)))
     return name, f"{own.option.help}  [{'; '.join(facts)}]" if facts else own.option.help
-
-
-def _default(own: Declared) -> str | None:
-    """Return a default as it would be typed; None if the help does not show it."""
-    if own.kind is bool or own.default in (None, "", inspect.Parameter.empty):
-        return None
-    values = own.default if isinstance(own.default, list) else [own.default]
-    return ", ".join(str(value.value if isinstance(value, enum.Enum) else value) for value in values)
 
 
 def _names(parameter: Any) -> str:
@@ -157,18 +158,9 @@ def _names(parameter: Any) -> str:
 def _section(formatter: Any, title: str, rows: Sequence[tuple[str, str]], *, first_column: int) -> None:
     """Write a heading and rows of names with their meaning."""
     with formatter.section(screen.bold(title, screen.OUT)):
-        padded = [(f"{name:<{first_column}}", meaning) for name, meaning in rows]
-        formatter.write_dl([(_coloured(name), meaning) for name, meaning in padded])
-
-
-def _coloured(name: str) -> str:
-    return screen.cyan(name.rstrip(), screen.OUT) + " " * (len(name) - len(name.rstrip()))
-
-
-def _examples(epilog: str | None) -> tuple[str, str]:
-    """Return the first paragraph of an epilog, which has the examples, and the rest."""
-    first, _, rest = inspect.cleandoc(epilog or "").partition("\n\n")
-    return (first, rest) if "Example" in first[:20] else ("", inspect.cleandoc(epilog or ""))
+        formatter.write_dl(
+            [(screen.cyan(name, screen.OUT) + " " * (first_column - len(name)), meaning) for name, meaning in rows]
+        )
 
 
 def _write_text(formatter: Any, text: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.cli import destination, opening, options, screen
-from nncftools.cli.parameters import READ, SHOW, WRITE, argument, option
+from nncftools.cli.parameters import READ, SHOW, WRITE, File, Files, argument, option
 from nncftools.errors import UsageError
 from nncftools.files import replacing
 from nncftools.importers import IMPORTERS
@@ -30,7 +30,7 @@ _PEAK_FORMATS = (render_view.TEXT, "markdown")
 
 def report(  # noqa: PLR0913 — one parameter per option
     paths: Annotated[
-        list[pathlib.Path] | None,
+        Files,
         argument(
             "SESSION [SESSION]",
             "A session, a journal, a log, a folder (its newest session), latest, or latest~1; also gzipped. For a "
@@ -58,23 +58,19 @@ def report(  # noqa: PLR0913 — one parameter per option
         ),
     ] = render_view.TEXT,
     output: Annotated[
-        pathlib.Path | None,
+        File,
         option(
             "--output -o FILE",
             WRITE,
             "Write the report to this file; with memory-log: a .txt and a .png per metric to this folder.",
         ),
     ] = None,
-    plot: Annotated[
-        pathlib.Path | None, option("--plot -p FILE", WRITE, "Also draw memory over time: .png, .svg or .pdf.")
-    ] = None,
+    plot: Annotated[File, option("--plot -p FILE", WRITE, "Also draw memory over time: .png, .svg or .pdf.")] = None,
     panels: Annotated[
-        pathlib.Path | None,
-        option("--panels FILE", WRITE, "Also draw memory, CPU, I/O and operations: .png, .svg or .pdf."),
+        File, option("--panels FILE", WRITE, "Also draw memory, CPU, I/O and operations: .png, .svg or .pdf.")
     ] = None,
     marks: Annotated[
-        list[pathlib.Path] | None,
-        option("--marks FILE", READ, "Operations to add: JSON, JSON Lines or CSV; repeatable."),
+        Files, option("--marks FILE", READ, "Operations to add: JSON, JSON Lines or CSV; repeatable.")
     ] = None,
     peak: Annotated[
         bool,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from nncftools.backports import StrEnum
 from nncftools.cli import options, screen
-from nncftools.cli.parameters import OTHER, READ, SHOW, WRITE, option
+from nncftools.cli.parameters import OTHER, READ, SHOW, WRITE, Texts, option
 from nncftools.errors import UsageError
 from nncftools.units import printable
 
@@ -73,9 +73,9 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
             "Write FILE.md and FILE.png to DIR and replace old ones. Default: the folder of the first FILE.",
         ),
     ] = "",
-    formats: Formats = [Format.PNG],  # noqa: B006 — Typer\'s way to give a default
+    formats: Formats = [Format.PNG],  # noqa: B006 — Typer's way to give a default
     metrics: Annotated[
-        list[str] | None,
+        Texts,
         option(
             "--metric COLUMN:DIRECTION",
             READ,

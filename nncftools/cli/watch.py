@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 from nncftools.cli import destination, opening, options, planning, screen
 from nncftools.cli.display import look_of
 from nncftools.cli.options import Request
-from nncftools.cli.parameters import RECORD, SHOW, argument, option
+from nncftools.cli.parameters import RECORD, SHOW, File, argument, option
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.journal import reading
 from nncftools.journal.reading import is_recording
@@ -37,7 +37,7 @@ _PATIENCE_S = 2.0
 
 def watch(
     path: Annotated[
-        pathlib.Path | None,
+        File,
         argument(
             "SESSION",
             "A session, its journal, or a folder of them. Default: the newest running recording in memory_logs.",
@@ -235,7 +235,7 @@ _SLOWEST, _FASTEST = 0.01, 1e6
 
 def replay(
     path: Annotated[
-        pathlib.Path | None,
+        File,
         argument(
             "SESSION",
             "A session, a journal, a folder (its newest session), latest, or latest~1. Default: latest.",

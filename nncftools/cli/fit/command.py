@@ -6,7 +6,7 @@ import pathlib
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.cli import options, planning
-from nncftools.cli.parameters import RUN, SHOW, WRITE, option
+from nncftools.cli.parameters import RUN, SHOW, WRITE, File, Texts, option
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit, bytes_from
 
@@ -15,13 +15,10 @@ if TYPE_CHECKING:
 
 
 def fit(  # noqa: PLR0913 — one parameter per option
-    words: Annotated[
-        list[str] | None, options.command_words("it keeps folder and environment. Its output goes to files.")
-    ] = None,
+    words: Annotated[Texts, options.command_words("it keeps folder and environment. Its output goes to files.")] = None,
     *,
     output: Annotated[
-        pathlib.Path | None,
-        option("--output -o DIR", WRITE, "Write results and recordings here. Default: in memory_logs."),
+        File, option("--output -o DIR", WRITE, "Write results and recordings here. Default: in memory_logs.")
     ] = None,
     tolerance: Annotated[str, option("--tolerance PERCENT", RUN, "How exactly to find the limit.")] = "3%",
     slower: Annotated[

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.cli import options
-from nncftools.cli.parameters import READ, RUN, WRITE, option
+from nncftools.cli.parameters import READ, RUN, WRITE, File, Texts, option
 from nncftools.cli.viz_compression import Also, Panels, Recommend, viz_compression
 from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import bytes_from
@@ -32,34 +32,30 @@ def sweep(  # noqa: PLR0913 — one parameter per option
         str, option("--grid quick|full|FILE", RUN, "What to try; FILE is a TOML file of configurations.")
     ] = "quick",
     text: Annotated[
-        pathlib.Path | None, option("--text FILE", READ, "Held-out text for perplexity (.txt, or .jsonl with `text`).")
+        File, option("--text FILE", READ, "Held-out text for perplexity (.txt, or .jsonl with `text`).")
     ] = None,
     calibration: Annotated[
-        pathlib.Path | None, option("--calibration FILE", READ, "Text for data-aware compression; not of --text.")
+        File, option("--calibration FILE", READ, "Text for data-aware compression; not of --text.")
     ] = None,
     lambada: Annotated[
-        pathlib.Path | None,
+        File,
         option("--lambada FILE", READ, "Passages whose last word is guessed, one per line. Default: those of --text."),
     ] = None,
     prompts: Annotated[
-        pathlib.Path | None, option("--prompts FILE", READ, "Prompts to continue, one per line, for similarity.")
+        File, option("--prompts FILE", READ, "Prompts to continue, one per line, for similarity.")
     ] = None,
     tasks: Annotated[
-        list[str] | None,
+        Texts,
         option(
             "--tasks TASK[:METRIC]",
             READ,
             "Also a task of lm-evaluation-harness, if it is installed and the data is in its cache; repeatable.",
         ),
     ] = None,
-    include_path: Annotated[
-        pathlib.Path | None, option("--include-path DIR", READ, "Folder with tasks of your own (YAML).")
-    ] = None,
-    only: Annotated[
-        list[str] | None, option("--only NAME", RUN, "Only this configuration and the baseline; repeatable.")
-    ] = None,
+    include_path: Annotated[File, option("--include-path DIR", READ, "Folder with tasks of your own (YAML).")] = None,
+    only: Annotated[Texts, option("--only NAME", RUN, "Only this configuration and the baseline; repeatable.")] = None,
     kind: Annotated[
-        pathlib.Path | None,
+        File,
         option(
             "--kind FILE",
             READ,
