@@ -33,10 +33,6 @@ _MOST_RUNS = 100
 """In a group; with more, the exact rank test takes seconds per figure."""
 
 
-def _formats(incomplete: str) -> list[str]:
-    return options.beginning(incomplete, FORMATS)
-
-
 def compare(  # noqa: PLR0913 — one parameter per option
     sessions: Annotated[
         Files,
@@ -52,7 +48,8 @@ def compare(  # noqa: PLR0913 — one parameter per option
     ] = None,
     new: Annotated[Texts, option("--new PATTERN", READ, "The group to compare with --base; repeatable.")] = None,
     format_: Annotated[
-        str, option(f"--format -f {'|'.join(FORMATS)}", SHOW, "Output format.", autocompletion=_formats)
+        str,
+        option(f"--format -f {'|'.join(FORMATS)}", SHOW, "Output format.", autocompletion=options.candidates(FORMATS)),
     ] = FORMATS[0],
     output: Annotated[File, option("--output -o FILE", WRITE, "Write to this file instead of standard output.")] = None,
     plot: Annotated[

@@ -303,14 +303,11 @@ def look_of(view: View, encoding: str | None, state: str = "recording") -> Look:
     from nncftools.live.figures import Look
     from nncftools.render.canvas import colours_of
 
+    is_unicode = (encoding or "ascii").lower().replace("-", "").startswith("utf")
     return Look(
         metrics=view.metrics,
         unit=view.unit,
-        unicode=_is_unicode(encoding) and os.environ.get("TERM") != _CONSOLE,
+        unicode=is_unicode and os.environ.get("TERM") != _CONSOLE,
         colours=colours_of(Console(force_terminal=True, legacy_windows=False)),
         state=state,
     )
-
-
-def _is_unicode(encoding: str | None) -> bool:
-    return (encoding or "ascii").lower().replace("-", "").startswith("utf")

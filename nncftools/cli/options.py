@@ -10,7 +10,7 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -35,25 +35,6 @@ def memory_type_candidates(incomplete: str) -> list[tuple[str, str]]:
     return [(begun + name, meaning) for name, meaning in offered.items() if name.startswith(last.lower())]
 
 
-def unit_candidates(incomplete: str) -> list[str]:
-    """Return the units of memory."""
-    return beginning(incomplete, MemoryUnit)
-
-
-def format_candidates(incomplete: str) -> list[str]:
-    """Return the formats of a report."""
-    from nncftools.render.view import FORMATS
-
-    return beginning(incomplete, FORMATS)
-
-
-def importer_candidates(incomplete: str) -> list[str]:
-    """Return the tools whose logs are read."""
-    from nncftools.importers import IMPORTERS
-
-    return beginning(incomplete, IMPORTERS)
-
-
 def session_candidates(incomplete: str) -> list[str | tuple[str, str]]:
     """Return the words for the newest recordings, and the files beside; nothing where the shell offers files itself."""
     latest = destination.LATEST
@@ -66,9 +47,13 @@ def session_candidates(incomplete: str) -> list[str | tuple[str, str]]:
     return [*words, *beside] if words else []
 
 
-def beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Return the names that begin with what was typed, in any case."""
-    return [str(name) for name in names if name.lower().startswith(incomplete.lower())]
+def candidates(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return what offers, at Tab, those of the names that begin with what was typed, in any case."""
+
+    def offered(incomplete: str) -> list[str]:
+        return [str(name) for name in names if name.lower().startswith(incomplete.lower())]
+
+    return offered
 
 
 def program_candidates(context: typer.Context, incomplete: str) -> list[str]:
@@ -126,7 +111,7 @@ Unit = Annotated[
         SHOW,
         f"Unit of memory: {', '.join(MemoryUnit)}.",
         parser=unit_from,
-        autocompletion=unit_candidates,
+        autocompletion=candidates(MemoryUnit),
     ),
 ]
 Depth = Annotated[int, option("--depth N", SHOW, "Levels of operations to show.", min=1)]

@@ -183,7 +183,15 @@ class _OurParameters:
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with our conversion."""
-        return _taken_over(super().get_params(ctx), self._declared)  # type: ignore[misc] # of the next base class
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc] # of the next base class
+        for parameter in parameters:
+            ours = vars(parameter)
+            if "process_value" not in ours:
+                own = self._declared.get(parameter.name)  # typer adds options of its own
+                ours["process_value"] = functools.partial(_processed, own, parameter, parameter.process_value)
+                if own is not None:  # Click 8.0 gives defaults to the function that parses what was typed
+                    ours["type_cast_value"] = lambda _, value: value
+        return parameters
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse what was typed into the context, and return the words that are left. Raises UsageError."""
@@ -257,22 +265,6 @@ def _declarations(function: Callable[..., Any]) -> Mapping[str, Declared]:
             kind, option = typing.get_args(parameter.annotation)
             declared[name] = Declared(kind, option, parameter.default)
     return declared
-
-
-def _taken_over(parameters: list[Any], declared: Mapping[str, Declared]) -> list[Any]:
-    for parameter in parameters:
-        if "process_value" in vars(parameter):
-            continue
-        own = declared.get(parameter.name)  # typer adds options of its own
-        vars(parameter)["process_value"] = functools.partial(_processed, own, parameter, parameter.process_value)
-        if own is not None:
-            vars(parameter)["type_cast_value"] = _unchanged
-    return parameters
-
-
-def _unchanged(_: typer.Context, value: Any) -> Any:
-    """Return a value as it is: Click 8.0 gives defaults to the function that parses what was typed."""
-    return value
 
 
 def _processed(

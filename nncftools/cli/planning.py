@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 SHELL = "/bin/sh"
 _PYTHON = "python"
+_INTERPRETERS = {".py": _PYTHON, ".sh": "sh"}
 _MUCH_ALIKE = 0.75
 _SHORTEST_INTERVAL_S = 0.001
 _TIME_UNITS = {"ms", "s", "sec", "min"}
@@ -112,7 +113,7 @@ def _why_not(path: pathlib.Path) -> str:
     """Return why a file cannot be run; empty if it can."""
     if path.is_dir():
         return "it is a folder"
-    interpreter = _interpreter(path)
+    interpreter = _INTERPRETERS.get(path.suffix, "")
     with_it = f"did you mean `{interpreter} {path}`?"
     if not os.access(path, os.X_OK):
         return f"it is not executable ({with_it if interpreter else 'chmod +x, or name its interpreter first'})"
@@ -129,10 +130,6 @@ def _begins_with(path: pathlib.Path, beginning: bytes) -> bool:
         return True
 
 
-def _interpreter(path: pathlib.Path) -> str:
-    return {".py": _PYTHON, ".sh": "sh"}.get(path.suffix, "")
-
-
 def _meant(argv: Sequence[str]) -> str:
     """Return what was probably meant by a command that is not there; empty if that is not known."""
     program = argv[0]
@@ -143,7 +140,7 @@ def _meant(argv: Sequence[str]) -> str:
     if program == "help":
         return "; `nncf-tools COMMAND --help` shows the help of a command"
     if os.path.isfile(program):  # noqa: PTH113 — a name may be too long
-        interpreter = _interpreter(pathlib.Path(program))
+        interpreter = _INTERPRETERS.get(pathlib.Path(program).suffix)
         return f"; did you mean `{interpreter} {program}`?" if interpreter else f"; did you mean `./{program}`?"
     near = nearest(program, {file.name for file in options.on_path(program[:1])}, _MUCH_ALIKE)
     return f"; did you mean `{near}`?" if near else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from nncftools.cli import destination, options, planning
@@ -73,7 +73,7 @@ def profile(request: ProfileRequest) -> int:
 def _record(request: Request, *, profiles: bool) -> int:
     metrics, columns = planning.columns(request, options.PROFILE_TYPES if profiles else options.DEFAULT_TYPES)
     calls = _calls(request) if profiles else None
-    patterns = [_pattern(text) for text in request.mark_on or []]
+    name_of = _naming(request.mark_on or [])
     argv = planning.target(request)
     capture = _capture(request)
     plan = planning.plan(columns, request)
@@ -98,7 +98,7 @@ def _record(request: Request, *, profiles: bool) -> int:
     if request.output is not None:
         places = list(places)  # all files are checked before the first run; a folder is made when its run begins
     planning.watch_disks(plan, argv, folder)
-    marking = recording.Marking(calls, _naming(patterns) if patterns else None)
+    marking = recording.Marking(calls, name_of)
     view = View(metrics, request.unit, from_zero=request.from_zero, depth=request.depth)
     display = DisplayOptions(request.live, capture)
     quiet = request.quiet or request.repeat > 1
@@ -145,19 +145,20 @@ def _capture(request: Request) -> pathlib.Path | None:
     return capture
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(f"option --mark-on: {text!r} is not a regular expression: {error}") from error
+def _naming(expressions: Sequence[str]) -> Callable[[str], str | None] | None:
+    """Return what names the operation that a line of output starts; None without expressions. Raises UsageError."""
+    patterns: list[re.Pattern[str]] = []
+    for expression in expressions:
+        try:
+            patterns.append(re.compile(expression))
+        except re.error as error:
+            raise UsageError(f"option --mark-on: {expression!r} is not a regular expression: {error}") from error
 
-
-def _naming(patterns: list[re.Pattern[str]]) -> Callable[[str], str | None]:
     def name_of(line: str) -> str | None:
-        found = next((found for pattern in patterns if (found := pattern.search(line))), None)
-        if found is None:
+        match = next((match for pattern in patterns if (match := pattern.search(line))), None)
+        if match is None:
             return None
-        name = found.groupdict().get("name") or found[0] or line
+        name = match.groupdict().get("name") or match[0] or line
         return name.strip()[:_LONGEST_NAME] or None
 
-    return name_of
+    return name_of if patterns else None

@@ -115,12 +115,14 @@ def _run(run: Run, header: Header, claim: Claim, view: View, display: DisplayOpt
     try:
         outcome = _record_command(run, header, claim, view, display)
         if outcome.pid is None and run.argv:
-            raise _not_started(outcome)
+            reason = None if outcome.end is None else outcome.end.get("error")
+            not_started = NncfToolsError(reason or f"the sampler {outcome.lost or 'ended'} before the command began")
+            not_started.exit_code = outcome.exit_code or not_started.exit_code
+            raise not_started
     except OSError as error:
         claim.abandon()
-        reason = error.strerror or error
-        message = f"option {run.place.option}: cannot write {str(run.place.journal)!r}: {reason}"
-        raise UsageError(message) from error
+        what = f"cannot write {str(run.place.journal)!r}: {error.strerror or error}"
+        raise UsageError(f"option {run.place.option}: {what}") from error
     except NncfToolsError:
         claim.abandon()
         raise
@@ -168,14 +170,6 @@ def _helper(log: int | None) -> Iterator[Helper | None]:
 
     with contextlib.closing(Helper(log)) as helper:
         yield helper
-
-
-def _not_started(outcome: Outcome) -> NncfToolsError:
-    """Return the reason why the command was not started, with our exit status."""
-    reason = None if outcome.end is None else outcome.end.get("error")
-    error = NncfToolsError(reason or f"the sampler {outcome.lost or 'ended'} before the command began")
-    error.exit_code = outcome.exit_code or error.exit_code
-    return error
 
 
 def _load_what_saving_needs() -> None:

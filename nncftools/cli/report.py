@@ -45,7 +45,7 @@ def report(  # noqa: PLR0913 — one parameter per option
             "--from TOOL",
             READ,
             f"The tool that wrote the log ({', '.join(IMPORTERS)}), if it is not recognised.",
-            autocompletion=options.importer_candidates,
+            autocompletion=options.candidates(IMPORTERS),
         ),
     ] = None,
     format_: Annotated[
@@ -54,7 +54,7 @@ def report(  # noqa: PLR0913 — one parameter per option
             "--format -f FORMAT",
             SHOW,
             f"Output format: {', '.join(render_view.FORMATS)}.",
-            autocompletion=options.format_candidates,
+            autocompletion=options.candidates(render_view.FORMATS),
         ),
     ] = render_view.TEXT,
     output: Annotated[

@@ -145,7 +145,11 @@ def viz_compression(  # noqa: PLR0913 — one parameter per option
             _draw(outcome, request.max_error)
         if bounds is not None:
             screen.to_stdout(_recommendation(outcome, bounds))
-    _close(outcome)
+    for note in outcome.notes:
+        screen.message(f"note: {note}")
+    if outcome.left_out:
+        screen.message(f"note: rows beyond --max-error, not in the picture: {outcome.left_out}")
+    screen.to_stderr(f"Written to {', '.join(printable(str(path)) for path in outcome.files)}\n")
     return 0
 
 
@@ -161,15 +165,6 @@ def _draw(outcome: Outcome, max_error: float | None) -> None:
     height = min(_LINES, max(_FEWEST_LINES, lines * 2 // 3))
     for comparison in outcome.comparisons:
         screen.to_stdout(chart(comparison, max_error, columns, height, unicode=unicode))
-
-
-def _close(outcome: Outcome) -> None:
-    """Print the notes on table and picture, and the paths of the files."""
-    for note in outcome.notes:
-        screen.message(f"note: {note}")
-    if outcome.left_out:
-        screen.message(f"note: rows beyond --max-error, not in the picture: {outcome.left_out}")
-    screen.to_stderr(f"Written to {', '.join(printable(str(path)) for path in outcome.files)}\n")
 
 
 def _percent(text: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 from typing import TYPE_CHECKING, Annotated
 
 from nncftools.cli import options, planning
@@ -11,7 +10,7 @@ from nncftools.errors import NncfToolsError, UsageError
 from nncftools.units import MemoryUnit, bytes_from
 
 if TYPE_CHECKING:
-    from nncftools.cli.fit.folder import Choices
+    pass
 
 
 def fit(  # noqa: PLR0913 — one parameter per option
@@ -66,9 +65,11 @@ def fit(  # noqa: PLR0913 — one parameter per option
         raise UsageError(f"option --slower: a factor of at least 1 expected, found {slower:g}")
     if resume and output is None:
         raise UsageError("option --resume: only with --output, the folder of the search to go on with")
-    from nncftools.cli.fit import folder
+    from nncftools.cli.fit import folder as fit_folder
+    from nncftools.cli.fit import groups
+    from nncftools.cli.fit import runs as fit_runs
 
-    choices = folder.Choices(
+    choices = fit_folder.Choices(
         argv=argv,
         plan=plan,
         unit=unit,
@@ -82,15 +83,8 @@ def fit(  # noqa: PLR0913 — one parameter per option
         free_only=free_only,
         as_json=as_json,
     )
-    return _fit(choices, output, resume=resume, force=force)
-
-
-def _fit(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: bool) -> int:
-    from nncftools.cli.fit import folder as fit_folder
-    from nncftools.cli.fit import groups, runs
-
     parent = None
-    if not choices.free_only:
+    if not free_only:
         try:
             parent = groups.parent_group()
         except OSError as error:
@@ -104,7 +98,7 @@ def _fit(choices: Choices, output: pathlib.Path | None, *, resume: bool, force: 
                 f"no control group with a memory limit can be made here: {reason}; {allowed}"
             ) from error
     folder = fit_folder.folder(choices, output, resume=resume, force=force)
-    return runs.search(choices, folder, parent, resume=resume)
+    return fit_runs.search(choices, folder, parent, resume=resume)
 
 
 def _factor(text: str) -> float:

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
-from nncftools.cli import options
+from nncftools.cli import options, screen
 from nncftools.cli.parameters import READ, RUN, WRITE, File, Texts, option
 from nncftools.cli.viz_compression import Also, Panels, Recommend, viz_compression
 from nncftools.errors import NncfToolsError, UsageError
@@ -105,7 +105,6 @@ def sweep(  # noqa: PLR0913 — one parameter per option
     and optimum-intel to export a folder of Hugging Face; docs/sweep.md says how.
     """
     begun_s = time.monotonic()
-    from nncftools.cli import screen
     from nncftools.cli.sweep import checks, runs
 
     asked = checks.Asked(
@@ -143,7 +142,6 @@ def sweep(  # noqa: PLR0913 — one parameter per option
 
 def _finish(choices: Choices, recommend: str, also: list[Also] | None) -> int:
     """Make table and picture; return the exit status."""
-    from nncftools.cli import screen
     from nncftools.cli.sweep import runs
 
     rows = list(choices.folder.rows(choices.grid).values())
@@ -173,7 +171,7 @@ def _check_shown(recommend: str, also: list[Also] | None, *, is_kind: bool) -> N
 
     with options.named("--recommend"):
         bounded = [figure.name for figure in bounds_of(recommend).figures] if recommend else []
-    shown = [one.replace("-", " ") for one in also or ()]
+    shown = [figure.replace("-", " ") for figure in also or ()]
     for name, figures in (("--recommend", bounded), ("--also", shown)):
         for figure in (LATENCY, FIRST_TOKEN):
             if is_kind and figure.name in figures:
